@@ -1,4 +1,5 @@
-//! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and nothing else.
+//! The process: arguments, logging, signals, exit code. A provider's `main` calls [`run`] and
+//! nothing else.
 
 mod orphans;
 
@@ -48,17 +49,19 @@ const INCOMPLETE: &str = "some objects could not be compared";
 
 pub use crate::error::BoxError;
 
-/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`, `--version`,
-/// and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be
-/// built, lost leadership and every other failure.
+/// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop,
+/// `--help`, `--version`, and when `--shadow-once` finds no difference; 2 when that finds some; 1
+/// for bad arguments, a provider that cannot be built, lost leadership and every other failure.
 ///
-/// With `orphans` as the first argument it prints what the cloud holds for this cluster and nobody asks for, with the same
-/// flags and some more (`orphans --help`), and exits with 0 when nothing of it is left, 2 when something is, 1 on failure.
+/// With `orphans` as the first argument it prints what the cloud holds for this cluster and nobody
+/// asks for, with the same flags and some more (`orphans --help`), and exits with 0 when nothing of
+/// it is left, 2 when something is, 1 on failure.
 ///
-/// `build` constructs the provider from the checked configuration, before leader election, so that a bad cloud
-/// configuration ends a standby too. An error ends the process, so a cloud that is down should be none: `build` may wait
-/// for it. The pages are served meanwhile, `/readyz` fails, and a signal drops the future. What can wait belongs into
-/// [`CloudProvider::start`], which is called again as long as the cloud is down.
+/// `build` constructs the provider from the checked configuration, before leader election, so that
+/// a bad cloud configuration ends a standby too. An error ends the process, so a cloud that is down
+/// should be none: `build` may wait for it. The pages are served meanwhile, `/readyz` fails, and a
+/// signal drops the future. What can wait belongs into [`CloudProvider::start`], which is called
+/// again as long as the cloud is down.
 pub async fn run<A, B, F>(product: Product, args: A, build: B) -> ExitCode
 where
     A: IntoIterator<Item = OsString>,
@@ -68,7 +71,8 @@ where
     match start(product, args, build).await {
         Ok(code) => code,
         Err(error) => {
-            // Logging may not be there yet, and an operator looks at the last line on standard error.
+            // Logging may not be there yet, and an operator looks at the last line on standard
+            // error.
             write_line(&mut std::io::stderr(), &format!("error: {}", chain(error.as_ref())));
             ExitCode::FAILURE
         }
@@ -83,7 +87,11 @@ where
 {
     let mut args = args.into_iter().peekable();
     let orphans = args.next_if(|word| word == orphans::SUBCOMMAND).is_some();
-    let product = if orphans { orphans::product(product) } else { product };
+    let product = if orphans {
+        orphans::product(product)
+    } else {
+        product
+    };
     let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
             write_line(&mut std::io::stdout(), &text);
@@ -91,8 +99,12 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    let gate_warnings = config.client_gates.read_environment(std::env::vars_os().filter_map(text));
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let gate_warnings = config
+        .client_gates
+        .read_environment(std::env::vars_os().filter_map(text));
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
@@ -124,9 +136,13 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    // Before the election: a standby is probed and scraped, too, and a port in use is to be known at once.
-    // A single comparison serves nobody, and is usually made where the port is another's.
-    let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
+    // Before the election: a standby is probed and scraped, too, and a port in use is to be known
+    // at once. A single comparison serves nobody, and is usually made where the port is another's.
+    let server = if config.shadow.once {
+        None
+    } else {
+        Server::bind(&config.serving)?
+    };
     let signals = Signals::install()?;
     let observability = Observability::new(&config);
     let Some(server) = server else {
@@ -134,7 +150,8 @@ where
         return Box::pin(work).await;
     };
     let door = AuthFilter::new(&config.authorization.always_allow_paths)?;
-    let (recognition, auth) = set_up_delegated_auth(&product, &config, observability.registry.clone(), door.clone());
+    let (recognition, auth) =
+        set_up_delegated_auth(&product, &config, observability.registry.clone(), door.clone());
     let registry = observability.registry.clone();
     let health = observability.health.clone();
     let more = observability.routes(&config);
@@ -160,8 +177,9 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let building =
-        observability.health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
+    let building = observability
+        .health
+        .add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
     let provider = tokio::select! {
         provider = build(config.clone()) => provider?,
         signal = signals.next() => {
@@ -171,7 +189,9 @@ where
         }
     };
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let manager = Manager::from_config(product, config, provider).await?.with_observability(observability);
+    let manager = Manager::from_config(product, config, provider)
+        .await?
+        .with_observability(observability);
     drop(building);
     let manager = match recognition {
         Some(recognition) => manager.on_api_server_reachable(recognition),
@@ -180,8 +200,8 @@ where
     run_until_signalled(manager, signals).await
 }
 
-/// Finds out, once the API server was reached and before anything else is done, how callers of the HTTPS server are
-/// recognised. The receiver gets the result.
+/// Finds out, once the API server was reached and before anything else is done, how callers of the
+/// HTTPS server are recognised. The receiver gets the result.
 fn set_up_delegated_auth(
     product: &Product,
     config: &Config,
@@ -194,7 +214,8 @@ fn set_up_delegated_auth(
     let product = product.clone();
     let connect = async move {
         let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
-        let auth = DelegatedAuth::connect(&authentication, &authorization, clients, &registry).await?;
+        let auth =
+            DelegatedAuth::connect(&authentication, &authorization, clients, &registry).await?;
         door.install(Arc::new(auth.clone()));
         // Without a receiver the process is ending already.
         let _ = sender.send(auth);
@@ -203,7 +224,8 @@ fn set_up_delegated_auth(
     (connect.boxed(), receiver)
 }
 
-/// Does the work and answers meanwhile, so that what happens at the beginning and at the end can be seen as well.
+/// Does the work and answers meanwhile, so that what happens at the beginning and at the end can be
+/// seen as well.
 async fn run_and_serve(
     work: impl Future<Output = Result<ExitCode, BoxError>>,
     server: Server,
@@ -233,7 +255,9 @@ async fn run_and_serve(
 
 /// Begins to export traces, if `--tracing-config-file` is given.
 fn traces(product: &Product, config: &Config) -> Result<Option<(Traces, SpanLayer)>, BoxError> {
-    let Some(file) = &config.debugging.tracing_config_file else { return Ok(None) };
+    let Some(file) = &config.debugging.tracing_config_file else {
+        return Ok(None);
+    };
     let settings = TracesConfig::load(file)?;
     let instance = uuid::Uuid::new_v4().to_string();
     Ok(Some(Traces::start(&settings, product.binary, product.version, instance)?))
@@ -248,7 +272,10 @@ struct Signals {
 impl Signals {
     /// Takes them over from now on.
     fn install() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Waits for the next one. None is lost when the future is dropped.
@@ -271,7 +298,8 @@ async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<E
     }
 }
 
-/// Waits for the end of what `stop` stops. The first signal cancels that; at the second the work is dropped.
+/// Waits for the end of what `stop` stops. The first signal cancels that; at the second the work is
+/// dropped.
 async fn until_signalled<T>(
     work: impl Future<Output = T>,
     stop: &CancellationToken,
@@ -292,16 +320,26 @@ async fn until_signalled<T>(
     }
 }
 
-/// Says that a thread panicked, as the standard library does, without what looks like credentials: libraries may panic with a
-/// request in their message.
+/// Says that a thread panicked, as the standard library does, without what looks like credentials:
+/// libraries may panic with a request in their message.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let place = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("<unnamed>");
     let text = redacted_panic(panic.payload());
     let trace = Backtrace::capture();
-    let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
-    write_line(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));
+    let trace = if trace.status() == BacktraceStatus::Captured {
+        trace.to_string()
+    } else {
+        String::new()
+    };
+    write_line(
+        &mut std::io::stderr(),
+        &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"),
+    );
 }
 
 /// Writes a line; a closed pipe is no reason to fail.

@@ -10,15 +10,16 @@ use crate::redact::redact_credentials;
 /// Any error that can be sent to another thread, such as that of a provider's constructor.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat, and without
-/// what a kubeconfig's plug-in printed.
+/// Returns an error and its causes in one line, for logs and events, without credentials that
+/// servers repeat, and without what a kubeconfig's plug-in printed.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
     while let Some(cause) = next {
         let cause_text = cause.to_string();
         if let Some(words) = redacted_exec_error(cause) {
-            // Some errors say their cause themselves. What is beneath this one would say it once more.
+            // Some errors say their cause themselves. What is beneath this one would say it once
+            // more.
             match text.contains(&cause_text) {
                 true => text = text.replace(&cause_text, &words),
                 // Writing to a String cannot fail.
@@ -38,13 +39,16 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Words in place of an error that shows a plug-in's command line and environment, or the credentials that it printed.
+/// Words in place of an error that shows a plug-in's command line and environment, or the
+/// credentials that it printed.
 fn redacted_exec_error(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref::<AuthError>()? {
         AuthError::AuthExecRun { out, .. } => {
             Some(format!("the exec plug-in of the kubeconfig failed: {}", out.status))
         }
-        AuthError::AuthExecParse(_) => Some("the exec plug-in of the kubeconfig printed no ExecCredential".to_owned()),
+        AuthError::AuthExecParse(_) => {
+            Some("the exec plug-in of the kubeconfig printed no ExecCredential".to_owned())
+        }
         _ => None,
     }
 }
@@ -52,10 +56,12 @@ fn redacted_exec_error(error: &(dyn Error + 'static)) -> Option<String> {
 /// Returns what a panic said, as `catch_unwind` or a joined task hands it over.
 pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
 }
 
-/// [`panic_text`] for logs and events: without what looks like credentials, which libraries may have in their messages.
+/// [`panic_text`] for logs and events: without what looks like credentials, which libraries may
+/// have in their messages.
 pub(crate) fn redacted_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
     redact_credentials(panic_text(payload))
 }
@@ -65,7 +71,10 @@ pub(crate) fn redacted_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
 /// # Errors
 /// What the panic said, as [`redacted_panic`].
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| redacted_panic(&*panic).into_owned())
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .map_err(|panic| redacted_panic(&*panic).into_owned())
 }
 
 #[cfg(test)]
@@ -79,11 +88,21 @@ mod tests {
     #[test]
     fn what_a_plug_in_printed_is_not_said() {
         let status = std::os::unix::process::ExitStatusExt::from_raw(3 << 8);
-        let out = std::process::Output { status, stdout: b"s3cret".to_vec(), stderr: b"s3cret".to_vec() };
-        let run = AuthError::AuthExecRun { cmd: "KEY=s3cret /bin/plugin s3cret".to_owned(), out: Box::new(out) };
+        let out = std::process::Output {
+            status,
+            stdout: b"s3cret".to_vec(),
+            stderr: b"s3cret".to_vec(),
+        };
+        let run = AuthError::AuthExecRun {
+            cmd: "KEY=s3cret /bin/plugin s3cret".to_owned(),
+            out: Box::new(out),
+        };
         let failed = "the exec plug-in of the kubeconfig failed: exit status: 3";
         assert_eq!(chain(&run), failed);
-        assert_eq!(chain(&Outer(kube::Error::Auth(run))), format!("no client: auth error: {failed}"));
+        assert_eq!(
+            chain(&Outer(kube::Error::Auth(run))),
+            format!("no client: auth error: {failed}")
+        );
         let boxed = AuthError::AuthExecParse(Box::new(
             serde_saphyr::from_str::<u8>("[s3cret, s3cret").expect_err("this is no number"),
         ));
@@ -96,7 +115,8 @@ mod tests {
 
     #[test]
     fn credentials_in_a_panic_are_hidden() {
-        let payload: Box<dyn Any + Send> = Box::new("refused [authorization: Bearer abcDEF0123456789]".to_owned());
+        let payload: Box<dyn Any + Send> =
+            Box::new("refused [authorization: Bearer abcDEF0123456789]".to_owned());
         assert_eq!(redacted_panic(&*payload), "refused [authorization: Bearer …]");
         assert_eq!(redacted_panic(&"plain"), "plain");
         assert_eq!(redacted_panic(&1_u8), "no message");

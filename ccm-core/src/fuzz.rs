@@ -1,4 +1,5 @@
-//! What fuzz targets reach into: pure parts of the framework that are nobody's interface. Only with feature `fuzz`.
+//! What fuzz targets reach into: pure parts of the framework that are nobody's interface. Only with
+//! feature `fuzz`.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,9 @@ pub fn initialization(node: &NodeView, meta: &InstanceMetadata) -> Result<Initia
     let plan = plan_initialization(node, meta).map_err(|error| chain(&error))?;
     Ok(Initialization {
         is_empty: plan.addresses.is_none() && plan.change.is_empty(),
-        addresses: plan.addresses.map(|addresses| address_patch(node, &addresses, None)),
+        addresses: plan
+            .addresses
+            .map(|addresses| address_patch(node, &addresses, None)),
         rest: Patch::Json(operations(node, &plan.change)),
         labels: plan.change.labels,
     })
@@ -57,7 +60,11 @@ pub fn initialization(node: &NodeView, meta: &InstanceMetadata) -> Result<Initia
 
 /// Builds the write that adds the shutdown taint, or removes it.
 pub fn shutdown_taint(node: &NodeView, wanted: bool) -> Patch {
-    Patch::Json(if wanted { lifecycle::add_taint(node) } else { lifecycle::remove_taints(node) })
+    Patch::Json(if wanted {
+        lifecycle::add_taint(node)
+    } else {
+        lifecycle::remove_taints(node)
+    })
 }
 
 /// Builds the write that gives a node its pod networks.
@@ -105,13 +112,15 @@ impl CidrBlocks {
         Some(self.0.block(index))
     }
 
-    /// Takes what a network touches; returns how many blocks of it were free, `None` when it lies outside.
+    /// Takes what a network touches; returns how many blocks of it were free, `None` when it lies
+    /// outside.
     pub fn occupy(&mut self, net: &IpNet) -> Option<u64> {
         let blocks = self.0.blocks_of(net)?;
         Some(self.0.occupy(blocks))
     }
 
-    /// Frees what a network touches; returns how many blocks of it were taken, `None` when it lies outside.
+    /// Frees what a network touches; returns how many blocks of it were taken, `None` when it lies
+    /// outside.
     pub fn release(&mut self, net: &IpNet) -> Option<u64> {
         let blocks = self.0.blocks_of(net)?;
         Some(self.0.release(blocks))
@@ -136,8 +145,14 @@ pub struct Page<T> {
 ///
 /// # Errors
 /// It is none.
-pub fn page<T: CachedObject>(decoder: &Decoder<T>, encoding: Encoding, body: &Bytes) -> Result<Page<T>, String> {
-    let page = decoder.page(encoding, body).map_err(|error| chain(&error))?;
+pub fn page<T: CachedObject>(
+    decoder: &Decoder<T>,
+    encoding: Encoding,
+    body: &Bytes,
+) -> Result<Page<T>, String> {
+    let page = decoder
+        .page(encoding, body)
+        .map_err(|error| chain(&error))?;
     Ok(Page { items: page.items, malformed: page.malformed.len() })
 }
 
@@ -150,11 +165,18 @@ pub fn event<T: CachedObject + std::fmt::Debug>(
     encoding: Encoding,
     frame: &Bytes,
 ) -> Result<String, String> {
-    decoder.event(encoding, frame).map(|event| format!("{event:?}")).map_err(|error| chain(&error))
+    decoder
+        .event(encoding, frame)
+        .map(|event| format!("{event:?}"))
+        .map_err(|error| chain(&error))
 }
 
-/// Splits the body of a watch, which arrives in these pieces, into events; and the error that ended it, if one did.
-pub fn frames<'a>(encoding: Encoding, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, Option<String>) {
+/// Splits the body of a watch, which arrives in these pieces, into events; and the error that ended
+/// it, if one did.
+pub fn frames<'a>(
+    encoding: Encoding,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Bytes>, Option<String>) {
     let mut frames = WatchStream::new(encoding, kube::client::Body::from(Vec::new()));
     let mut seen = Vec::new();
     for piece in pieces {
@@ -175,7 +197,10 @@ pub fn frames<'a>(encoding: Encoding, pieces: impl IntoIterator<Item = &'a [u8]>
 ///
 /// # Errors
 /// All problems.
-pub fn leader_migration(text: &str, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
+pub fn leader_migration(
+    text: &str,
+    known: &[ControllerInfo],
+) -> Result<LeaderMigration, Vec<String>> {
     LeaderMigration::parse(text, known)
 }
 

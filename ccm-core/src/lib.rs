@@ -1,6 +1,7 @@
 //! A framework for Kubernetes cloud-controller-managers.
 //!
-//! A cloud provider implements [`provider::CloudProvider`]; the framework runs the controllers against it.
+//! A cloud provider implements [`provider::CloudProvider`]; the framework runs the controllers
+//! against it.
 //!
 //! - [`config`]: parses flags into a checked configuration;
 //! - [`provider`]: the traits that a cloud provider implements, their types and errors;

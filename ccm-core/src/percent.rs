@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Escapes all but the unreserved characters, so that no name can change which resource is meant. A segment of dots alone
-/// would be taken for a step up, or resolved away by an intermediary.
+/// Escapes all but the unreserved characters, so that no name can change which resource is meant. A
+/// segment of dots alone would be taken for a step up, or resolved away by an intermediary.
 pub(crate) fn encode(text: &str) -> String {
     let dots = matches!(text, "." | "..");
     let mut out = String::with_capacity(text.len());

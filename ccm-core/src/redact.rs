@@ -1,4 +1,5 @@
-//! Keeping credentials out of what others say: servers repeat requests in their error messages, headers and all.
+//! Keeping credentials out of what others say: servers repeat requests in their error messages,
+//! headers and all.
 
 use std::borrow::Cow;
 
@@ -26,11 +27,14 @@ const NAMES: [&str; 7] = [
     "sessiontoken",
 ];
 
-/// Returns the text without these secrets, as they are and as they stand in a URL or in JSON. One of less than four bytes
-/// stays: it hides nothing, and is part of many words.
+/// Returns the text without these secrets, as they are and as they stand in a URL or in JSON. One
+/// of less than four bytes stays: it hides nothing, and is part of many words.
 pub fn redact<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     let mut text = Cow::Borrowed(text);
-    for secret in secrets.iter().filter(|secret| secret.len() >= MIN_SECRET_LENGTH) {
+    for secret in secrets
+        .iter()
+        .filter(|secret| secret.len() >= MIN_SECRET_LENGTH)
+    {
         for form in [Cow::Borrowed(*secret), encode(secret).into(), in_json(secret)] {
             if text.contains(&*form) {
                 text = Cow::Owned(text.replace(&*form, REDACTED));
@@ -40,8 +44,9 @@ pub fn redact<'a>(text: &'a str, secrets: &[&str]) -> Cow<'a, str> {
     text
 }
 
-/// Returns the text without what looks like credentials that are not known here: bearer tokens, JSON Web Tokens, and values
-/// of headers that are credentials, as in the canonical requests that AWS repeats.
+/// Returns the text without what looks like credentials that are not known here: bearer tokens,
+/// JSON Web Tokens, and values of headers that are credentials, as in the canonical requests that
+/// AWS repeats.
 pub fn redact_credentials(text: &str) -> Cow<'_, str> {
     let lower = text.to_ascii_lowercase();
     let mut spans: Vec<(usize, usize)> = Vec::new();
@@ -62,7 +67,8 @@ pub fn redact_credentials(text: &str) -> Cow<'_, str> {
         for (at, word) in lower.match_indices(name) {
             let start = at + word.len();
             // A name and a value: `:`, `=`, quotes and brackets around them.
-            let rest = lower[start..].trim_start_matches(['"', '\'', '\\', ' ', '[', '(', '>', ':', '=']);
+            let rest =
+                lower[start..].trim_start_matches(['"', '\'', '\\', ' ', '[', '(', '>', ':', '=']);
             let begin = lower.len() - rest.len();
             let length = token(rest);
             if lower[start..begin].contains([':', '=', '>']) && length > 0 {
@@ -120,7 +126,10 @@ mod tests {
         let secret = "p/w \"x";
         for text in ["p/w \"x", "p%2Fw%20%22x", "{\"password\":\"p/w \\\"x\"}"] {
             let hidden = redact(text, &[secret, ""]);
-            assert!(hidden.contains(REDACTED) && !hidden.contains("p/w") && !hidden.contains("p%2Fw"), "{hidden}");
+            assert!(
+                hidden.contains(REDACTED) && !hidden.contains("p/w") && !hidden.contains("p%2Fw"),
+                "{hidden}"
+            );
         }
         assert!(matches!(redact("nothing of it", &[secret]), Cow::Borrowed("nothing of it")));
     }
@@ -128,8 +137,14 @@ mod tests {
     #[test]
     fn what_looks_like_credentials_is_hidden() {
         let cases = [
-            ("Authorization: Bearer abcDEF0123456789.x, and more", "Authorization: Bearer …, and more"),
-            ("{\"authorization\":\"bearer  abcDEF0123456789\"}", "{\"authorization\":\"bearer  …\"}"),
+            (
+                "Authorization: Bearer abcDEF0123456789.x, and more",
+                "Authorization: Bearer …, and more",
+            ),
+            (
+                "{\"authorization\":\"bearer  abcDEF0123456789\"}",
+                "{\"authorization\":\"bearer  …\"}",
+            ),
             ("Basic dXNlcjpwYXNzd29yZA==", "Basic …"),
             ("X-Auth-Token: gAAAAABk x", "X-Auth-Token: … x"),
             ("{\"x-auth-token\": \"gAAAAABk\"}", "{\"x-auth-token\": \"…\"}"),
@@ -160,7 +175,10 @@ mod tests {
             "ünïcode Bearer é",
             "",
         ] {
-            assert!(matches!(redact_credentials(text), Cow::Borrowed(same) if same == text), "{text}");
+            assert!(
+                matches!(redact_credentials(text), Cow::Borrowed(same) if same == text),
+                "{text}"
+            );
         }
     }
 

@@ -1,11 +1,13 @@
 //! The write gate checks before each write that leadership can still be proved.
 //!
-//! Leader election opens the gate until the time at which another process may acquire the Lease, counted from *before*
-//! the last successful renewal was sent. No code has to run for the gate to close, so a process that was stopped and
-//! continues finds it closed. The clock is tokio's monotonic one.
+//! Leader election opens the gate until the time at which another process may acquire the Lease,
+//! counted from *before* the last successful renewal was sent. No code has to run for the gate to
+//! close, so a process that was stopped and continues finds it closed. The clock is tokio's
+//! monotonic one.
 //!
-//! The gate also tracks the requests that went through it and have no answer. The effect of such a request may show
-//! only after a while, and a successor that leads at once could repeat it. In that case the Lease is left to expire.
+//! The gate also tracks the requests that went through it and have no answer. The effect of such a
+//! request may show only after a while, and a successor that leads at once could repeat it. In that
+//! case the Lease is left to expire.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,8 +40,8 @@ struct WriteTracker {
     abandoned_at: Option<Instant>,
 }
 
-/// A write in flight. If it is dropped without [`complete`](Self::complete), the write may or may not take effect, now
-/// or later.
+/// A write in flight. If it is dropped without [`complete`](Self::complete), the write may or may
+/// not take effect, now or later.
 #[derive(Debug)]
 #[must_use = "a request is on its way as long as this lives"]
 pub struct InFlightWrite(Option<WriteGate>);
@@ -76,8 +78,8 @@ impl WriteGate {
         Self(Arc::new(GateState::Both(one, other)))
     }
 
-    /// Makes a gate that is open while this one is and does not track requests. For requests that the next leader would
-    /// not repeat, such as events.
+    /// Makes a gate that is open while this one is and does not track requests. For requests that
+    /// the next leader would not repeat, such as events.
     #[must_use]
     pub fn untracked(&self) -> Self {
         Self(Arc::new(GateState::Untracked(self.clone())))
@@ -114,7 +116,9 @@ impl WriteGate {
     pub fn has_unanswered_write(&self, within: Duration) -> bool {
         match &*self.0 {
             GateState::AlwaysOpen | GateState::AlwaysClosed | GateState::Untracked(_) => false,
-            GateState::Both(one, other) => one.has_unanswered_write(within) || other.has_unanswered_write(within),
+            GateState::Both(one, other) => {
+                one.has_unanswered_write(within) || other.has_unanswered_write(within)
+            }
             GateState::OpenUntil(_, writes) => {
                 let writes = writes.lock();
                 writes.in_flight > 0 || writes.abandoned_at.is_some_and(|at| at.elapsed() < within)
@@ -149,7 +153,9 @@ impl Drop for InFlightWrite {
     fn drop(&mut self) {
         if let Some(gate) = self.0.take() {
             let now = Instant::now();
-            gate.track(|writes| *writes = WriteTracker { in_flight: writes.in_flight - 1, abandoned_at: Some(now) });
+            gate.track(|writes| {
+                *writes = WriteTracker { in_flight: writes.in_flight - 1, abandoned_at: Some(now) }
+            });
         }
     }
 }
@@ -230,12 +236,18 @@ mod tests {
         let both = WriteGate::both(one.clone(), other.clone());
         let limit = Duration::from_secs(15);
         let unanswered = |gate: &WriteGate| gate.has_unanswered_write(limit);
-        assert!(both.begin_write().is_err() && !unanswered(&both), "what may not be sent is not on its way");
+        assert!(
+            both.begin_write().is_err() && !unanswered(&both),
+            "what may not be sent is not on its way"
+        );
         for keeper in [&first, &second] {
             keeper.open_until(Instant::now() + Duration::from_secs(60));
         }
         let writing = both.begin_write().unwrap();
-        assert!(unanswered(&one) && unanswered(&other) && unanswered(&both), "it concerns both leases");
+        assert!(
+            unanswered(&one) && unanswered(&other) && unanswered(&both),
+            "it concerns both leases"
+        );
         writing.complete();
         assert!(!unanswered(&one) && !unanswered(&other) && !unanswered(&both));
         let (kept, given_up) = (one.begin_write().unwrap(), one.begin_write().unwrap());

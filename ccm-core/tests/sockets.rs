@@ -1,5 +1,5 @@
-//! What the HTTPS server listens on. Apart from the other tests, because a machine may lack an address family: then a case
-//! is ignored, and says so.
+//! What the HTTPS server listens on. Apart from the other tests, because a machine may lack an
+//! address family: then a case is ignored, and says so.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -27,7 +27,11 @@ fn cases() -> Vec<Trial> {
 }
 
 fn case(name: &str, bound: IpAddr, client: IpAddr) -> Trial {
-    let needed = if bound.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { client };
+    let needed = if bound.is_ipv6() {
+        Ipv6Addr::LOCALHOST.into()
+    } else {
+        client
+    };
     match TcpListener::bind((needed, 0)) {
         Ok(_) => Trial::test(name, move || is_reached(bound, client)),
         Err(error) => {
@@ -39,11 +43,19 @@ fn case(name: &str, bound: IpAddr, client: IpAddr) -> Trial {
 
 fn is_reached(bound: IpAddr, client: IpAddr) -> Result<(), Failed> {
     // Has the port, so that nobody else gets it, and does not listen.
-    let domain = if bound.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+    let domain = if bound.is_ipv6() {
+        Domain::IPV6
+    } else {
+        Domain::IPV4
+    };
     let holder = Socket::new(domain, Type::STREAM, None)?;
     holder.set_reuse_port(true)?;
     holder.bind(&SocketAddr::new(bound, 0).into())?;
-    let port = holder.local_addr()?.as_socket().ok_or("the socket has no port")?.port();
+    let port = holder
+        .local_addr()?
+        .as_socket()
+        .ok_or("the socket has no port")?
+        .port();
 
     let flags = [
         "--cloud-provider=mock",
@@ -51,13 +63,17 @@ fn is_reached(bound: IpAddr, client: IpAddr) -> Result<(), Failed> {
         &format!("--bind-address={bound}"),
         &format!("--secure-port={port}"),
     ];
-    let Invocation::Run(config) = parse(&Product::new("ccm-test", "v1.2.3", &["mock"]), flags)? else {
+    let Invocation::Run(config) = parse(&Product::new("ccm-test", "v1.2.3", &["mock"]), flags)?
+    else {
         return Err("the flags ask for help".into());
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let _inside = runtime.enter();
     let server = Server::bind(&config.serving)?.ok_or("there is no server")?;
     // The kernel takes the connection as long as somebody listens.
-    TcpStream::connect((client, port)).map_err(|error| format!("{} is not reached: {error}", server.address()))?;
+    TcpStream::connect((client, port))
+        .map_err(|error| format!("{} is not reached: {error}", server.address()))?;
     Ok(())
 }

@@ -6,7 +6,8 @@ use crate::Acme;
 
 #[async_trait]
 impl Instances for Acme {
-    /// Until this is written, every answer is an error: nodes stay as they are, and none is ever deleted.
+    /// Until this is written, every answer is an error: nodes stay as they are, and none is ever
+    /// deleted.
     async fn describe(
         &self,
         _: &Op,

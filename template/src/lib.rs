@@ -34,7 +34,8 @@ impl Acme {
     }
 }
 
-/// What is not here is not offered, and its controller does not start: routes, load balancers, inventory.
+/// What is not here is not offered, and its controller does not start: routes, load balancers,
+/// inventory.
 impl CloudProvider for Acme {
     fn name(&self) -> &str {
         NAME

@@ -1,4 +1,5 @@
-//! What of the Helm chart is made from something else: its rules from `rbac/`, the table of its values from `values.yaml`.
+//! What of the Helm chart is made from something else: its rules from `rbac/`, the table of its
+//! values from `values.yaml`.
 
 mod readme;
 mod rules;
@@ -31,7 +32,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = root()?;
     let stale = stale(&root)?;
     for made in &stale {
-        let path = made.path.strip_prefix(&root).unwrap_or(&made.path).display();
+        let path = made
+            .path
+            .strip_prefix(&root)
+            .unwrap_or(&made.path)
+            .display();
         if arguments.check {
             eprintln!("{path} is not what `cargo xtask chart` makes");
         } else {
@@ -63,7 +68,10 @@ mod tests {
     #[test]
     fn the_chart_is_current() {
         let stale = stale(&root().unwrap()).unwrap();
-        let paths: Vec<_> = stale.iter().map(|made| made.path.display().to_string()).collect();
+        let paths: Vec<_> = stale
+            .iter()
+            .map(|made| made.path.display().to_string())
+            .collect();
         assert!(paths.is_empty(), "`cargo xtask chart` writes them anew: {paths:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Builds the programs of a real control plane from the modules in `tests/control-plane`, and the programs in Go that
-//! tests run beside ours.
+//! Builds the programs of a real control plane from the modules in `tests/control-plane`, and the
+//! programs in Go that tests run beside ours.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,17 +22,27 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
-/// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their main packages. Those of our
-/// own are in the module of Kubernetes, so that Go compiles what they share with its programs once.
+/// Programs in Go that run beside ours in Rust: their names, their modules below `tests`, and their
+/// main packages. Those of our own are in the module of Kubernetes, so that Go compiles what they
+/// share with its programs once.
 const GO_PROGRAMS: [(&str, &str, &str); 3] = [
     (assets::GO_ELECTOR, "control-plane/kubernetes", "./elector"),
     (assets::GO_CCM, "control-plane/kubernetes", "./ccm"),
-    (assets::PROMTOOL, "control-plane/promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+    (
+        assets::PROMTOOL,
+        "control-plane/promtool",
+        "github.com/prometheus/prometheus/cmd/promtool",
+    ),
 ];
 
-/// Upstream's managers of real clouds, each on another version of Kubernetes' modules, which takes long to build.
+/// Upstream's managers of real clouds, each on another version of Kubernetes' modules, which takes
+/// long to build.
 const UPSTREAMS: [(&str, &str, &str); 2] = [
-    (assets::AWS_CCM, "control-plane/aws", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"),
+    (
+        assets::AWS_CCM,
+        "control-plane/aws",
+        "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager",
+    ),
     (
         assets::OPENSTACK_CCM,
         "control-plane/openstack",
@@ -46,11 +56,13 @@ const TAGS: &str = "remove_all_sd";
 /// Cargo's target directory.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
     // Cargo takes a relative directory from where it runs, which is the root.
-    Ok(root()?.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)))
+    Ok(root()?
+        .join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)))
 }
 
-/// Builds the programs in Go that run beside ours and returns the directory they are in; Go itself finds out whether anything is to be done.
-/// Whoever asks has seen that Go is there. Upstream's managers of real clouds are built when asked for.
+/// Builds the programs in Go that run beside ours and returns the directory they are in; Go itself
+/// finds out whether anything is to be done. Whoever asks has seen that Go is there. Upstream's
+/// managers of real clouds are built when asked for.
 pub(crate) fn build_go_programs(upstreams: bool) -> anyhow::Result<PathBuf> {
     let directory = target()?.join(assets::GO_PROGRAMS_DIRECTORY);
     let started = Instant::now();
@@ -61,7 +73,11 @@ pub(crate) fn build_go_programs(upstreams: bool) -> anyhow::Result<PathBuf> {
         go_build(Release::chosen(), &module, package, &directory.join(name))
             .with_context(|| format!("build {name}"))?;
     }
-    println!("programs in Go: all there in {} after {:.0} s", directory.display(), started.elapsed().as_secs_f64());
+    println!(
+        "programs in Go: all there in {} after {:.0} s",
+        directory.display(),
+        started.elapsed().as_secs_f64()
+    );
     Ok(directory)
 }
 
@@ -69,7 +85,10 @@ pub(crate) fn build_go_programs(upstreams: bool) -> anyhow::Result<PathBuf> {
 pub(crate) fn build(release: Release) -> anyhow::Result<()> {
     let directory = assets::directory_of(release)
         .context("no place for the binaries: set KUBEBUILDER_ASSETS, XDG_CACHE_HOME or HOME")?;
-    let missing: Vec<_> = PROGRAMS.into_iter().filter(|(name, ..)| !directory.join(name).is_file()).collect();
+    let missing: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|(name, ..)| !directory.join(name).is_file())
+        .collect();
     if missing.is_empty() {
         println!("control plane: all there in {}", directory.display());
         return Ok(());
@@ -83,9 +102,19 @@ pub(crate) fn build(release: Release) -> anyhow::Result<()> {
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     for (name, module, package) in missing {
         let started = Instant::now();
-        let module = if module == KUBERNETES { release.module() } else { module };
+        let module = if module == KUBERNETES {
+            release.module()
+        } else {
+            module
+        };
         println!("control plane: building {name}, this may take some minutes");
-        build_one(release, &directory, name, &root()?.join("tests/control-plane").join(module), package)?;
+        build_one(
+            release,
+            &directory,
+            name,
+            &root()?.join("tests/control-plane").join(module),
+            package,
+        )?;
         println!("control plane: built {name} in {:.0} s", started.elapsed().as_secs_f64());
     }
     Ok(())
@@ -93,17 +122,23 @@ pub(crate) fn build(release: Release) -> anyhow::Result<()> {
 
 /// Folders of the modules that have code of ours.
 pub(crate) fn own_modules() -> anyhow::Result<Vec<PathBuf>> {
-    let own = GO_PROGRAMS.iter().filter(|(_, _, package)| package.starts_with('.'));
-    let mut folders: Vec<_> =
-        own.map(|(_, module, _)| Ok(root()?.join("tests").join(module))).collect::<anyhow::Result<_>>()?;
+    let own = GO_PROGRAMS
+        .iter()
+        .filter(|(_, _, package)| package.starts_with('.'));
+    let mut folders: Vec<_> = own
+        .map(|(_, module, _)| Ok(root()?.join("tests").join(module)))
+        .collect::<anyhow::Result<_>>()?;
     folders.dedup();
     Ok(folders)
 }
 
 /// Whether every program of a release is there.
 pub(crate) fn all_there(release: Release) -> bool {
-    assets::directory_of(release)
-        .is_some_and(|directory| PROGRAMS.iter().all(|(name, ..)| directory.join(name).is_file()))
+    assets::directory_of(release).is_some_and(|directory| {
+        PROGRAMS
+            .iter()
+            .all(|(name, ..)| directory.join(name).is_file())
+    })
 }
 
 /// Whether a Go tool chain is there.
@@ -122,9 +157,14 @@ pub(crate) fn build_all() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds a package of a Go module the way Kubernetes' programs are built: static, stripped, and telling the pinned
-/// version. `output` has to be absolute: Go runs in the module's folder.
-pub(crate) fn go_build(release: Release, module: &Path, package: &str, output: &Path) -> anyhow::Result<()> {
+/// Builds a package of a Go module the way Kubernetes' programs are built: static, stripped, and
+/// telling the pinned version. `output` has to be absolute: Go runs in the module's folder.
+pub(crate) fn go_build(
+    release: Release,
+    module: &Path,
+    package: &str,
+    output: &Path,
+) -> anyhow::Result<()> {
     let versions = Versions::of(release);
     let mut go = go(module, "build");
     go.arg("-ldflags")
@@ -135,24 +175,35 @@ pub(crate) fn go_build(release: Release, module: &Path, package: &str, output: &
     process::run(&mut go)
 }
 
-/// Go in a module, with what decides whether packages are compiled again: the same for every command.
+/// Go in a module, with what decides whether packages are compiled again: the same for every
+/// command.
 pub(crate) fn go(module: &Path, command: &str) -> Command {
     let mut go = Command::new("go");
-    go.current_dir(module).env("CGO_ENABLED", "0").args([command, "-trimpath", "-tags", TAGS]);
+    go.current_dir(module)
+        .env("CGO_ENABLED", "0")
+        .args([command, "-trimpath", "-tags", TAGS]);
     go
 }
 
-fn build_one(release: Release, directory: &Path, name: &str, module: &Path, package: &str) -> anyhow::Result<()> {
+fn build_one(
+    release: Release,
+    directory: &Path,
+    name: &str,
+    module: &Path,
+    package: &str,
+) -> anyhow::Result<()> {
     // A program has its name only when it is whole, and two builds at once do not meet.
     let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
-    let built = go_build(release, module, package, &unfinished).with_context(|| format!("build {name}"));
+    let built =
+        go_build(release, module, package, &unfinished).with_context(|| format!("build {name}"));
     if built.is_err() {
         // Nothing to remove when the compiler had written nothing.
         let _ = std::fs::remove_file(&unfinished);
     }
     built?;
     let finished = directory.join(name);
-    std::fs::rename(&unfinished, &finished).with_context(|| format!("move {name} to {}", finished.display()))
+    std::fs::rename(&unfinished, &finished)
+        .with_context(|| format!("move {name} to {}", finished.display()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ pub(crate) struct Arguments {
 /// Tries every fault at every point of every exploration.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut cargo = process::cargo()?;
-    cargo.args(command(arguments)).env("CCM_EXPLORE", if arguments.bounded { "bounded" } else { "full" });
+    cargo
+        .args(command(arguments))
+        .env("CCM_EXPLORE", if arguments.bounded { "bounded" } else { "full" });
     process::run(&mut cargo)
 }
 
@@ -32,7 +34,11 @@ fn command(arguments: &Arguments) -> Vec<String> {
         some => some.iter().map(String::as_str).collect(),
     };
     let mut command = vec!["test", "--no-fail-fast"];
-    command.extend(chosen.into_iter().flat_map(|package| ["--package", package]));
+    command.extend(
+        chosen
+            .into_iter()
+            .flat_map(|package| ["--package", package]),
+    );
     command.push("--");
     match &*arguments.rest {
         [] => command.push("explore"),
@@ -49,7 +55,8 @@ mod tests {
     fn every_package_is_explored_unless_some_are_chosen() {
         let line = |package: &[&str], rest: &[&str]| {
             let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect();
-            command(&Arguments { package: owned(package), bounded: false, rest: owned(rest) }).join(" ")
+            command(&Arguments { package: owned(package), bounded: false, rest: owned(rest) })
+                .join(" ")
         };
         let all = "test --no-fail-fast --package ccm-explore --package ccm-openstack --package ccm-aws -- explore";
         assert_eq!(line(&[], &[]), all);

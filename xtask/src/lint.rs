@@ -13,10 +13,25 @@ const RUNS: [(&str, &[&str]); 6] = [
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
     (
         "lints of what needs AWS' SDK",
-        &["clippy", "--package", "ccm-aws", "--features", "sdk", "--all-targets", "--", "-Dwarnings"],
+        &[
+            "clippy",
+            "--package",
+            "ccm-aws",
+            "--features",
+            "sdk",
+            "--all-targets",
+            "--",
+            "-Dwarnings",
+        ],
     ),
-    ("the framework alone", &["clippy", "--package", "ccm-core", "--no-default-features", "--", "-Dwarnings"]),
-    ("what the image of mock holds", &["clippy", "--package", "ccm-mock", "--no-default-features", "--", "-Dwarnings"]),
+    (
+        "the framework alone",
+        &["clippy", "--package", "ccm-core", "--no-default-features", "--", "-Dwarnings"],
+    ),
+    (
+        "what the image of mock holds",
+        &["clippy", "--package", "ccm-mock", "--no-default-features", "--", "-Dwarnings"],
+    ),
     (
         "what the image of openstack holds",
         &["clippy", "--package", "ccm-openstack", "--no-default-features", "--", "-Dwarnings"],
@@ -70,14 +85,21 @@ fn step(what: &str, run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<
 
 /// Whether a program is on the path, whatever it says of this argument.
 fn is_there(program: &str, argument: &str) -> bool {
-    Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program)
+        .arg(argument)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
 }
 
 /// Builds the documentation, whose links must lead somewhere.
 fn documentation() -> anyhow::Result<()> {
     step("documentation", || {
         let mut cargo = process::cargo()?;
-        cargo.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-Dwarnings");
+        cargo
+            .args(["doc", "--workspace", "--no-deps", "--quiet"])
+            .env("RUSTDOCFLAGS", "-Dwarnings");
         process::run(&mut cargo)
     })
 }
@@ -86,13 +108,26 @@ fn lint_other_architecture() -> anyhow::Result<()> {
     let (target, compiler) = OTHER;
     let mut rustc = Command::new("rustc");
     let libraries = process::output(rustc.args(["--print", "target-libdir", "--target", target]))?;
-    if licenses::host()? == target || !Path::new(libraries.trim()).is_dir() || !is_there(compiler, "--version") {
-        println!("left out: check for {target}, which needs `rustup target add {target}` and {compiler}");
+    if licenses::host()? == target
+        || !Path::new(libraries.trim()).is_dir()
+        || !is_there(compiler, "--version")
+    {
+        println!(
+            "left out: check for {target}, which needs `rustup target add {target}` and {compiler}"
+        );
         return Ok(());
     }
     step(target, || {
         let mut cargo = process::cargo()?;
-        cargo.args(["check", "--target", target, "--package", "ccm-mock", "--package", "ccm-openstack"]);
+        cargo.args([
+            "check",
+            "--target",
+            target,
+            "--package",
+            "ccm-mock",
+            "--package",
+            "ccm-openstack",
+        ]);
         process::run(cargo.arg("--no-default-features"))
     })
 }
@@ -104,7 +139,8 @@ fn go() -> anyhow::Result<()> {
         return Ok(());
     }
     for module in control_plane::own_modules()? {
-        let name = format!("go vet in {}", module.strip_prefix(root()?).unwrap_or(&module).display());
+        let name =
+            format!("go vet in {}", module.strip_prefix(root()?).unwrap_or(&module).display());
         step(&name, || process::run(control_plane::go(&module, "vet").arg("./...")))?;
     }
     Ok(())
@@ -117,7 +153,14 @@ fn shell() -> anyhow::Result<()> {
         return Ok(());
     }
     let mut git = Command::new("git");
-    git.current_dir(root()?).args(["grep", "-lI", "-e", "^#!.*\\(ba\\)\\?sh$"]);
+    git.current_dir(root()?)
+        .args(["grep", "-lI", "-e", "^#!.*\\(ba\\)\\?sh$"]);
     let scripts = process::output(&mut git)?;
-    step("shellcheck", || process::run(Command::new("shellcheck").current_dir(root()?).args(scripts.lines())))
+    step("shellcheck", || {
+        process::run(
+            Command::new("shellcheck")
+                .current_dir(root()?)
+                .args(scripts.lines()),
+        )
+    })
 }

@@ -1,6 +1,10 @@
 //! The list of things one can do in this repository: `cargo xtask --help`.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
 
 #[path = "../../tests/testkit/src/control_plane/assets.rs"]
 mod assets;
@@ -15,7 +19,10 @@ mod python;
 mod sbom;
 mod test;
 mod tidy;
-#[allow(unreachable_pub, reason = "the testkit, which this file is of, shows it to its users")]
+#[allow(
+    unreachable_pub,
+    reason = "the testkit, which this file is of, shows it to its users"
+)]
 #[path = "../../tests/testkit/src/tier.rs"]
 mod tier;
 
@@ -26,7 +33,10 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(bin_name = "cargo xtask", about = "The list of things one can do in this repository")]
+#[command(
+    bin_name = "cargo xtask",
+    about = "The list of things one can do in this repository"
+)]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -34,16 +44,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not there yet, and our
-    /// programs in Go that tests run beside ours; needs Go
+    /// Builds etcd, kube-apiserver, kube-controller-manager and helm for tests, where they are not
+    /// there yet, and our programs in Go that tests run beside ours; needs Go
     ControlPlane,
-    /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`; further arguments go to `cargo test`
+    /// Runs the tests that need Rust alone; more with `--full` (Go, Python) and `--nightly`;
+    /// further arguments go to `cargo test`
     Test(test::Arguments),
     /// Runs clippy, `go vet` and shellcheck, and checks what images hold and what no test builds
     Lint(lint::Arguments),
     /// Checks layering, lengths, machine paths and links; offline
     Tidy,
-    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build; offline
+    /// Checks the licences, sources and bans of `deny.toml` on what this machine would build;
+    /// offline
     Licenses,
     /// Prints a bill of materials of one program (CycloneDX, JSON) from the lock file; offline
     Sbom(sbom::Arguments),
@@ -57,7 +69,8 @@ enum Task {
     Chart(chart::Arguments),
     /// Measures the controllers on a real control plane and prints tables; needs Go
     Bench(bench::Arguments),
-    /// Explores faults in full, about twenty minutes of one processor beside the builds: the framework's and the providers'; further arguments go to the test programs
+    /// Explores faults in full, about twenty minutes of one processor beside the builds: the
+    /// framework's and the providers'; further arguments go to the test programs
     Explore(explore::Arguments),
     /// Runs what continuous integration runs: formatting, tidy, licences, lints and tests
     Ci,
@@ -98,7 +111,12 @@ fn run(task: Task) -> anyhow::Result<()> {
 
 /// The repository's root.
 fn root() -> anyhow::Result<PathBuf> {
-    // Cargo sets the variable when it runs us; the compiled-in value serves a binary started by hand.
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map_or(PathBuf::from(env!("CARGO_MANIFEST_DIR")), Into::into);
-    manifest.parent().map(PathBuf::from).context("xtask lies in the repository's root")
+    // Cargo sets the variable when it runs us; the compiled-in value serves a binary started by
+    // hand.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or(PathBuf::from(env!("CARGO_MANIFEST_DIR")), Into::into);
+    manifest
+        .parent()
+        .map(PathBuf::from)
+        .context("xtask lies in the repository's root")
 }

@@ -8,12 +8,15 @@ use crate::root;
 
 /// The cargo that runs us, in the repository's root.
 ///
-/// It is not told of this package, as what cargo runs is: build scripts that depend on such variables (ring's) would run
-/// again, and everything above them would be built again, each time after cargo was called by hand.
+/// It is not told of this package, as what cargo runs is: build scripts that depend on such
+/// variables (ring's) would run again, and everything above them would be built again, each time
+/// after cargo was called by hand.
 pub(crate) fn cargo() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        if name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        }) {
             command.env_remove(name);
         }
     }
@@ -23,7 +26,9 @@ pub(crate) fn cargo() -> anyhow::Result<Command> {
 
 /// Runs a program and fails when it does.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("run {}", name(command)))?;
+    let status = command
+        .status()
+        .with_context(|| format!("run {}", name(command)))?;
     anyhow::ensure!(status.success(), "{} failed: {status}", name(command));
     Ok(())
 }
@@ -31,20 +36,30 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 /// Runs a program and returns what it printed; its messages go to ours.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     command.stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("run {}", name(command)))?;
+    let output = command
+        .output()
+        .with_context(|| format!("run {}", name(command)))?;
     anyhow::ensure!(output.status.success(), "{} failed: {}", name(command), output.status);
-    String::from_utf8(output.stdout).with_context(|| format!("read the output of {}", name(command)))
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("read the output of {}", name(command)))
 }
 
 /// Whether a program is there and ends well; what it prints is not shown.
 pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
-    let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     status.is_ok_and(|status| status.success())
 }
 
 /// Program and first argument, such as `cargo test`.
 fn name(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    let program = std::path::Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     match command.get_args().next() {
         Some(first) => format!("`{program} {}`", first.to_string_lossy()),
         None => format!("`{program}`"),

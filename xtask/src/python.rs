@@ -63,7 +63,11 @@ impl Tool {
             return Ok(None);
         }
         self.install(&environment)?;
-        anyhow::ensure!(program.is_file(), "{} is not there after installing it", program.display());
+        anyhow::ensure!(
+            program.is_file(),
+            "{} is not there after installing it",
+            program.display()
+        );
         Ok(Some(program))
     }
 
@@ -74,47 +78,72 @@ impl Tool {
 
     fn version(&self) -> anyhow::Result<String> {
         let path = root()?.join(self.requirements);
-        let requirements = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        pinned(&requirements, self.package).with_context(|| format!("{} pins no {}", path.display(), self.package))
+        let requirements =
+            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        pinned(&requirements, self.package)
+            .with_context(|| format!("{} pins no {}", path.display(), self.package))
     }
 
     /// The virtual environment for this version, in the user's cache directory.
-    fn environment(&self, version: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    fn environment(
+        &self,
+        version: &str,
+        variable: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Option<PathBuf> {
         // The XDG specification says that a relative XDG_CACHE_HOME is to be ignored.
         let cache = variable("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-        let cache =
-            cache.or_else(|| Some(variable("HOME").filter(|home| !home.as_os_str().is_empty())?.join(".cache")))?;
+        let cache = cache.or_else(|| {
+            Some(
+                variable("HOME")
+                    .filter(|home| !home.as_os_str().is_empty())?
+                    .join(".cache"),
+            )
+        })?;
         Some(cache.join(format!("ccm-{}", self.name)).join(version))
     }
 
     fn install(&self, environment: &Path) -> anyhow::Result<()> {
         let started = Instant::now();
         println!("{}: installing it, this may take a minute", self.name);
-        // An environment cannot be moved, since its programs name it. It is made beside, and has its name, a link, only
-        // when it is whole; two that are made at once do not meet.
+        // An environment cannot be moved, since its programs name it. It is made beside, and has
+        // its name, a link, only when it is whole; two that are made at once do not meet.
         let mut beside = environment.as_os_str().to_owned();
         beside.push(format!("-{}", std::process::id()));
         let beside = PathBuf::from(beside);
-        let installed = process::run(Command::new("python3").args(["-m", "venv"]).arg(&beside)).and_then(|()| {
-            let mut pip = Command::new(beside.join("bin/python3"));
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-            process::run(pip.arg(root()?.join(self.requirements)))
-        });
+        let installed = process::run(Command::new("python3").args(["-m", "venv"]).arg(&beside))
+            .and_then(|()| {
+                let mut pip = Command::new(beside.join("bin/python3"));
+                pip.args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--requirement",
+                ]);
+                process::run(pip.arg(root()?.join(self.requirements)))
+            });
         if installed.is_err() {
             // Nothing to remove when nothing was made.
             let _ = std::fs::remove_dir_all(&beside);
         }
         installed.with_context(|| format!("install {}", self.name))?;
         let link = beside.with_extension("link");
-        std::os::unix::fs::symlink(&beside, &link).with_context(|| format!("make {}", link.display()))?;
-        std::fs::rename(&link, environment).with_context(|| format!("make {}", environment.display()))?;
+        std::os::unix::fs::symlink(&beside, &link)
+            .with_context(|| format!("make {}", link.display()))?;
+        std::fs::rename(&link, environment)
+            .with_context(|| format!("make {}", environment.display()))?;
         println!("{}: installed in {:.0} s", self.name, started.elapsed().as_secs_f64());
         Ok(())
     }
 }
 
 fn pinned(requirements: &str, package: &str) -> Option<String> {
-    let version = |line: &str| line.strip_prefix(package)?.strip_prefix("==").map(|version| version.trim().to_owned());
+    let version = |line: &str| {
+        line.strip_prefix(package)?
+            .strip_prefix("==")
+            .map(|version| version.trim().to_owned())
+    };
     requirements.lines().find_map(version)
 }
 

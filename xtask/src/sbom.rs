@@ -1,6 +1,8 @@
-//! A bill of materials of one program: what is linked into it or runs while it is built, from the lock file.
+//! A bill of materials of one program: what is linked into it or runs while it is built, from the
+//! lock file.
 //!
-//! CycloneDX 1.6 in JSON, the same bytes for the same lock file. <https://cyclonedx.org/docs/1.6/json/>
+//! CycloneDX 1.6 in JSON, the same bytes for the same lock file.
+//! <https://cyclonedx.org/docs/1.6/json/>
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +20,8 @@ pub(crate) struct Arguments {
     /// Package whose program it is
     #[arg(long, default_value = "ccm-aws")]
     package: String,
-    /// Features, as for `cargo build`; the images have `--no-default-features`, and that of AWS `--features sdk`
+    /// Features, as for `cargo build`; the images have `--no-default-features`, and that of AWS
+    /// `--features sdk`
     #[arg(long, value_delimiter = ',')]
     features: Vec<String>,
     /// Leaves out the package's default features
@@ -60,7 +63,9 @@ struct Target {
 impl Package {
     /// Tells whether it runs within the compiler.
     fn is_macro(&self) -> bool {
-        self.targets.iter().any(|target| target.kind.iter().any(|kind| kind == "proc-macro"))
+        self.targets
+            .iter()
+            .any(|target| target.kind.iter().any(|kind| kind == "proc-macro"))
     }
 }
 
@@ -92,7 +97,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut cargo = process::cargo()?;
     // From the package's folder, since features are those of the package that is worked on.
     let manifest = manifest_of(&arguments.package)?;
-    cargo.args(["metadata", "--format-version=1", "--locked", "--offline", "--manifest-path"]).arg(manifest);
+    cargo
+        .args(["metadata", "--format-version=1", "--locked", "--offline", "--manifest-path"])
+        .arg(manifest);
     let target = arguments.target.clone().map_or_else(licenses::host, Ok)?;
     cargo.args(["--filter-platform", &target]);
     if arguments.no_default_features {
@@ -101,13 +108,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.features.is_empty() {
         cargo.arg("--features").arg(arguments.features.join(","));
     }
-    let metadata = process::output(&mut cargo).context("cargo cannot list the packages; `cargo fetch` helps")?;
+    let metadata = process::output(&mut cargo)
+        .context("cargo cannot list the packages; `cargo fetch` helps")?;
     let metadata: Metadata = serde_json::from_str(&metadata).context("read cargo's metadata")?;
     let lock = std::fs::read_to_string(root()?.join("Cargo.lock")).context("read Cargo.lock")?;
     let bill = bill(&metadata, &checksums(&lock), &arguments.package)?;
     let text = format!("{bill:#}\n");
     match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("write {}", path.display())),
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+        }
         None => {
             print!("{text}");
             Ok(())
@@ -119,27 +129,51 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn manifest_of(package: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = process::cargo()?;
     cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"]);
-    let metadata: Value = serde_json::from_str(&process::output(&mut cargo)?).context("read cargo's metadata")?;
+    let metadata: Value =
+        serde_json::from_str(&process::output(&mut cargo)?).context("read cargo's metadata")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
-    let found = packages.filter(|found| found["name"] == package).find_map(|found| found["manifest_path"].as_str());
-    Ok(found.with_context(|| format!("--package {package}: no such package in the workspace"))?.into())
+    let found = packages
+        .filter(|found| found["name"] == package)
+        .find_map(|found| found["manifest_path"].as_str());
+    Ok(found
+        .with_context(|| format!("--package {package}: no such package in the workspace"))?
+        .into())
 }
 
 /// Reads the SHA-256 of each package's archive, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |block: &str, key: &str| {
         let mut lines = block.lines();
-        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \"")?.strip_suffix('"'));
+        let value = lines.find_map(|line| {
+            line.strip_prefix(key)?
+                .strip_prefix(" = \"")?
+                .strip_suffix('"')
+        });
         value.map(str::to_owned)
     };
-    let package = |block| Some(((value(block, "name")?, value(block, "version")?), value(block, "checksum")?));
-    lock.split("[[package]]").skip(1).filter_map(package).collect()
+    let package = |block| {
+        Some(((value(block, "name")?, value(block, "version")?), value(block, "checksum")?))
+    };
+    lock.split("[[package]]")
+        .skip(1)
+        .filter_map(package)
+        .collect()
 }
 
 /// What a package is linked with or built by, all the way down: its ID, and whether it is linked.
 fn parts<'a>(metadata: &'a Metadata, start: &'a str) -> BTreeMap<&'a str, bool> {
-    let nodes: BTreeMap<&str, &Node> = metadata.resolve.nodes.iter().map(|node| (&*node.id, node)).collect();
-    let macros: BTreeSet<&str> = metadata.packages.iter().filter(|p| p.is_macro()).map(|p| &*p.id).collect();
+    let nodes: BTreeMap<&str, &Node> = metadata
+        .resolve
+        .nodes
+        .iter()
+        .map(|node| (&*node.id, node))
+        .collect();
+    let macros: BTreeSet<&str> = metadata
+        .packages
+        .iter()
+        .filter(|p| p.is_macro())
+        .map(|p| &*p.id)
+        .collect();
     let mut parts = BTreeMap::new();
     let mut todo = vec![(start, true)];
     while let Some((id, linked)) = todo.pop() {
@@ -150,7 +184,11 @@ fn parts<'a>(metadata: &'a Metadata, start: &'a str) -> BTreeMap<&'a str, bool> 
         }
         parts.insert(id, linked);
         for dependency in nodes.get(id).into_iter().flat_map(|node| &node.deps) {
-            let kinds: BTreeSet<_> = dependency.dep_kinds.iter().map(|kind| kind.kind.as_deref()).collect();
+            let kinds: BTreeSet<_> = dependency
+                .dep_kinds
+                .iter()
+                .map(|kind| kind.kind.as_deref())
+                .collect();
             match (kinds.contains(&None), kinds.contains(&Some("build"))) {
                 (true, _) => todo.push((&dependency.pkg, linked)),
                 (false, true) => todo.push((&dependency.pkg, false)),
@@ -161,28 +199,63 @@ fn parts<'a>(metadata: &'a Metadata, start: &'a str) -> BTreeMap<&'a str, bool> 
     parts
 }
 
-fn bill(metadata: &Metadata, checksums: &BTreeMap<(String, String), String>, name: &str) -> anyhow::Result<Value> {
-    let packages: BTreeMap<&str, &Package> = metadata.packages.iter().map(|found| (&*found.id, found)).collect();
-    let main = metadata.packages.iter().find(|package| package.name == name && package.source.is_none());
-    let main = main.with_context(|| format!("--package {name}: no such package in the workspace"))?;
+fn bill(
+    metadata: &Metadata,
+    checksums: &BTreeMap<(String, String), String>,
+    name: &str,
+) -> anyhow::Result<Value> {
+    let packages: BTreeMap<&str, &Package> = metadata
+        .packages
+        .iter()
+        .map(|found| (&*found.id, found))
+        .collect();
+    let main = metadata
+        .packages
+        .iter()
+        .find(|package| package.name == name && package.source.is_none());
+    let main =
+        main.with_context(|| format!("--package {name}: no such package in the workspace"))?;
     let parts = parts(metadata, &main.id);
     let mut components = Vec::new();
     for (id, linked) in parts.iter().filter(|(id, _)| **id != main.id) {
-        let package = packages.get(id).with_context(|| format!("cargo does not describe {id}"))?;
+        let package = packages
+            .get(id)
+            .with_context(|| format!("cargo does not describe {id}"))?;
         components.push(component(package, *linked, checksums)?);
     }
     components.sort_by_key(|component| component["bom-ref"].as_str().map(str::to_owned));
     let mut dependencies = Vec::new();
-    for node in metadata.resolve.nodes.iter().filter(|node| parts.contains_key(&*node.id)) {
-        let on = node.deps.iter().filter(|dependency| parts.contains_key(&*dependency.pkg));
-        let is_used = |dependency: &&Dependency| dependency.dep_kinds.iter().any(|k| k.kind.as_deref() != Some("dev"));
-        let on: BTreeSet<_> =
-            on.filter(is_used).filter_map(|dependency| packages.get(&*dependency.pkg)).map(|p| purl(p)).collect();
-        let this = packages.get(&*node.id).with_context(|| format!("cargo does not describe {}", node.id))?;
+    for node in metadata
+        .resolve
+        .nodes
+        .iter()
+        .filter(|node| parts.contains_key(&*node.id))
+    {
+        let on = node
+            .deps
+            .iter()
+            .filter(|dependency| parts.contains_key(&*dependency.pkg));
+        let is_used = |dependency: &&Dependency| {
+            dependency
+                .dep_kinds
+                .iter()
+                .any(|k| k.kind.as_deref() != Some("dev"))
+        };
+        let on: BTreeSet<_> = on
+            .filter(is_used)
+            .filter_map(|dependency| packages.get(&*dependency.pkg))
+            .map(|p| purl(p))
+            .collect();
+        let this = packages
+            .get(&*node.id)
+            .with_context(|| format!("cargo does not describe {}", node.id))?;
         dependencies.push((purl(this), on));
     }
     dependencies.sort();
-    let dependencies: Vec<_> = dependencies.iter().map(|(of, on)| json!({"ref": of, "dependsOn": on})).collect();
+    let dependencies: Vec<_> = dependencies
+        .iter()
+        .map(|(of, on)| json!({"ref": of, "dependsOn": on}))
+        .collect();
     Ok(json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -200,8 +273,13 @@ fn bill(metadata: &Metadata, checksums: &BTreeMap<(String, String), String>, nam
     }))
 }
 
-/// Describes a package. What is from a registry must have a checksum: a bill without one could not be checked.
-fn component(package: &Package, linked: bool, checksums: &BTreeMap<(String, String), String>) -> anyhow::Result<Value> {
+/// Describes a package. What is from a registry must have a checksum: a bill without one could not
+/// be checked.
+fn component(
+    package: &Package,
+    linked: bool,
+    checksums: &BTreeMap<(String, String), String>,
+) -> anyhow::Result<Value> {
     let mut component = json!({
         "type": "library",
         "bom-ref": purl(package),
@@ -224,7 +302,8 @@ fn component(package: &Package, linked: bool, checksums: &BTreeMap<(String, Stri
     if package.source.is_some() {
         let key = (package.name.clone(), package.version.clone());
         let checksum = checksums.get(&key);
-        let checksum = checksum.with_context(|| format!("Cargo.lock has no checksum of {} {}", key.0, key.1))?;
+        let checksum = checksum
+            .with_context(|| format!("Cargo.lock has no checksum of {} {}", key.0, key.1))?;
         component["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
     }
     Ok(component)
@@ -253,7 +332,11 @@ mod tests {
             json!({"id": id, "name": name, "version": version, "license": license, "source": source, "targets": targets})
         };
         let on = |id: &str, kind: Value| json!({"pkg": id, "dep_kinds": [{"kind": kind}]});
-        let below = if linked { vec![on("a", Value::Null)] } else { Vec::new() };
+        let below = if linked {
+            vec![on("a", Value::Null)]
+        } else {
+            Vec::new()
+        };
         let metadata = json!({
             "packages": [
                 package("o", "ours", "0.1.0", Value::Null),
@@ -278,7 +361,12 @@ mod tests {
     #[test]
     fn what_is_linked_or_builds_it_is_listed_with_its_checksum() {
         let bill = bill(&metadata(false), &checksums(LOCK), "ours").unwrap();
-        let parts: Vec<_> = bill["components"].as_array().unwrap().iter().map(|c| (&c["purl"], &c["scope"])).collect();
+        let parts: Vec<_> = bill["components"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| (&c["purl"], &c["scope"]))
+            .collect();
         assert_eq!(
             parts,
             [
@@ -290,7 +378,11 @@ mod tests {
         assert_eq!(bill["components"][1]["hashes"][0]["content"], "bb");
         assert_eq!(bill["components"][1]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         assert_eq!(bill["metadata"]["component"]["name"], "ours");
-        let ours = bill["dependencies"].as_array().unwrap().iter().find(|d| d["ref"] == "pkg:cargo/ours@0.1.0");
+        let ours = bill["dependencies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|d| d["ref"] == "pkg:cargo/ours@0.1.0");
         assert_eq!(
             ours.unwrap()["dependsOn"],
             json!(["pkg:cargo/a@1.0.0%2Bx", "pkg:cargo/b@2.0.0", "pkg:cargo/m@1.0.0"])
@@ -313,10 +405,14 @@ mod tests {
     #[test]
     fn a_part_without_a_checksum_and_an_unknown_package_are_errors() {
         let mut checksums = checksums(LOCK);
-        let error = bill(&metadata(true), &checksums, "theirs").unwrap_err().to_string();
+        let error = bill(&metadata(true), &checksums, "theirs")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--package theirs"), "{error}");
         checksums.retain(|(name, _), _| name != "b");
-        let error = bill(&metadata(true), &checksums, "ours").unwrap_err().to_string();
+        let error = bill(&metadata(true), &checksums, "ours")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("b 2.0.0"), "{error}");
     }
 }

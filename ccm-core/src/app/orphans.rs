@@ -1,5 +1,5 @@
-//! The subcommand `orphans`: prints the orphans of this cluster (cloud objects with its ownership tags, but no Service
-//! or Node), and deletes them on request.
+//! The subcommand `orphans`: prints the orphans of this cluster (cloud objects with its ownership
+//! tags, but no Service or Node), and deletes them on request.
 
 use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 
@@ -54,7 +54,13 @@ struct OrphansArgs {
 
 impl OrphansArgs {
     fn read(config: &Config) -> Result<Self, String> {
-        let text = |name| config.extra.get(name).map(String::as_str).unwrap_or_default();
+        let text = |name| {
+            config
+                .extra
+                .get(name)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
         let mut wrong = Vec::new();
         let json = match text(OUTPUT) {
             "json" => true,
@@ -65,7 +71,11 @@ impl OrphansArgs {
             }
         };
         let timeout = config::parse_duration(text(TIMEOUT)).and_then(|timeout| {
-            if timeout.is_zero() { Err("must be greater than zero".to_owned()) } else { Ok(timeout) }
+            if timeout.is_zero() {
+                Err("must be greater than zero".to_owned())
+            } else {
+                Ok(timeout)
+            }
         });
         let timeout = timeout.unwrap_or_else(|reason| {
             wrong.push(format!("--{TIMEOUT} {:?}: {reason}", text(TIMEOUT)));
@@ -83,13 +93,21 @@ impl OrphansArgs {
             wrong.push(format!("--{CONFIRM} means nothing without --{DELETE}"));
         }
         let delete = delete.then(|| confirmed.to_owned());
-        if wrong.is_empty() { Ok(Self { json, delete, timeout }) } else { Err(wrong.join("; ")) }
+        if wrong.is_empty() {
+            Ok(Self { json, delete, timeout })
+        } else {
+            Err(wrong.join("; "))
+        }
     }
 }
 
-/// Runs the subcommand: lists orphans, deletes them if requested, prints the report, and returns the exit code: 0 if no
-/// orphans remain, 2 if some remain, 1 if a deletion failed.
-pub(super) async fn run<B, F>(product: Product, config: Config, build: B) -> Result<ExitCode, BoxError>
+/// Runs the subcommand: lists orphans, deletes them if requested, prints the report, and returns
+/// the exit code: 0 if no orphans remain, 2 if some remain, 1 if a deletion failed.
+pub(super) async fn run<B, F>(
+    product: Product,
+    config: Config,
+    build: B,
+) -> Result<ExitCode, BoxError>
 where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
@@ -98,9 +116,19 @@ where
     let json = args.json;
     let mut signals = Signals::install()?;
     let stop = CancellationToken::new();
-    // After a signal, work in flight is finished, so that the report is complete about what was deleted.
-    let report = until_signalled(scan_once(product, config, build, args, &stop), &stop, &mut signals).await??;
-    write_line(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
+    // After a signal, work in flight is finished, so that the report is complete about what was
+    // deleted.
+    let report =
+        until_signalled(scan_once(product, config, build, args, &stop), &stop, &mut signals)
+            .await??;
+    write_line(
+        &mut std::io::stdout(),
+        &if json {
+            format!("{:#}", report.json())
+        } else {
+            report.table()
+        },
+    );
     Ok(match (report.failed(), report.remaining()) {
         (0, 0) => ExitCode::SUCCESS,
         (0, _) => ExitCode::from(EXIT_ORPHANS_LEFT),
@@ -123,10 +151,16 @@ where
     let build = tokio::time::timeout_at(limit, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(provider)) => provider?,
-        Some(Err(_)) => return Err(format!("the cloud provider could not be built within --{TIMEOUT}").into()),
+        Some(Err(_)) => {
+            return Err(format!("the cloud provider could not be built within --{TIMEOUT}").into());
+        }
         None => return Err("stopped before the cloud provider was built".into()),
     };
-    let request = OrphanRequest { delete: args.delete, minimum_age: config.orphans.minimum_age, limit };
+    let request = OrphanRequest {
+        delete: args.delete,
+        minimum_age: config.orphans.minimum_age,
+        limit,
+    };
     let manager = Manager::from_config(product, config, provider).await?;
     Ok(manager.orphans(request, stop.clone()).await?)
 }
@@ -138,7 +172,9 @@ mod tests {
 
     fn read(args: &[&str]) -> Result<OrphansArgs, String> {
         let product = product(Product::new("ccm-test", "v0.0", &["test"]));
-        let args = ["--cloud-provider=test", "--cluster-name=blue"].iter().chain(args);
+        let args = ["--cloud-provider=test", "--cluster-name=blue"]
+            .iter()
+            .chain(args);
         match config::parse(&product, args).unwrap() {
             Invocation::Run(config) => OrphansArgs::read(&config),
             other => unreachable!("{other:?}"),

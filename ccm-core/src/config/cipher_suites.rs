@@ -1,7 +1,9 @@
-//! Cipher suites and key-exchange groups, by the names and numbers that flags use: those of Go's `crypto/tls`.
+//! Cipher suites and key-exchange groups, by the names and numbers that flags use: those of Go's
+//! `crypto/tls`.
 //!
-//! A manifest may name suites or groups that Go supports and this program's TLS library does not, because they are
-//! weak. That is not an operator error, so they are left out with a warning. An unknown name is an error.
+//! A manifest may name suites or groups that Go supports and this program's TLS library does not,
+//! because they are weak. That is not an operator error, so they are left out with a warning. An
+//! unknown name is an error.
 
 use rustls::{
     SupportedCipherSuite,
@@ -43,10 +45,14 @@ const MISSING_GROUPS: &[i32] = &[25, 4587, 4588, 4589];
 /// Older names that Kubernetes still accepts.
 const LEGACY: &[(&str, &str)] = &[
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
 ];
 
-/// Makes the cryptography provider of a server from its flags. Empty lists select the library's defaults.
+/// Makes the cryptography provider of a server from its flags. Empty lists select the library's
+/// defaults.
 pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     if !suites.is_empty() {
@@ -58,19 +64,31 @@ pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvid
     Ok(provider)
 }
 
-/// Looks up suites by name. As in Go, the list only restricts TLS 1.2: the suites of TLS 1.3 are always enabled.
+/// Looks up suites by name. As in Go, the list only restricts TLS 1.2: the suites of TLS 1.3 are
+/// always enabled.
 ///
 /// # Errors
 /// The unknown names, and all known ones.
 pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipherSuite>, String> {
     let all = ring::ALL_CIPHER_SUITES;
-    let mut served: Vec<_> = all.iter().copied().filter(|suite| suite.tls13().is_some()).collect();
+    let mut served: Vec<_> = all
+        .iter()
+        .copied()
+        .filter(|suite| suite.tls13().is_some())
+        .collect();
     let mut left_out = Vec::new();
     let mut unknown = Vec::new();
     for name in names {
         let name = name.as_str();
-        let current = LEGACY.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
-        match all.iter().copied().find(|suite| suite_name(*suite) == current) {
+        let current = LEGACY
+            .iter()
+            .find(|(old, _)| *old == name)
+            .map_or(name, |(_, new)| new);
+        match all
+            .iter()
+            .copied()
+            .find(|suite| suite_name(*suite) == current)
+        {
             Some(suite) if !served.contains(&suite) => served.push(suite),
             Some(_) => {}
             None if WEAK.contains(&name) => left_out.push(name.to_owned()),
@@ -82,24 +100,38 @@ pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipher
     }
     let mut known: Vec<_> = all.iter().map(|suite| suite_name(*suite)).collect();
     known.sort_unstable();
-    Err(format!("cipher suite {} does not exist; known are {}", unknown.join(", "), known.join(", ")))
+    Err(format!(
+        "cipher suite {} does not exist; known are {}",
+        unknown.join(", "),
+        known.join(", ")
+    ))
 }
 
 /// Looks up groups, in order of preference.
 ///
 /// # Errors
 /// A number that is duplicate or unknown, or a list without any supported group.
-pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn SupportedKxGroup>, String> {
+pub(crate) fn key_exchanges(
+    numbers: &[i32],
+) -> Result<Selected<&'static dyn SupportedKxGroup>, String> {
     let mut served = Vec::new();
     let mut left_out = Vec::new();
     for (position, number) in numbers.iter().enumerate() {
         if numbers[..position].contains(number) {
             return Err(format!("duplicate curve preference {number}"));
         }
-        match ring::ALL_KX_GROUPS.iter().find(|group| i32::from(u16::from(group.name())) == *number) {
+        match ring::ALL_KX_GROUPS
+            .iter()
+            .find(|group| i32::from(u16::from(group.name())) == *number)
+        {
             Some(group) => served.push(*group),
             None if MISSING_GROUPS.contains(number) => left_out.push(number.to_string()),
-            None => return Err(format!("curve preference {number} is unknown; known are {}", known_groups())),
+            None => {
+                return Err(format!(
+                    "curve preference {number} is unknown; known are {}",
+                    known_groups()
+                ));
+            }
         }
     }
     if served.is_empty() && !numbers.is_empty() {
@@ -111,14 +143,19 @@ pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn Sup
 /// Returns the name of a suite as IANA and Go spell it.
 fn suite_name(suite: SupportedCipherSuite) -> String {
     let name = suite.suite().as_str().unwrap_or_default();
-    name.strip_prefix("TLS13_").map_or_else(|| name.to_owned(), |rest| format!("TLS_{rest}"))
+    name.strip_prefix("TLS13_")
+        .map_or_else(|| name.to_owned(), |rest| format!("TLS_{rest}"))
 }
 
 fn known_groups() -> String {
     let name = |group: &&dyn SupportedKxGroup| {
         format!("{} ({})", u16::from(group.name()), group.name().as_str().unwrap_or_default())
     };
-    ring::ALL_KX_GROUPS.iter().map(name).collect::<Vec<_>>().join(", ")
+    ring::ALL_KX_GROUPS
+        .iter()
+        .map(name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -127,24 +164,37 @@ mod tests {
 
     fn suites(names: &str) -> Result<(Vec<String>, Vec<String>), String> {
         let names: Vec<_> = names.split(',').map(str::to_owned).collect();
-        cipher_suites(&names).map(|chosen| (chosen.supported.into_iter().map(suite_name).collect(), chosen.unsupported))
+        cipher_suites(&names).map(|chosen| {
+            (chosen.supported.into_iter().map(suite_name).collect(), chosen.unsupported)
+        })
     }
 
-    const TLS13: [&str; 3] = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
+    const TLS13: [&str; 3] =
+        ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
 
     #[test]
     fn suites_have_go_s_names_and_those_of_tls_13_are_always_there() {
-        let (served, left_out) = suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA").unwrap();
+        let (served, left_out) =
+            suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA").unwrap();
         assert_eq!(served, [&TLS13[..], &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]].concat());
         assert_eq!(left_out, ["TLS_RSA_WITH_AES_128_CBC_SHA"]);
-        let (served, _) = suites("TLS_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305").unwrap();
-        assert_eq!(served, [&TLS13[..], &["TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"]].concat());
+        let (served, _) =
+            suites("TLS_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305").unwrap();
+        assert_eq!(
+            served,
+            [&TLS13[..], &["TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"]].concat()
+        );
     }
 
     #[test]
     fn unknown_suites_are_named_beside_the_known() {
         let error = suites("TLS_FOO,TLS_AES_128_GCM_SHA256,TLS13_AES_128_GCM_SHA256").unwrap_err();
-        assert!(error.starts_with("cipher suite TLS_FOO, TLS13_AES_128_GCM_SHA256 does not exist; known"), "{error}");
+        assert!(
+            error.starts_with(
+                "cipher suite TLS_FOO, TLS13_AES_128_GCM_SHA256 does not exist; known"
+            ),
+            "{error}"
+        );
         assert!(error.contains("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"), "{error}");
     }
 
@@ -152,7 +202,11 @@ mod tests {
     fn groups_have_iana_s_numbers() {
         let groups = |numbers: &[i32]| {
             let chosen = key_exchanges(numbers)?;
-            let served = chosen.supported.iter().map(|group| u16::from(group.name())).collect::<Vec<_>>();
+            let served = chosen
+                .supported
+                .iter()
+                .map(|group| u16::from(group.name()))
+                .collect::<Vec<_>>();
             Ok::<_, String>((served, chosen.unsupported))
         };
         assert_eq!(groups(&[]), Ok((vec![], vec![])));

@@ -1,6 +1,6 @@
-//! The configuration as `/configz` of a Go cloud-controller-manager shows it (`cloud-provider` v0.37,
-//! `config/v1alpha1`): with Go's field names, except where the types of `component-base` define JSON names of their
-//! own.
+//! The configuration as `/configz` of a Go cloud-controller-manager shows it (`cloud-provider`
+//! v0.37, `config/v1alpha1`): with Go's field names, except where the types of `component-base`
+//! define JSON names of their own.
 
 use std::path::Path;
 
@@ -36,7 +36,8 @@ impl Config {
         let election = &self.leader_election;
         let client = &self.kube_client;
         json!({
-            // Both belong to a port without TLS that was removed long ago; upstream still shows them.
+            // Both belong to a port without TLS that was removed long ago; upstream still shows
+            // them.
             "Port": 0,
             "Address": "0.0.0.0",
             "MinResyncPeriod": duration::format(self.generic.min_resync_period),
@@ -68,7 +69,12 @@ impl Config {
     }
 
     fn shared_part(&self) -> Value {
-        let cidrs: Vec<_> = self.generic.cluster_cidrs.iter().map(ToString::to_string).collect();
+        let cidrs: Vec<_> = self
+            .generic
+            .cluster_cidrs
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         json!({
             "CloudProvider": {
                 "Name": self.generic.cloud_provider,
@@ -89,18 +95,25 @@ impl Config {
 }
 
 fn path(path: Option<&Path>) -> String {
-    path.map(|path| path.display().to_string()).unwrap_or_default()
+    path.map(|path| path.display().to_string())
+        .unwrap_or_default()
 }
 
 /// Go encodes a list that was never set as null.
 fn list(values: &[String]) -> Value {
-    if values.is_empty() { Value::Null } else { json!(values) }
+    if values.is_empty() {
+        Value::Null
+    } else {
+        json!(values)
+    }
 }
 
 /// Go encodes a whole number without a fraction.
 fn number(value: f32) -> Value {
     let whole = format!("{value}");
-    whole.parse::<i64>().map_or_else(|_| json!(value), Value::from)
+    whole
+        .parse::<i64>()
+        .map_or_else(|_| json!(value), Value::from)
 }
 
 #[cfg(test)]
@@ -120,11 +133,17 @@ mod tests {
     /// Recorded from a manager built on `cloud-provider` v0.36.3, with what v0.37 added and moved.
     #[test]
     fn it_has_the_shape_of_go_s() {
-        let mut recorded: serde_json::Value = serde_json::from_str(include_str!("tests/configz.json")).unwrap();
+        let mut recorded: serde_json::Value =
+            serde_json::from_str(include_str!("tests/configz.json")).unwrap();
         let ours = configz(&["--cloud-provider=mock", "--cloud-config=cloud", "--kubeconfig=kc"]);
         let part = &mut recorded["cloudcontrollermanager.config.k8s.io"];
-        let period = part["KubeCloudShared"].as_object_mut().unwrap().remove("NodeMonitorPeriod").unwrap();
-        part["NodeLifecycleController"] = json!({"NodeMonitorPeriod": period, "ConcurrentNodeLifecycleSyncs": 1});
+        let period = part["KubeCloudShared"]
+            .as_object_mut()
+            .unwrap()
+            .remove("NodeMonitorPeriod")
+            .unwrap();
+        part["NodeLifecycleController"] =
+            json!({"NodeMonitorPeriod": period, "ConcurrentNodeLifecycleSyncs": 1});
         assert_eq!(ours, recorded);
     }
 
@@ -160,18 +179,23 @@ mod tests {
             "controllerLeaders": list.map(|name| json!({"name": name, "component": "*"})),
         });
         assert_eq!(shown(&["--enable-leader-migration"]), (json!(true), built_in.clone()));
-        assert_eq!(shown(&["--enable-leader-migration", "--leader-elect=false"]), (json!(true), built_in));
+        assert_eq!(
+            shown(&["--enable-leader-migration", "--leader-elect=false"]),
+            (json!(true), built_in)
+        );
         let file = std::env::temp_dir().join(format!("ccm-configz-{}.yaml", std::process::id()));
         let flag = format!("--leader-migration-config={}", file.display());
-        let header =
-            "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: moving\n";
+        let header = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: moving\n";
         std::fs::write(
             &file,
-            format!("{header}controllerLeaders: [{{name: route, component: kube-controller-manager}}]"),
+            format!(
+                "{header}controllerLeaders: [{{name: route, component: kube-controller-manager}}]"
+            ),
         )
         .unwrap();
         let leaders = json!([{"name": "route", "component": "kube-controller-manager"}]);
-        let wanted = json!({"leaderName": "moving", "resourceLock": "leases", "controllerLeaders": leaders});
+        let wanted =
+            json!({"leaderName": "moving", "resourceLock": "leases", "controllerLeaders": leaders});
         assert_eq!(shown(&["--enable-leader-migration", &flag]), (json!(true), wanted));
         // Go does not read it either.
         let empty = json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});

@@ -28,7 +28,12 @@ pub const NODE_IPAM: &str = "node-ipam-controller";
 
 /// Returns the controllers that every cloud-controller-manager has.
 pub fn standard() -> Vec<ControllerInfo> {
-    let info = |name, aliases, client_name| ControllerInfo { name, aliases, client_name, enabled_by_default: true };
+    let info = |name, aliases, client_name| ControllerInfo {
+        name,
+        aliases,
+        client_name,
+        enabled_by_default: true,
+    };
     vec![
         info(CLOUD_NODE, &["cloud-node"], "node-controller"),
         info(CLOUD_NODE_LIFECYCLE, &["cloud-node-lifecycle"], "node-controller"),
@@ -38,8 +43,8 @@ pub fn standard() -> Vec<ControllerInfo> {
     ]
 }
 
-/// The node-IPAM controller. `*` does not select it: manifests set `--allocate-node-cidrs=true` for other reasons while
-/// kube-controller-manager allocates, and two allocators corrupt pod CIDRs.
+/// The node-IPAM controller. `*` does not select it: manifests set `--allocate-node-cidrs=true` for
+/// other reasons while kube-controller-manager allocates, and two allocators corrupt pod CIDRs.
 fn node_ipam() -> ControllerInfo {
     ControllerInfo {
         name: NODE_IPAM,
@@ -57,12 +62,16 @@ pub struct ControllerSelection {
 }
 
 impl ControllerSelection {
-    /// Resolves aliases in `entries`, also after a `-`, and decides for each known controller whether it runs.
+    /// Resolves aliases in `entries`, also after a `-`, and decides for each known controller
+    /// whether it runs.
     ///
     /// # Errors
     ///
     /// One for each entry that names no known controller.
-    pub(super) fn new(entries: &[String], known: &[ControllerInfo]) -> Result<Self, Vec<ConfigError>> {
+    pub(super) fn new(
+        entries: &[String],
+        known: &[ControllerInfo],
+    ) -> Result<Self, Vec<ConfigError>> {
         let entries: Vec<String> = entries.iter().map(|entry| resolve(entry, known)).collect();
         let unknown: Vec<ConfigError> = entries
             .iter()
@@ -106,11 +115,15 @@ fn resolve(entry: &str, known: &[ControllerInfo]) -> String {
         Some(name) => ("-", name),
         None => ("", entry),
     };
-    let canonical = known.iter().find(|info| info.aliases.contains(&name)).map_or(name, |info| info.name);
+    let canonical = known
+        .iter()
+        .find(|info| info.aliases.contains(&name))
+        .map_or(name, |info| info.name);
     format!("{minus}{canonical}")
 }
 
-/// The first entry that names the controller decides; if none does, `*` selects it if it is enabled by default.
+/// The first entry that names the controller decides; if none does, `*` selects it if it is enabled
+/// by default.
 pub(super) fn is_enabled(entries: &[String], name: &str, enabled_by_default: bool) -> bool {
     for entry in entries {
         if entry == name {
@@ -128,8 +141,12 @@ mod tests {
     use super::*;
 
     fn colours() -> Vec<ControllerInfo> {
-        let info =
-            |name, aliases, enabled_by_default| ControllerInfo { name, aliases, client_name: name, enabled_by_default };
+        let info = |name, aliases, enabled_by_default| ControllerInfo {
+            name,
+            aliases,
+            client_name: name,
+            enabled_by_default,
+        };
         vec![
             info("red", &["crimson"], true),
             info("green", &[], true),
@@ -139,7 +156,11 @@ mod tests {
     }
 
     fn select(entries: &str) -> Result<ControllerSelection, Vec<ConfigError>> {
-        let entries: Vec<String> = entries.split(',').filter(|e| !e.is_empty()).map(str::to_owned).collect();
+        let entries: Vec<String> = entries
+            .split(',')
+            .filter(|e| !e.is_empty())
+            .map(str::to_owned)
+            .collect();
         ControllerSelection::new(&entries, &colours())
     }
 
@@ -168,7 +189,8 @@ mod tests {
         let selection = select("green,-crimson,ultramarine,-pink").unwrap();
         assert_eq!(selection.entries(), ["green", "-red", "blue", "-pink"]);
         let list =
-            ["service-lb-controller", "-service", "route", "-cloud-node-lifecycle-controller"].map(str::to_owned);
+            ["service-lb-controller", "-service", "route", "-cloud-node-lifecycle-controller"]
+                .map(str::to_owned);
         let selection = ControllerSelection::new(&list, &standard()).unwrap();
         assert_eq!(
             selection.entries(),
@@ -211,8 +233,18 @@ mod tests {
         let known = standard();
         for info in &known {
             assert!(info.name.ends_with("-controller"), "{}", info.name);
-            assert!(info.name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", info.name);
-            assert!(info.aliases.iter().all(|alias| !known.iter().any(|other| other.name == *alias)));
+            assert!(
+                info.name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c == '-'),
+                "{}",
+                info.name
+            );
+            assert!(
+                info.aliases
+                    .iter()
+                    .all(|alias| !known.iter().any(|other| other.name == *alias))
+            );
         }
     }
 }

@@ -1,19 +1,25 @@
 //! Durations in Go's notation (`1h2m3.5s`), which every duration flag uses.
 //!
-//! kube's own parser is not used for flags: it panics on values out of its range and on signs inside the text
-//! (`5s-3s`), and accepts an empty string as zero. All of these must be errors in flags, which are written by people.
+//! kube's own parser is not used for flags: it panics on values out of its range and on signs
+//! inside the text (`5s-3s`), and accepts an empty string as zero. All of these must be errors in
+//! flags, which are written by people.
 
 use std::time::Duration;
 
-/// Parses a Go duration. Units are `ns`, `us` (also with either micro sign), `ms`, `s`, `m`, `h`; `0` needs none.
+/// Parses a Go duration. Units are `ns`, `us` (also with either micro sign), `ms`, `s`, `m`, `h`;
+/// `0` needs none.
 ///
 /// # Errors
 ///
-/// A message for the user when the text is not a Go duration, does not fit Go's range (about 292 years), or is
-/// negative: no flag of a cloud-controller-manager accepts a negative duration.
+/// A message for the user when the text is not a Go duration, does not fit Go's range (about 292
+/// years), or is negative: no flag of a cloud-controller-manager accepts a negative duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let unsigned = text.strip_prefix('+').or_else(|| text.strip_prefix('-')).unwrap_or(text);
-    let duration = parse_unsigned(unsigned).ok_or_else(|| format!("time: invalid duration {text:?}"))?;
+    let unsigned = text
+        .strip_prefix('+')
+        .or_else(|| text.strip_prefix('-'))
+        .unwrap_or(text);
+    let duration =
+        parse_unsigned(unsigned).ok_or_else(|| format!("time: invalid duration {text:?}"))?;
     if text.starts_with('-') && !duration.is_zero() {
         return Err("must not be negative".to_owned());
     }
@@ -30,15 +36,21 @@ fn parse_unsigned(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total: u128 = 0;
     while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+        let number_end = rest
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .unwrap_or(rest.len());
         let (number, after) = rest.split_at(number_end);
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let unit_end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_end);
         total = total.checked_add(nanoseconds(number, unit)?)?;
         rest = after;
     }
     // Go represents durations as signed 64-bit nanoseconds.
-    let total = u64::try_from(total).ok().filter(|nanos| i64::try_from(*nanos).is_ok())?;
+    let total = u64::try_from(total)
+        .ok()
+        .filter(|nanos| i64::try_from(*nanos).is_ok())?;
     Some(Duration::from_nanos(total))
 }
 
@@ -56,8 +68,13 @@ fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Eighteen digits exceed the resolution of a nanosecond in any unit; Go drops further digits, too.
+    let whole: u128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    // Eighteen digits exceed the resolution of a nanosecond in any unit; Go drops further digits,
+    // too.
     let fraction = fraction.get(..18).unwrap_or(fraction);
     let fraction_nanos = if fraction.is_empty() {
         0
@@ -96,7 +113,11 @@ fn decimal(nanos: u128, digits: usize) -> String {
     let text = format!("{nanos:0>width$}", width = digits + 1);
     let (whole, fraction) = text.split_at(text.len() - digits);
     let fraction = fraction.trim_end_matches('0');
-    if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
+    if fraction.is_empty() {
+        whole.to_owned()
+    } else {
+        format!("{whole}.{fraction}")
+    }
 }
 
 #[cfg(test)]
@@ -128,9 +149,22 @@ mod tests {
 
     #[test]
     fn refuses_what_go_refuses() {
-        for text in
-            ["", "+", "-", "5", "s", ".s", "5x", "--5s", "5s-3s", "1..5s", "5 s", " 5s", "9999999999999h", "1e3s"]
-        {
+        for text in [
+            "",
+            "+",
+            "-",
+            "5",
+            "s",
+            ".s",
+            "5x",
+            "--5s",
+            "5s-3s",
+            "1..5s",
+            "5 s",
+            " 5s",
+            "9999999999999h",
+            "1e3s",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(parse("-5s"), Err("must not be negative".to_owned()));

@@ -99,14 +99,19 @@ pub enum ConfigError {
     },
 }
 
-/// All errors on a command line: syntax errors in the order of the arguments, or errors of the checks.
+/// All errors on a command line: syntax errors in the order of the arguments, or errors of the
+/// checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
     /// Returns `Err` with all of `errors`, unless there are none.
     pub(super) fn check(errors: Vec<ConfigError>) -> Result<(), Self> {
-        if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(errors))
+        }
     }
 
     /// Returns the errors, one or more.
@@ -123,7 +128,11 @@ impl fmt::Display for ConfigErrors {
                 f.write_str("\n")?;
             }
             for c in error.to_string().chars() {
-                if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?;
+                } else {
+                    f.write_char(c)?;
+                }
             }
         }
         Ok(())

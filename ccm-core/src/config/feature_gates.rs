@@ -1,4 +1,5 @@
-//! Feature gates: those of a Go cloud-controller-manager 1.37, so that a manifest that sets one still works.
+//! Feature gates: those of a Go cloud-controller-manager 1.37, so that a manifest that sets one
+//! still works.
 
 use std::collections::BTreeMap;
 
@@ -28,15 +29,15 @@ pub struct FeatureGate {
     pub default: bool,
     /// True if it can only be set to its default.
     pub locked: bool,
-    /// True if the gate changes anything in this framework. The others are known because the Go program links the API
-    /// server's library, which registers them.
+    /// True if the gate changes anything in this framework. The others are known because the Go
+    /// program links the API server's library, which registers them.
     pub has_effect: bool,
 }
 
 /// Routes are reconciled after node changes instead of by a timer.
 pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
-/// Additional labels from the cloud are updated together with the addresses of a node. Proposed upstream for 1.38
-/// (kubernetes/kubernetes#141616).
+/// Additional labels from the cloud are updated together with the addresses of a node. Proposed
+/// upstream for 1.38 (kubernetes/kubernetes#141616).
 pub const ADDITIONAL_LABELS_RECONCILIATION: &str = "CloudNodeAdditionalLabelsReconciliation";
 /// Allows logging flags of alpha quality.
 pub const LOGGING_ALPHA_OPTIONS: &str = "LoggingAlphaOptions";
@@ -133,12 +134,13 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Applies `--feature-gates` to the defaults. `AllAlpha` and `AllBeta` set each gate of their stage that is not set
-    /// by name.
+    /// Applies `--feature-gates` to the defaults. `AllAlpha` and `AllBeta` set each gate of their
+    /// stage that is not set by name.
     ///
     /// # Errors
     ///
-    /// One for each gate that does not exist, and one for each locked gate that would differ from its default.
+    /// One for each gate that does not exist, and one for each locked gate that would differ from
+    /// its default.
     pub(super) fn new(wanted: &BTreeMap<String, bool>) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut set = BTreeMap::new();
@@ -162,7 +164,11 @@ impl FeatureGates {
                 }
             }
         }
-        if errors.is_empty() { Ok(Self { set }) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Self { set })
+        } else {
+            Err(errors)
+        }
     }
 
     /// Returns whether a gate is on; a gate that does not exist is off.
@@ -172,15 +178,25 @@ impl FeatureGates {
     }
 }
 
-/// Lists the gates that can be set, as upstream does: name, values, stage and default. Gates of the API server's
-/// library, which have no effect here, are marked as such.
+/// Lists the gates that can be set, as upstream does: name, values, stage and default. Gates of the
+/// API server's library, which have no effect here, are marked as such.
 pub(super) fn options() -> impl Iterator<Item = String> {
-    let open = |gate: &&FeatureGate| matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta) && !gate.locked;
+    let open = |gate: &&FeatureGate| {
+        matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta) && !gate.locked
+    };
     let mut gates: Vec<&FeatureGate> = GATES.iter().filter(open).collect();
     gates.sort_by_key(|gate| (!gate.has_effect, gate.name));
     gates.into_iter().map(|gate| {
-        let stage = if gate.stage == FeatureStage::Alpha { "ALPHA" } else { "BETA" };
-        let effect = if gate.has_effect { "" } else { ", no effect here" };
+        let stage = if gate.stage == FeatureStage::Alpha {
+            "ALPHA"
+        } else {
+            "BETA"
+        };
+        let effect = if gate.has_effect {
+            ""
+        } else {
+            ", no effect here"
+        };
         format!("{}=true|false ({stage} - default={}{effect})", gate.name, gate.default)
     })
 }
@@ -188,12 +204,16 @@ pub(super) fn options() -> impl Iterator<Item = String> {
 /// Returns warnings about gates that differ from their default and have no effect here.
 pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
     let idle = |name: &str, value: bool| {
-        GATES.iter().any(|gate| gate.name == name && gate.default != value && !gate.has_effect)
+        GATES
+            .iter()
+            .any(|gate| gate.name == name && gate.default != value && !gate.has_effect)
     };
     wanted
         .iter()
         .filter(|(name, value)| idle(name, **value))
-        .map(|(name, value)| format!("--feature-gates={name}={value} has no effect in this program"))
+        .map(|(name, value)| {
+            format!("--feature-gates={name}={value} has no effect in this program")
+        })
         .collect()
 }
 
@@ -204,7 +224,12 @@ mod tests {
     const WEBHOOK: &str = "CloudControllerManagerWebhook";
 
     fn gates(wanted: &[(&str, bool)]) -> Result<FeatureGates, Vec<ConfigError>> {
-        FeatureGates::new(&wanted.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+        FeatureGates::new(
+            &wanted
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+        )
     }
 
     #[test]
@@ -215,12 +240,18 @@ mod tests {
         }
         assert!(!none.is_enabled("NoSuchGate"));
         assert!(gates(&[(WEBHOOK, true)]).unwrap().is_enabled(WEBHOOK));
-        assert!(!gates(&[("WatchList", false)]).unwrap().is_enabled("WatchList"));
+        assert!(
+            !gates(&[("WatchList", false)])
+                .unwrap()
+                .is_enabled("WatchList")
+        );
     }
 
     #[test]
     fn groups_set_what_is_not_set_by_name() {
-        let set = gates(&[("AllAlpha", true), (WEBHOOK, false), ("AllBeta", false), ("WatchList", true)]).unwrap();
+        let set =
+            gates(&[("AllAlpha", true), (WEBHOOK, false), ("AllBeta", false), ("WatchList", true)])
+                .unwrap();
         assert!(set.is_enabled(WATCH_BASED_ROUTES));
         assert!(set.is_enabled(LOGGING_ALPHA_OPTIONS));
         assert!(!set.is_enabled(WEBHOOK));
@@ -238,33 +269,52 @@ mod tests {
         }
         let errors = gates(&[("NoSuchGate", true), ("NorThis", false)]).unwrap_err();
         assert_eq!(errors.len(), 2);
-        assert_eq!(errors[1].to_string(), "--feature-gates=NorThis=false: unrecognized feature gate");
+        assert_eq!(
+            errors[1].to_string(),
+            "--feature-gates=NorThis=false: unrecognized feature gate"
+        );
     }
 
     #[test]
     fn options_have_stage_and_default_and_those_with_effect_come_first() {
         let options: Vec<String> = options().collect();
         assert_eq!(options[0], "AllAlpha=true|false (ALPHA - default=false)");
-        assert!(options.contains(&format!("{WATCH_BASED_ROUTES}=true|false (ALPHA - default=false)")), "{options:?}");
+        assert!(
+            options.contains(&format!("{WATCH_BASED_ROUTES}=true|false (ALPHA - default=false)")),
+            "{options:?}"
+        );
         let idle = |option: &&String| option.ends_with(", no effect here)");
         assert_eq!(
             options.iter().find(idle).unwrap(),
             "APIResponseCompression=true|false (BETA - default=true, no effect here)"
         );
-        assert!(options.iter().skip_while(|option| !idle(option)).all(|option| idle(&option)));
+        assert!(
+            options
+                .iter()
+                .skip_while(|option| !idle(option))
+                .all(|option| idle(&option))
+        );
         assert!(!options.iter().any(|option| option.starts_with("KMSv1")), "deprecated");
     }
 
     #[test]
     fn names_are_unique() {
         for gate in GATES {
-            assert_eq!(GATES.iter().filter(|other| other.name == gate.name).count(), 1, "{}", gate.name);
+            assert_eq!(
+                GATES.iter().filter(|other| other.name == gate.name).count(),
+                1,
+                "{}",
+                gate.name
+            );
         }
     }
 
     #[test]
     fn gates_without_effect_are_named_in_a_warning() {
         let wanted = BTreeMap::from([("WatchList".to_owned(), false), ("KMSv1".to_owned(), false)]);
-        assert_eq!(warnings(&wanted), ["--feature-gates=WatchList=false has no effect in this program"]);
+        assert_eq!(
+            warnings(&wanted),
+            ["--feature-gates=WatchList=false has no effect in this program"]
+        );
     }
 }

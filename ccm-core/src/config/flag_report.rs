@@ -1,4 +1,5 @@
-//! What is logged and served at `/flagz` about the flags: their values, and warnings about flags without effect.
+//! What is logged and served at `/flagz` about the flags: their values, and warnings about flags
+//! without effect.
 //!
 //! Nothing is hidden: values of flags are file names, addresses and numbers, never secrets.
 
@@ -25,12 +26,16 @@ pub(super) fn fill(product: &Product, config: &mut Config, used: &BTreeSet<&'sta
         if changed {
             warnings.extend(match flag.support {
                 FlagSupport::Supported => None,
-                FlagSupport::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
+                FlagSupport::NoEffect(why) => {
+                    Some(format!("--{}={value} has no effect: {why}", flag.name))
+                }
             });
         }
         if config.shadow.is_on()
             && used.contains(flag.name)
-            && FLAGS_IGNORED_IN_SHADOW.iter().any(|of| flag.name.starts_with(of))
+            && FLAGS_IGNORED_IN_SHADOW
+                .iter()
+                .any(|of| flag.name.starts_with(of))
         {
             warnings.push(format!(
                 "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",

@@ -1,9 +1,10 @@
-//! Parser for the INI dialect of `cloud.conf`: that of Go's gcfg, which is git's with a few differences.
+//! Parser for the INI dialect of `cloud.conf`: that of Go's gcfg, which is git's with a few
+//! differences.
 //!
-//! A section may have a sub-section in quotes. A line is `name = value`, or a name alone. Parts of a value may be
-//! quoted, with the escapes `\\`, `\"`, `\n` and `\t`. Outside quotes, a backslash is allowed before a quote, or at the
-//! end of a line that continues on the next one. `;` and `#` start a comment unless quoted. The meaning of the names is
-//! decided elsewhere.
+//! A section may have a sub-section in quotes. A line is `name = value`, or a name alone. Parts of
+//! a value may be quoted, with the escapes `\\`, `\"`, `\n` and `\t`. Outside quotes, a backslash
+//! is allowed before a quote, or at the end of a line that continues on the next one. `;` and `#`
+//! start a comment unless quoted. The meaning of the names is decided elsewhere.
 
 use std::fmt;
 
@@ -50,23 +51,27 @@ pub fn parse(text: &str) -> Document {
     loop {
         scanner.skip_blanks();
         let line = scanner.line;
-        let Some(&next) = scanner.rest.peek() else { return document };
+        let Some(&next) = scanner.rest.peek() else {
+            return document;
+        };
         let result = match next {
             '\n' | ';' | '#' => Ok(()),
             '[' => scanner.header().map(|(name, sub)| {
-                document.sections.push(Section { line, name, sub, entries: Vec::new() });
+                document
+                    .sections
+                    .push(Section { line, name, sub, entries: Vec::new() });
                 below = SectionBody::Header;
             }),
-            letter if letter.is_alphabetic() => {
-                scanner.entry().and_then(|(key, value)| match (below, document.sections.last_mut()) {
+            letter if letter.is_alphabetic() => scanner.entry().and_then(|(key, value)| {
+                match (below, document.sections.last_mut()) {
                     (SectionBody::Header, Some(section)) => {
                         section.entries.push(ConfigEntry { line, key, value });
                         Ok(())
                     }
                     (SectionBody::Mistake, _) => Ok(()),
                     _ => Err("expected section header".to_owned()),
-                })
-            }
+                }
+            }),
             other => Err(format!("illegal character {other:?}")),
         };
         if let Err(message) = result {
@@ -79,7 +84,8 @@ pub fn parse(text: &str) -> Document {
     }
 }
 
-/// One error in a configuration file. `Display` shows line, section and key, as far as they are known.
+/// One error in a configuration file. `Display` shows line, section and key, as far as they are
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigIssue {
     /// Line, from 1; 0 if the error belongs to no line.
@@ -134,7 +140,11 @@ impl Scanner<'_> {
     }
 
     fn skip_blanks(&mut self) {
-        while self.rest.next_if(|c| matches!(c, ' ' | '\t' | '\r')).is_some() {}
+        while self
+            .rest
+            .next_if(|c| matches!(c, ' ' | '\t' | '\r'))
+            .is_some()
+        {}
     }
 
     /// Skips to the beginning of the next line.
@@ -170,7 +180,11 @@ impl Scanner<'_> {
         };
         self.skip_blanks();
         if self.rest.next_if_eq(&']').is_none() {
-            let expected = if sub.is_none() { "subsection name or right bracket" } else { "right bracket" };
+            let expected = if sub.is_none() {
+                "subsection name or right bracket"
+            } else {
+                "right bracket"
+            };
             return Err(format!("expected {expected}"));
         }
         if self.at_end_of_line() {
@@ -217,7 +231,9 @@ impl Scanner<'_> {
         let mut quoted = false;
         loop {
             let ends = |c: &char| *c == '\n' || !quoted && matches!(c, ';' | '#');
-            let Some(c) = self.rest.next_if(|c| !ends(c)) else { break };
+            let Some(c) = self.rest.next_if(|c| !ends(c)) else {
+                break;
+            };
             match c {
                 '"' => quoted = !quoted,
                 '\\' if quoted => value.push(self.escaped()?),
@@ -232,7 +248,11 @@ impl Scanner<'_> {
             }
         }
         value.truncate(kept);
-        if quoted { Err("string not terminated") } else { Ok(value) }
+        if quoted {
+            Err("string not terminated")
+        } else {
+            Ok(value)
+        }
     }
 
     fn escaped(&mut self) -> Result<char, &'static str> {
@@ -244,7 +264,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Parses what follows a backslash outside quotes: a quote, or a line break that continues the line.
+    /// Parses what follows a backslash outside quotes: a quote, or a line break that continues the
+    /// line.
     fn after_backslash(&mut self) -> Result<Option<char>, &'static str> {
         self.rest.next_if_eq(&'\r');
         match self.rest.peek() {
@@ -267,9 +288,17 @@ mod tests {
         let document = parse(text);
         let mut lines = Vec::new();
         for section in &document.sections {
-            let sub = section.sub.as_deref().map(|sub| format!("/{sub}")).unwrap_or_default();
+            let sub = section
+                .sub
+                .as_deref()
+                .map(|sub| format!("/{sub}"))
+                .unwrap_or_default();
             lines.extend(section.entries.iter().map(|entry| {
-                let value = entry.value.as_deref().map(|value| format!("={value}")).unwrap_or_default();
+                let value = entry
+                    .value
+                    .as_deref()
+                    .map(|value| format!("={value}"))
+                    .unwrap_or_default();
                 format!("{}{sub}.{}{value}", section.name, entry.key)
             }));
         }
@@ -305,7 +334,8 @@ mod tests {
     #[test]
     fn names_sections_and_comments_are_told_apart() {
         let text = "\u{feff}; one\r\n[Global] # two\r\nZone = a\r\n\tVPC\r\n\r\n[ServiceOverride \"1 \\\"x\\\"\"]\r\nURL=b\r\n[Global]\r\nzone-x=c";
-        let lines = ["Global.Zone=a", "Global.VPC", "ServiceOverride/1 \"x\".URL=b", "Global.zone-x=c"];
+        let lines =
+            ["Global.Zone=a", "Global.VPC", "ServiceOverride/1 \"x\".URL=b", "Global.zone-x=c"];
         assert_eq!(read(text), (lines.map(str::to_owned).to_vec(), vec![]));
     }
 
@@ -319,8 +349,14 @@ mod tests {
             ("[s]\na = \"b", "line 2: a: string not terminated"),
             ("[s]\na = \"b\nc\"", "line 2: a: string not terminated"),
             ("[s]\na = \"\\x\"", "line 2: a: unknown escape sequence"),
-            ("[s]\na = b\\c", "line 2: a: unquoted '\\' must be followed by new line or double quote"),
-            ("[s]\na = b\\", "line 2: a: unquoted '\\' must be followed by new line or double quote"),
+            (
+                "[s]\na = b\\c",
+                "line 2: a: unquoted '\\' must be followed by new line or double quote",
+            ),
+            (
+                "[s]\na = b\\",
+                "line 2: a: unquoted '\\' must be followed by new line or double quote",
+            ),
             ("[s]\na = b\0", "line 2: a: illegal character NUL"),
             ("[]", "line 1: expected section name"),
             ("[s.t]", "line 1: expected subsection name or right bracket"),
@@ -341,7 +377,11 @@ mod tests {
     fn reading_goes_on_after_a_mistake_and_counts_lines() {
         let text = "[s]\na = x\\\ny\nb c\nd = 1\n[t\ne = 2\n[u]\nf ?\ng = 3";
         let (lines, mistakes) = read(text);
-        assert_eq!(lines, ["s.a=xy", "s.d=1", "u.g=3"], "what stands below a broken header belongs nowhere");
+        assert_eq!(
+            lines,
+            ["s.a=xy", "s.d=1", "u.g=3"],
+            "what stands below a broken header belongs nowhere"
+        );
         let expected = [
             "line 4: expected '=' after b",
             "line 6: expected subsection name or right bracket",

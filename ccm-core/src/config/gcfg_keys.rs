@@ -1,6 +1,6 @@
-//! Tables of the keys of a configuration file in the dialect of [`gcfg`](super::gcfg). Parsing, a reference page and a
-//! log of the effective settings are all made from one table, which is written with
-//! [`config_keys!`](crate::config_keys).
+//! Tables of the keys of a configuration file in the dialect of [`gcfg`](super::gcfg). Parsing, a
+//! reference page and a log of the effective settings are all made from one table, which is written
+//! with [`config_keys!`](crate::config_keys).
 //!
 //! ```
 //! use ccm_core::config::gcfg_keys::ConfigValue;
@@ -90,7 +90,12 @@ impl ConfigType for bool {
         *self = match value.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "1" => true,
             "false" | "no" | "off" | "0" => false,
-            _ => return Err(parse_error::<Self>(value, ": expected true, yes, on, 1, false, no, off or 0")),
+            _ => {
+                return Err(parse_error::<Self>(
+                    value,
+                    ": expected true, yes, on, 1, false, no, off or 0",
+                ));
+            }
         };
         Ok(())
     }
@@ -112,12 +117,18 @@ fn integer<K: ConfigType, N: TryFrom<i64>>(value: Option<&str>) -> Result<N, Str
         Some(digits) => ("-", digits),
         None => ("", value.strip_prefix('+').unwrap_or(value)),
     };
-    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let hex = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"));
     let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
     // The number parser would accept a second sign.
     let signed = digits.starts_with(['+', '-']);
-    let number = i64::from_str_radix(&format!("{sign}{digits}"), radix).ok().filter(|_| !signed);
-    number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| parse_error::<K>(value, ""))
+    let number = i64::from_str_radix(&format!("{sign}{digits}"), radix)
+        .ok()
+        .filter(|_| !signed);
+    number
+        .and_then(|number| N::try_from(number).ok())
+        .ok_or_else(|| parse_error::<K>(value, ""))
 }
 
 /// A number: decimal, or hexadecimal after `0x`.
@@ -147,7 +158,8 @@ impl ConfigType for Option<Duration> {
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let parsed = super::parse_duration(required(value)?)?;
         *self = Some(parsed).filter(|duration| !duration.is_zero());
-        self.map(drop).ok_or_else(|| "must be more than 0".to_owned())
+        self.map(drop)
+            .ok_or_else(|| "must be more than 0".to_owned())
     }
 }
 
@@ -157,7 +169,10 @@ impl ConfigType for Option<f64> {
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let value = required(value)?;
-        let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
+        let number = value
+            .trim()
+            .parse()
+            .map_err(|_| parse_error::<Self>(value, ""))?;
         if !(0.001..=1000.0).contains(&number) {
             return Err("must be between 0.001 and 1000".to_owned());
         }
@@ -172,7 +187,10 @@ impl ConfigType for Option<u32> {
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         let value = required(value)?;
-        let number = value.trim().parse().map_err(|_| parse_error::<Self>(value, ""))?;
+        let number = value
+            .trim()
+            .parse()
+            .map_err(|_| parse_error::<Self>(value, ""))?;
         if !(1..=10_000).contains(&number) {
             return Err("must be between 1 and 10000".to_owned());
         }
@@ -198,7 +216,8 @@ pub struct ConfigKey<T> {
 }
 
 impl<T> ConfigKey<T> {
-    /// Sets the field of the key from the value and its line. After an error the line is set nevertheless.
+    /// Sets the field of the key from the value and its line. After an error the line is set
+    /// nevertheless.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -209,12 +228,15 @@ impl<T> ConfigKey<T> {
 
 impl<T> std::fmt::Debug for ConfigKey<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConfigKey").field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("ConfigKey")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
-/// Makes the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`, field, type
-/// ([`ConfigType`]), name, default as written, meaning in Markdown.
+/// Makes the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`, field,
+/// type ([`ConfigType`]), name, default as written, meaning in Markdown.
 #[macro_export]
 macro_rules! config_keys {
     ($(#[$doc:meta])* $raw:ident { $($from:ident $field:ident: $kind:ty = $name:literal $default:literal $meaning:literal)* }) => {

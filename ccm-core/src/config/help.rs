@@ -30,15 +30,23 @@ pub(super) fn help(product: &Product) -> String {
 }
 
 fn sorted(product: &Product, group: Group) -> Vec<&Flag> {
-    let mut flags: Vec<&Flag> = flags::all(product).filter(|flag| flag.group == group).collect();
+    let mut flags: Vec<&Flag> = flags::all(product)
+        .filter(|flag| flag.group == group)
+        .collect();
     flags.sort_by_key(|flag| flag.name);
     flags
 }
 
 fn help_entry(text: &mut String, flag: &Flag) {
-    let short = flag.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+    let short = flag
+        .short
+        .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
     let separator =
-        if flag.target.type_name().is_empty() || flag.target.type_name().starts_with("version") { "" } else { " " };
+        if flag.target.type_name().is_empty() || flag.target.type_name().starts_with("version") {
+            ""
+        } else {
+            " "
+        };
     let type_name = flag.target.type_name().trim_start_matches("version");
     let _ = writeln!(text, "  {short}--{}{separator}{type_name}", flag.name);
     let mut words = flag.help.to_owned();
@@ -63,7 +71,9 @@ fn support_note(flag: &Flag) -> Option<String> {
         FlagSupport::Supported => None,
         FlagSupport::NoEffect(why) => Some(format!("no effect: {why}")),
     };
-    let deprecated = flag.deprecated.map(|advice| format!("DEPRECATED: {advice}"));
+    let deprecated = flag
+        .deprecated
+        .map(|advice| format!("DEPRECATED: {advice}"));
     match (deprecated, support) {
         (Some(deprecated), Some(support)) => Some(format!("{deprecated}; {support}")),
         (deprecated, support) => deprecated.or(support),
@@ -138,17 +148,30 @@ pub(super) fn reference(product: &Product) -> String {
 
 #[cfg(test)]
 fn reference_row(page: &mut String, flag: &Flag) {
-    let short = flag.short.map(|letter| format!("`-{letter}`, ")).unwrap_or_default();
+    let short = flag
+        .short
+        .map(|letter| format!("`-{letter}`, "))
+        .unwrap_or_default();
     let kind = match flag.target.type_name() {
         "" => "bool",
         other => other.trim_end_matches("[=true]"),
     };
-    let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
+    let default = if flag.default.is_empty() {
+        String::new()
+    } else {
+        format!("`{}`", flag.default)
+    };
     let supported = match flag.support {
         FlagSupport::Supported => "yes".to_owned(),
         FlagSupport::NoEffect(why) => format!("no effect: {why}"),
     };
-    let deprecated = flag.deprecated.map(|advice| format!(" *Deprecated: {advice}.*")).unwrap_or_default();
-    let _ =
-        writeln!(page, "| {short}`--{}` | {kind} | {default} | {supported} | {}{deprecated} |", flag.name, flag.help);
+    let deprecated = flag
+        .deprecated
+        .map(|advice| format!(" *Deprecated: {advice}.*"))
+        .unwrap_or_default();
+    let _ = writeln!(
+        page,
+        "| {short}`--{}` | {kind} | {default} | {supported} | {}{deprecated} |",
+        flag.name, flag.help
+    );
 }

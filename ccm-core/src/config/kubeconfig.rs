@@ -11,7 +11,9 @@ use std::{
 
 use http::{HeaderValue, Uri, header};
 use ipnet::IpNet;
-use kube::config::{Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
+};
 use thiserror::Error;
 
 pub use self::files::ClientConfig;
@@ -47,7 +49,9 @@ pub enum ClientConfigError {
         variable: &'static str,
     },
     /// Neither flag is set, and the process does not run in a pod with a ServiceAccount.
-    #[error("neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}")]
+    #[error(
+        "neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}"
+    )]
     InCluster {
         /// What is missing.
         reason: String,
@@ -60,14 +64,20 @@ pub enum ClientConfigError {
     },
 }
 
-/// Returns the user agent of one client: `<binary>/<version> (<os>/<arch>) kubernetes/<commit>/<client name>`, like
-/// client-go's.
+/// Returns the user agent of one client: `<binary>/<version> (<os>/<arch>)
+/// kubernetes/<commit>/<client name>`, like client-go's.
 pub fn user_agent(product: &Product, client_name: &str) -> String {
-    format!("{}/{} ({}) kubernetes/{}/{client_name}", product.binary, product.version, platform(), product.commit)
+    format!(
+        "{}/{} ({}) kubernetes/{}/{client_name}",
+        product.binary,
+        product.version,
+        platform(),
+        product.commit
+    )
 }
 
-/// Returns the system and architecture of this build, such as `linux/amd64`. These are Go's names, so that audit logs
-/// and flow-control rules that use them still match.
+/// Returns the system and architecture of this build, such as `linux/amd64`. These are Go's names,
+/// so that audit logs and flow-control rules that use them still match.
 pub fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -79,13 +89,14 @@ pub fn platform() -> String {
 
 /// Loads the configuration of a client. Reads files, connects to nothing.
 ///
-/// With a kubeconfig, its current context is used, and `master` overrides the address there. With `master` alone there
-/// are no credentials. With neither, the pod's ServiceAccount is used.
+/// With a kubeconfig, its current context is used, and `master` overrides the address there. With
+/// `master` alone there are no credentials. With neither, the pod's ServiceAccount is used.
 ///
-/// As in client-go, the API server is reached through the kubeconfig's proxy (`proxy-url`), or otherwise through the
-/// proxy from the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
+/// As in client-go, the API server is reached through the kubeconfig's proxy (`proxy-url`), or
+/// otherwise through the proxy from the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
 ///
-/// Files with certificates, keys and tokens are read again while the client is used; the kubeconfig itself is not.
+/// Files with certificates, keys and tokens are read again while the client is used; the kubeconfig
+/// itself is not.
 ///
 /// # Errors
 ///
@@ -97,28 +108,37 @@ pub async fn load(
 ) -> Result<ClientConfig, ClientConfigError> {
     let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
         (Some(path), _) => from_file("kubeconfig", path, &config.master).await?,
-        (None, Some(uri)) => ClientConfig::without_files(with_proxy_of_environment(kube::Config::new(uri))?),
+        (None, Some(uri)) => {
+            ClientConfig::without_files(with_proxy_of_environment(kube::Config::new(uri))?)
+        }
         (None, None) => {
             let config = kube::Config::incluster();
-            in_cluster(config.map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?)?
+            in_cluster(
+                config
+                    .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?,
+            )?
         }
     };
     let agent = user_agent(product, client_name);
-    let value = HeaderValue::from_str(&agent).map_err(|_| ClientConfigError::UserAgent { value: agent })?;
+    let value =
+        HeaderValue::from_str(&agent).map_err(|_| ClientConfigError::UserAgent { value: agent })?;
     client.kube.headers.push((header::USER_AGENT, value));
     // Within a cluster's network, compression costs the API server more than it saves.
     client.kube.disable_compression = true;
     Ok(client)
 }
 
-/// Loads the configuration of an optional client: the kubeconfig of `flag` if it is set, otherwise the pod's
-/// ServiceAccount, otherwise none. Outside a pod nothing is logged; in a pod it is logged why the ServiceAccount cannot
-/// be used.
+/// Loads the configuration of an optional client: the kubeconfig of `flag` if it is set, otherwise
+/// the pod's ServiceAccount, otherwise none. Outside a pod nothing is logged; in a pod it is logged
+/// why the ServiceAccount cannot be used.
 ///
 /// # Errors
 ///
 /// Names the flag and file and what failed; never a credential.
-pub async fn load_optional(flag: &'static str, path: Option<&Path>) -> Result<Option<ClientConfig>, ClientConfigError> {
+pub async fn load_optional(
+    flag: &'static str,
+    path: Option<&Path>,
+) -> Result<Option<ClientConfig>, ClientConfigError> {
     let mut client = match path {
         Some(path) => from_file(flag, path, "").await?,
         None => match kube::Config::incluster() {
@@ -141,7 +161,11 @@ fn in_cluster(config: kube::Config) -> Result<ClientConfig, ClientConfigError> {
         .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })
 }
 
-async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<ClientConfig, ClientConfigError> {
+async fn from_file(
+    flag: &'static str,
+    path: &Path,
+    master: &str,
+) -> Result<ClientConfig, ClientConfigError> {
     let failed = |error: &KubeconfigError| ClientConfigError::Kubeconfig {
         flag,
         path: path.to_owned(),
@@ -149,20 +173,38 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
     };
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
     if let Some(uri) = master_uri(master, "https")? {
-        for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        for cluster in kubeconfig
+            .clusters
+            .iter_mut()
+            .filter_map(|named| named.cluster.as_mut())
+        {
             cluster.server = Some(uri.to_string());
         }
     }
     // First, take from the kubeconfig what kube's own loading would drop or handle differently.
     let (context, cluster) = current(&kubeconfig);
-    let proxy_url = cluster.and_then(|cluster| cluster.proxy_url.clone()).filter(|url| !url.is_empty());
+    let proxy_url = cluster
+        .and_then(|cluster| cluster.proxy_url.clone())
+        .filter(|url| !url.is_empty());
     // kube reads the file, but does not return its path.
     let ca_bundle = cluster.filter(|cluster| cluster.certificate_authority_data.is_none());
-    let ca_bundle = ca_bundle.and_then(|cluster| cluster.certificate_authority.as_ref()).map(PathBuf::from);
+    let ca_bundle = ca_bundle
+        .and_then(|cluster| cluster.certificate_authority.as_ref())
+        .map(PathBuf::from);
     let origin = Origin {
         source: format!("--{flag}={}", path.display()),
-        cluster: format!("cluster {:?}", context.map(|context| context.cluster.as_str()).unwrap_or_default()),
-        user: format!("user {:?}", context.and_then(|context| context.user.as_deref()).unwrap_or_default()),
+        cluster: format!(
+            "cluster {:?}",
+            context
+                .map(|context| context.cluster.as_str())
+                .unwrap_or_default()
+        ),
+        user: format!(
+            "user {:?}",
+            context
+                .and_then(|context| context.user.as_deref())
+                .unwrap_or_default()
+        ),
     };
     // kube also reads the environment's proxy variables, but by other rules.
     kubeconfig
@@ -171,9 +213,10 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
         .filter_map(|named| named.cluster.as_mut())
         .for_each(|cluster| cluster.proxy_url = None);
     // Then let kube load the rest, and add the proxy.
-    let mut client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| failed(&error))?;
+    let mut client =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(|error| failed(&error))?;
     client.root_cert_file = ca_bundle;
     match &proxy_url {
         None => client = with_proxy_of_environment(client)?,
@@ -181,8 +224,13 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
     }
     // Finally, check the values. Addresses are logged, and one of them is a label of metrics.
     let wrong: Cow<'static, str> = if proxy_url.is_some() && client.proxy_url.is_none() {
-        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128".into()
-    } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128"
+            .into()
+    } else if client
+        .cluster_url
+        .authority()
+        .is_some_and(|authority| authority.as_str().contains('@'))
+    {
         "must not have credentials in the address of its server".into()
     } else if !is_header(&client.auth_info) {
         "has a token that cannot be sent: it has a line break or another character that HTTP does not allow".into()
@@ -197,10 +245,22 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
 
 /// Returns the current context and its cluster.
 fn current(kubeconfig: &Kubeconfig) -> (Option<&Context>, Option<&Cluster>) {
-    let named = |name: &String| kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref();
+    let named = |name: &String| {
+        kubeconfig
+            .contexts
+            .iter()
+            .find(|context| context.name == *name)?
+            .context
+            .as_ref()
+    };
     let context = kubeconfig.current_context.as_ref().and_then(named);
     let of_context = |context: &Context| {
-        kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()
+        kubeconfig
+            .clusters
+            .iter()
+            .find(|cluster| cluster.name == context.cluster)?
+            .cluster
+            .as_ref()
     };
     (context, context.and_then(of_context))
 }
@@ -210,34 +270,65 @@ fn with_proxy_of_environment(mut client: kube::Config) -> Result<kube::Config, C
     Ok(client)
 }
 
-/// Returns the proxy from the environment for a destination, by the rules of Go's `http.ProxyFromEnvironment`: chosen
-/// by the destination's scheme, except for this host and for the entries of `NO_PROXY`.
+/// Returns the proxy from the environment for a destination, by the rules of Go's
+/// `http.ProxyFromEnvironment`: chosen by the destination's scheme, except for this host and for
+/// the entries of `NO_PROXY`.
 fn proxy_for(
     destination: &Uri,
     variable: impl Fn(&'static str) -> Option<String>,
 ) -> Result<Option<Uri>, ClientConfigError> {
-    let set = |name| variable(name).filter(|value| !value.is_empty()).map(|value| (name, value));
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(|value| (name, value))
+    };
     let named = match destination.scheme_str() {
         Some("https") => set("HTTPS_PROXY").or_else(|| set("https_proxy")),
         _ => set("HTTP_PROXY").or_else(|| set("http_proxy")),
     };
-    let Some((variable, value)) = named else { return Ok(None) };
-    let host = destination.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_this_host = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let none = set("NO_PROXY").or_else(|| set("no_proxy")).map(|(_, list)| list).unwrap_or_default();
-    let port = destination.port_u16().unwrap_or(if destination.scheme_str() == Some("https") { 443 } else { 80 });
-    if is_this_host || none.split(',').any(|entry| excludes(entry.trim(), host, port)) {
+    let Some((variable, value)) = named else {
+        return Ok(None);
+    };
+    let host = destination
+        .host()
+        .unwrap_or_default()
+        .trim_matches(['[', ']']);
+    let is_this_host = host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
+    let none = set("NO_PROXY")
+        .or_else(|| set("no_proxy"))
+        .map(|(_, list)| list)
+        .unwrap_or_default();
+    let port = destination
+        .port_u16()
+        .unwrap_or(if destination.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        });
+    if is_this_host
+        || none
+            .split(',')
+            .any(|entry| excludes(entry.trim(), host, port))
+    {
         return Ok(None);
     }
-    let url = if value.contains("://") { value } else { format!("http://{value}") };
+    let url = if value.contains("://") {
+        value
+    } else {
+        format!("http://{value}")
+    };
     match url.parse().ok().filter(connect::is_proxy) {
         Some(proxy) => Ok(Some(proxy)),
         None => Err(ClientConfigError::Proxy { variable }),
     }
 }
 
-/// Returns whether an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address, or a domain with its
-/// subdomains (only the subdomains if it begins with a dot). Addresses and domains may have a port.
+/// Returns whether an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address,
+/// or a domain with its subdomains (only the subdomains if it begins with a dot). Addresses and
+/// domains may have a port.
 fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if entry.is_empty() || entry == "*" {
         return entry == "*";
@@ -248,43 +339,60 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
     }
     // An IPv6 address contains colons itself, and needs brackets before a port.
     let (name, of_port) = match entry.rsplit_once(':') {
-        Some((name, of_port)) if !name.contains(':') || name.ends_with(']') => (name, Some(of_port)),
+        Some((name, of_port)) if !name.contains(':') || name.ends_with(']') => {
+            (name, Some(of_port))
+        }
         _ => (entry, None),
     };
     if of_port.is_some_and(|of_port| of_port.parse() != Ok(port)) {
         return false;
     }
     let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
-    let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(&name);
+    let name = name
+        .strip_prefix('*')
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or(&name);
     if let Ok(excluded) = name.parse::<IpAddr>() {
         return address == Some(excluded);
     }
     let host = host.to_ascii_lowercase();
     match name.strip_prefix('.') {
         Some(_) => host.ends_with(name),
-        None => host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
+        None => host
+            .strip_suffix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
     }
 }
 
-/// Returns whether the token, if there is one, can be sent in a header. The client panics on a token that cannot.
+/// Returns whether the token, if there is one, can be sent in a header. The client panics on a
+/// token that cannot.
 fn is_header(user: &kube::config::AuthInfo) -> bool {
     // kube exposes the token only through serialization.
     let user = serde_json::to_value(user).unwrap_or_default();
-    user["token"].as_str().is_none_or(|token| HeaderValue::from_str(token).is_ok())
+    user["token"]
+        .as_str()
+        .is_none_or(|token| HeaderValue::from_str(token).is_ok())
 }
 
-/// Returns what failed. A parser's own message may quote the file, including a token, so only the position is reported.
+/// Returns what failed. A parser's own message may quote the file, including a token, so only the
+/// position is reported.
 fn describe(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(cause, _) => format!("cannot be read: {cause}"),
         KubeconfigError::Parse(cause) => match cause.location() {
-            Some(place) => format!("is no kubeconfig: line {}, column {}", place.line(), place.column()),
+            Some(place) => {
+                format!("is no kubeconfig: line {}, column {}", place.line(), place.column())
+            }
             None => "is no kubeconfig".to_owned(),
         },
-        KubeconfigError::LoadClusterOfContext(name) => format!("has no cluster {name:?}, which the context names"),
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("has no cluster {name:?}, which the context names")
+        }
         KubeconfigError::LoadContext(name) => format!("has no context {name:?}"),
         KubeconfigError::CurrentContextNotSet => "sets no current-context".to_owned(),
-        KubeconfigError::LoadCertificateAuthority(cause) => format!("certificate authority: {cause}"),
+        KubeconfigError::LoadCertificateAuthority(cause) => {
+            format!("certificate authority: {cause}")
+        }
         KubeconfigError::LoadClientCertificate(cause) => format!("client certificate: {cause}"),
         KubeconfigError::LoadClientKey(cause) => format!("client key: {cause}"),
         other => other.to_string(),
@@ -304,18 +412,27 @@ impl From<MasterError> for ClientConfigError {
     }
 }
 
-/// Returns the address of `--master`, if it is set. An address without scheme gets `scheme`, as in client-go.
+/// Returns the address of `--master`, if it is set. An address without scheme gets `scheme`, as in
+/// client-go.
 pub(super) fn master_uri(value: &str, scheme: &str) -> Result<Option<Uri>, MasterError> {
     if value.is_empty() {
         return Ok(None);
     }
-    let shown = value.rsplit_once('@').map_or_else(|| value.to_owned(), |(_, host)| format!("<redacted>@{host}"));
+    let shown = value
+        .rsplit_once('@')
+        .map_or_else(|| value.to_owned(), |(_, host)| format!("<redacted>@{host}"));
     let wrong = |reason| MasterError { shown: shown.clone(), reason };
     if value.contains('@') {
         return Err(wrong("must not contain credentials"));
     }
-    let full = if value.contains("://") { value.to_owned() } else { format!("{scheme}://{value}") };
-    let uri: Uri = full.parse().map_err(|_| wrong("must be an address such as https://host:6443"))?;
+    let full = if value.contains("://") {
+        value.to_owned()
+    } else {
+        format!("{scheme}://{value}")
+    };
+    let uri: Uri = full
+        .parse()
+        .map_err(|_| wrong("must be an address such as https://host:6443"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Err(wrong("must be an http or https address"));
     }

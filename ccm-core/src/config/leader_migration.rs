@@ -1,10 +1,10 @@
-//! Leader migration (KEP-2436): which controllers run under which lock while they move from one controller manager to
-//! another.
+//! Leader migration (KEP-2436): which controllers run under which lock while they move from one
+//! controller manager to another.
 //!
-//! The file of `--leader-migration-config` is that of Go's controller managers, and one file may serve all of them.
-//! Controller names are compared after aliases are resolved: the built-in list of Go's framework uses the names
-//! `service-controller` and `route-controller`, which its own cloud-controller-manager does not use, and which it
-//! therefore does not protect.
+//! The file of `--leader-migration-config` is that of Go's controller managers, and one file may
+//! serve all of them. Controller names are compared after aliases are resolved: the built-in list
+//! of Go's framework uses the names `service-controller` and `route-controller`, which its own
+//! cloud-controller-manager does not use, and which it therefore does not protect.
 
 use std::path::Path;
 
@@ -26,10 +26,13 @@ const ANY: &str = "*";
 /// Name of the built-in list's Lease, and the controllers in that list: those that used to run in
 /// kube-controller-manager.
 const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
-const DEFAULT_CONTROLLERS: [&str; 3] = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
+const DEFAULT_CONTROLLERS: [&str; 3] =
+    ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
 /// kube-controller-manager's names of controllers that have another name here.
-const KUBE_CONTROLLER_MANAGER_NAMES: [(&str, &str); 2] =
-    [("service-controller", controller_names::SERVICE_LB), ("route-controller", controller_names::NODE_ROUTE)];
+const KUBE_CONTROLLER_MANAGER_NAMES: [(&str, &str); 2] = [
+    ("service-controller", controller_names::SERVICE_LB),
+    ("route-controller", controller_names::NODE_ROUTE),
+];
 
 /// The lock under which a controller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +64,25 @@ impl Default for LeaderMigration {
     /// The built-in list of Go's framework.
     fn default() -> Self {
         let leader = |name: &str| Leader { name: name.to_owned(), component: ANY.to_owned() };
-        Self { leader_name: DEFAULT_LEADER_NAME.to_owned(), leaders: DEFAULT_CONTROLLERS.map(leader).to_vec() }
+        Self {
+            leader_name: DEFAULT_LEADER_NAME.to_owned(),
+            leaders: DEFAULT_CONTROLLERS.map(leader).to_vec(),
+        }
     }
 }
 
 impl LeaderMigration {
-    /// Loads the migration that the flags configure; `None` without migration, and without leader election, which it
-    /// requires.
+    /// Loads the migration that the flags configure; `None` without migration, and without leader
+    /// election, which it requires.
     ///
     /// # Errors
     /// Names the file, and each invalid field.
     pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, FileError> {
-        if config.leader_election.enabled { Self::read(config, known) } else { Ok(None) }
+        if config.leader_election.enabled {
+            Self::read(config, known)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Loads the migration that the flags configure, whether leader election is enabled or not.
@@ -80,7 +90,9 @@ impl LeaderMigration {
         if !config.leader_migration.enabled {
             return Ok(None);
         }
-        let Some(path) = &config.leader_migration.config_file else { return Ok(Some(Self::default())) };
+        let Some(path) = &config.leader_migration.config_file else {
+            return Ok(Some(Self::default()));
+        };
         let judge = |text: &str| {
             let migration = Self::parse(text, known)?;
             if migration.leader_name == config.leader_election.resource_name {
@@ -98,8 +110,9 @@ impl LeaderMigration {
         yaml_file::decode::<ConfigFile>(text)?.check(known)
     }
 
-    /// Returns what `/configz` shows, in version `v1alpha1`. All fields are empty without migration, and also if the
-    /// file cannot be used, because the process does not start its controllers then.
+    /// Returns what `/configz` shows, in version `v1alpha1`. All fields are empty without
+    /// migration, and also if the file cannot be used, because the process does not start its
+    /// controllers then.
     pub(super) fn configz(config: &Config, known: &[ControllerInfo]) -> Value {
         let Ok(Some(migration)) = Self::read(config, known) else {
             return json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});
@@ -113,32 +126,62 @@ impl LeaderMigration {
         })
     }
 
-    /// Returns the lock under which the cloud-controller-manager runs a controller, given its canonical name.
+    /// Returns the lock under which the cloud-controller-manager runs a controller, given its
+    /// canonical name.
     pub fn lock(&self, controller: &str, known: &[ControllerInfo]) -> ControllerLock {
         self.lock_in(wk::COMPONENT_MANAGER, controller, known)
     }
 
-    fn lock_in(&self, component: &str, controller: &str, known: &[ControllerInfo]) -> ControllerLock {
-        match self.leaders.iter().find(|leader| canonical_name(&leader.name, known) == controller) {
+    fn lock_in(
+        &self,
+        component: &str,
+        controller: &str,
+        known: &[ControllerInfo],
+    ) -> ControllerLock {
+        match self
+            .leaders
+            .iter()
+            .find(|leader| canonical_name(&leader.name, known) == controller)
+        {
             None => ControllerLock::Main,
-            Some(leader) if leader.component == component || leader.component == ANY => ControllerLock::Migration,
+            Some(leader) if leader.component == component || leader.component == ANY => {
+                ControllerLock::Migration
+            }
             Some(_) => ControllerLock::OtherManager,
         }
     }
 
-    /// Returns names, for this manager or for any manager, that match none of its controllers. They may be another
-    /// manager's controllers.
+    /// Returns names, for this manager or for any manager, that match none of its controllers. They
+    /// may be another manager's controllers.
     pub fn unknown<'a>(&'a self, known: &'a [ControllerInfo]) -> impl Iterator<Item = &'a str> {
-        let ours = |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
-        let names = self.leaders.iter().filter(ours).map(|leader| leader.name.as_str());
-        names.filter(|name| !known.iter().any(|info| info.name == canonical_name(name, known)))
+        let ours =
+            |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
+        let names = self
+            .leaders
+            .iter()
+            .filter(ours)
+            .map(|leader| leader.name.as_str());
+        names.filter(|name| {
+            !known
+                .iter()
+                .any(|info| info.name == canonical_name(name, known))
+        })
     }
 }
 
 /// Returns the canonical name of the controller `name` in the file.
 fn canonical_name<'a>(name: &'a str, known: &[ControllerInfo]) -> &'a str {
-    let old = KUBE_CONTROLLER_MANAGER_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
-    old.or_else(|| known.iter().find(|info| info.aliases.contains(&name)).map(|info| info.name)).unwrap_or(name)
+    let old = KUBE_CONTROLLER_MANAGER_NAMES
+        .iter()
+        .find(|(old, _)| *old == name)
+        .map(|(_, new)| *new);
+    old.or_else(|| {
+        known
+            .iter()
+            .find(|info| info.aliases.contains(&name))
+            .map(|info| info.name)
+    })
+    .unwrap_or(name)
 }
 
 /// The file. Its fields depend on the version, so all of them are read and checked afterwards.
@@ -168,9 +211,15 @@ impl ConfigFile {
     fn check(self, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
         // First, check the header.
         let mut problems = Vec::new();
-        let version = self.api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
+        let version = self
+            .api_version
+            .strip_prefix(GROUP)
+            .and_then(|rest| rest.strip_prefix('/'));
         if !matches!(version, Some("v1" | "v1beta1" | "v1alpha1")) {
-            problems.push(format!("apiVersion: {:?} is none of {GROUP}/v1, /v1beta1 and /v1alpha1", self.api_version));
+            problems.push(format!(
+                "apiVersion: {:?} is none of {GROUP}/v1, /v1beta1 and /v1alpha1",
+                self.api_version
+            ));
         }
         if self.kind != KIND {
             problems.push(format!("kind: {:?} is not {KIND:?}", self.kind));
@@ -179,10 +228,13 @@ impl ConfigFile {
             problems.push("leaderName: must be set".to_owned());
         }
         match (&self.resource_lock, version) {
-            (Some(_), Some("v1")) => problems.push("resourceLock: there is no such field in v1".to_owned()),
+            (Some(_), Some("v1")) => {
+                problems.push("resourceLock: there is no such field in v1".to_owned());
+            }
             (None, _) => {}
             (Some(lock), _) if lock == LOCK => {}
-            (Some(lock), _) => problems.push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
+            (Some(lock), _) => problems
+                .push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
         }
         // Then check each controller, also for a contradiction with an earlier entry.
         let entries = self.controller_leaders.unwrap_or_default();
@@ -192,8 +244,12 @@ impl ConfigFile {
                     problems.push(format!("controllerLeaders[{index}].{field}: must be set"));
                 }
             }
-            let same = |other: &LeaderEntry| canonical_name(&other.name, known) == canonical_name(&entry.name, known);
-            let before = entries[..index].iter().position(|other| same(other) && other.component != entry.component);
+            let same = |other: &LeaderEntry| {
+                canonical_name(&other.name, known) == canonical_name(&entry.name, known)
+            };
+            let before = entries[..index]
+                .iter()
+                .position(|other| same(other) && other.component != entry.component);
             if let Some(before) = before {
                 problems.push(format!(
                     "controllerLeaders[{index}].component: {:?} is for the controller of controllerLeaders[{before}], \
@@ -205,7 +261,10 @@ impl ConfigFile {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let leaders = entries.into_iter().map(|LeaderEntry { name, component }| Leader { name, component }).collect();
+        let leaders = entries
+            .into_iter()
+            .map(|LeaderEntry { name, component }| Leader { name, component })
+            .collect();
         Ok(LeaderMigration { leader_name: self.leader_name, leaders })
     }
 }

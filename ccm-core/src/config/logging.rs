@@ -29,7 +29,8 @@ pub enum Format {
     Json,
 }
 
-/// How a format uses output streams. All logs go to one stream here, so these options are only accepted.
+/// How a format uses output streams. All logs go to one stream here, so these options are only
+/// accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamOptions {
     /// Whether errors go to a stream of their own.
@@ -55,11 +56,16 @@ pub struct ModuleVerbosity {
 pub fn parse_vmodule(text: &str) -> Result<Vec<ModuleVerbosity>, String> {
     text.split(',')
         .filter(|entry| !entry.is_empty())
-        .map(|entry| match entry.split_once('=').map(|(pattern, number)| (pattern, number.parse())) {
-            Some((pattern, Ok(verbosity))) if !pattern.is_empty() => {
-                Ok(ModuleVerbosity { pattern: pattern.replace('/', "::"), verbosity })
+        .map(|entry| {
+            match entry
+                .split_once('=')
+                .map(|(pattern, number)| (pattern, number.parse()))
+            {
+                Some((pattern, Ok(verbosity))) if !pattern.is_empty() => {
+                    Ok(ModuleVerbosity { pattern: pattern.replace('/', "::"), verbosity })
+                }
+                _ => Err(format!("{entry:?} is not of the form pattern=N")),
             }
-            _ => Err(format!("{entry:?} is not of the form pattern=N")),
         })
         .collect()
 }

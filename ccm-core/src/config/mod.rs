@@ -1,8 +1,8 @@
 //! Parses command-line flags into a checked configuration.
 //!
-//! The flags are those of a Go cloud-controller-manager: same names, defaults and syntax, so that an existing manifest
-//! works with only the image replaced. [`parse`] parses and checks them; it opens no file, resolves no name, prints
-//! nothing and does not exit.
+//! The flags are those of a Go cloud-controller-manager: same names, defaults and syntax, so that
+//! an existing manifest works with only the image replaced. [`parse`] parses and checks them; it
+//! opens no file, resolves no name, prints nothing and does not exit.
 //!
 //! ```
 //! use ccm_core::config::{Invocation, Product, parse};
@@ -70,7 +70,11 @@ pub struct Product {
 
 impl Product {
     /// Makes a product with the standard controllers and without flags of its own.
-    pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
+    pub fn new(
+        binary: &'static str,
+        version: &'static str,
+        providers: &'static [&'static str],
+    ) -> Self {
         Self {
             binary,
             version,
@@ -95,27 +99,35 @@ pub enum Invocation {
 
 /// Parses a command line, without the program's name.
 ///
-/// As in the Go program, syntax errors take precedence over `--help`, and `--help` over `--version`. The values are
-/// checked against each other only when neither is given.
+/// As in the Go program, syntax errors take precedence over `--help`, and `--help` over
+/// `--version`. The values are checked against each other only when neither is given.
 ///
 /// # Errors
 ///
-/// All errors that can be found at once: those of the syntax, or, if there are none, those of the checks.
+/// All errors that can be found at once: those of the syntax, or, if there are none, those of the
+/// checks.
 pub fn parse<I, A>(product: &Product, args: I) -> Result<Invocation, ConfigErrors>
 where
     I: IntoIterator<Item = A>,
     A: Into<OsString>,
 {
     let mut args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-    let replaced = args.first().and_then(|first| path_of_a_manager(first)).map(str::to_owned);
+    let replaced = args
+        .first()
+        .and_then(|first| path_of_a_manager(first))
+        .map(str::to_owned);
     if replaced.is_some() {
         args.remove(0);
     }
-    let args::ParsedArgs { uses, positional, mut errors } = args::parse_args(flags::all(product), args);
+    let args::ParsedArgs { uses, positional, mut errors } =
+        args::parse_args(flags::all(product), args);
     let mut config = defaults(product);
     let mut used = BTreeSet::new();
     for args::FlagUse { flag, text } in uses {
-        if let Err(reason) = flag.target.set(&mut config, flag.name, &text, used.insert(flag.name)) {
+        if let Err(reason) = flag
+            .target
+            .set(&mut config, flag.name, &text, used.insert(flag.name))
+        {
             errors.push(ConfigError::InvalidValue { flag: flag.name, value: text, reason });
         }
     }
@@ -137,13 +149,15 @@ where
     flag_report::fill(product, &mut config, &used);
     if let Some(path) = replaced {
         let binary = product.binary;
-        config.warnings.push(format!("the first argument, {path}, is ignored: this image starts {binary} by itself"));
+        config.warnings.push(format!(
+            "the first argument, {path}, is ignored: this image starts {binary} by itself"
+        ));
     }
     Ok(Invocation::Run(Box::new(config)))
 }
 
-/// Returns the argument if it is the path of a cloud-controller-manager. Manifests of Go managers have it before the
-/// flags, because their images have no entry point.
+/// Returns the argument if it is the path of a cloud-controller-manager. Manifests of Go managers
+/// have it before the flags, because their images have no entry point.
 fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
     let path = argument.to_str()?;
     let name = path.strip_prefix('/')?.rsplit('/').next()?;
@@ -154,8 +168,8 @@ fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
 fn defaults(product: &Product) -> Config {
     let mut config = Config::unset();
     for flag in flags::all(product) {
-        // Cannot fail for the framework's flags: a test sets every default. A provider's own defaults are text, or
-        // `true` or `false` for a switch.
+        // Cannot fail for the framework's flags: a test sets every default. A provider's own
+        // defaults are text, or `true` or `false` for a switch.
         if flag.default.is_empty() && !matches!(flag.target, value::FlagTarget::Extra { .. }) {
             continue;
         }

@@ -2,7 +2,8 @@
 
 use ipnet::IpNet;
 
-/// An IPv6 network may have at most 2 to the power of this many blocks, as upstream. IPv4 networks have no limit.
+/// An IPv6 network may have at most 2 to the power of this many blocks, as upstream. IPv4 networks
+/// have no limit.
 const MAX_IPV6_DIFFERENCE: u8 = 16;
 
 /// Settings of the node-IPAM controller.
@@ -19,7 +20,8 @@ pub struct NodeIpamOptions {
 pub struct PodNetwork {
     /// The cluster CIDR.
     pub cluster: IpNet,
-    /// Prefix length of a node's block: not shorter than the cluster CIDR's, and for IPv6 at most 16 bits longer.
+    /// Prefix length of a node's block: not shorter than the cluster CIDR's, and for IPv6 at most
+    /// 16 bits longer.
     pub node_mask: u8,
 }
 
@@ -50,7 +52,8 @@ pub enum InvalidBlocks {
 }
 
 impl PodNetwork {
-    /// Returns the number of blocks in the cluster CIDR: at most 2^32, since an IPv4 network has no more addresses.
+    /// Returns the number of blocks in the cluster CIDR: at most 2^32, since an IPv4 network has no
+    /// more addresses.
     ///
     /// # Errors
     /// When the cluster CIDR cannot be divided into blocks of this size.

@@ -29,7 +29,10 @@ fn refused(args: &str) -> Vec<String> {
 }
 
 fn arguments(args: &str) -> Vec<String> {
-    std::iter::once("--cloud-provider=mock").chain(args.split_whitespace()).map(str::to_owned).collect()
+    std::iter::once("--cloud-provider=mock")
+        .chain(args.split_whitespace())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The page in docs/reference is this one; `CCM_UPDATE_REFERENCE=1` writes it anew.

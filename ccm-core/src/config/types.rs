@@ -14,9 +14,11 @@ use super::feature_gates::FeatureGates;
 use super::{NodeIpamOptions, logging::LoggingConfig};
 use crate::config::controller_names::ControllerSelection;
 
-/// The checked values of the whole command line. No file was opened, no name resolved, and no connection made.
+/// The checked values of the whole command line. No file was opened, no name resolved, and no
+/// connection made.
 ///
-/// Made by [`parse`](super::parse); the defaults are those of the flags (`docs/reference/flags.md`).
+/// Made by [`parse`](super::parse); the defaults are those of the flags
+/// (`docs/reference/flags.md`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The cloud, the cluster, and which controllers run.
@@ -57,12 +59,14 @@ pub struct Config {
     pub feature_gates: FeatureGates,
     /// Feature gates of the API client.
     pub client_gates: ClientFeatureGates,
-    /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the product's own if
-    /// unset.
+    /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the
+    /// product's own if unset.
     pub reported_version: Option<String>,
-    /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)), by name.
+    /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)),
+    /// by name.
     pub extra: BTreeMap<&'static str, String>,
-    /// Values of the provider's own flags that may be repeated, by name, in order; without flags that are not set.
+    /// Values of the provider's own flags that may be repeated, by name, in order; without flags
+    /// that are not set.
     pub extra_lists: BTreeMap<&'static str, Vec<String>>,
     pub(super) warnings: Vec<String>,
     pub(super) flags: Vec<FlagValue>,
@@ -105,12 +109,14 @@ pub struct FlagValue {
 }
 
 impl Config {
-    /// Returns warnings to log once at start: flags that are set but have no effect, or are deprecated.
+    /// Returns warnings to log once at start: flags that are set but have no effect, or are
+    /// deprecated.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Returns every flag with its effective value, by name. Values are file names and numbers, never secrets.
+    /// Returns every flag with its effective value, by name. Values are file names and numbers,
+    /// never secrets.
     pub fn flags(&self) -> &[FlagValue] {
         &self.flags
     }
@@ -126,7 +132,10 @@ impl Config {
             node: NodeConfig::blank(),
             node_lifecycle: NodeLifecycleConfig::blank(),
             route: RouteConfig::default(),
-            service: ServiceConfig { concurrent_syncs: NonZeroUsize::MIN, verify_period: Duration::ZERO },
+            service: ServiceConfig {
+                concurrent_syncs: NonZeroUsize::MIN,
+                verify_period: Duration::ZERO,
+            },
             node_ipam: NodeIpamConfig::default(),
             orphans: OrphansConfig::default(),
             shadow: ShadowConfig::default(),
@@ -154,8 +163,8 @@ pub struct OrphansConfig {
     pub report_period: Duration,
     /// `--collect-orphans`: whether orphans are deleted.
     pub collect: bool,
-    /// `--orphan-minimum-age`: minimum age of an orphan to be deleted, by its creation time in the cloud, or otherwise
-    /// by how long this process has observed it.
+    /// `--orphan-minimum-age`: minimum age of an orphan to be deleted, by its creation time in the
+    /// cloud, or otherwise by how long this process has observed it.
     pub minimum_age: Duration,
 }
 
@@ -224,9 +233,11 @@ pub struct KubeClientConfig {
 pub struct LeaderElectionConfig {
     /// Whether a leader is elected; if not, the controllers start immediately.
     pub enabled: bool,
-    /// How long a lease is valid without renewal. Longer than `renew_deadline` when leader election is on.
+    /// How long a lease is valid without renewal. Longer than `renew_deadline` when leader election
+    /// is on.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew the lease before it gives up. Longer than 1.2 times `retry_period`.
+    /// How long a leader tries to renew the lease before it gives up. Longer than 1.2 times
+    /// `retry_period`.
     pub renew_deadline: Duration,
     /// Delay between two attempts.
     pub retry_period: Duration,
@@ -270,10 +281,11 @@ pub struct DebuggingConfig {
 /// The cloud-node controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Maximum number of nodes initialised concurrently. `1` is upstream's default; the controller treats it as not set
-    /// by the operator.
+    /// Maximum number of nodes initialised concurrently. `1` is upstream's default; the controller
+    /// treats it as not set by the operator.
     pub concurrent_syncs: NonZeroUsize,
-    /// Maximum number of node statuses updated concurrently; `--concurrent-node-syncs` if the flag is 0.
+    /// Maximum number of node statuses updated concurrently; `--concurrent-node-syncs` if the flag
+    /// is 0.
     pub concurrent_status_updates: NonZeroUsize,
     /// Period of the address updates.
     pub status_update_frequency: Duration,
@@ -313,8 +325,8 @@ impl NodeLifecycleConfig {
 /// What proof is required to delete a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeletionSafety {
-    /// The cloud is queried twice, together with running nodes as controls, and the Node is read again before the
-    /// deletion.
+    /// The cloud is queried twice, together with running nodes as controls, and the Node is read
+    /// again before the deletion.
     #[default]
     Strict,
     /// The Go framework's behaviour: one "not found" from the cloud deletes the Node.
@@ -333,8 +345,8 @@ pub struct RouteConfig {
 /// The service controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Maximum number of Services handled concurrently. `1` is upstream's default; the controller treats it as not set
-    /// by the operator.
+    /// Maximum number of Services handled concurrently. `1` is upstream's default; the controller
+    /// treats it as not set by the operator.
     pub concurrent_syncs: NonZeroUsize,
     /// Period of the drift check of each load balancer.
     pub verify_period: Duration,
@@ -347,8 +359,9 @@ pub struct NodeIpamConfig {
     pub allocate_node_cidrs: bool,
     /// Method of the allocation.
     pub allocator_type: String,
-    /// What is allocated, and how; `None` when the controller does not run. It runs only if it is named in
-    /// `--controllers` and `allocate_node_cidrs` is set, and only then are its flags checked.
+    /// What is allocated, and how; `None` when the controller does not run. It runs only if it is
+    /// named in `--controllers` and `allocate_node_cidrs` is set, and only then are its flags
+    /// checked.
     pub pools: Option<NodeIpamOptions>,
 }
 
@@ -359,8 +372,8 @@ pub struct ServingConfig {
     pub bind_address: IpAddr,
     /// Port to listen on; `None` (port 0) means no server.
     pub port: Option<std::num::NonZeroU16>,
-    /// Directory of a certificate that is created if it does not exist; without a directory the certificate stays in
-    /// memory.
+    /// Directory of a certificate that is created if it does not exist; without a directory the
+    /// certificate stays in memory.
     pub cert_dir: Option<PathBuf>,
     /// Certificate file, reloaded on change.
     pub tls_cert_file: Option<PathBuf>,
@@ -410,7 +423,8 @@ pub enum TlsVersion {
     /// Not set: TLS 1.2.
     #[default]
     Default,
-    /// `VersionTLS10`. The TLS library supports nothing below 1.2, so this is the same as [`TlsVersion::Tls12`].
+    /// `VersionTLS10`. The TLS library supports nothing below 1.2, so this is the same as
+    /// [`TlsVersion::Tls12`].
     Tls10,
     /// `VersionTLS11`; the same as [`TlsVersion::Tls12`].
     Tls11,
@@ -420,7 +434,8 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A certificate with its key, and the server names for which it is used (none: those in the certificate).
+/// A certificate with its key, and the server names for which it is used (none: those in the
+/// certificate).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificatePair {
     /// Certificate file.
@@ -434,7 +449,11 @@ pub struct CertificatePair {
 impl fmt::Display for CertificatePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.certificate.display(), self.key.display())?;
-        if self.names.is_empty() { Ok(()) } else { write!(f, ":{}", self.names.join(",")) }
+        if self.names.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ":{}", self.names.join(","))
+        }
     }
 }
 
@@ -468,7 +487,8 @@ pub struct AuthenticationConfig {
 /// Authorization of users of the HTTPS server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthorizationConfig {
-    /// kubeconfig for SubjectAccessReviews; without it the pod's own ServiceAccount, if there is one.
+    /// kubeconfig for SubjectAccessReviews; without it the pod's own ServiceAccount, if there is
+    /// one.
     pub kubeconfig: Option<PathBuf>,
     /// Paths that anybody may read; exact, or a prefix that ends with `*`.
     pub always_allow_paths: Vec<String>,

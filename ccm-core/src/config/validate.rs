@@ -9,7 +9,9 @@ use ipnet::IpNet;
 
 use super::logging;
 use super::types::{Config, LeaderElectionConfig, OrphansConfig, ResourceLock};
-use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates};
+use super::{
+    ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates,
+};
 use crate::config::kubeconfig;
 
 pub(super) use self::tls::warnings as tls_warnings;
@@ -37,7 +39,11 @@ pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), Config
     ConfigErrors::check(errors)
 }
 
-fn rejected(flag: &'static str, value: &(impl ToString + ?Sized), reason: impl Into<String>) -> ConfigError {
+fn rejected(
+    flag: &'static str,
+    value: &(impl ToString + ?Sized),
+    reason: impl Into<String>,
+) -> ConfigError {
     ConfigError::Rejected { flag, value: value.to_string(), reason: reason.into() }
 }
 
@@ -46,7 +52,10 @@ fn check_provider(product: &Product, config: &Config, errors: &mut Vec<ConfigErr
     if name.is_empty() {
         errors.push(ConfigError::NoCloudProvider);
     } else if !product.providers.contains(&name) {
-        errors.push(ConfigError::UnknownCloudProvider { name: name.to_owned(), known: product.providers.to_vec() });
+        errors.push(ConfigError::UnknownCloudProvider {
+            name: name.to_owned(),
+            known: product.providers.to_vec(),
+        });
     }
 }
 
@@ -83,25 +92,35 @@ fn at_most_one_of_each_family(networks: &[IpNet]) -> Result<(), &'static str> {
 
 /// Converts `value` to a count of workers, at least one.
 fn positive(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> NonZeroUsize {
-    usize::try_from(value).ok().and_then(NonZeroUsize::new).unwrap_or_else(|| {
-        errors.push(rejected(flag, &value, "must be a positive number"));
-        NonZeroUsize::MIN
-    })
+    usize::try_from(value)
+        .ok()
+        .and_then(NonZeroUsize::new)
+        .unwrap_or_else(|| {
+            errors.push(rejected(flag, &value, "must be a positive number"));
+            NonZeroUsize::MIN
+        })
 }
 
 fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
     let raw = &config.raw;
-    config.node.concurrent_syncs = positive("concurrent-node-syncs", raw.concurrent_node_syncs, errors);
-    config.node.concurrent_status_updates = if let Ok(updates) = usize::try_from(raw.concurrent_node_status_updates) {
-        NonZeroUsize::new(updates).unwrap_or(config.node.concurrent_syncs)
-    } else {
-        let value = raw.concurrent_node_status_updates;
-        errors.push(rejected("concurrent-node-status-updates", &value, "cannot be a negative number"));
-        NonZeroUsize::MIN
-    };
+    config.node.concurrent_syncs =
+        positive("concurrent-node-syncs", raw.concurrent_node_syncs, errors);
+    config.node.concurrent_status_updates =
+        if let Ok(updates) = usize::try_from(raw.concurrent_node_status_updates) {
+            NonZeroUsize::new(updates).unwrap_or(config.node.concurrent_syncs)
+        } else {
+            let value = raw.concurrent_node_status_updates;
+            errors.push(rejected(
+                "concurrent-node-status-updates",
+                &value,
+                "cannot be a negative number",
+            ));
+            NonZeroUsize::MIN
+        };
     config.node_lifecycle.concurrent_syncs =
         positive("concurrent-node-lifecycle-syncs", raw.concurrent_node_lifecycle_syncs, errors);
-    config.service.concurrent_syncs = positive("concurrent-service-syncs", raw.concurrent_service_syncs, errors);
+    config.service.concurrent_syncs =
+        positive("concurrent-service-syncs", raw.concurrent_service_syncs, errors);
     // A loop without a delay between its iterations would do nothing else.
     for (flag, period) in [
         ("node-monitor-period", config.node_lifecycle.monitor_period),
@@ -124,7 +143,8 @@ fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// Checks leader election only if it is on, so that other values in a manifest without it do no harm.
+/// Checks leader election only if it is on, so that other values in a manifest without it do no
+/// harm.
 fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if !config.leader_election.enabled || config.shadow.is_on() {
         return;
@@ -134,14 +154,24 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
         config.leader_election.resource_lock = ResourceLock::Leases;
     } else {
         let value = &config.raw.resource_lock;
-        errors.push(rejected("leader-elect-resource-lock", value, "resourceLock value must be \"leases\""));
+        errors.push(rejected(
+            "leader-elect-resource-lock",
+            value,
+            "resourceLock value must be \"leases\"",
+        ));
     }
     let LeaderElectionConfig {
-        lease_duration, renew_deadline, retry_period, resource_name, resource_namespace, ..
+        lease_duration,
+        renew_deadline,
+        retry_period,
+        resource_name,
+        resource_namespace,
+        ..
     } = &config.leader_election;
-    for (flag, value) in
-        [("leader-elect-resource-name", resource_name), ("leader-elect-resource-namespace", resource_namespace)]
-    {
+    for (flag, value) in [
+        ("leader-elect-resource-name", resource_name),
+        ("leader-elect-resource-namespace", resource_namespace),
+    ] {
         if value.is_empty() {
             errors.push(rejected(flag, value, "cannot be empty when leader election is on"));
         }
@@ -161,34 +191,50 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if errors.len() > before {
         return;
     }
-    // Finally, compare the durations. The Lease object contains whole seconds, so less would be written as zero.
+    // Finally, compare the durations. The Lease object contains whole seconds, so less would be
+    // written as zero.
     if lease_duration.as_secs() == 0 {
         let value = duration::format(*lease_duration);
         errors.push(rejected("leader-elect-lease-duration", &value, "must be at least one second"));
     }
     if lease_duration <= renew_deadline {
-        let reason =
-            format!("must be greater than --leader-elect-renew-deadline={}", duration::format(*renew_deadline));
-        errors.push(rejected("leader-elect-lease-duration", &duration::format(*lease_duration), reason));
+        let reason = format!(
+            "must be greater than --leader-elect-renew-deadline={}",
+            duration::format(*renew_deadline)
+        );
+        errors.push(rejected(
+            "leader-elect-lease-duration",
+            &duration::format(*lease_duration),
+            reason,
+        ));
     }
     if renew_deadline.as_secs_f64() <= retry_period.as_secs_f64() * JITTER {
         let reason = format!(
             "must be greater than {JITTER} times --leader-elect-retry-period={}",
             duration::format(*retry_period)
         );
-        errors.push(rejected("leader-elect-renew-deadline", &duration::format(*renew_deadline), reason));
+        errors.push(rejected(
+            "leader-elect-renew-deadline",
+            &duration::format(*renew_deadline),
+            reason,
+        ));
     }
 }
 
 fn check_client(config: &mut Config, errors: &mut Vec<ConfigError>) {
     // The address is logged with the other flags and must not contain a password.
-    if let Err(kubeconfig::MasterError { shown, reason }) = kubeconfig::master_uri(&config.kube_client.master, "https")
+    if let Err(kubeconfig::MasterError { shown, reason }) =
+        kubeconfig::master_uri(&config.kube_client.master, "https")
     {
         errors.push(rejected("master", &shown, reason));
     }
     match u32::try_from(config.raw.kube_api_burst) {
         Ok(burst) => config.kube_client.burst = burst,
-        Err(_) => errors.push(rejected("kube-api-burst", &config.raw.kube_api_burst, "cannot be a negative number")),
+        Err(_) => errors.push(rejected(
+            "kube-api-burst",
+            &config.raw.kube_api_burst,
+            "cannot be a negative number",
+        )),
     }
 }
 
@@ -196,18 +242,27 @@ fn port(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> Option
     if let Ok(port) = u16::try_from(value) {
         return NonZeroU16::new(port);
     }
-    errors.push(rejected(flag, &value, "must be between 0 and 65535, inclusive; 0 turns the server off"));
+    errors.push(rejected(
+        flag,
+        &value,
+        "must be between 0 and 65535, inclusive; 0 turns the server off",
+    ));
     None
 }
 
 fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
     // First, the ports and the HTTP/2 limit.
     config.serving.port = port("secure-port", config.raw.secure_port, errors);
-    config.webhook.serving.port = port("webhook-secure-port", config.raw.webhook_secure_port, errors);
+    config.webhook.serving.port =
+        port("webhook-secure-port", config.raw.webhook_secure_port, errors);
     if let (Some(serving), Some(webhook)) = (config.serving.port, config.webhook.serving.port)
         && serving == webhook
     {
-        errors.push(rejected("webhook-secure-port", &webhook, format!("must differ from --secure-port={serving}")));
+        errors.push(rejected(
+            "webhook-secure-port",
+            &webhook,
+            format!("must differ from --secure-port={serving}"),
+        ));
     }
     match u32::try_from(config.raw.http2_max_streams) {
         Ok(streams) => config.serving.http2_max_streams_per_connection = streams,
@@ -224,10 +279,18 @@ fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
     ] {
         match (&serving.tls_cert_file, &serving.tls_private_key_file) {
             (Some(file), None) => {
-                errors.push(rejected(certificate_flag, &file.display(), format!("needs --{key_flag}, too")));
+                errors.push(rejected(
+                    certificate_flag,
+                    &file.display(),
+                    format!("needs --{key_flag}, too"),
+                ));
             }
             (None, Some(file)) => {
-                errors.push(rejected(key_flag, &file.display(), format!("needs --{certificate_flag}, too")));
+                errors.push(rejected(
+                    key_flag,
+                    &file.display(),
+                    format!("needs --{certificate_flag}, too"),
+                ));
             }
             _ => {}
         }
@@ -248,12 +311,24 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
         }
     }
     let uid = &authentication.requestheader_uid_headers;
-    if !uid.is_empty() && !uid.iter().any(|header| header.eq_ignore_ascii_case("X-Remote-Uid")) {
-        errors.push(rejected("requestheader-uid-headers", &uid.join(","), "must contain X-Remote-Uid"));
+    if !uid.is_empty()
+        && !uid
+            .iter()
+            .any(|header| header.eq_ignore_ascii_case("X-Remote-Uid"))
+    {
+        errors.push(rejected(
+            "requestheader-uid-headers",
+            &uid.join(","),
+            "must contain X-Remote-Uid",
+        ));
     }
     for path in &config.authorization.always_allow_paths {
         if path.strip_suffix('*').unwrap_or(path).contains('*') {
-            errors.push(rejected("authorization-always-allow-paths", path, "may have a * at its end only"));
+            errors.push(rejected(
+                "authorization-always-allow-paths",
+                path,
+                "may have a * at its end only",
+            ));
         }
     }
 }
@@ -261,7 +336,11 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
 /// Rejects webhooks: one that the API server calls in vain must not appear to be served.
 fn check_webhooks(config: &Config, errors: &mut Vec<ConfigError>) {
     if !config.webhook.enabled.is_empty() {
-        errors.push(rejected("webhooks", &config.webhook.enabled.join(","), "admission webhooks are not supported"));
+        errors.push(rejected(
+            "webhooks",
+            &config.webhook.enabled.join(","),
+            "admission webhooks are not supported",
+        ));
     }
 }
 
@@ -275,9 +354,16 @@ fn check_logging(config: &mut Config, errors: &mut Vec<ConfigError>) {
         Err(reason) => errors.push(rejected("vmodule", &config.raw.vmodule, reason)),
     }
     if config.logging.format == logging::Format::Json && !config.raw.vmodule.is_empty() {
-        errors.push(rejected("vmodule", &config.raw.vmodule, "only works with --logging-format=text"));
+        errors.push(rejected(
+            "vmodule",
+            &config.raw.vmodule,
+            "only works with --logging-format=text",
+        ));
     }
-    if config.feature_gates.is_enabled(feature_gates::LOGGING_ALPHA_OPTIONS) {
+    if config
+        .feature_gates
+        .is_enabled(feature_gates::LOGGING_ALPHA_OPTIONS)
+    {
         return;
     }
     for (split_flag, buffer_flag, streams) in [

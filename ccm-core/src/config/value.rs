@@ -16,8 +16,8 @@ use super::types::{CertificatePair, Config, FlagEnum, VersionRequest};
 /// Where a flag's value is stored in [`Config`], and its type.
 #[derive(Clone, Copy)]
 pub(crate) enum FlagTarget {
-    /// On or off. Together with [`FlagTarget::Version`] and switches of a provider, the only types whose value may be
-    /// omitted.
+    /// On or off. Together with [`FlagTarget::Version`] and switches of a provider, the only types
+    /// whose value may be omitted.
     Bool(fn(&mut Config) -> &mut bool),
     /// A whole number, for Go's `int32` and `int` flags.
     Int(fn(&mut Config) -> &mut i32),
@@ -31,9 +31,11 @@ pub(crate) enum FlagTarget {
     Path(fn(&mut Config) -> &mut Option<PathBuf>),
     /// An IP address.
     Ip(fn(&mut Config) -> &mut IpAddr),
-    /// Networks, separated by commas. If the flag is repeated, the last list applies, as for any scalar.
+    /// Networks, separated by commas. If the flag is repeated, the last list applies, as for any
+    /// scalar.
     Networks(fn(&mut Config) -> &mut Vec<IpNet>),
-    /// A comma-separated list (pflag's `StringSlice`): the first use replaces the default, further uses append.
+    /// A comma-separated list (pflag's `StringSlice`): the first use replaces the default, further
+    /// uses append.
     List(fn(&mut Config) -> &mut Vec<String>),
     /// A comma-separated list of numbers.
     Numbers(fn(&mut Config) -> &mut Vec<i32>),
@@ -50,12 +52,14 @@ pub(crate) enum FlagTarget {
         /// True for a switch, whose value may be omitted.
         switch: bool,
     },
-    /// A provider's own flag that may be repeated. Each value is stored unchanged (pflag's `StringArray`).
+    /// A provider's own flag that may be repeated. Each value is stored unchanged (pflag's
+    /// `StringArray`).
     ExtraList,
 }
 
 impl FlagTarget {
-    /// Returns the value of a flag that is given without one, for the types that allow it (pflag's `NoOptDefVal`).
+    /// Returns the value of a flag that is given without one, for the types that allow it (pflag's
+    /// `NoOptDefVal`).
     pub(crate) fn default_when_bare(self) -> Option<&'static str> {
         match self {
             Self::Bool(_) | Self::Version(_) | Self::Extra { switch: true } => Some("true"),
@@ -70,9 +74,11 @@ impl FlagTarget {
             Self::Int(_) => "int",
             Self::Float(_) => "float32",
             Self::Duration(_) => "duration",
-            Self::Text(_) | Self::Path(_) | Self::Networks(_) | Self::Choice(_) | Self::Extra { switch: false } => {
-                "string"
-            }
+            Self::Text(_)
+            | Self::Path(_)
+            | Self::Networks(_)
+            | Self::Choice(_)
+            | Self::Extra { switch: false } => "string",
             Self::Ip(_) => "ip",
             Self::List(_) => "strings",
             Self::Numbers(_) => "ints",
@@ -83,12 +89,19 @@ impl FlagTarget {
         }
     }
 
-    /// Parses and stores one use of the flag. `first` is false if the flag occurred before on this command line.
+    /// Parses and stores one use of the flag. `first` is false if the flag occurred before on this
+    /// command line.
     ///
     /// # Errors
     ///
     /// A sentence that says what is wrong with `text`; the caller adds the flag and the text.
-    pub(crate) fn set(self, config: &mut Config, name: &'static str, text: &str, first: bool) -> Result<(), String> {
+    pub(crate) fn set(
+        self,
+        config: &mut Config,
+        name: &'static str,
+        text: &str,
+        first: bool,
+    ) -> Result<(), String> {
         match self {
             Self::Bool(field) => *field(config) = parse_bool(text)?,
             Self::Int(field) => *field(config) = parse_int(text)?,
@@ -97,12 +110,16 @@ impl FlagTarget {
             Self::Text(field) => text.clone_into(field(config)),
             Self::Path(field) => *field(config) = (!text.is_empty()).then(|| PathBuf::from(text)),
             Self::Ip(field) => {
-                *field(config) = text.trim().parse().map_err(|_| format!("failed to parse IP: {text:?}"))?;
+                *field(config) = text
+                    .trim()
+                    .parse()
+                    .map_err(|_| format!("failed to parse IP: {text:?}"))?;
             }
             Self::Networks(field) => *field(config) = parse_networks(text)?,
             Self::List(field) => extend(field(config), parse_list(text)?, first),
             Self::Numbers(field) => {
-                let numbers: Result<Vec<i32>, String> = parse_list(text)?.iter().map(|n| parse_int(n)).collect();
+                let numbers: Result<Vec<i32>, String> =
+                    parse_list(text)?.iter().map(|n| parse_int(n)).collect();
                 extend(field(config), numbers?, first);
             }
             Self::Switches(field) => {
@@ -113,14 +130,24 @@ impl FlagTarget {
                 }
                 field.extend(switches);
             }
-            Self::Certificates(field) => extend(field(config), vec![parse_certificates(text)?], first),
+            Self::Certificates(field) => {
+                extend(field(config), vec![parse_certificates(text)?], first);
+            }
             Self::Choice(field) => field(config).assign(text)?,
             Self::Version(field) => *field(config) = parse_version(text)?,
             Self::Extra { switch } => {
-                let value = if switch { parse_bool(text)?.to_string() } else { text.to_owned() };
+                let value = if switch {
+                    parse_bool(text)?.to_string()
+                } else {
+                    text.to_owned()
+                };
                 config.extra.insert(name, value);
             }
-            Self::ExtraList => config.extra_lists.entry(name).or_default().push(text.to_owned()),
+            Self::ExtraList => config
+                .extra_lists
+                .entry(name)
+                .or_default()
+                .push(text.to_owned()),
         }
         Ok(())
     }
@@ -133,17 +160,35 @@ impl FlagTarget {
             Self::Float(field) => field(config).to_string(),
             Self::Duration(field) => duration::format(*field(config)),
             Self::Text(field) => field(config).clone(),
-            Self::Path(field) => field(config).as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            Self::Path(field) => field(config)
+                .as_ref()
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
             Self::Ip(field) => field(config).to_string(),
             Self::Networks(field) => join(field(config)),
             Self::List(field) => join(field(config).iter().map(|value| quote(value))),
             Self::Numbers(field) => join(field(config)),
-            Self::Switches(field) => join(field(config).iter().map(|(gate, on)| format!("{gate}={on}"))),
-            Self::Certificates(field) => field(config).iter().map(ToString::to_string).collect::<Vec<_>>().join(";"),
+            Self::Switches(field) => join(
+                field(config)
+                    .iter()
+                    .map(|(gate, on)| format!("{gate}={on}")),
+            ),
+            Self::Certificates(field) => field(config)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(";"),
             Self::Choice(field) => field(config).text(),
             Self::Version(field) => field(config).to_string(),
             Self::Extra { .. } => config.extra.get(name).cloned().unwrap_or_default(),
-            Self::ExtraList => join(config.extra_lists.get(name).into_iter().flatten().map(|value| quote(value))),
+            Self::ExtraList => join(
+                config
+                    .extra_lists
+                    .get(name)
+                    .into_iter()
+                    .flatten()
+                    .map(|value| quote(value)),
+            ),
         }
     }
 }
@@ -156,17 +201,26 @@ fn extend<T>(list: &mut Vec<T>, values: Vec<T>, first: bool) {
 }
 
 fn join<T: Display>(values: impl IntoIterator<Item = T>) -> String {
-    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(",")
+    values
+        .into_iter()
+        .map(|value| value.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Quotes a value so that [`parse_list`] can parse it.
 fn quote(value: &str) -> Cow<'_, str> {
-    if value.contains([',', '"']) { format!("\"{}\"", value.replace('"', "\"\"")).into() } else { value.into() }
+    if value.contains([',', '"']) {
+        format!("\"{}\"", value.replace('"', "\"\"")).into()
+    } else {
+        value.into()
+    }
 }
 
 const NO_INTEGER: &str = "must be a whole number of at most 32 bits";
 
-/// Parses as Go's `ParseInt` with base 0: a sign, then decimal, or `0x`, `0o`, `0b`, or a leading zero for octal.
+/// Parses as Go's `ParseInt` with base 0: a sign, then decimal, or `0x`, `0o`, `0b`, or a leading
+/// zero for octal.
 fn parse_int(text: &str) -> Result<i32, String> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -189,7 +243,10 @@ fn parse_int(text: &str) -> Result<i32, String> {
 }
 
 fn parse_float(text: &str) -> Result<f32, String> {
-    text.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| "must be a number".to_owned())
+    text.parse::<f32>()
+        .ok()
+        .filter(|value| value.is_finite())
+        .ok_or_else(|| "must be a number".to_owned())
 }
 
 /// Parses comma-separated networks. Bits after the prefix are cleared, as in Go's `ParseCIDR`.
@@ -201,12 +258,15 @@ pub(super) fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
     text.split(',')
         .map(|cidr| {
             let cidr = cidr.trim();
-            cidr.parse::<IpNet>().map(|net| net.trunc()).map_err(|_| format!("invalid CIDR address: {cidr}"))
+            cidr.parse::<IpNet>()
+                .map(|net| net.trunc())
+                .map_err(|_| format!("invalid CIDR address: {cidr}"))
         })
         .collect()
 }
 
-/// Parses one line of comma-separated values. A value may be quoted with `"`; a quote inside is doubled.
+/// Parses one line of comma-separated values. A value may be quoted with `"`; a quote inside is
+/// doubled.
 fn parse_list(text: &str) -> Result<Vec<String>, String> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -232,12 +292,15 @@ fn parse_list(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the value after an opening quote, and what follows its closing quote: nothing, or a comma.
+/// Returns the value after an opening quote, and what follows its closing quote: nothing, or a
+/// comma.
 fn quoted_field(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut rest = text;
     loop {
-        let end = rest.find('"').ok_or_else(|| "has a quote that is not closed".to_owned())?;
+        let end = rest
+            .find('"')
+            .ok_or_else(|| "has a quote that is not closed".to_owned())?;
         value.push_str(&rest[..end]);
         rest = &rest[end + 1..];
         match rest.strip_prefix('"') {
@@ -253,11 +316,18 @@ fn quoted_field(text: &str) -> Result<(String, &str), String> {
 
 fn parse_switches(text: &str) -> Result<BTreeMap<String, bool>, String> {
     let mut switches = BTreeMap::new();
-    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or_else(|| format!("missing bool value for {pair}"))?;
+    for pair in text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+    {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("missing bool value for {pair}"))?;
         let name = name.trim();
         let value = value.trim();
-        let value = parse_bool(value).map_err(|reason| format!("invalid value of {name}={value}: {reason}"))?;
+        let value = parse_bool(value)
+            .map_err(|reason| format!("invalid value of {name}={value}: {reason}"))?;
         switches.insert(name.to_owned(), value);
     }
     Ok(switches)
@@ -269,7 +339,9 @@ fn parse_certificates(text: &str) -> Result<CertificatePair, String> {
         None => (text, Vec::new()),
     };
     match files.split_once(',') {
-        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() && !key.contains(',') => {
+        Some((certificate, key))
+            if !certificate.is_empty() && !key.is_empty() && !key.contains(',') =>
+        {
             Ok(CertificatePair { certificate: certificate.into(), key: key.into(), names })
         }
         _ => Err("expected comma separated certificate and key file paths".to_owned()),
@@ -287,17 +359,27 @@ fn parse_version(text: &str) -> Result<VersionRequest, String> {
             Err("must be a semantic version such as v1.2.3".to_owned())
         };
     }
-    Ok(if parse_bool(text)? { VersionRequest::Print } else { VersionRequest::Off })
+    Ok(if parse_bool(text)? {
+        VersionRequest::Print
+    } else {
+        VersionRequest::Off
+    })
 }
 
 /// Returns whether the text is `vX.Y.Z`, with optional pre-release and build parts.
 fn is_semantic_version(text: &str) -> bool {
-    let Some(text) = text.strip_prefix('v') else { return false };
+    let Some(text) = text.strip_prefix('v') else {
+        return false;
+    };
     let core_end = text.find(['-', '+']).unwrap_or(text.len());
     let (core, suffix) = text.split_at(core_end);
     let numbers: Vec<&str> = core.split('.').collect();
-    let part_is_fine = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let part_is_fine = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
     numbers.len() == 3
-        && numbers.iter().all(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
+        && numbers
+            .iter()
+            .all(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
         && (suffix.is_empty() || suffix[1..].split(['.', '+']).all(part_is_fine))
 }

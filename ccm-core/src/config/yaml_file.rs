@@ -1,4 +1,5 @@
-//! YAML files that flags name. They are decoded strictly, and every error names the flag and the file.
+//! YAML files that flags name. They are decoded strictly, and every error names the flag and the
+//! file.
 
 use std::{
     fmt,
@@ -29,11 +30,12 @@ impl fmt::Display for FileError {
 }
 
 impl GenericConfig {
-    /// Reads the file of `--cloud-config` as YAML. Deny unknown fields in `T`, so that a misspelt field is an error.
+    /// Reads the file of `--cloud-config` as YAML. Deny unknown fields in `T`, so that a misspelt
+    /// field is an error.
     ///
     /// # Errors
-    /// No file is set, or it cannot be read, is empty, or does not match `T`. The error does not contain text of the
-    /// file.
+    /// No file is set, or it cannot be read, is empty, or does not match `T`. The error does not
+    /// contain text of the file.
     pub fn read_cloud_config<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         match &self.cloud_config {
             Some(file) => load(CLOUD_CONFIG, file, decode),
@@ -52,18 +54,26 @@ pub(crate) fn load<T>(
     judge: impl FnOnce(&str) -> Result<T, Vec<String>>,
 ) -> Result<T, FileError> {
     let text = std::fs::read_to_string(file).map_err(|error| vec![error.to_string()]);
-    text.and_then(|text| judge(&text)).map_err(|problems| FileError { flag, file: file.to_owned(), errors: problems })
+    text.and_then(|text| judge(&text))
+        .map_err(|problems| FileError { flag, file: file.to_owned(), errors: problems })
 }
 
-/// Decodes a text; an empty text is an error. The error has the parser's message and the position, without its excerpt
-/// of the text.
+/// Decodes a text; an empty text is an error. The error has the parser's message and the position,
+/// without its excerpt of the text.
 pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Vec<String>> {
     match serde_saphyr::from_str::<Option<T>>(text) {
         Ok(Some(value)) => Ok(value),
         Ok(None) => Err(vec!["is empty".to_owned()]),
         Err(error) => {
             let words = error.without_snippet().to_string();
-            Err(vec![words.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()])
+            Err(vec![
+                words
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start_matches("error: ")
+                    .to_owned(),
+            ])
         }
     }
 }
@@ -101,7 +111,10 @@ mod tests {
         ];
         for (text, words) in cases {
             let error = read(text).unwrap_err();
-            assert!(error.starts_with("--cloud-config=") && error.contains(words), "{text:?}: {error}");
+            assert!(
+                error.starts_with("--cloud-config=") && error.contains(words),
+                "{text:?}: {error}"
+            );
             assert!(!error.contains("s3cret"), "{error}");
         }
     }

@@ -1,4 +1,5 @@
-//! Suppresses repeated events: a node gets an event only if the reason differs from that of its last event.
+//! Suppresses repeated events: a node gets an event only if the reason differs from that of its
+//! last event.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +20,13 @@ type LastEvent = (Box<str>, &'static str);
 
 impl EventDeduplicator {
     /// Emits a Warning event, unless the last event of the same node (by UID) had the same reason.
-    pub(crate) fn warn_once(&self, events: &EventRecorder, node: &NodeView, reason: &'static str, note: &str) {
+    pub(crate) fn warn_once(
+        &self,
+        events: &EventRecorder,
+        node: &NodeView,
+        reason: &'static str,
+        note: &str,
+    ) {
         self.emit_once(events, node, EventType::Warning, reason, note);
     }
 
@@ -32,7 +39,10 @@ impl EventDeduplicator {
         reason: &'static str,
         note: &str,
     ) {
-        let told = self.0.lock().insert(node.name.clone(), (node.uid.clone(), reason));
+        let told = self
+            .0
+            .lock()
+            .insert(node.name.clone(), (node.uid.clone(), reason));
         if told.is_none_or(|(uid, last)| uid != node.uid || last != reason) {
             events.event(&ObjectRef::node(node.name.clone(), &*node.uid), kind, reason, note);
         }

@@ -1,5 +1,5 @@
-//! The controllers. Each one observes, plans (pure functions, in `plan`) and applies; none depends on a particular
-//! cloud.
+//! The controllers. Each one observes, plans (pure functions, in `plan`) and applies; none depends
+//! on a particular cloud.
 
 mod event_dedup;
 pub mod node;
@@ -22,15 +22,16 @@ use crate::{
     telemetry::controller_metrics::ControllerMetrics,
 };
 
-/// What every controller needs. API client, event recorder and rate limits are separate for each controller, as
-/// upstream.
+/// What every controller needs. API client, event recorder and rate limits are separate for each
+/// controller, as upstream.
 #[derive(Clone)]
 pub struct ControllerContext {
     /// The cloud provider.
     pub provider: Arc<dyn CloudProvider>,
     /// Cache of the Nodes.
     pub nodes: Cache<NodeView>,
-    /// The Node fields that the cache keeps; Nodes that are read directly from the API server are reduced to the same.
+    /// The Node fields that the cache keeps; Nodes that are read directly from the API server are
+    /// reduced to the same.
     pub node_fields: NodeFields,
     /// API client of this controller.
     pub api: ApiClient,

@@ -4,8 +4,9 @@ use parking_lot::Mutex;
 
 /// Shares equal strings: label keys and values, zones and types repeat on every node.
 ///
-/// Owned by the cache that decodes objects, and dropped together with it. Entries without another owner are removed
-/// when the table has doubled since the last removal, which bounds the table under churn.
+/// Owned by the cache that decodes objects, and dropped together with it. Entries without another
+/// owner are removed when the table has doubled since the last removal, which bounds the table
+/// under churn.
 #[derive(Debug, Default)]
 pub struct Interner {
     table: Mutex<Table>,

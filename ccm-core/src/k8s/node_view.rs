@@ -14,13 +14,14 @@ use super::well_known as wk;
 
 /// The part of a Node that controllers and providers read.
 ///
-/// The cache makes it from a watched object. [`NodeFields`] decides which labels, annotations and extra fields are
-/// kept.
+/// The cache makes it from a watched object. [`NodeFields`] decides which labels, annotations and
+/// extra fields are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.uid`. A Node that was deleted and registered again under the same name has a different UID.
+    /// `metadata.uid`. A Node that was deleted and registered again under the same name has a
+    /// different UID.
     pub uid: Box<str>,
     /// `metadata.resourceVersion` of the observed object. Opaque; compare for equality only.
     pub resource_version: Box<str>,
@@ -34,7 +35,8 @@ pub struct NodeView {
     pub has_labels: bool,
     /// Selected annotations.
     pub annotations: LabelMap,
-    /// `spec.providerID`; `None` when empty. Not validated: it can have any value that a client has set.
+    /// `spec.providerID`; `None` when empty. Not validated: it can have any value that a client has
+    /// set.
     pub provider_id: Option<Arc<str>>,
     /// `spec.taints` in the order of the object, because JSON Patch addresses them by position.
     pub taints: Box<[Taint]>,
@@ -50,12 +52,13 @@ pub struct NodeView {
     pub network_unavailable: Option<NodeCondition>,
     /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] is true.
     pub system_uuid: Option<Box<str>>,
-    /// The machine that the kubelet runs on, whatever the [`NodeFields`]; `None` when the kubelet does not report it.
+    /// The machine that the kubelet runs on, whatever the [`NodeFields`]; `None` when the kubelet
+    /// does not report it.
     pub machine: Option<MachineId>,
 }
 
-/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: different values mean different
-/// machines. Only a hash is kept, so that a cache of many nodes stays small.
+/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: different
+/// values mean different machines. Only a hash is kept, so that a cache of many nodes stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MachineId(NonZeroU64);
 
@@ -96,10 +99,12 @@ impl NodeView {
         }
     }
 
-    /// Tells whether the node has the uninitialized taint, which the cloud-node controller removes. Value and effect of
-    /// the taint do not matter.
+    /// Tells whether the node has the uninitialized taint, which the cloud-node controller removes.
+    /// Value and effect of the taint do not matter.
     pub fn is_uninitialized(&self) -> bool {
-        self.taints.iter().any(|t| &*t.key == wk::TAINT_UNINITIALIZED)
+        self.taints
+            .iter()
+            .any(|t| &*t.key == wk::TAINT_UNINITIALIZED)
     }
 
     /// Tells whether the node has the shutdown taint (key and effect).
@@ -107,9 +112,12 @@ impl NodeView {
         self.taints.iter().any(Taint::is_shutdown)
     }
 
-    /// Tells whether condition `Ready` is `True`. A missing condition counts as unknown, hence as not ready.
+    /// Tells whether condition `Ready` is `True`. A missing condition counts as unknown, hence as
+    /// not ready.
     pub fn is_ready(&self) -> bool {
-        self.ready.as_ref().is_some_and(|c| c.status == ConditionStatus::True)
+        self.ready
+            .as_ref()
+            .is_some_and(|c| c.status == ConditionStatus::True)
     }
 }
 
@@ -120,7 +128,10 @@ pub struct LabelMap(Box<[(Arc<str>, Arc<str>)]>);
 impl LabelMap {
     /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.0[i].1)
+        self.0
+            .binary_search_by(|(k, _)| (**k).cmp(key))
+            .ok()
+            .map(|i| &*self.0[i].1)
     }
 
     /// Tells whether `key` is present.
@@ -157,7 +168,9 @@ impl FromIterator<(Arc<str>, Arc<str>)> for LabelMap {
 
 impl<'a> FromIterator<(&'a str, &'a str)> for LabelMap {
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(iter: I) -> Self {
-        iter.into_iter().map(|(k, v)| (Arc::<str>::from(k), Arc::<str>::from(v))).collect()
+        iter.into_iter()
+            .map(|(k, v)| (Arc::<str>::from(k), Arc::<str>::from(v)))
+            .collect()
     }
 }
 
@@ -328,8 +341,8 @@ impl ConditionStatus {
 
 /// The fields of Nodes that a provider needs in addition to those that the framework always keeps.
 ///
-/// The default adds nothing: name, UID, provider ID, the framework's own labels, taints, addresses and conditions are
-/// always kept.
+/// The default adds nothing: name, UID, provider ID, the framework's own labels, taints, addresses
+/// and conditions are always kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFields {
     /// Keep all labels (for example for node selectors that only annotations name). Costs memory.

@@ -7,10 +7,10 @@ use super::well_known as wk;
 
 /// The part of a Service that controllers and providers read.
 ///
-/// The cache makes it from a watched object. The cache holds Services of type LoadBalancer, and Services that have the
-/// load-balancer finalizer. For a Service of type LoadBalancer whose class is
-/// [not claimed](ServiceFields::claims_class), only its identity, class, finalizers, type, and times of creation and
-/// deletion are kept.
+/// The cache makes it from a watched object. The cache holds Services of type LoadBalancer, and
+/// Services that have the load-balancer finalizer. For a Service of type LoadBalancer whose class
+/// is [not claimed](ServiceFields::claims_class), only its identity, class, finalizers, type, and
+/// times of creation and deletion are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
     /// `metadata.namespace`.
@@ -27,7 +27,8 @@ pub struct ServiceView {
     pub deleting: bool,
     /// All labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Annotations, as written: all except `kubectl.kubernetes.io/last-applied-configuration`, a copy of the object.
+    /// Annotations, as written: all except `kubectl.kubernetes.io/last-applied-configuration`, a
+    /// copy of the object.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Arc<str>]>,
@@ -62,8 +63,8 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// Makes a Service of type LoadBalancer that has a name, the API's defaults and no ports; a starting point for
-    /// tests and examples.
+    /// Makes a Service of type LoadBalancer that has a name, the API's defaults and no ports; a
+    /// starting point for tests and examples.
     pub fn named(namespace: &str, name: &str) -> Self {
         Self {
             namespace: Arc::from(namespace),
@@ -99,7 +100,9 @@ impl ServiceView {
 
     /// Tells whether the Service has the load-balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
-        self.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+        self.finalizers
+            .iter()
+            .any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
     }
 }
 
@@ -111,14 +114,15 @@ pub struct ServiceFields {
 }
 
 impl ServiceFields {
-    /// Tells whether this manager claims Services of type LoadBalancer with this class: those without a class, and
-    /// those with a class that the configuration claims. An empty string counts as a class.
+    /// Tells whether this manager claims Services of type LoadBalancer with this class: those
+    /// without a class, and those with a class that the configuration claims. An empty string
+    /// counts as a class.
     pub fn claims_class(&self, class: Option<&str>) -> bool {
         class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
 
-    /// Tells whether a Service should have a load balancer of ours: it has type LoadBalancer and a claimed class (or
-    /// none), and is not being deleted.
+    /// Tells whether a Service should have a load balancer of ours: it has type LoadBalancer and a
+    /// claimed class (or none), and is not being deleted.
     pub(crate) fn is_managed(&self, service: &ServiceView) -> bool {
         service.is_load_balancer && !service.deleting && self.claims_class(service.class.as_deref())
     }
@@ -199,7 +203,11 @@ pub struct LbStatus {
 impl LbStatus {
     /// Makes the status of a load balancer with these addresses (`ipMode: VIP`).
     pub fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        let vip = |ip| LbIngress { ip: Some(ip), ip_mode: Some("VIP".into()), ..LbIngress::default() };
+        let vip = |ip| LbIngress {
+            ip: Some(ip),
+            ip_mode: Some("VIP".into()),
+            ..LbIngress::default()
+        };
         Self { ingress: addresses.into_iter().map(vip).collect() }
     }
 }
@@ -239,8 +247,8 @@ pub struct EndpointSliceView {
     pub uid: Box<str>,
     /// `metadata.resourceVersion` of the observed object. Opaque.
     pub resource_version: Box<str>,
-    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices without it are not
-    /// cached.
+    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices
+    /// without it are not cached.
     pub service: Arc<str>,
     /// Ports, in order.
     pub ports: Box<[SlicePort]>,

@@ -1,12 +1,15 @@
-//! Labels, taints, annotations, finalizers, conditions and event components, with their upstream spelling.
+//! Labels, taints, annotations, finalizers, conditions and event components, with their upstream
+//! spelling.
 //!
 //! Source: `k8s.io/cloud-provider/api/well_known_*.go` and `k8s.io/api/core/v1` at v1.37.
 
-/// Taint key that the kubelet sets with `--cloud-provider=external` and the cloud-node controller removes.
+/// Taint key that the kubelet sets with `--cloud-provider=external` and the cloud-node controller
+/// removes.
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Taint key set, with effect `NoSchedule`, on nodes whose instance is shut down.
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// Taint key that the cluster autoscaler sets on nodes that it is about to remove. Only read, never written.
+/// Taint key that the cluster autoscaler sets on nodes that it is about to remove. Only read, never
+/// written.
 pub const TAINT_TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Stable zone label.
@@ -19,15 +22,17 @@ pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
 /// Beta region label. When upstream reconciles labels, it copies this one to the stable label.
 pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
-/// Beta instance-type label. When upstream reconciles labels, it copies this one to the stable label.
+/// Beta instance-type label. When upstream reconciles labels, it copies this one to the stable
+/// label.
 pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
 /// Host name label that the kubelet sets.
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 /// Label that excludes a node from all load balancers. Only its presence counts, not its value.
-pub const LABEL_EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const LABEL_EXCLUDE_FROM_LOAD_BALANCERS: &str =
+    "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The labels that the framework itself reads from an initialised node. A provider selects more with
-/// [`NodeFields`](super::NodeFields).
+/// The labels that the framework itself reads from an initialised node. A provider selects more
+/// with [`NodeFields`](super::NodeFields).
 pub const FRAMEWORK_LABELS: [&str; 8] = [
     LABEL_ZONE,
     LABEL_REGION,
@@ -39,7 +44,8 @@ pub const FRAMEWORK_LABELS: [&str; 8] = [
     LABEL_EXCLUDE_FROM_LOAD_BALANCERS,
 ];
 
-/// Node annotation with the addresses of the kubelet's `--node-ip`: one, or two of different families, comma-separated.
+/// Node annotation with the addresses of the kubelet's `--node-ip`: one, or two of different
+/// families, comma-separated.
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// Service annotation with source ranges, used when `spec.loadBalancerSourceRanges` is empty.
 pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

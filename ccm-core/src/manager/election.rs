@@ -1,9 +1,9 @@
-//! Runs the controllers under the main lock and, during a leader migration, also under the migration lock that all
-//! participating managers share.
+//! Runs the controllers under the main lock and, during a leader migration, also under the
+//! migration lock that all participating managers share.
 //!
-//! The main lock is acquired first. The migration lock is requested only while the main lock is held, and only if a
-//! controller needs it. Controllers under the migration lock may write only while both locks are held. Losing either
-//! lock ends the process.
+//! The main lock is acquired first. The migration lock is requested only while the main lock is
+//! held, and only if a controller needs it. Controllers under the migration lock may write only
+//! while both locks are held. Losing either lock ends the process.
 
 use std::time::Duration;
 
@@ -16,7 +16,9 @@ use crate::{
     manager::named_task::NamedTask,
     runtime::{
         events::{EventRecorder, EventWriter},
-        leader_election::{self, ElectionConfig, LeaderElectionMetrics, LeaderElector, LeadershipOutcome, Leading},
+        leader_election::{
+            self, ElectionConfig, LeaderElectionMetrics, LeaderElector, LeadershipOutcome, Leading,
+        },
         tasks::{self, TaskError, Tasks},
     },
     write_gate::WriteGate,
@@ -40,18 +42,27 @@ pub(super) struct WriteGates {
 impl WriteGates {
     /// Makes the gates of a process that runs without leader election.
     pub(super) fn always_open() -> Self {
-        Self { main: WriteGate::always_open(), migration: WriteGate::always_open() }
+        Self {
+            main: WriteGate::always_open(),
+            migration: WriteGate::always_open(),
+        }
     }
 
     /// Makes the gates of a process that must not write.
     pub(super) fn closed() -> Self {
-        Self { main: WriteGate::always_closed(), migration: WriteGate::always_closed() }
+        Self {
+            main: WriteGate::always_closed(),
+            migration: WriteGate::always_closed(),
+        }
     }
 
     fn of(electors: &Electors) -> Self {
         let main = electors.main.gate();
         // Without a migration lock no controller uses this gate.
-        let shared = electors.migration.as_ref().map_or_else(|| main.clone(), LeaderElector::gate);
+        let shared = electors
+            .migration
+            .as_ref()
+            .map_or_else(|| main.clone(), LeaderElector::gate);
         Self { migration: WriteGate::both(main.clone(), shared), main }
     }
 
@@ -73,23 +84,24 @@ impl Manager {
         let electors = self.electors(metrics)?;
         let gates = WriteGates::of(&electors);
         // One check for each lock (W18).
-        let _main_alive = health::leader_election(&self.health, "leaderElection", electors.main.health());
-        let _migration_alive = electors
-            .migration
-            .as_ref()
-            .map(|elector| health::leader_election(&self.health, "leaderElectionMigration", elector.health()));
+        let _main_alive =
+            health::leader_election(&self.health, "leaderElection", electors.main.health());
+        let _migration_alive = electors.migration.as_ref().map(|elector| {
+            health::leader_election(&self.health, "leaderElectionMigration", elector.health())
+        });
         let Electors { main, migration, events } = electors;
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
-        background.spawn("leader-election-events", super::infallible(events.run(stop_events.clone())));
+        background
+            .spawn("leader-election-events", super::infallible(events.run(stop_events.clone())));
         let access = health::lease_access(&self.health, main.health());
         let leading = main.acquire(stop).await;
         // Only a standby needs this check: a leader without access to its lease ends.
         drop(access);
         let result = match leading {
             Some(leading) => {
-                // The lease is also released when a task fails: the process is about to end, and a standby should not
-                // have to wait for the lease to expire.
+                // The lease is also released when a task fails: the process is about to end, and a
+                // standby should not have to wait for the lease to expire.
                 let lead = |work| self.lead(work, gates, migration, metrics);
                 let (outcome, result) = Box::pin(run_while_leading(leading, stop, lead)).await;
                 result.map(|exit| match outcome {
@@ -127,16 +139,27 @@ impl Manager {
         let metrics = LeaderElectionMetrics::register(&self.registry)?;
         let elector = |config| {
             let client = telemetry.election_client(self, "leader-election");
-            LeaderElector::new(client, config, metrics.clone(), recorder.clone(), self.clock.clone())
+            LeaderElector::new(
+                client,
+                config,
+                metrics.clone(),
+                recorder.clone(),
+                self.clock.clone(),
+            )
         };
         let shared = |name: &str| ElectionConfig { name: name.to_owned(), ..config.clone() };
-        let migration = self.migration.as_ref().map(|migration| elector(shared(&migration.leader_name))).transpose()?;
+        let migration = self
+            .migration
+            .as_ref()
+            .map(|migration| elector(shared(&migration.leader_name)))
+            .transpose()?;
         Ok(Electors { main: elector(config)?, migration, events })
     }
 }
 
-/// Runs `work` while the lease is held. `work` gets a token that is cancelled when `stop` is cancelled or the lease is
-/// lost. When `work` ends, for any reason, the lease is released, unless a requested change has no answer.
+/// Runs `work` while the lease is held. `work` gets a token that is cancelled when `stop` is
+/// cancelled or the lease is lost. When `work` ends, for any reason, the lease is released, unless
+/// a requested change has no answer.
 async fn run_while_leading<T, F: Future<Output = T>>(
     leading: Leading,
     stop: &CancellationToken,
@@ -145,15 +168,17 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     let work_token = stop.child_token();
     let end = CancellationToken::new();
     let keep = async {
-        let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
+        let outcome = leading
+            .run(&end, std::future::ready(()), Duration::ZERO)
+            .await;
         // If the lease was lost, this stops the controllers.
         work_token.cancel();
         outcome
     };
     let work = work(work_token.clone());
     let lead = async {
-        // After a request to stop, the lease is kept until `work` has ended: until requested changes are answered or
-        // given up, and the last events are written.
+        // After a request to stop, the lease is kept until `work` has ended: until requested
+        // changes are answered or given up, and the last events are written.
         let result = work.await;
         end.cancel();
         result
@@ -161,14 +186,16 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     tokio::join!(keep, lead)
 }
 
-/// Waits for the migration lock and runs the `migrated` tasks under it. However they end, `stop` is cancelled then,
-/// because the process is about to end.
+/// Waits for the migration lock and runs the `migrated` tasks under it. However they end, `stop` is
+/// cancelled then, because the process is about to end.
 pub(super) async fn run_migrated_controllers(
     elector: LeaderElector,
     migrated: Vec<NamedTask>,
     stop: &CancellationToken,
 ) -> Result<ManagerExit, ManagerError> {
-    let Some(leading) = elector.acquire(stop).await else { return Ok(ManagerExit::Stopped) };
+    let Some(leading) = elector.acquire(stop).await else {
+        return Ok(ManagerExit::Stopped);
+    };
     let run = |work| async {
         let mut tasks = Tasks::new(work);
         for NamedTask { name, run } in migrated {
@@ -181,7 +208,9 @@ pub(super) async fn run_migrated_controllers(
     let (outcome, exit) = run_while_leading(leading, stop, run).await;
     task_result(exit)?;
     Ok(match outcome {
-        LeadershipOutcome::Lost { why } => ManagerExit::LeadershipLost(format!("migration lock: {why}")),
+        LeadershipOutcome::Lost { why } => {
+            ManagerExit::LeadershipLost(format!("migration lock: {why}"))
+        }
         LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => ManagerExit::Stopped,
     })
 }
@@ -190,12 +219,15 @@ pub(super) async fn run_migrated_controllers(
 pub(super) fn task_result(exit: tasks::TasksExit) -> Result<(), ManagerError> {
     match exit {
         // Tasks that hang at shutdown were dropped. The process is stopping anyway.
-        tasks::TasksExit::Failed(TaskError::ShutdownTimeout { .. }) | tasks::TasksExit::Stopped => Ok(()),
+        tasks::TasksExit::Failed(TaskError::ShutdownTimeout { .. }) | tasks::TasksExit::Stopped => {
+            Ok(())
+        }
         tasks::TasksExit::Failed(error) => Err(error.into()),
     }
 }
 
-/// Returns the name of this host for the identity in the lease. Inside a cluster it is the name of the pod.
+/// Returns the name of this host for the identity in the lease. Inside a cluster it is the name of
+/// the pod.
 fn hostname() -> String {
     std::env::var("HOSTNAME")
         .ok()

@@ -17,9 +17,13 @@ use crate::{
     telemetry::controller_health::ControllerHealth,
 };
 
-/// Adds upstream's check of leader election. It fails when a leader has not renewed its lease for so long that it
-/// should have ended.
-pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseHealth) -> CheckRegistration {
+/// Adds upstream's check of leader election. It fails when a leader has not renewed its lease for
+/// so long that it should have ended.
+pub(super) fn leader_election(
+    health: &Health,
+    name: &'static str,
+    lease: LeaseHealth,
+) -> CheckRegistration {
     health.add(CheckKind::Live, name, move || match lease.last_renewal_age() {
         Some(age) if !lease.is_healthy() => {
             Err(format!("the lease was renewed {}s ago and is still held", age.as_secs()))
@@ -28,13 +32,14 @@ pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseH
     })
 }
 
-/// Adds the readiness check of a standby. It fails when no request about the lease has succeeded for so long that the
-/// standby could not take over.
+/// Adds the readiness check of a standby. It fails when no request about the lease has succeeded
+/// for so long that the standby could not take over.
 pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> CheckRegistration {
     health.add(CheckKind::Ready, "lease-access", move || match lease.standby_age() {
-        Some(age) if !lease.can_lead() => {
-            Err(format!("no request about the lease has succeeded for {}s, the log says why", age.as_secs()))
-        }
+        Some(age) if !lease.can_lead() => Err(format!(
+            "no request about the lease has succeeded for {}s, the log says why",
+            age.as_secs()
+        )),
         _ => Ok(()),
     })
 }
@@ -52,7 +57,8 @@ struct LeaderChecksInner {
 }
 
 impl LeaderHealthChecks {
-    /// Adds the check of the caches. It passes on a standby, which has no caches and is ready to take over.
+    /// Adds the check of the caches. It passes on a standby, which has no caches and is ready to
+    /// take over.
     pub(super) fn new(health: &Health, progress: ControllerHealth) -> Self {
         let filling = Arc::new(AtomicBool::new(false));
         let caches = health.add(CheckKind::Ready, "caches", {
@@ -66,7 +72,12 @@ impl LeaderHealthChecks {
             }
         });
         let registrations = Mutex::new(vec![caches]);
-        Self(Arc::new(LeaderChecksInner { health: health.clone(), progress, filling, registrations }))
+        Self(Arc::new(LeaderChecksInner {
+            health: health.clone(),
+            progress,
+            filling,
+            registrations,
+        }))
     }
 
     /// Records whether caches are being filled.
@@ -74,15 +85,18 @@ impl LeaderHealthChecks {
         self.0.filling.store(filling, Ordering::Relaxed);
     }
 
-    /// Adds the check of one cache. It fails until the cache is synced, and names the missing permission. As a
-    /// [`CheckKind::Progress`] it does not make the process unready.
+    /// Adds the check of one cache. It fails until the cache is synced, and names the missing
+    /// permission. As a [`CheckKind::Progress`] it does not make the process unready.
     pub(super) fn cache<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         let cache = cache.clone();
         let check = self.0.health.add(CheckKind::Progress, task, move || {
             if cache.is_synced() {
                 Ok(())
             } else {
-                Err(format!("{0} are not listed yet, which needs the right to list and watch {0}", T::RESOURCE))
+                Err(format!(
+                    "{0} are not listed yet, which needs the right to list and watch {0}",
+                    T::RESOURCE
+                ))
             }
         });
         self.0.registrations.lock().push(check);
@@ -91,7 +105,10 @@ impl LeaderHealthChecks {
     /// Adds the check of a controller that was started, under its canonical name.
     pub(super) fn controller_started(&self, controller: &'static str) {
         let progress = self.0.progress.clone();
-        let check = self.0.health.add(CheckKind::Progress, controller, move || progress.check(controller));
+        let check = self
+            .0
+            .health
+            .add(CheckKind::Progress, controller, move || progress.check(controller));
         self.0.registrations.lock().push(check);
     }
 }

@@ -1,8 +1,12 @@
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
-use crate::{config::controller_names as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
+use crate::{
+    config::controller_names as names, controllers::node_ipam::NodeIpamController,
+    k8s::well_known as wk,
+};
 
 impl ControllerBuilder<'_> {
-    /// Adds the node IPAM controller if `--controllers` names it and `--allocate-node-cidrs` is set.
+    /// Adds the node IPAM controller if `--controllers` names it and `--allocate-node-cidrs` is
+    /// set.
     pub(super) fn node_ipam_controller(&mut self) -> Result<(), ManagerError> {
         if !self.is_enabled(names::NODE_IPAM) {
             return Ok(());

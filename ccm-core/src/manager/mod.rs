@@ -1,8 +1,8 @@
-//! Builds and runs the parts of the process (API clients, leader election, caches, controllers) and stops them in
-//! order.
+//! Builds and runs the parts of the process (API clients, leader election, caches, controllers) and
+//! stops them in order.
 //!
-//! A manager runs once. Before it leads it renews no lease, watches nothing and sends no requests to the cloud. A
-//! standby sends one small request every half retry period.
+//! A manager runs once. Before it leads it renews no lease, watches nothing and sends no requests
+//! to the cloud. A standby sends one small request every half retry period.
 
 mod election;
 mod health;
@@ -37,7 +37,8 @@ use self::{
     wiring::{ControllerBuilder, RunMode},
 };
 pub use self::{
-    observability::Observability, orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, read_only::read_only,
+    observability::Observability, orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK,
+    read_only::read_only,
 };
 use crate::{
     config::{
@@ -64,17 +65,20 @@ use crate::{
     },
 };
 
-/// How long the process tries to reach the API server before it ends. Upstream waits 10 s, which is shorter than a
-/// rolling update of the control plane takes. A supervisor restarts the process anyway.
+/// How long the process tries to reach the API server before it ends. Upstream waits 10 s, which is
+/// shorter than a rolling update of the control plane takes. A supervisor restarts the process
+/// anyway.
 pub const API_SERVER_WAIT: Duration = Duration::from_secs(60);
 /// Delay between two attempts to reach the API server.
 const API_SERVER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one attempt.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long requested changes may take to be answered before they are given up. As a standby checks the lease every
-/// second, fail-over takes at most 3 s. When a change was given up, the lease is not released.
+/// How long requested changes may take to be answered before they are given up. As a standby checks
+/// the lease every second, fail-over takes at most 3 s. When a change was given up, the lease is
+/// not released.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// Client name of both node controllers. Their ServiceAccount and user agent derive from it, as upstream.
+/// Client name of both node controllers. Their ServiceAccount and user agent derive from it, as
+/// upstream.
 const NODE_CLIENT: &str = "node-controller";
 /// Clients that have their own ServiceAccount with `--use-service-account-credentials`.
 const ACCOUNTS: [&str; 3] = [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
@@ -95,7 +99,8 @@ pub struct Manager {
     /// Differences that shadow mode found.
     shadow_report: Arc<Mutex<ShadowReport>>,
     output: Output,
-    /// Runs once the API server is reachable. The lock only makes `Manager` `Sync`; nothing contends for it.
+    /// Runs once the API server is reachable. The lock only makes `Manager` `Sync`; nothing
+    /// contends for it.
     on_connect: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
     /// Set with `--use-service-account-credentials`.
     service_accounts: Option<ServiceAccounts>,
@@ -144,7 +149,8 @@ pub enum ManagerError {
     /// A metric cannot be registered, for example twice.
     #[error("metrics cannot be registered")]
     Metrics(#[from] prometheus::Error),
-    /// The provider has no cluster ID, so it cannot distinguish objects of this cluster from those of another.
+    /// The provider has no cluster ID, so it cannot distinguish objects of this cluster from those
+    /// of another.
     #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
     NoClusterId(String),
     /// The node IPAM controller cannot be built.
@@ -157,7 +163,9 @@ pub enum ManagerError {
     #[error(transparent)]
     Cache(#[from] FirstSyncTimedOut),
     /// The provider cannot list the objects that a cluster owns.
-    #[error("cloud provider {0:?} keeps no inventory of what a cluster owns, so orphans cannot be told")]
+    #[error(
+        "cloud provider {0:?} keeps no inventory of what a cluster owns, so orphans cannot be told"
+    )]
     NoInventory(String),
     /// Without a cluster ID another cluster's objects would look like orphans.
     #[error(
@@ -190,7 +198,9 @@ pub enum ManagerError {
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("provider", &self.provider.name()).finish_non_exhaustive()
+        f.debug_struct("Manager")
+            .field("provider", &self.provider.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -205,19 +215,35 @@ impl Manager {
         provider: Arc<dyn CloudProvider>,
     ) -> Result<Self, ManagerError> {
         let base = config::kubeconfig::load(&config.kube_client, &product, NODE_CLIENT).await?;
-        let host = base.kube.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let host = base
+            .kube
+            .cluster_url
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let build = |config: &ClientConfig, name: &str| {
             let mut config = config.clone();
-            // The clients do not retry: the work queues count attempts, and a hidden retry could repeat a write.
-            config.kube.headers.retain(|(header, _)| header != http::header::USER_AGENT);
-            if let Ok(agent) = http::HeaderValue::from_str(&config::kubeconfig::user_agent(&product, name)) {
+            // The clients do not retry: the work queues count attempts, and a hidden retry could
+            // repeat a write.
+            config
+                .kube
+                .headers
+                .retain(|(header, _)| header != http::header::USER_AGENT);
+            if let Ok(agent) =
+                http::HeaderValue::from_str(&config::kubeconfig::user_agent(&product, name))
+            {
                 config.kube.headers.push((http::header::USER_AGENT, agent));
             }
-            config::kubeconfig::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
+            config::kubeconfig::connect::client(&config)
+                .map_err(|error| ManagerError::Client(Box::new(error)))
         };
-        // All clients are built here, so that a bad certificate is an error now and not later in a controller.
+        // All clients are built here, so that a bad certificate is an error now and not later in a
+        // controller.
         let mut clients = BTreeMap::new();
-        for name in ACCOUNTS.into_iter().chain(["leader-election", "events", "shared-informers"]) {
+        for name in ACCOUNTS
+            .into_iter()
+            .chain(["leader-election", "events", "shared-informers"])
+        {
             clients.insert(name, build(&base, name)?);
         }
         let manager = build(&base, wk::COMPONENT_MANAGER)?;
@@ -226,7 +252,8 @@ impl Manager {
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut stripped = base.clone();
             stripped.kube.auth_info = AuthInfo::default();
-            let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &service_account::user(name))?)));
+            let anonymous =
+                ACCOUNTS.map(|name| Ok((name, build(&stripped, &service_account::user(name))?)));
             let anonymous: Result<Vec<_>, ManagerError> = anonymous.into_iter().collect();
             accounts = Some(ServiceAccounts::new(manager.clone(), anonymous?));
         }
@@ -237,7 +264,8 @@ impl Manager {
         })
     }
 
-    /// Makes a manager with the caller's clients, for example for an API server in the same process.
+    /// Makes a manager with the caller's clients, for example for an API server in the same
+    /// process.
     pub fn with_clients(
         product: Product,
         config: Config,
@@ -248,7 +276,11 @@ impl Manager {
         let observability = Observability::new(&config);
         let clock = WallClock::system();
         // In addition to the write gate: a client in shadow mode cannot write at all.
-        let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
+        let clients = if config.shadow.is_on() {
+            read_only(clients)
+        } else {
+            clients
+        };
         let Observability { registry, health, shadow_report } = observability;
         Self {
             product,
@@ -281,8 +313,8 @@ impl Manager {
         self
     }
 
-    /// Uses the metrics, health checks and shadow report of an HTTPS server that was started before the manager was
-    /// made.
+    /// Uses the metrics, health checks and shadow report of an HTTPS server that was started before
+    /// the manager was made.
     #[must_use]
     pub fn with_observability(self, observability: Observability) -> Self {
         let Observability { registry, health, shadow_report } = observability;
@@ -299,8 +331,8 @@ impl Manager {
         self.health.clone()
     }
 
-    /// Runs `prelude` once the API server is reachable, before leader election. If it fails, the manager ends with its
-    /// error.
+    /// Runs `prelude` once the API server is reachable, before leader election. If it fails, the
+    /// manager ends with its error.
     #[must_use]
     pub fn on_api_server_reachable(
         mut self,
@@ -310,8 +342,8 @@ impl Manager {
         self
     }
 
-    /// Runs until `stop` is cancelled, leadership is lost, a single comparison of shadow mode is complete, or something
-    /// fails.
+    /// Runs until `stop` is cancelled, leadership is lost, a single comparison of shadow mode is
+    /// complete, or something fails.
     pub async fn run(mut self, stop: CancellationToken) -> Result<ManagerExit, ManagerError> {
         self.migration = LeaderMigration::load(&self.config, &self.product.controllers)?;
         self.log_leader_migration();
@@ -319,7 +351,9 @@ impl Manager {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
             }
-            tracing::warn!("cloud provider has no cluster ID; its objects cannot be told from another cluster's");
+            tracing::warn!(
+                "cloud provider has no cluster ID; its objects cannot be told from another cluster's"
+            );
         }
         match stop.run_until_cancelled(self.wait_for_api_server()).await {
             Some(reachable) => reachable?,
@@ -341,8 +375,8 @@ impl Manager {
         Box::pin(self.lead(stop, WriteGates::always_open(), None, &telemetry)).await
     }
 
-    /// Runs caches, provider and controllers until `stop` is cancelled or one of them ends. Controllers under the
-    /// migration lock wait until it is held.
+    /// Runs caches, provider and controllers until `stop` is cancelled or one of them ends.
+    /// Controllers under the migration lock wait until it is held.
     async fn lead(
         &self,
         stop: CancellationToken,
@@ -351,23 +385,29 @@ impl Manager {
         metrics: &Telemetry,
     ) -> Result<ManagerExit, ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
-        let migrated = match stop.run_until_cancelled(self.start(&mut tasks, &gates, metrics)).await {
+        let migrated = match stop
+            .run_until_cancelled(self.start(&mut tasks, &gates, metrics))
+            .await
+        {
             Some(started) => started?,
             None => return Ok(ManagerExit::Stopped),
         };
         let main = async { election::task_result(tasks.run(DRAIN_LIMIT).await) };
         match migration.filter(|_| !migrated.is_empty()) {
             Some(elector) => {
-                let (main, migrated) = tokio::join!(main, election::run_migrated_controllers(elector, migrated, &stop));
+                let (main, migrated) = tokio::join!(
+                    main,
+                    election::run_migrated_controllers(elector, migrated, &stop)
+                );
                 main.and(migrated)
             }
             None => main.await.map(|()| ManagerExit::Stopped),
         }
     }
 
-    /// Starts the caches, the provider and the controllers, in this order. The controllers are built first, so that
-    /// they are registered with the caches and see every change. Returns the controllers that wait for the migration
-    /// lock.
+    /// Starts the caches, the provider and the controllers, in this order. The controllers are
+    /// built first, so that they are registered with the caches and see every change. Returns the
+    /// controllers that wait for the migration lock.
     async fn start(
         &self,
         tasks: &mut Tasks,
@@ -391,18 +431,28 @@ impl Manager {
     }
 
     /// Returns the provider's own controllers that are enabled.
-    fn provider_controllers(&self, context: &ProviderContext, gates: &WriteGates) -> Vec<(ControllerLock, NamedTask)> {
+    fn provider_controllers(
+        &self,
+        context: &ProviderContext,
+        gates: &WriteGates,
+    ) -> Vec<(ControllerLock, NamedTask)> {
         let task = |extra: ProviderController| {
             let lock = self.is_enabled(extra.name).then(|| self.lock(extra.name))?;
-            let context = ProviderContext { write_gate: gates.for_lock(lock).clone(), ..context.clone() };
+            let context =
+                ProviderContext { write_gate: gates.for_lock(lock).clone(), ..context.clone() };
             let run = (extra.run)(context);
             Some((lock, NamedTask { name: extra.name, run: async move { Ok(run.await?) }.boxed() }))
         };
-        self.provider.controllers().into_iter().filter_map(task).collect()
+        self.provider
+            .controllers()
+            .into_iter()
+            .filter_map(task)
+            .collect()
     }
 
-    /// Delays the start of each controller after the one before by `--controller-start-interval`. Each is shown as
-    /// running from its start on. Returns the tasks under the migration lock, then the others.
+    /// Delays the start of each controller after the one before by `--controller-start-interval`.
+    /// Each is shown as running from its start on. Returns the tasks under the migration lock, then
+    /// the others.
     fn stagger_starts(
         &self,
         controllers: Vec<(ControllerLock, NamedTask)>,
@@ -419,17 +469,27 @@ impl Manager {
             let wait = delay;
             // Helper tasks of controllers are not in `--controllers`, so they add no delay.
             if self.config.generic.controllers.is_enabled(name) {
-                // As upstream: up to twice as long, so that managers of many clusters do not act at the same moment.
+                // As upstream: up to twice as long, so that managers of many clusters do not act at
+                // the same moment.
                 delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
             let run = async move {
-                if !wait.is_zero() && stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                if !wait.is_zero()
+                    && stop
+                        .run_until_cancelled(tokio::time::sleep(wait))
+                        .await
+                        .is_none()
+                {
                     return Ok(());
                 }
                 metrics.controller_started(name);
                 run.await
             };
-            let list = if lock == ControllerLock::Migration { &mut migrated } else { &mut main };
+            let list = if lock == ControllerLock::Migration {
+                &mut migrated
+            } else {
+                &mut main
+            };
             list.push(NamedTask { name, run: run.boxed() });
         }
         (migrated, main)
@@ -437,33 +497,49 @@ impl Manager {
 
     /// Returns true if a controller runs in this process, under any lock.
     fn is_enabled(&self, name: &str) -> bool {
-        self.config.generic.controllers.is_enabled(name) && self.lock(name) != ControllerLock::OtherManager
+        self.config.generic.controllers.is_enabled(name)
+            && self.lock(name) != ControllerLock::OtherManager
     }
 
     /// Returns the lock that a controller needs.
     fn lock(&self, name: &str) -> ControllerLock {
         self.migration
             .as_ref()
-            .map_or(ControllerLock::Main, |migration| migration.lock(name, &self.product.controllers))
+            .map_or(ControllerLock::Main, |migration| {
+                migration.lock(name, &self.product.controllers)
+            })
     }
 
     fn node_fields(&self) -> NodeFields {
         let mut fields = self.provider.node_fields();
-        // The refresh of additional labels compares labels whose keys only the cloud knows, so all labels are cached.
+        // The refresh of additional labels compares labels whose keys only the cloud knows, so all
+        // labels are cached.
         fields.all_labels |= self.refreshes_labels();
         fields
     }
 
     fn refreshes_labels(&self) -> bool {
-        self.config.feature_gates.is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
+        self.config
+            .feature_gates
+            .is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
     }
 
     fn log_leader_migration(&self) {
-        let Some(migration) = &self.migration else { return };
+        let Some(migration) = &self.migration else {
+            return;
+        };
         for name in migration.unknown(&self.product.controllers) {
-            tracing::warn!(controller = name, "leader migration names a controller that is not known here");
+            tracing::warn!(
+                controller = name,
+                "leader migration names a controller that is not known here"
+            );
         }
-        for info in self.product.controllers.iter().filter(|c| self.config.generic.controllers.is_enabled(c.name)) {
+        for info in self
+            .product
+            .controllers
+            .iter()
+            .filter(|c| self.config.generic.controllers.is_enabled(c.name))
+        {
             match self.lock(info.name) {
                 ControllerLock::Main => {}
                 ControllerLock::Migration => tracing::info!(
@@ -479,8 +555,8 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers, with any status. A status such as 401, 403 or 503 is reported by the
-    /// requests that follow, which know what they need.
+    /// Waits until the API server answers, with any status. A status such as 401, 403 or 503 is
+    /// reported by the requests that follow, which know what they need.
     async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
         let client = (self.clients)(wk::COMPONENT_MANAGER);
         let give_up = Instant::now() + API_SERVER_WAIT;
@@ -491,15 +567,24 @@ impl Manager {
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
             };
             if Instant::now() >= give_up {
-                return Err(ManagerError::Unreachable { host: self.host.clone(), source: Box::new(failure) });
+                return Err(ManagerError::Unreachable {
+                    host: self.host.clone(),
+                    source: Box::new(failure),
+                });
             }
-            tracing::warn!(host = self.host, error = chain(&failure), "API server cannot be reached, trying again");
+            tracing::warn!(
+                host = self.host,
+                error = chain(&failure),
+                "API server cannot be reached, trying again"
+            );
             tokio::time::sleep(API_SERVER_POLL_INTERVAL).await;
         }
     }
 }
 
 async fn ping(client: &kube::Client) -> Result<(), kube::Error> {
-    let request = Request::get("/healthz").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let request = Request::get("/healthz")
+        .body(Body::empty())
+        .map_err(kube::Error::HttpError)?;
     client.send(request).await.map(drop)
 }

@@ -9,6 +9,8 @@ pub(super) struct NamedTask {
 }
 
 /// Makes a task of a future that cannot fail.
-pub(super) fn infallible(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+pub(super) fn infallible(
+    task: impl Future<Output = ()> + Send + 'static,
+) -> BoxFuture<'static, anyhow::Result<()>> {
     task.map(Ok).boxed()
 }

@@ -11,9 +11,12 @@ use crate::{
 };
 
 impl ControllerBuilder<'_> {
-    /// Adds the node controllers that are enabled. `network`: the `NetworkUnavailable` conditions from the route
-    /// controller.
-    pub(super) fn node_controllers(&mut self, network: Option<NetworkConditions>) -> Result<(), ManagerError> {
+    /// Adds the node controllers that are enabled. `network`: the `NetworkUnavailable` conditions
+    /// from the route controller.
+    pub(super) fn node_controllers(
+        &mut self,
+        network: Option<NetworkConditions>,
+    ) -> Result<(), ManagerError> {
         let node = self.is_enabled(names::CLOUD_NODE);
         let lifecycle = self.is_enabled(names::CLOUD_NODE_LIFECYCLE);
         if !node && !lifecycle {
@@ -21,9 +24,11 @@ impl ControllerBuilder<'_> {
         }
         let provider = self.manager.provider.clone();
         // The batcher only reads, so it needs no particular lock. Both controllers share it.
-        let Some((instances, driver)) =
-            InstanceBatcher::new(provider, self.op(ControllerLock::Main), self.cloud_metrics.clone())
-        else {
+        let Some((instances, driver)) = InstanceBatcher::new(
+            provider,
+            self.op(ControllerLock::Main),
+            self.cloud_metrics.clone(),
+        ) else {
             tracing::warn!("cloud provider has no instances; the node controllers do not run");
             return Ok(());
         };

@@ -32,7 +32,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct OrphanRequest {
     /// ID of the cluster whose orphans are to be deleted, as
-    /// [`Inventory::cluster_id`](crate::provider::Inventory::cluster_id) returns it. `None`: orphans are only listed.
+    /// [`Inventory::cluster_id`](crate::provider::Inventory::cluster_id) returns it. `None`:
+    /// orphans are only listed.
     pub delete: Option<String>,
     /// Minimum age of an orphan to be deleted. An orphan of unknown age has age zero.
     pub minimum_age: Duration,
@@ -50,7 +51,9 @@ impl ControllerBuilder<'_> {
         lock: ControllerLock,
     ) -> Result<(), ManagerError> {
         let settings = self.manager.config.orphans;
-        if settings.report_period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.mode, RunMode::Lead)
+        if settings.report_period.is_zero()
+            || cx.provider.inventory().is_none()
+            || !matches!(self.mode, RunMode::Lead)
         {
             return Ok(());
         }
@@ -82,12 +85,17 @@ impl ControllerBuilder<'_> {
 }
 
 impl Manager {
-    /// Scans for orphans once, and deletes them if requested. Takes no lease: an orphan has no Service or Node, so no
-    /// sync of the leader touches it.
+    /// Scans for orphans once, and deletes them if requested. Takes no lease: an orphan has no
+    /// Service or Node, so no sync of the leader touches it.
     ///
     /// # Errors
-    /// When the cloud or the cluster could not be read in time. An orphan that could not be deleted is in the report.
-    pub async fn orphans(self, request: OrphanRequest, stop: CancellationToken) -> Result<OrphanReport, ManagerError> {
+    /// When the cloud or the cluster could not be read in time. An orphan that could not be deleted
+    /// is in the report.
+    pub async fn orphans(
+        self,
+        request: OrphanRequest,
+        stop: CancellationToken,
+    ) -> Result<OrphanReport, ManagerError> {
         if self.provider.inventory().is_none() {
             return Err(ManagerError::NoInventory(self.provider.name().to_owned()));
         }
@@ -97,7 +105,8 @@ impl Manager {
         let mut tasks = Tasks::new(stop.child_token());
         let prepared = async {
             self.wait_for_api_server().await?;
-            self.prepare_scanner(&mut tasks, request.delete.is_some()).await
+            self.prepare_scanner(&mut tasks, request.delete.is_some())
+                .await
         };
         let prepared = tokio::time::timeout_at(request.limit, prepared);
         let scanner = match stop.run_until_cancelled(prepared).await {
@@ -120,22 +129,39 @@ impl Manager {
         found.unwrap_or(Err(ManagerError::OrphansStopped))
     }
 
-    async fn prepare_scanner(&self, tasks: &mut Tasks, may_write: bool) -> Result<OrphanScanner, ManagerError> {
+    async fn prepare_scanner(
+        &self,
+        tasks: &mut Tasks,
+        may_write: bool,
+    ) -> Result<OrphanScanner, ManagerError> {
         let telemetry = Telemetry::register(self)?;
-        let gates = if may_write { WriteGates::always_open() } else { WriteGates::closed() };
-        let mut builder = ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
-        let classes = self.provider.load_balancers().map(LoadBalancers::classes).unwrap_or_default();
+        let gates = if may_write {
+            WriteGates::always_open()
+        } else {
+            WriteGates::closed()
+        };
+        let mut builder =
+            ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
+        let classes = self
+            .provider
+            .load_balancers()
+            .map(LoadBalancers::classes)
+            .unwrap_or_default();
         let fields = ServiceFields { classes };
         let services = Cache::<ServiceView>::new(fields.clone());
         builder.watch("service-cache", &services);
         builder.context.services = Some(Arc::new(services.clone()));
-        let cx = builder.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
+        let cx =
+            builder.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
         let scanner = builder.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
         let ControllerBuilder { controllers, caches, context, .. } = builder;
         caches.start(tasks).await?;
         let started = caught(self.provider.start(context)).await;
-        let panicked = |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
-        started.unwrap_or_else(panicked).map_err(ManagerError::Provider)?;
+        let panicked =
+            |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
+        started
+            .unwrap_or_else(panicked)
+            .map_err(ManagerError::Provider)?;
         // These tasks write events, so they are only needed if something may be deleted.
         for (_, task) in controllers.into_iter().filter(|_| may_write) {
             tasks.spawn(task.name, task.run);
@@ -152,7 +178,11 @@ async fn scan_and_collect_once(
     clock: WallClock,
 ) -> Result<OrphanReport, ManagerError> {
     let cluster_id = scanner.cluster();
-    if let Some(confirmed) = request.delete.as_ref().filter(|confirmed| **confirmed != *cluster_id) {
+    if let Some(confirmed) = request
+        .delete
+        .as_ref()
+        .filter(|confirmed| **confirmed != *cluster_id)
+    {
         return Err(ManagerError::ClusterNotConfirmed { confirmed: confirmed.clone(), cluster_id });
     }
     let scan = tokio::time::timeout_at(request.limit, scanner.scan()).await;
@@ -174,16 +204,28 @@ async fn scan_and_collect_once(
 }
 
 /// Turns a deletion into a failure if the cloud still lists the object or cannot be asked.
-async fn verify_deletions(scanner: &OrphanScanner, orphans: &mut [(Orphan, OrphanAction)], limit: Instant) {
-    let deleted = |action: &OrphanAction| matches!(action, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
-    let gone: Vec<_> =
-        orphans.iter().filter(|(_, treatment)| deleted(treatment)).map(|(orphan, _)| orphan.object.clone()).collect();
+async fn verify_deletions(
+    scanner: &OrphanScanner,
+    orphans: &mut [(Orphan, OrphanAction)],
+    limit: Instant,
+) {
+    let deleted = |action: &OrphanAction| {
+        matches!(action, OrphanAction::Collected(Ok(CollectOutcome::Deleted)))
+    };
+    let gone: Vec<_> = orphans
+        .iter()
+        .filter(|(_, treatment)| deleted(treatment))
+        .map(|(orphan, _)| orphan.object.clone())
+        .collect();
     // While the process is stopping, the cloud's answer to the deletion is reported unverified.
     if gone.is_empty() || scanner.op.is_cancelled() {
         return;
     }
     let left = scanner.still_listed(&gone, limit).await;
-    for (orphan, treatment) in orphans.iter_mut().filter(|(_, treatment)| deleted(treatment)) {
+    for (orphan, treatment) in orphans
+        .iter_mut()
+        .filter(|(_, treatment)| deleted(treatment))
+    {
         let doubt = match &left {
             Ok(left) if !left.contains(&orphan.object.id) => continue,
             Ok(_) => OrphanScanError::StillListed,

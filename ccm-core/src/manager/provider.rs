@@ -20,8 +20,8 @@ pub const CLOUD_PROVIDER_CHECK: &str = "cloud-provider";
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 impl Manager {
-    /// Starts the provider. Until that succeeds the process is not ready, and [`CLOUD_PROVIDER_CHECK`] is the only
-    /// check that says so.
+    /// Starts the provider. Until that succeeds the process is not ready, and
+    /// [`CLOUD_PROVIDER_CHECK`] is the only check that says so.
     pub(super) async fn start_provider(
         &self,
         context: &ProviderContext,
@@ -32,15 +32,17 @@ impl Manager {
             // Somebody waits for the result of a single comparison, so nothing is retried.
             return start().await.map_err(ManagerError::Provider);
         }
-        retry_until_started(start, &self.health, || metrics.caches_synced()).await.map_err(ManagerError::Provider)
+        retry_until_started(start, &self.health, || metrics.caches_synced())
+            .await
+            .map_err(ManagerError::Provider)
     }
 }
 
-/// Retries until the provider has started or has failed permanently. `begun` is called as soon as the health check is
-/// registered.
+/// Retries until the provider has started or has failed permanently. `begun` is called as soon as
+/// the health check is registered.
 ///
-/// Transient errors are retried here, because a restart of the process would not help the cloud and would lose the
-/// lease and the caches.
+/// Transient errors are retried here, because a restart of the process would not help the cloud and
+/// would lose the lease and the caches.
 async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
     mut start: impl FnMut() -> F,
     health: &Health,
@@ -48,7 +50,8 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
 ) -> Result<(), CloudError> {
     let state = Arc::new(Mutex::new("has not started yet".to_owned()));
     let shown = state.clone();
-    let _check = health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
+    let _check =
+        health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
     begun();
     let mut failures = 0;
     loop {
@@ -62,22 +65,35 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
             Err(error) => error,
         };
         failures += 1;
-        let wait = BACKOFF.delay(failures).max(error.retry_after().unwrap_or_default());
+        let wait = BACKOFF
+            .delay(failures)
+            .max(error.retry_after().unwrap_or_default());
         let now = format!("could not start: {}", error.chain());
         let changed = std::mem::replace(&mut *state.lock(), now.clone()) != now;
         if changed {
-            tracing::warn!(error = error.chain(), ?wait, "cloud provider could not start; trying again");
+            tracing::warn!(
+                error = error.chain(),
+                ?wait,
+                "cloud provider could not start; trying again"
+            );
         } else {
-            tracing::debug!(error = error.chain(), ?wait, "cloud provider could not start; trying again");
+            tracing::debug!(
+                error = error.chain(),
+                ?wait,
+                "cloud provider could not start; trying again"
+            );
         }
         tokio::time::sleep(wait).await;
     }
 }
 
-/// Returns true if a retry may help. `Canceled` may: if the whole process is cancelled, the attempt is dropped anyway.
+/// Returns true if a retry may help. `Canceled` may: if the whole process is cancelled, the attempt
+/// is dropped anyway.
 fn is_transient(kind: ErrorKind) -> bool {
     match kind {
-        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Canceled | ErrorKind::Conflict => true,
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Canceled | ErrorKind::Conflict => {
+            true
+        }
         ErrorKind::NotFound
         | ErrorKind::NotImplemented
         | ErrorKind::ImplementedElsewhere
@@ -95,7 +111,11 @@ mod tests {
     use super::*;
 
     fn reasons(health: &Health) -> Vec<String> {
-        health.checks().iter().filter_map(|check| check.run().err()).collect()
+        health
+            .checks()
+            .iter()
+            .filter_map(|check| check.run().err())
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -107,7 +127,13 @@ mod tests {
             let down = begin.elapsed() < Duration::from_secs(300);
             let kinds = [ErrorKind::Transient, ErrorKind::Throttled, ErrorKind::Canceled];
             let kind = kinds[attempts.lock().len() % 3];
-            async move { if down { Err(CloudError::new(kind, "the cloud is down")) } else { Ok(()) } }
+            async move {
+                if down {
+                    Err(CloudError::new(kind, "the cloud is down"))
+                } else {
+                    Ok(())
+                }
+            }
         };
         let look = async {
             tokio::time::sleep(Duration::from_secs(200)).await;
@@ -129,8 +155,13 @@ mod tests {
     async fn what_the_cloud_wants_is_waited_for() {
         let (health, begin) = (Health::default(), Instant::now());
         let start = || async move {
-            let busy = CloudError::new(ErrorKind::Throttled, "busy").with_retry_after(Duration::from_secs(90));
-            if begin.elapsed().is_zero() { Err(busy) } else { Ok(()) }
+            let busy = CloudError::new(ErrorKind::Throttled, "busy")
+                .with_retry_after(Duration::from_secs(90));
+            if begin.elapsed().is_zero() {
+                Err(busy)
+            } else {
+                Ok(())
+            }
         };
         retry_until_started(start, &health, || ()).await.unwrap();
         assert_eq!(begin.elapsed().as_secs(), 90);
@@ -138,10 +169,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_will_not_pass_ends_it() {
-        for kind in [ErrorKind::InvalidInput, ErrorKind::Denied, ErrorKind::QuotaExceeded, ErrorKind::NotLeader] {
+        for kind in [
+            ErrorKind::InvalidInput,
+            ErrorKind::Denied,
+            ErrorKind::QuotaExceeded,
+            ErrorKind::NotLeader,
+        ] {
             let health = Health::default();
             let start = || async move { Err(CloudError::new(kind, "no")) };
-            let ended = tokio::time::timeout(Duration::from_secs(3600), retry_until_started(start, &health, || ()));
+            let ended = tokio::time::timeout(
+                Duration::from_secs(3600),
+                retry_until_started(start, &health, || ()),
+            );
             assert_eq!(ended.await.expect("it ends").unwrap_err().kind(), kind);
             assert!(health.checks().is_empty());
         }

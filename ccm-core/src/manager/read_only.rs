@@ -6,8 +6,10 @@ use kube::client::Body;
 use crate::manager::ClientFactory;
 
 /// Paths of `POST` requests that change nothing: reviews of users and of what they may do.
-const REVIEW_PATHS: [&str; 2] =
-    ["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
+const REVIEW_PATHS: [&str; 2] = [
+    "/apis/authentication.k8s.io/v1/tokenreviews",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+];
 
 /// A request that would change something.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +19,8 @@ struct WriteRefused {
     path: String,
 }
 
-/// Makes every client of a factory reject requests that would change something on the API server. This is the last
-/// safeguard, for code that does not check the write gate.
+/// Makes every client of a factory reject requests that would change something on the API server.
+/// This is the last safeguard, for code that does not check the write gate.
 pub fn read_only(clients: ClientFactory) -> ClientFactory {
     Arc::new(move |name| {
         let client = clients(name);
@@ -76,13 +78,19 @@ mod tests {
             let counter = counter.clone();
             let service = tower::service_fn(move |_: Request<Body>| {
                 counter.fetch_add(1, Ordering::SeqCst);
-                async { Ok::<_, std::convert::Infallible>(Response::new(Body::from(b"{}".to_vec()))) }
+                async {
+                    Ok::<_, std::convert::Infallible>(Response::new(Body::from(b"{}".to_vec())))
+                }
             });
             kube::Client::new(service, "default")
         });
         let client = read_only(clients)("x");
         let send = async |method: &str| {
-            let request = Request::builder().method(method).uri("/api/v1/nodes/n1").body(Body::empty()).unwrap();
+            let request = Request::builder()
+                .method(method)
+                .uri("/api/v1/nodes/n1")
+                .body(Body::empty())
+                .unwrap();
             client.send(request).await.map(drop)
         };
         send("GET").await.unwrap();

@@ -5,12 +5,13 @@ use crate::{
     k8s::well_known as wk,
 };
 
-/// Client name of the route controller. Its ServiceAccount and user agent derive from it, as upstream.
+/// Client name of the route controller. Its ServiceAccount and user agent derive from it, as
+/// upstream.
 pub(super) const ROUTE_CLIENT: &str = "route-controller";
 
 impl ControllerBuilder<'_> {
-    /// Adds the route controller if it is enabled and has what it needs. Returns the `NetworkUnavailable` conditions
-    /// that the node controller reads when it writes addresses.
+    /// Adds the route controller if it is enabled and has what it needs. Returns the
+    /// `NetworkUnavailable` conditions that the node controller reads when it writes addresses.
     pub(super) fn route_controller(&mut self) -> Result<Option<NetworkConditions>, ManagerError> {
         let config = &self.manager.config;
         if !self.is_enabled(names::NODE_ROUTE) {
@@ -38,7 +39,8 @@ impl ControllerBuilder<'_> {
             watch_based: config.feature_gates.is_enabled(WATCH_BASED_ROUTES),
         };
         let lock = self.lock(names::NODE_ROUTE);
-        // Only under the same lock: a node controller that waits for another lock would delay conditions that are due.
+        // Only under the same lock: a node controller that waits for another lock would delay
+        // conditions that are due.
         let same_lock = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
         let combines_with_addresses = same_lock && self.manager.provider.instances().is_some();
         let network = NetworkConditions::new(self.manager.clock.clone(), combines_with_addresses);

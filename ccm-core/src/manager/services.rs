@@ -11,7 +11,8 @@ use crate::{
     runtime::cache::Cache,
 };
 
-/// Client name of the service controller. Its ServiceAccount and user agent derive from it, as upstream.
+/// Client name of the service controller. Its ServiceAccount and user agent derive from it, as
+/// upstream.
 pub(super) const SERVICE_CLIENT: &str = "service-controller";
 
 impl ControllerBuilder<'_> {
@@ -22,16 +23,20 @@ impl ControllerBuilder<'_> {
         }
         let provider = self.manager.provider.clone();
         let Some(balancers) = provider.load_balancers() else {
-            tracing::warn!("cloud provider has no load balancers; the service controller does not run");
+            tracing::warn!(
+                "cloud provider has no load balancers; the service controller does not run"
+            );
             return Ok(());
         };
         let fields = ServiceFields { classes: balancers.classes() };
-        // First, add the caches: Services, and EndpointSlices if the provider takes endpoints as backends.
+        // First, add the caches: Services, and EndpointSlices if the provider takes endpoints as
+        // backends.
         let services = Cache::<ServiceView>::new(fields.clone());
         match self.mode {
             // The node and route controllers must work without the permission to read Services.
             RunMode::Lead => self.watch_optional("service-cache", &services),
-            // A comparison without Services would be incomplete, so this is an error in shadow mode.
+            // A comparison without Services would be incomplete, so this is an error in shadow
+            // mode.
             RunMode::DryRun { .. } => self.watch("service-cache", &services),
         }
         self.context.services = Some(Arc::new(services.clone()));

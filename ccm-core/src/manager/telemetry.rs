@@ -1,5 +1,5 @@
-//! Metrics of the process, and API clients whose requests are counted. The metrics are registered before leader
-//! election, so that a standby exposes them too.
+//! Metrics of the process, and API clients whose requests are counted. The metrics are registered
+//! before leader election, so that a standby exposes them too.
 
 use std::sync::Arc;
 
@@ -86,7 +86,9 @@ impl Telemetry {
     /// Records that a controller runs.
     pub(super) fn controller_started(&self, controller: &'static str) {
         if let Some(label) = metric_name(controller) {
-            self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
+            self.running
+                .with_label_values(&[label, wk::COMPONENT_MANAGER])
+                .set(1);
             self.checks.controller_started(controller);
         }
     }
@@ -109,12 +111,13 @@ impl Telemetry {
         .wrap(client)
     }
 
-    /// Makes a client for leader election. It has no rate limit, because nothing may delay a renewal, and its gate is
-    /// always open, because the election opens the gate of the others.
+    /// Makes a client for leader election. It has no rate limit, because nothing may delay a
+    /// renewal, and its gate is always open, because the election opens the gate of the others.
     pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
         let limit = RateLimit::unlimited();
         let gate = WriteGate::always_open();
-        self.client_middleware(manager, limit, gate, CancellationToken::new()).wrap((manager.clients)(name))
+        self.client_middleware(manager, limit, gate, CancellationToken::new())
+            .wrap((manager.clients)(name))
     }
 
     fn client_middleware(
@@ -124,7 +127,13 @@ impl Telemetry {
         gate: WriteGate,
         shutdown: CancellationToken,
     ) -> ClientMiddleware {
-        ClientMiddleware { limit, gate, metrics: self.api.clone(), host: Arc::from(&*manager.host), shutdown }
+        ClientMiddleware {
+            limit,
+            gate,
+            metrics: self.api.clone(),
+            host: Arc::from(&*manager.host),
+            shutdown,
+        }
     }
 }
 
@@ -136,10 +145,13 @@ fn leading(registry: &Registry) -> prometheus::Result<IntGauge> {
 /// Registers upstream's gauge of running controllers. All are 0 until they run.
 fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     let help = "Indicates where instances of a controller are currently running.";
-    let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
+    let gauge =
+        IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
     for controller in names::standard() {
         if let Some(label) = controller.aliases.first() {
-            gauge.with_label_values(&[*label, wk::COMPONENT_MANAGER]).set(0);
+            gauge
+                .with_label_values(&[*label, wk::COMPONENT_MANAGER])
+                .set(0);
         }
     }
     register(registry, gauge)
@@ -147,10 +159,14 @@ fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
 
 /// Returns the label of a controller in upstream's gauge: its first alias.
 fn metric_name(name: &str) -> Option<&'static str> {
-    names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
+    names::standard()
+        .into_iter()
+        .find(|c| c.name == name)
+        .and_then(|c| c.aliases.first().copied())
 }
 
-/// Registers the families that the manager itself defines, for the metrics reference in the documentation.
+/// Registers the families that the manager itself defines, for the metrics reference in the
+/// documentation.
 #[cfg(test)]
 pub(crate) fn register_own(registry: &Registry) -> prometheus::Result<()> {
     running_controllers(registry)?;

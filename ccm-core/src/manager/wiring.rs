@@ -1,6 +1,7 @@
 //! Builds the controllers of one term of leadership and what they share.
 //!
-//! Each controller has a file in this directory that adds it. The manager starts the controllers that were added.
+//! Each controller has a file in this directory that adds it. The manager starts the controllers
+//! that were added.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -21,7 +22,8 @@ use crate::{
     config::{self, leader_migration::ControllerLock},
     controllers::{
         ControllerContext, node::NodeController, node_ipam::NodeIpamController,
-        node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
+        node_lifecycle::NodeLifecycleController, route::RouteController,
+        service::ServiceController,
     },
     k8s::{NodeView, well_known as wk},
     provider::{Op, ProviderContext, call_metrics::CloudMetrics},
@@ -45,8 +47,8 @@ pub(super) trait Controller: Sized + Send + 'static {
     /// Runs the controller until `cancel` is cancelled.
     fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Turns the controller into a dry run, which only reports what it would do. It checks a difference again after
-    /// `settle`.
+    /// Turns the controller into a dry run, which only reports what it would do. It checks a
+    /// difference again after `settle`.
     fn dry_run(self, settle: Duration) -> Box<dyn DryRun>;
 }
 
@@ -119,8 +121,8 @@ impl<'a> ControllerBuilder<'a> {
         mode: RunMode,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
-        // First, make what the provider gets. The caches of Services and EndpointSlices are added with their
-        // controller.
+        // First, make what the provider gets. The caches of Services and EndpointSlices are added
+        // with their controller.
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
@@ -170,15 +172,20 @@ impl<'a> ControllerBuilder<'a> {
         self.start_cache(task, cache, None);
     }
 
-    /// Adds a cache that only some controllers need. These wait for it themselves; the others wait at most
-    /// [`OPTIONAL_CACHE_WAIT`], because its permission may be the only one that the role lacks. A health check with the
-    /// name of the task fails until the cache is synced.
+    /// Adds a cache that only some controllers need. These wait for it themselves; the others wait
+    /// at most [`OPTIONAL_CACHE_WAIT`], because its permission may be the only one that the role
+    /// lacks. A health check with the name of the task fails until the cache is synced.
     pub(super) fn watch_optional<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.telemetry.needs(task, cache);
         self.start_cache(task, cache, Some(OPTIONAL_CACHE_WAIT));
     }
 
-    fn start_cache<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>, max_wait: Option<Duration>) {
+    fn start_cache<T: CachedObject>(
+        &mut self,
+        task: &'static str,
+        cache: &Cache<T>,
+        max_wait: Option<Duration>,
+    ) {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", ControllerLock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
@@ -196,7 +203,9 @@ impl<'a> ControllerBuilder<'a> {
                 Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),
             }
         };
-        self.caches.filling.push(CacheFill { task, fill, synced: full.boxed() });
+        self.caches
+            .filling
+            .push(CacheFill { task, fill, synced: full.boxed() });
     }
 
     /// Adds every controller that is enabled and has what it needs.
@@ -208,15 +217,20 @@ impl<'a> ControllerBuilder<'a> {
     }
 
     /// Adds a controller, to run under this lock or as a dry run, depending on the mode.
-    pub(super) fn add_controller(&mut self, lock: ControllerLock, name: &'static str, controller: impl Controller) {
+    pub(super) fn add_controller(
+        &mut self,
+        lock: ControllerLock,
+        name: &'static str,
+        controller: impl Controller,
+    ) {
         match self.mode {
             RunMode::Lead => self.add(lock, name, controller.run(self.stop.clone())),
             RunMode::DryRun { settle } => self.dry_runs.push(controller.dry_run(settle)),
         }
     }
 
-    /// Returns true if a controller runs in this process: `--controllers` selects it, and leader migration does not
-    /// give it to another manager.
+    /// Returns true if a controller runs in this process: `--controllers` selects it, and leader
+    /// migration does not give it to another manager.
     pub(super) fn is_enabled(&self, name: &str) -> bool {
         self.manager.is_enabled(name)
     }
@@ -233,19 +247,28 @@ impl<'a> ControllerBuilder<'a> {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.controllers.push((lock, NamedTask { name, run: infallible(task) }));
+        self.controllers
+            .push((lock, NamedTask { name, run: infallible(task) }));
     }
 
     /// Makes the [`Op`] from which a controller derives the [`Op`] of each provider call.
     pub(super) fn op(&self, lock: ControllerLock) -> Op {
-        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.for_lock(lock).clone())
-            .with_mutations(self.telemetry.mutations.clone())
+        Op::new(
+            self.context.cluster_name.clone(),
+            self.stop.clone(),
+            self.gates.for_lock(lock).clone(),
+        )
+        .with_mutations(self.telemetry.mutations.clone())
     }
 
     /// Makes an API client with its own rate limit.
     pub(super) fn api_client(&self, name: &str, lock: ControllerLock) -> ApiClient {
         let Manager { product, config, host, .. } = self.manager;
-        let agent = if self.credentials.has(name) { service_account::user(name) } else { name.to_owned() };
+        let agent = if self.credentials.has(name) {
+            service_account::user(name)
+        } else {
+            name.to_owned()
+        };
         let options = ApiClientOptions {
             qps: f64::from(config.kube_client.qps),
             burst: config.kube_client.burst,
@@ -258,7 +281,11 @@ impl<'a> ControllerBuilder<'a> {
                 self.gates.for_lock(lock).clone(),
             )
         };
-        ApiClient::new(self.connection(name, lock).unwrap_or_else(|| (self.manager.clients)(name)), options)
+        ApiClient::new(
+            self.connection(name, lock)
+                .unwrap_or_else(|| (self.manager.clients)(name)),
+            options,
+        )
     }
 
     /// Returns the connection of a client that has its own ServiceAccount.
@@ -266,8 +293,8 @@ impl<'a> ControllerBuilder<'a> {
         self.credentials.client(name, self.gates.for_lock(lock))
     }
 
-    /// Makes the context of a controller. `component` is the source of its events, `client` the client name of its
-    /// requests.
+    /// Makes the context of a controller. `component` is the source of its events, `client` the
+    /// client name of its requests.
     pub(super) fn controller_context(
         &mut self,
         component: &'static str,
@@ -276,11 +303,18 @@ impl<'a> ControllerBuilder<'a> {
     ) -> ControllerContext {
         let Manager { clock, provider, registry, .. } = self.manager;
         let gate = self.gates.for_lock(lock);
-        let connection = self.connection(client, lock).unwrap_or_else(|| (self.manager.clients)("events"));
-        // Events have their own rate limit, so that a flood of them delays neither the controller's writes nor the
-        // events of other controllers.
+        let connection = self
+            .connection(client, lock)
+            .unwrap_or_else(|| (self.manager.clients)("events"));
+        // Events have their own rate limit, so that a flood of them delays neither the controller's
+        // writes nor the events of other controllers.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.client(self.manager, connection, &gate.untracked(), &CancellationToken::new()),
+            self.telemetry.client(
+                self.manager,
+                connection,
+                &gate.untracked(),
+                &CancellationToken::new(),
+            ),
             component,
             gate.clone(),
             self.telemetry.events.clone(),
@@ -313,7 +347,8 @@ struct CacheFill {
 }
 
 impl Caches {
-    /// Starts the reflectors and waits until every cache is synced, or the wait for an optional cache is over.
+    /// Starts the reflectors and waits until every cache is synced, or the wait for an optional
+    /// cache is over.
     pub(super) async fn start(self, tasks: &mut Tasks) -> Result<(), ManagerError> {
         let complete = |CacheFill { task, fill, synced: full }| async move {
             match futures::future::select(fill, full).await {

@@ -1,7 +1,7 @@
 //! Joins concurrent queries about single nodes into few `describe` calls (data-loader style).
 //!
-//! Controllers handle one node at a time; the cloud receives batches of the provider's own size. A throttled answer
-//! slows down the whole capability, not only the node that the query was about.
+//! Controllers handle one node at a time; the cloud receives batches of the provider's own size. A
+//! throttled answer slows down the whole capability, not only the node that the query was about.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,17 +17,20 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, Throttle,
-    instance_records::InstanceRecords, operation,
+    BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances,
+    Op, Throttle, instance_records::InstanceRecords, operation,
 };
-use crate::{error::caught, provider::call_metrics::CloudMetrics, telemetry::controller_metrics::call_span};
+use crate::{
+    error::caught, provider::call_metrics::CloudMetrics, telemetry::controller_metrics::call_span,
+};
 
-/// Timeout of one `describe` call. Five times the slowest answer that clouds document for a full page; without a
-/// timeout a call could block its nodes indefinitely.
+/// Timeout of one `describe` call. Five times the slowest answer that clouds document for a full
+/// page; without a timeout a call could block its nodes indefinitely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest time that a batch stays open while queries keep arriving, in windows. Nodes that appear together arrive one
-/// by one from the watch: without this, a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
+/// Longest time that a batch stays open while queries keep arriving, in windows. Nodes that appear
+/// together arrive one by one from the watch: without this, a start with 1,000 nodes took 138
+/// calls, most of them for a handful of nodes.
 const MAX_WINDOWS: u32 = 10;
 
 type DescribeResult = Result<InstanceStatus, CloudError>;
@@ -48,7 +51,8 @@ pub struct InstanceBatcher {
     records: Arc<InstanceRecords>,
 }
 
-/// Background part of an [`InstanceBatcher`]. Its creator spawns [`InstanceBatcherDriver::run`] and waits for it.
+/// Background part of an [`InstanceBatcher`]. Its creator spawns [`InstanceBatcherDriver::run`] and
+/// waits for it.
 #[must_use = "questions are answered only while the driver runs"]
 pub struct InstanceBatcherDriver {
     requests: mpsc::UnboundedReceiver<BatchRequest>,
@@ -60,8 +64,8 @@ pub struct InstanceBatcherDriver {
 }
 
 impl InstanceBatcher {
-    /// Makes a batcher over the instances of `provider`, or `None` if it has none. `op` is the template of every batch:
-    /// its cancellation ends all calls.
+    /// Makes a batcher over the instances of `provider`, or `None` if it has none. `op` is the
+    /// template of every batch: its cancellation ends all calls.
     pub fn new(
         provider: Arc<dyn CloudProvider>,
         op: Op,
@@ -70,20 +74,32 @@ impl InstanceBatcher {
         let limits = provider.instances()?.limits();
         let (sender, requests) = mpsc::unbounded_channel();
         let records = Arc::new(InstanceRecords::default());
-        let driver = InstanceBatcherDriver { requests, provider, limits, op, metrics, records: records.clone() };
+        let driver = InstanceBatcherDriver {
+            requests,
+            provider,
+            limits,
+            op,
+            metrics,
+            records: records.clone(),
+        };
         Some((Self { requests: sender, limits, records }, driver))
     }
 
     /// Queries one node; joins other queries that arrive within the provider's window.
     ///
     /// # Errors
-    /// What the provider answers for this node or for the whole batch; [`ErrorKind::Canceled`] when the driver ended.
+    /// What the provider answers for this node or for the whole batch; [`ErrorKind::Canceled`] when
+    /// the driver ended.
     ///
     /// # Cancellation
     /// If the future is dropped, the batch continues for the other queries.
     pub async fn describe(&self, query: InstanceQuery) -> DescribeResult {
         let (reply, answer) = oneshot::channel();
-        if self.requests.send(BatchRequest::Single(query, reply)).is_err() {
+        if self
+            .requests
+            .send(BatchRequest::Single(query, reply))
+            .is_err()
+        {
             return Err(stopped());
         }
         answer.await.unwrap_or_else(|_| Err(stopped()))
@@ -94,8 +110,9 @@ impl InstanceBatcher {
         futures::future::join_all(queries.into_iter().map(|query| self.describe(query))).await
     }
 
-    /// Queries these nodes in one batch that no other query joins, so that an error in the query itself affects all of
-    /// them. One answer per query, in order. Split into several batches only where the provider's maximum is smaller.
+    /// Queries these nodes in one batch that no other query joins, so that an error in the query
+    /// itself affects all of them. One answer per query, in order. Split into several batches only
+    /// where the provider's maximum is smaller.
     pub async fn describe_exclusive(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         let mut answers = Vec::with_capacity(queries.len());
         for group in queries.chunks(self.limits.max_batch.get()) {
@@ -106,7 +123,8 @@ impl InstanceBatcher {
                     ((query.clone(), vec![reply]), answer)
                 })
                 .unzip();
-            // If the driver has ended, the replies are dropped, and every receiver below gets an error.
+            // If the driver has ended, the replies are dropped, and every receiver below gets an
+            // error.
             let _ = self.requests.send(BatchRequest::Exclusive(batch));
             for receiver in receivers {
                 answers.push(receiver.await.unwrap_or_else(|_| Err(stopped())));
@@ -127,14 +145,19 @@ impl InstanceBatcher {
 }
 
 fn stopped() -> CloudError {
-    CloudError::new(ErrorKind::Canceled, "instances are no longer asked about: the process is stopping")
+    CloudError::new(
+        ErrorKind::Canceled,
+        "instances are no longer asked about: the process is stopping",
+    )
 }
 
 impl InstanceBatcherDriver {
-    /// Collects and sends batches until every [`InstanceBatcher`] is dropped or the operation is cancelled.
+    /// Collects and sends batches until every [`InstanceBatcher`] is dropped or the operation is
+    /// cancelled.
     ///
-    /// A batch is closed only when it can be sent: queries that arrive while the cloud is busy or throttles join it.
-    /// Otherwise throttling would split the queries that wait for its end into many small calls.
+    /// A batch is closed only when it can be sent: queries that arrive while the cloud is busy or
+    /// throttles join it. Otherwise throttling would split the queries that wait for its end into
+    /// many small calls.
     pub async fn run(mut self) {
         let mut throttle = Throttle::default();
         let mut pending = PendingQueries::default();
@@ -153,7 +176,8 @@ impl InstanceBatcherDriver {
                 }
             };
             tokio::select! {
-                // Biased, so that a batch that is due takes along the queries that have already arrived.
+                // Biased, so that a batch that is due takes along the queries that have already
+                // arrived.
                 biased;
                 () = self.op.cancelled() => break,
                 request = self.requests.recv(), if open && pending.accepts(self.limits) => match request {
@@ -203,8 +227,8 @@ impl PendingQueries {
         }
     }
 
-    /// Returns when the next batch is due, ignoring other limits: when it is full, when no query arrived for one
-    /// window, or after [`MAX_WINDOWS`].
+    /// Returns when the next batch is due, ignoring other limits: when it is full, when no query
+    /// arrived for one window, or after [`MAX_WINDOWS`].
     fn due(&self, limits: BatchLimits) -> Option<Instant> {
         if !self.exclusive.is_empty() || !self.accepts(limits) {
             return Some(Instant::now());
@@ -234,7 +258,8 @@ impl MergedBatch {
         let key = (query.node.name.clone(), query.node.uid.clone());
         if let Some(&at) = self.index.get(&key) {
             let (known, replies) = &mut self.batch[at];
-            // One answer serves both queries if it covers both scopes and meets the stricter age limit.
+            // One answer serves both queries if it covers both scopes and meets the stricter age
+            // limit.
             known.scope = known.scope.max(query.scope);
             known.max_age = known.max_age.min(query.max_age);
             known.node = query.node;
@@ -263,8 +288,12 @@ async fn send(
     generation: u64,
     batch: Batch,
 ) -> FinishedCall {
-    // All receivers of a query may be dropped, because workers were cancelled while the batch was queued.
-    let batch: Batch = batch.into_iter().filter(|(_, replies)| replies.iter().any(|r| !r.is_closed())).collect();
+    // All receivers of a query may be dropped, because workers were cancelled while the batch was
+    // queued.
+    let batch: Batch = batch
+        .into_iter()
+        .filter(|(_, replies)| replies.iter().any(|r| !r.is_closed()))
+        .collect();
     if batch.is_empty() {
         return FinishedCall { generation, throttled: None };
     }
@@ -273,7 +302,11 @@ async fn send(
     for (query, answer) in queries.iter().zip(&answers) {
         records.record(&query.node, answer);
     }
-    let throttled = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::Throttled).cloned();
+    let throttled = answers
+        .iter()
+        .filter_map(|a| a.as_ref().err())
+        .find(|e| e.kind() == ErrorKind::Throttled)
+        .cloned();
     for (answer, replies) in answers.into_iter().zip(replies) {
         for reply in replies {
             // A receiver that was dropped needs no answer.
@@ -290,10 +323,13 @@ async fn call(
     queries: &[InstanceQuery],
 ) -> Vec<DescribeResult> {
     let Some(instances) = provider.instances() else {
-        return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
+        return vec![
+            Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances"));
+            queries.len()
+        ];
     };
-    // The provider may panic because of a single node. The other nodes of the batch must not fail until that bug is
-    // fixed, so the batch is split in halves until that node is alone.
+    // The provider may panic because of a single node. The other nodes of the batch must not fail
+    // until that bug is fixed, so the batch is split in halves until that node is alone.
     let mut answers = Vec::with_capacity(queries.len());
     let mut parts = vec![queries];
     while let Some(part) = parts.pop() {
@@ -304,8 +340,9 @@ async fn call(
             continue;
         }
         let stop_error = described.iter().filter_map(|answer| answer.as_ref().err());
-        let refused =
-            stop_error.into_iter().find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
+        let refused = stop_error
+            .into_iter()
+            .find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
         let refused = refused.cloned();
         answers.extend(described);
         // A cloud that throttles gets no further requests.
@@ -317,7 +354,8 @@ async fn call(
     answers
 }
 
-/// Makes one call. Also returns whether the provider panicked, which then is an error for each node.
+/// Makes one call. Also returns whether the provider panicked, which then is an error for each
+/// node.
 async fn describe(
     instances: &dyn Instances,
     op: &Op,
@@ -328,14 +366,20 @@ async fn describe(
     let op = op.clone().for_call(started + CALL_TIMEOUT);
     let mut panicked = false;
     let asked = async {
-        caught(instances.describe(&op, queries)).await.unwrap_or_else(|panic| {
-            panicked = true;
-            Err(operation::panicked(&panic))
-        })
+        caught(instances.describe(&op, queries))
+            .await
+            .unwrap_or_else(|panic| {
+                panicked = true;
+                Err(operation::panicked(&panic))
+            })
     };
-    let outcome = op.run(asked).instrument(call_span("describe_instances")).await;
-    let outcome =
-        outcome.map_err(|error| op.as_timeout(error, || format!("no answer about {} instances", queries.len())));
+    let outcome = op
+        .run(asked)
+        .instrument(call_span("describe_instances"))
+        .await;
+    let outcome = outcome.map_err(|error| {
+        op.as_timeout(error, || format!("no answer about {} instances", queries.len()))
+    });
     let outcome = outcome.and_then(|answers| {
         if answers.len() == queries.len() {
             Ok(answers)
@@ -343,10 +387,17 @@ async fn describe(
             // It is unknown which answer belongs to which node, so none of them counts.
             let got = answers.len();
             let want = queries.len();
-            Err(CloudError::transient(format!("provider answered {got} of {want} instance queries")))
+            Err(CloudError::transient(format!(
+                "provider answered {got} of {want} instance queries"
+            )))
         }
     });
-    metrics.observe_batch("describe_instances", queries.len(), started.elapsed(), outcome.as_ref().err());
+    metrics.observe_batch(
+        "describe_instances",
+        queries.len(),
+        started.elapsed(),
+        outcome.as_ref().err(),
+    );
     (outcome.unwrap_or_else(|error| vec![Err(error); queries.len()]), panicked)
 }
 

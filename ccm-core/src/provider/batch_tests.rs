@@ -31,27 +31,48 @@ impl Instances for Arc<Cloud> {
         }
     }
 
-    async fn describe(&self, _: &Op, queries: &[InstanceQuery]) -> Result<Vec<DescribeResult>, CloudError> {
-        self.batches.lock().push(queries.iter().map(|q| q.node.name.to_string()).collect());
+    async fn describe(
+        &self,
+        _: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<DescribeResult>, CloudError> {
+        self.batches
+            .lock()
+            .push(queries.iter().map(|q| q.node.name.to_string()).collect());
         {
             let mut flying = self.in_flight.lock();
             flying.0 += 1;
             flying.1 = flying.1.max(flying.0);
         }
-        tokio::time::sleep(if self.hangs { Duration::from_secs(3600) } else { Duration::from_millis(100) }).await;
+        tokio::time::sleep(if self.hangs {
+            Duration::from_secs(3600)
+        } else {
+            Duration::from_millis(100)
+        })
+        .await;
         self.in_flight.lock().0 -= 1;
-        assert!(!queries.iter().any(|query| &*query.node.name == "poison"), "a node that the code cannot take");
+        assert!(
+            !queries.iter().any(|query| &*query.node.name == "poison"),
+            "a node that the code cannot take"
+        );
         if let Some(error) = self.fail_next.lock().pop() {
             return Err(error);
         }
         let answer = |q: &InstanceQuery| match q.node.name.starts_with("gone") {
             true => Ok(InstanceStatus::NotFound),
             false => {
-                let meta = InstanceMetadata { provider_id: Some(q.node.name[..].into()), ..Default::default() };
+                let meta = InstanceMetadata {
+                    provider_id: Some(q.node.name[..].into()),
+                    ..Default::default()
+                };
                 Ok(InstanceStatus::Found { power_state: PowerState::Running, meta })
             }
         };
-        Ok(queries.iter().skip(usize::from(self.short)).map(answer).collect())
+        Ok(queries
+            .iter()
+            .skip(usize::from(self.short))
+            .map(answer)
+            .collect())
     }
 }
 
@@ -71,27 +92,46 @@ impl CloudProvider for Provider {
 fn start(cloud: &Arc<Cloud>) -> (InstanceBatcher, tokio::task::JoinHandle<()>) {
     let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
     let metrics = CloudMetrics::register(&prometheus::Registry::new()).unwrap();
-    let (coalescer, driver) = InstanceBatcher::new(Arc::new(Provider(cloud.clone())), op, metrics).unwrap();
+    let (coalescer, driver) =
+        InstanceBatcher::new(Arc::new(Provider(cloud.clone())), op, metrics).unwrap();
     (coalescer, tokio::spawn(driver.run()))
 }
 
 fn query(name: &str) -> InstanceQuery {
-    InstanceQuery { node: Arc::new(NodeView::named(name)), scope: MetadataScope::PowerState, max_age: Duration::ZERO }
+    InstanceQuery {
+        node: Arc::new(NodeView::named(name)),
+        scope: MetadataScope::PowerState,
+        max_age: Duration::ZERO,
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_questions_share_full_batches_and_each_gets_its_own_answer() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, driver) = start(&cloud);
-    let names: Vec<_> = (0..25).map(|i| format!("{}-{i}", if i % 3 == 0 { "gone" } else { "node" })).collect();
-    let answers = coalescer.describe_many(names.iter().map(|n| query(n)).collect()).await;
+    let names: Vec<_> = (0..25)
+        .map(|i| format!("{}-{i}", if i % 3 == 0 { "gone" } else { "node" }))
+        .collect();
+    let answers = coalescer
+        .describe_many(names.iter().map(|n| query(n)).collect())
+        .await;
     for (name, answer) in names.iter().zip(answers) {
         match answer.unwrap() {
             InstanceStatus::NotFound => assert!(name.starts_with("gone")),
-            InstanceStatus::Found { meta, .. } => assert_eq!(meta.provider_id.as_deref(), Some(&name[..])),
+            InstanceStatus::Found { meta, .. } => {
+                assert_eq!(meta.provider_id.as_deref(), Some(&name[..]));
+            }
         }
     }
-    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
+    assert_eq!(
+        cloud
+            .batches
+            .lock()
+            .iter()
+            .map(Vec::len)
+            .collect::<Vec<_>>(),
+        [10, 10, 5]
+    );
     assert_eq!(cloud.in_flight.lock().1, 2, "never more in flight than the provider allows");
     drop(coalescer);
     driver.await.unwrap();
@@ -101,7 +141,9 @@ async fn concurrent_questions_share_full_batches_and_each_gets_its_own_answer() 
 async fn one_node_asked_about_twice_is_described_once() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
-    let answers = coalescer.describe_many(vec![query("a"), query("a"), query("b")]).await;
+    let answers = coalescer
+        .describe_many(vec![query("a"), query("a"), query("b")])
+        .await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(*cloud.batches.lock(), [["a", "b"]]);
 }
@@ -110,10 +152,18 @@ async fn one_node_asked_about_twice_is_described_once() {
 async fn a_node_that_the_providers_code_panics_about_spoils_no_other() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, driver) = start(&cloud);
-    let answers = coalescer.describe_many(vec![query("a"), query("poison"), query("gone")]).await;
+    let answers = coalescer
+        .describe_many(vec![query("a"), query("poison"), query("gone")])
+        .await;
     assert!(matches!(answers[0], Ok(InstanceStatus::Found { .. })));
     assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Transient);
-    assert!(answers[1].as_ref().unwrap_err().to_string().contains("panicked"));
+    assert!(
+        answers[1]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .contains("panicked")
+    );
     assert_eq!(answers[2].as_ref().unwrap(), &InstanceStatus::NotFound);
     let alone = coalescer.describe(query("poison")).await;
     assert!(alone.is_err(), "and it goes on");
@@ -124,9 +174,15 @@ async fn a_node_that_the_providers_code_panics_about_spoils_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_batch_fails_every_question_and_is_never_an_absence() {
     let cloud = Arc::new(Cloud::default());
-    cloud.fail_next.lock().push(CloudError::new(ErrorKind::Denied, "no"));
+    cloud
+        .fail_next
+        .lock()
+        .push(CloudError::new(ErrorKind::Denied, "no"));
     let (coalescer, _driver) = start(&cloud);
-    for answer in coalescer.describe_many(vec![query("gone-1"), query("a")]).await {
+    for answer in coalescer
+        .describe_many(vec![query("gone-1"), query("a")])
+        .await
+    {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Denied);
     }
 }
@@ -135,7 +191,10 @@ async fn a_failed_batch_fails_every_question_and_is_never_an_absence() {
 async fn a_provider_that_answers_too_few_is_not_believed() {
     let cloud = Arc::new(Cloud { short: true, ..Cloud::default() });
     let (coalescer, _driver) = start(&cloud);
-    for answer in coalescer.describe_many(vec![query("a"), query("gone-1")]).await {
+    for answer in coalescer
+        .describe_many(vec![query("a"), query("gone-1")])
+        .await
+    {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Transient);
     }
 }
@@ -143,7 +202,8 @@ async fn a_provider_that_answers_too_few_is_not_believed() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_answer_pauses_the_capability_for_the_time_it_names() {
     let cloud = Arc::new(Cloud::default());
-    let error = CloudError::new(ErrorKind::Throttled, "slow down").with_retry_after(Duration::from_secs(7));
+    let error =
+        CloudError::new(ErrorKind::Throttled, "slow down").with_retry_after(Duration::from_secs(7));
     cloud.fail_next.lock().push(error);
     let (coalescer, _driver) = start(&cloud);
     let begin = Instant::now();
@@ -155,7 +215,10 @@ async fn a_throttled_answer_pauses_the_capability_for_the_time_it_names() {
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_during_a_pause_goes_in_full_batches_after_it() {
     let cloud = Arc::new(Cloud::default());
-    cloud.fail_next.lock().push(CloudError::new(ErrorKind::Throttled, "slow down"));
+    cloud
+        .fail_next
+        .lock()
+        .push(CloudError::new(ErrorKind::Throttled, "slow down"));
     let (coalescer, _driver) = start(&cloud);
     assert!(coalescer.describe(query("a")).await.is_err());
     let one_by_one = (0..20).map(|i| {
@@ -165,8 +228,21 @@ async fn what_is_asked_during_a_pause_goes_in_full_batches_after_it() {
             coalescer.describe(query(&format!("n{i}"))).await
         }
     });
-    assert!(futures::future::join_all(one_by_one).await.iter().all(Result::is_ok));
-    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [1, 10, 10]);
+    assert!(
+        futures::future::join_all(one_by_one)
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
+    assert_eq!(
+        cloud
+            .batches
+            .lock()
+            .iter()
+            .map(Vec::len)
+            .collect::<Vec<_>>(),
+        [1, 10, 10]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,9 +250,13 @@ async fn questions_asked_together_stay_together_and_alone() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
     let group = vec![query("a"), query("gone-1"), query("b")];
-    let (single, together) = tokio::join!(coalescer.describe(query("c")), coalescer.describe_exclusive(group));
+    let (single, together) =
+        tokio::join!(coalescer.describe(query("c")), coalescer.describe_exclusive(group));
     assert!(single.is_ok());
-    let absent: Vec<_> = together.into_iter().map(|a| a.unwrap() == InstanceStatus::NotFound).collect();
+    let absent: Vec<_> = together
+        .into_iter()
+        .map(|a| a.unwrap() == InstanceStatus::NotFound)
+        .collect();
     assert_eq!(absent, [false, true, false]);
     let mut batches = cloud.batches.lock().clone();
     batches.sort();
@@ -188,9 +268,13 @@ async fn a_group_larger_than_a_batch_is_cut_and_still_answered_in_order() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
     let names: Vec<_> = (0..25).map(|i| format!("n{i}")).collect();
-    let answers = coalescer.describe_exclusive(names.iter().map(|n| query(n)).collect()).await;
+    let answers = coalescer
+        .describe_exclusive(names.iter().map(|n| query(n)).collect())
+        .await;
     for (name, answer) in names.iter().zip(answers) {
-        let InstanceStatus::Found { meta, .. } = answer.unwrap() else { panic!("{name} is there") };
+        let InstanceStatus::Found { meta, .. } = answer.unwrap() else {
+            panic!("{name} is there")
+        };
         assert_eq!(meta.provider_id.as_deref(), Some(&name[..]));
     }
 }
@@ -217,7 +301,15 @@ async fn a_stream_of_questions_fills_batches() {
     };
     let answers = futures::future::join_all((0..30).map(ask)).await;
     assert!(answers.iter().all(Result::is_ok));
-    assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10]);
+    assert_eq!(
+        cloud
+            .batches
+            .lock()
+            .iter()
+            .map(Vec::len)
+            .collect::<Vec<_>>(),
+        [10, 10, 10]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,7 +324,14 @@ async fn no_question_waits_longer_than_ten_windows() {
             coalescer.describe(query("same")).await
         }
     }));
-    let (first, _) =
-        tokio::join!(async { coalescer.describe(query("first")).await.map(|_| begin.elapsed()) }, slow_stream);
+    let (first, _) = tokio::join!(
+        async {
+            coalescer
+                .describe(query("first"))
+                .await
+                .map(|_| begin.elapsed())
+        },
+        slow_stream
+    );
     assert!(first.unwrap() <= Duration::from_millis(100 + 100 + 10));
 }

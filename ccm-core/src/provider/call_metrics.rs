@@ -9,7 +9,9 @@ use crate::telemetry::metrics::{counters, register};
 
 /// Values of the label `outcome` for calls of a provider.
 pub(crate) fn outcomes() -> Vec<&'static str> {
-    std::iter::once("success").chain(ErrorKind::ALL.map(ErrorKind::as_str)).collect()
+    std::iter::once("success")
+        .chain(ErrorKind::ALL.map(ErrorKind::as_str))
+        .collect()
 }
 
 pub(crate) fn outcome(error: Option<&CloudError>) -> &'static str {
@@ -53,8 +55,11 @@ impl CloudMetrics {
             &[("operation", &OPERATIONS), ("outcome", &outcomes())],
         )?;
         let latency = HistogramVec::new(
-            HistogramOpts::new("ccm_cloud_call_duration_seconds", "Duration of cloud provider calls.")
-                .buckets(CALL_SECONDS.to_vec()),
+            HistogramOpts::new(
+                "ccm_cloud_call_duration_seconds",
+                "Duration of cloud provider calls.",
+            )
+            .buckets(CALL_SECONDS.to_vec()),
             &["operation"],
         )?;
         let batch = HistogramVec::new(
@@ -68,19 +73,35 @@ impl CloudMetrics {
         for operation in BATCHED {
             batch.with_label_values(&[operation]);
         }
-        Ok(Self { calls, latency: register(registry, latency)?, batch: register(registry, batch)? })
+        Ok(Self {
+            calls,
+            latency: register(registry, latency)?,
+            batch: register(registry, batch)?,
+        })
     }
 
     /// Counts one call.
     pub fn observe(&self, operation: &'static str, elapsed: Duration, error: Option<&CloudError>) {
-        self.calls.with_label_values(&[operation, outcome(error)]).inc();
-        self.latency.with_label_values(&[operation]).observe(elapsed.as_secs_f64());
+        self.calls
+            .with_label_values(&[operation, outcome(error)])
+            .inc();
+        self.latency
+            .with_label_values(&[operation])
+            .observe(elapsed.as_secs_f64());
     }
 
     /// Counts one call about `size` objects.
-    pub fn observe_batch(&self, operation: &'static str, size: usize, elapsed: Duration, error: Option<&CloudError>) {
+    pub fn observe_batch(
+        &self,
+        operation: &'static str,
+        size: usize,
+        elapsed: Duration,
+        error: Option<&CloudError>,
+    ) {
         self.observe(operation, elapsed, error);
-        self.batch.with_label_values(&[operation]).observe(size as f64);
+        self.batch
+            .with_label_values(&[operation])
+            .observe(size as f64);
     }
 }
 
@@ -93,8 +114,10 @@ pub struct MutationMetrics {
 }
 
 impl MutationMetrics {
-    /// Registers `ccm_cloud_mutations_total{operation,outcome}`, `ccm_cloud_mutations_refused_total{operation}` and
-    /// `ccm_cloud_mutation_duration_seconds{operation}`, and creates the series of these operations.
+    /// Registers `ccm_cloud_mutations_total{operation,outcome}`,
+    /// `ccm_cloud_mutations_refused_total{operation}` and
+    /// `ccm_cloud_mutation_duration_seconds{operation}`, and creates the series of these
+    /// operations.
     ///
     /// # Errors
     /// When a name is already registered.
@@ -112,19 +135,28 @@ impl MutationMetrics {
             &[("operation", operations)],
         )?;
         let latency = HistogramVec::new(
-            HistogramOpts::new("ccm_cloud_mutation_duration_seconds", "Duration of requests that change the cloud.")
-                .buckets(CALL_SECONDS.to_vec()),
+            HistogramOpts::new(
+                "ccm_cloud_mutation_duration_seconds",
+                "Duration of requests that change the cloud.",
+            )
+            .buckets(CALL_SECONDS.to_vec()),
             &["operation"],
         )?;
         for operation in operations {
             latency.with_label_values(&[*operation]);
         }
-        Ok(Self { made, refused: stop_error, latency: register(registry, latency)? })
+        Ok(Self {
+            made,
+            refused: stop_error,
+            latency: register(registry, latency)?,
+        })
     }
 
     pub(crate) fn count_mutation(&self, operation: &'static str, outcome: &str, elapsed: Duration) {
         self.made.with_label_values(&[operation, outcome]).inc();
-        self.latency.with_label_values(&[operation]).observe(elapsed.as_secs_f64());
+        self.latency
+            .with_label_values(&[operation])
+            .observe(elapsed.as_secs_f64());
     }
 
     pub(crate) fn count_refused(&self, operation: &'static str) {

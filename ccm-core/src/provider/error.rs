@@ -19,7 +19,8 @@ use crate::write_gate::NotLeader;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The requested object does not exist. For instances use
-    /// [`InstanceStatus::NotFound`](super::InstanceStatus::NotFound) instead, and only when absence is proven.
+    /// [`InstanceStatus::NotFound`](super::InstanceStatus::NotFound) instead, and only when absence
+    /// is proven.
     NotFound,
     /// The provider does not support this.
     NotImplemented,
@@ -76,8 +77,8 @@ impl ErrorKind {
         }
     }
 
-    /// Returns whether the cloud rejected the request. It will do so again until somebody corrects the cause, whereas
-    /// an outage ends by itself.
+    /// Returns whether the cloud rejected the request. It will do so again until somebody corrects
+    /// the cause, whereas an outage ends by itself.
     pub fn is_rejection(self) -> bool {
         matches!(self, Self::InvalidInput | Self::QuotaExceeded | Self::Denied | Self::Conflict)
     }
@@ -94,8 +95,8 @@ pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// A failed provider call.
 ///
-/// `Display` prints only the message; the cause is the error's `source`. Clones share the cause, because one failed
-/// batch answers many callers.
+/// `Display` prints only the message; the cause is the error's `source`. Clones share the cause,
+/// because one failed batch answers many callers.
 #[derive(Clone, Debug)]
 pub struct CloudError {
     kind: ErrorKind,
@@ -107,10 +108,17 @@ pub struct CloudError {
 }
 
 impl CloudError {
-    /// Makes an error from its kind and a message. The message says what was attempted on which object and contains no
-    /// secrets.
+    /// Makes an error from its kind and a message. The message says what was attempted on which
+    /// object and contains no secrets.
     pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> Self {
-        Self { kind, message: message.into(), retry_after: None, reason: None, request_id: None, source: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+            reason: None,
+            request_id: None,
+            source: None,
+        }
     }
 
     /// Makes an error of kind [`ErrorKind::Transient`].
@@ -132,7 +140,8 @@ impl CloudError {
         self
     }
 
-    /// Sets the event reason to use instead of the operation's default: PascalCase, from a small fixed set.
+    /// Sets the event reason to use instead of the operation's default: PascalCase, from a small
+    /// fixed set.
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
@@ -158,7 +167,8 @@ impl CloudError {
         self.kind
     }
 
-    /// Returns the delay after which the cloud wants to be called again, counted from when the error was made.
+    /// Returns the delay after which the cloud wants to be called again, counted from when the
+    /// error was made.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -187,7 +197,9 @@ impl fmt::Display for CloudError {
 
 impl std::error::Error for CloudError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|s| s as &(dyn std::error::Error + 'static))
+        self.source
+            .as_deref()
+            .map(|s| s as &(dyn std::error::Error + 'static))
     }
 }
 
@@ -203,15 +215,16 @@ mod tests {
 
     #[test]
     fn chain_prints_each_cause_once() {
-        let error =
-            CloudError::transient("describe 2 instances").with_source(std::io::Error::other("connection reset"));
+        let error = CloudError::transient("describe 2 instances")
+            .with_source(std::io::Error::other("connection reset"));
         assert_eq!(error.to_string(), "describe 2 instances");
         assert_eq!(error.chain(), "describe 2 instances: connection reset");
     }
 
     #[test]
     fn kinds_have_distinct_labels() {
-        let labels: std::collections::BTreeSet<_> = ErrorKind::ALL.iter().map(|k| k.as_str()).collect();
+        let labels: std::collections::BTreeSet<_> =
+            ErrorKind::ALL.iter().map(|k| k.as_str()).collect();
         assert_eq!(labels.len(), ErrorKind::ALL.len());
     }
 }

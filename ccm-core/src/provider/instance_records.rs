@@ -1,4 +1,5 @@
-//! What the cloud has answered about instances since the process started. The deletion of Nodes relies on it.
+//! What the cloud has answered about instances since the process started. The deletion of Nodes
+//! relies on it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,8 +10,8 @@ use tokio::time::Instant;
 use super::{CloudError, InstanceStatus, PowerState};
 use crate::k8s::{MachineId, NodeView};
 
-/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::InstanceBatcher) records every answer; the
-/// node-lifecycle controller reads them.
+/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::InstanceBatcher) records
+/// every answer; the node-lifecycle controller reads them.
 #[derive(Debug, Default)]
 pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
 
@@ -33,8 +34,8 @@ impl InstanceRecord {
 }
 
 impl InstanceRecords {
-    /// Records the cloud's answer about a node. If the node has no provider ID, the answer is recorded for the provider
-    /// ID that it contains.
+    /// Records the cloud's answer about a node. If the node has no provider ID, the answer is
+    /// recorded for the provider ID that it contains.
     pub(crate) fn record(&self, node: &NodeView, answer: &Result<InstanceStatus, CloudError>) {
         match answer {
             Err(_) => {}
@@ -46,9 +47,13 @@ impl InstanceRecords {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
             }
-            // A terminated instance that is still listed is known to the cloud, so it counts as found.
+            // A terminated instance that is still listed is known to the cloud, so it counts as
+            // found.
             Ok(InstanceStatus::Found { power_state: power, meta }) => {
-                let id = node.provider_id.clone().or_else(|| meta.provider_id.as_deref().map(Arc::from));
+                let id = node
+                    .provider_id
+                    .clone()
+                    .or_else(|| meta.provider_id.as_deref().map(Arc::from));
                 let Some(id) = id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id).or_default();
@@ -67,8 +72,8 @@ impl InstanceRecords {
         self.0.lock().get(node.provider_id.as_ref()?).copied()
     }
 
-    /// Returns for how long the cloud has not found the node's instance although it found it before; `None` while it is
-    /// found.
+    /// Returns for how long the cloud has not found the node's instance although it found it
+    /// before; `None` while it is found.
     pub(crate) fn lost_for(&self, node: &NodeView) -> Option<Duration> {
         self.of(node)?.lost_since.map(|since| since.elapsed())
     }
@@ -79,8 +84,10 @@ impl InstanceRecords {
         const SLACK: usize = 100;
         let mut records = self.0.lock();
         if records.len() > 2 * nodes.len() + SLACK {
-            let used: std::collections::HashSet<&Arc<str>> =
-                nodes.iter().filter_map(|node| node.provider_id.as_ref()).collect();
+            let used: std::collections::HashSet<&Arc<str>> = nodes
+                .iter()
+                .filter_map(|node| node.provider_id.as_ref())
+                .collect();
             records.retain(|id, _| used.contains(id));
             records.shrink_to_fit();
         }
@@ -93,11 +100,18 @@ mod tests {
     use crate::provider::InstanceMetadata;
 
     fn node(id: Option<&str>) -> NodeView {
-        NodeView { provider_id: id.map(Arc::from), machine: MachineId::of("machine"), ..NodeView::named("n") }
+        NodeView {
+            provider_id: id.map(Arc::from),
+            machine: MachineId::of("machine"),
+            ..NodeView::named("n")
+        }
     }
 
     fn found(power: PowerState, id: Option<&str>) -> InstanceStatus {
-        let meta = InstanceMetadata { provider_id: id.map(Into::into), ..InstanceMetadata::default() };
+        let meta = InstanceMetadata {
+            provider_id: id.map(Into::into),
+            ..InstanceMetadata::default()
+        };
         InstanceStatus::Found { power_state: power, meta }
     }
 
@@ -113,7 +127,11 @@ mod tests {
         assert!(!InstanceRecord::default().is_found());
 
         records.record(&asked, &Ok(found(PowerState::Stopped, None)));
-        let there = InstanceRecord { was_found: true, machine: asked.machine, ..InstanceRecord::default() };
+        let there = InstanceRecord {
+            was_found: true,
+            machine: asked.machine,
+            ..InstanceRecord::default()
+        };
         assert_eq!(records.of(&asked), Some(there));
         assert!(there.is_found());
         records.record(&asked, &Err(CloudError::transient("no answer")));
@@ -140,7 +158,11 @@ mod tests {
         records.record(&node(None), &Ok(found(PowerState::Running, None)));
         assert!(records.0.lock().is_empty());
         records.record(&node(None), &Ok(found(PowerState::Running, Some("a"))));
-        assert!(records.of(&node(Some("a"))).is_some_and(|record| record.was_found));
+        assert!(
+            records
+                .of(&node(Some("a")))
+                .is_some_and(|record| record.was_found)
+        );
         assert_eq!(records.of(&node(None)), None);
     }
 

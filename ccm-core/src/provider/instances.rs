@@ -5,38 +5,41 @@ use async_trait::async_trait;
 use super::{CloudError, Op};
 use crate::k8s::{NodeAddress, NodeView};
 
-/// Queries whether instances exist, whether they run, and their metadata. Needed for the cloud-node and the
-/// cloud-node-lifecycle controller.
+/// Queries whether instances exist, whether they run, and their metadata. Needed for the cloud-node
+/// and the cloud-node-lifecycle controller.
 ///
-/// Replaces upstream's `InstanceExists`, `InstanceShutdown` and `InstanceMetadata`: one query for many nodes instead of
-/// three for each.
+/// Replaces upstream's `InstanceExists`, `InstanceShutdown` and `InstanceMetadata`: one query for
+/// many nodes instead of three for each.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Returns how many nodes one `describe` may name and how many calls may be in flight. Constant over the process.
+    /// Returns how many nodes one `describe` may name and how many calls may be in flight. Constant
+    /// over the process.
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
     }
 
     /// Describes instances: one answer per query, in the order of the queries.
     ///
-    /// Called with at most [`BatchLimits::max_batch`] queries. The cloud-node controller calls it for nodes to
-    /// initialise and for periodic address updates. The node-lifecycle controller calls it for nodes that are not Ready
-    /// and, as a control sample beside them, for a few that are. Look an instance up by [`NodeView::provider_id`] if
-    /// there is one, otherwise by name or by other data that
-    /// [`CloudProvider::node_fields`](super::CloudProvider::node_fields) requests.
+    /// Called with at most [`BatchLimits::max_batch`] queries. The cloud-node controller calls it
+    /// for nodes to initialise and for periodic address updates. The node-lifecycle controller
+    /// calls it for nodes that are not Ready and, as a control sample beside them, for a few that
+    /// are. Look an instance up by [`NodeView::provider_id`] if there is one, otherwise by name or
+    /// by other data that [`CloudProvider::node_fields`](super::CloudProvider::node_fields)
+    /// requests.
     ///
-    /// **[`InstanceStatus::NotFound`] deletes the Node object.** Answer it only when the cloud itself said, with a
-    /// typed error code, that there is no such instance, or when a complete listing does not contain it. An empty page,
-    /// an instance in another region, a 403, an incompletely read listing, a cell that does not answer: all of these
-    /// are an `Err` for that entry. A stopped instance exists. A terminated instance that the cloud still lists is
+    /// **[`InstanceStatus::NotFound`] deletes the Node object.** Answer it only when the cloud
+    /// itself said, with a typed error code, that there is no such instance, or when a complete
+    /// listing does not contain it. An empty page, an instance in another region, a 403, an
+    /// incompletely read listing, a cell that does not answer: all of these are an `Err` for that
+    /// entry. A stopped instance exists. A terminated instance that the cloud still lists is
     /// `Found` with [`PowerState::Terminated`], which the framework treats as deleted.
     ///
-    /// Read-only and repeatable. Answers may come from the provider's own cache if they are not older than the query's
-    /// `max_age`.
+    /// Read-only and repeatable. Answers may come from the provider's own cache if they are not
+    /// older than the query's `max_age`.
     ///
     /// # Errors
-    /// An inner `Err` concerns one node, an outer one the whole batch (credentials, throttling, outage). Neither ever
-    /// leads to a deletion.
+    /// An inner `Err` concerns one node, an outer one the whole batch (credentials, throttling,
+    /// outage). Neither ever leads to a deletion.
     async fn describe(
         &self,
         op: &Op,
@@ -51,18 +54,22 @@ pub struct BatchLimits {
     pub max_batch: NonZeroUsize,
     /// Maximum number of `describe` calls in flight. Default 4.
     pub max_in_flight: NonZeroUsize,
-    /// How long a query waits for the next one to join its batch. The first one waits at most ten times as long.
-    /// Default 10 ms.
+    /// How long a query waits for the next one to join its batch. The first one waits at most ten
+    /// times as long. Default 10 ms.
     pub batch_window: Duration,
 }
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        // EC2 recommends 100 per DescribeInstances by ID. Four in flight keep a start with 5,000 nodes under ten round
-        // trips and do not look like a burst to a cloud's rate limiter.
+        // EC2 recommends 100 per DescribeInstances by ID. Four in flight keep a start with 5,000
+        // nodes under ten round trips and do not look like a burst to a cloud's rate limiter.
         const BATCH: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
-        Self { max_batch: BATCH, max_in_flight: IN_FLIGHT, batch_window: Duration::from_millis(10) }
+        Self {
+            max_batch: BATCH,
+            max_in_flight: IN_FLIGHT,
+            batch_window: Duration::from_millis(10),
+        }
     }
 }
 
@@ -102,8 +109,8 @@ pub enum InstanceStatus {
     },
 }
 
-/// Power state of an instance, for the node-lifecycle controller. Initialisation and address updates proceed in any
-/// state but `Terminated`.
+/// Power state of an instance, for the node-lifecycle controller. Initialisation and address
+/// updates proceed in any state but `Terminated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PowerState {
     /// Runs.
@@ -121,8 +128,8 @@ pub enum PowerState {
 /// What the framework writes to a Node (upstream's `InstanceMetadata`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
-    /// Value for `spec.providerID`, conventionally `<provider>://<id>`. Written only where the node has none; may be
-    /// `None` if the node already has one.
+    /// Value for `spec.providerID`, conventionally `<provider>://<id>`. Written only where the node
+    /// has none; may be `None` if the node already has one.
     pub provider_id: Option<Box<str>>,
     /// Instance type for the two instance-type labels; no label when `None`.
     pub instance_type: Option<Box<str>>,
@@ -132,7 +139,7 @@ pub struct InstanceMetadata {
     pub region: Option<Box<str>>,
     /// Addresses, most preferred first. If empty, the node's addresses stay unchanged.
     pub addresses: Vec<NodeAddress>,
-    /// Further labels, added at initialisation. They never overwrite existing labels. Keys with the prefixes
-    /// `kubernetes.io` and `k8s.io` are dropped.
+    /// Further labels, added at initialisation. They never overwrite existing labels. Keys with the
+    /// prefixes `kubernetes.io` and `k8s.io` are dropped.
     pub additional_labels: BTreeMap<Box<str>, Box<str>>,
 }

@@ -5,27 +5,30 @@ use jiff::Timestamp;
 
 use super::{CloudError, Op, Progress};
 
-/// Lists the objects that this cluster owns in the cloud, so that objects left behind by a crash are found.
+/// Lists the objects that this cluster owns in the cloud, so that objects left behind by a crash
+/// are found.
 ///
-/// The listed objects are compared with the existing Services and Nodes. Orphans are reported, and deleted only if the
-/// operator requested that. The ownership tags must be set on an object by the same request that creates it.
+/// The listed objects are compared with the existing Services and Nodes. Orphans are reported, and
+/// deleted only if the operator requested that. The ownership tags must be set on an object by the
+/// same request that creates it.
 #[async_trait]
 pub trait Inventory: Send + Sync {
-    /// Returns the cluster ID: the cluster's name in the ownership tags of the listed objects. An operator who deletes
-    /// orphans with the subcommand `orphans` confirms this name, so it must distinguish this cluster's objects from
-    /// another cluster's in the same cloud. The default is the value of `--cluster-name`.
+    /// Returns the cluster ID: the cluster's name in the ownership tags of the listed objects. An
+    /// operator who deletes orphans with the subcommand `orphans` confirms this name, so it must
+    /// distinguish this cluster's objects from another cluster's in the same cloud. The default is
+    /// the value of `--cluster-name`.
     ///
     /// Constant once [`CloudProvider::start`](super::CloudProvider::start) returned; no cloud call.
     fn cluster_id(&self, op: &Op) -> Box<str> {
         op.cluster_name().into()
     }
 
-    /// Lists every object that has this cluster's ownership tags, including those whose Service or Node no longer
-    /// exists. Must be complete, or an error. Read-only.
+    /// Lists every object that has this cluster's ownership tags, including those whose Service or
+    /// Node no longer exists. Must be complete, or an error. Read-only.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError>;
 
-    /// Deletes one owned object after checking its ownership tags again. Returns [`Progress::Done`] once it no longer
-    /// exists.
+    /// Deletes one owned object after checking its ownership tags again. Returns [`Progress::Done`]
+    /// once it no longer exists.
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError>;
 }
 

@@ -10,7 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{CloudError, EventType, Op};
 use crate::k8s::{
-    EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity, well_known as wk,
+    EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity,
+    well_known as wk,
 };
 
 /// Creates, updates and deletes load balancers for Services. Needed for the service controller.
@@ -19,55 +20,60 @@ use crate::k8s::{
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
     /// Returns the features that the provider supports. Constant once
-    /// [`CloudProvider::start`](super::CloudProvider::start) returned. The framework checks every Service against it
-    /// ([`LbSupport::validate`]) before `ensure`. A Service that requests more is rejected with an event and never
-    /// served with weaker restrictions than requested.
+    /// [`CloudProvider::start`](super::CloudProvider::start) returned. The framework checks every
+    /// Service against it ([`LbSupport::validate`]) before `ensure`. A Service that requests more
+    /// is rejected with an event and never served with weaker restrictions than requested.
     fn supports(&self) -> LbSupport;
 
-    /// Returns the values of `spec.loadBalancerClass` that are served, in addition to Services without a class.
-    /// Constant; none by default. A Service with another class is ignored: no finalizer, no event, no call.
+    /// Returns the values of `spec.loadBalancerClass` that are served, in addition to Services
+    /// without a class. Constant; none by default. A Service with another class is ignored: no
+    /// finalizer, no event, no call.
     fn classes(&self) -> Vec<Box<str>> {
         Vec::new()
     }
 
-    /// Returns whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`]. Constant; `false` by
-    /// default. EndpointSlices are watched only if it is `true` (RBAC: `list` and `watch` on `endpointslices`). If they
-    /// cannot be listed, Services with such backends wait and all others are served.
+    /// Returns whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`].
+    /// Constant; `false` by default. EndpointSlices are watched only if it is `true` (RBAC: `list`
+    /// and `watch` on `endpointslices`). If they cannot be listed, Services with such backends wait
+    /// and all others are served.
     fn supports_endpoint_backends(&self) -> bool {
         false
     }
 
-    /// Returns what load balancers address nodes by. Constant; by default [`NodeTarget::Address`], as upstream.
+    /// Returns what load balancers address nodes by. Constant; by default [`NodeTarget::Address`],
+    /// as upstream.
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
 
-    /// Parses the Service: whether it is ours, which backends it takes, and a digest of everything that matters to the
-    /// cloud.
+    /// Parses the Service: whether it is ours, which backends it takes, and a digest of everything
+    /// that matters to the cloud.
     ///
-    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer that has no class or
-    /// one of [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must
-    /// not change the digest, or each write would cause another `ensure`.
+    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer
+    /// that has no class or one of [`classes`](Self::classes). Annotations that the provider writes
+    /// itself ([`LbOutcome::annotations`]) must not change the digest, or each write would cause
+    /// another `ensure`.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation;
 
-    /// Returns the kind of backends that the load balancer of an invalid Service has, from a time when the Service was
-    /// valid or another manager served it.
+    /// Returns the kind of backends that the load balancer of an invalid Service has, from a time
+    /// when the Service was valid or another manager served it.
     ///
-    /// Pure. Called where [`interpret`](Self::interpret) answered [`ServiceInterpretation::Invalid`] and this process
-    /// has not seen the Service valid, for instance after a restart. If this returns `Some` and the Service's status
-    /// shows a load balancer, [`update_backends`](Self::update_backends) is called with the invalid Service so that the
-    /// backends follow the nodes; only the invalid change is rejected. With `None`, the default, the backends stay
-    /// unchanged until the Service is valid.
+    /// Pure. Called where [`interpret`](Self::interpret) answered
+    /// [`ServiceInterpretation::Invalid`] and this process has not seen the Service valid, for
+    /// instance after a restart. If this returns `Some` and the Service's status shows a load
+    /// balancer, [`update_backends`](Self::update_backends) is called with the invalid Service so
+    /// that the backends follow the nodes; only the invalid change is rejected. With `None`, the
+    /// default, the backends stay unchanged until the Service is valid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let _ = service;
         None
     }
 
-    /// Returns what the owner of a Service should know although the Service is served, or belongs to another
-    /// controller: an unknown annotation, a setting that has no effect here.
+    /// Returns what the owner of a Service should know although the Service is served, or belongs
+    /// to another controller: an unknown annotation, a setting that has no effect here.
     ///
-    /// Pure. Called after [`interpret`](Self::interpret) with the same Service. Each notice becomes one event when it
-    /// first appears on the Service, not one per reconcile. None by default.
+    /// Pure. Called after [`interpret`](Self::interpret) with the same Service. Each notice becomes
+    /// one event when it first appears on the Service, not one per reconcile. None by default.
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         let _ = service;
         Vec::new()
@@ -75,27 +81,31 @@ pub trait LoadBalancers: Send + Sync {
 
     /// Creates or updates the load balancer so that it matches the spec.
     ///
-    /// Idempotent and resumable: an earlier call may have been interrupted after any of its cloud requests. With
-    /// [`ReadMode::Cached`] it may rely on its cached state of the cloud; with [`ReadMode::Fresh`] it reads the cloud
-    /// again and repairs drift. No call sleeps longer than two seconds: answer [`Progress::Pending`] instead.
+    /// Idempotent and resumable: an earlier call may have been interrupted after any of its cloud
+    /// requests. With [`ReadMode::Cached`] it may rely on its cached state of the cloud; with
+    /// [`ReadMode::Fresh`] it reads the cloud again and repairs drift. No call sleeps longer than
+    /// two seconds: answer [`Progress::Pending`] instead.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome;
 
     /// Updates the set of backends, and nothing else.
     ///
     /// Called when only nodes or endpoints changed, and after an [`ensure`](Self::ensure) that was
-    /// [rejected](super::ErrorKind::is_rejection), so that the existing load balancer keeps serving. In that case the
-    /// rest of the spec may not have been applied. Where [`backends_of_invalid`](Self::backends_of_invalid) answers
-    /// `Some`, it is also called with an invalid Service: its [`sources`](LbSpec::sources) may then be wrong, and
-    /// nothing may be opened because of them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the load
-    /// balancer does not exist: `ensure` is then called.
+    /// [rejected](super::ErrorKind::is_rejection), so that the existing load balancer keeps
+    /// serving. In that case the rest of the spec may not have been applied. Where
+    /// [`backends_of_invalid`](Self::backends_of_invalid) answers `Some`, it is also called with an
+    /// invalid Service: its [`sources`](LbSpec::sources) may then be wrong, and nothing may be
+    /// opened because of them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the
+    /// load balancer does not exist: `ensure` is then called.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
 
-    /// Deletes the load balancer and all its parts. Succeeds when nothing exists, works when the Service's spec is
-    /// invalid or the Service is deleted, and never touches objects that this cluster does not own.
+    /// Deletes the load balancer and all its parts. Succeeds when nothing exists, works when the
+    /// Service's spec is invalid or the Service is deleted, and never touches objects that this
+    /// cluster does not own.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError>;
 
-    /// Returns the annotations to remove from a Service that continues to exist after its load balancer was deleted,
-    /// because its type changed: those that the provider wrote and that would mislead the next `ensure`.
+    /// Returns the annotations to remove from a Service that continues to exist after its load
+    /// balancer was deleted, because its type changed: those that the provider wrote and that would
+    /// mislead the next `ensure`.
     ///
     /// Pure. Called after [`delete`](Self::delete) answered [`Progress::Done`]. None by default.
     fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
@@ -103,15 +113,19 @@ pub trait LoadBalancers: Send + Sync {
         Vec::new()
     }
 
-    /// Returns what [`ensure`](Self::ensure) would change in the cloud, and in the status and annotations of the
-    /// Service, without changing anything. Called after a restart and once per period for load balancers that should be
-    /// up to date, and for a dry run. If the result is empty, `ensure` is not called.
+    /// Returns what [`ensure`](Self::ensure) would change in the cloud, and in the status and
+    /// annotations of the Service, without changing anything. Called after a restart and once per
+    /// period for load balancers that should be up to date, and for a dry run. If the result is
+    /// empty, `ensure` is not called.
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
 }
 
 /// Features of a provider's load balancers. The default supports nothing beyond TCP to node ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of independent capabilities, each named at its use"
+)]
 pub struct LbSupport {
     /// Restricting clients by source range.
     pub source_ranges: bool,
@@ -132,8 +146,8 @@ pub struct LbSupport {
 }
 
 impl LbSupport {
-    /// Lists what `service` requests beyond these features, and what it requests in an invalid form. Empty when the
-    /// Service may be served.
+    /// Lists what `service` requests beyond these features, and what it requests in an invalid
+    /// form. Empty when the Service may be served.
     pub fn validate(&self, service: &ServiceView) -> Vec<FieldError> {
         let mut found = Vec::new();
         let mut need = |supported: bool, asked: bool, field: &str, message: &str| {
@@ -143,21 +157,55 @@ impl LbSupport {
         };
         let protocols: BTreeSet<_> = service.ports.iter().map(|p| p.protocol).collect();
         let families: BTreeSet<_> = service.ip_families.iter().copied().collect();
-        let no_node_port = !service.allocate_node_ports && service.ports.iter().any(|p| p.node_port.is_none());
-        need(self.udp, protocols.contains(&Protocol::Udp), "spec.ports", "protocol UDP is not supported");
-        need(self.sctp, protocols.contains(&Protocol::Sctp), "spec.ports", "protocol SCTP is not supported");
-        need(self.mixed_protocols, protocols.len() > 1, "spec.ports", "more than one protocol is not supported");
-        need(self.dual_stack, families.len() > 1, "spec.ipFamilies", "two address families are not supported");
+        let no_node_port =
+            !service.allocate_node_ports && service.ports.iter().any(|p| p.node_port.is_none());
+        need(
+            self.udp,
+            protocols.contains(&Protocol::Udp),
+            "spec.ports",
+            "protocol UDP is not supported",
+        );
+        need(
+            self.sctp,
+            protocols.contains(&Protocol::Sctp),
+            "spec.ports",
+            "protocol SCTP is not supported",
+        );
+        need(
+            self.mixed_protocols,
+            protocols.len() > 1,
+            "spec.ports",
+            "more than one protocol is not supported",
+        );
+        need(
+            self.dual_stack,
+            families.len() > 1,
+            "spec.ipFamilies",
+            "two address families are not supported",
+        );
         need(
             self.no_node_ports,
             no_node_port,
             "spec.allocateLoadBalancerNodePorts",
             "ports without a node port are not supported",
         );
-        let ip = service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty());
-        need(self.load_balancer_ip, ip, "spec.loadBalancerIP", "a requested address is not supported");
+        let ip = service
+            .load_balancer_ip
+            .as_ref()
+            .is_some_and(|ip| !ip.is_empty());
+        need(
+            self.load_balancer_ip,
+            ip,
+            "spec.loadBalancerIP",
+            "a requested address is not supported",
+        );
         let affinity = service.session_affinity != SessionAffinity::None;
-        need(self.client_ip_affinity, affinity, "spec.sessionAffinity", "session affinity is not supported");
+        need(
+            self.client_ip_affinity,
+            affinity,
+            "spec.sessionAffinity",
+            "session affinity is not supported",
+        );
         match SourceRanges::of(service) {
             Ok(sources) => need(
                 self.source_ranges,
@@ -178,7 +226,8 @@ pub enum ServiceInterpretation {
     Valid {
         /// Which backends it takes.
         backends: BackendKind,
-        /// Digest of everything, besides the backends, that `ensure` acts on. Equal digests need no cloud call.
+        /// Digest of everything, besides the backends, that `ensure` acts on. Equal digests need no
+        /// cloud call.
         digest: Digest,
     },
     /// Another controller's. It is not changed, and neither is its status.
@@ -187,15 +236,16 @@ pub enum ServiceInterpretation {
     Invalid(Vec<FieldError>),
 }
 
-/// What load balancers address nodes by. It decides which nodes can be backends and which changes affect a load
-/// balancer.
+/// What load balancers address nodes by. It decides which nodes can be backends and which changes
+/// affect a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTarget {
-    /// An address of the Node. Every node that is not excluded is a backend, as upstream, even if its provider ID
-    /// belongs to another provider: a cluster whose distribution sets its own provider IDs keeps its backends.
+    /// An address of the Node. Every node that is not excluded is a backend, as upstream, even if
+    /// its provider ID belongs to another provider: a cluster whose distribution sets its own
+    /// provider IDs keeps its backends.
     Address,
-    /// The instance that the provider ID names. Nodes of other providers are never backends, and a change of addresses
-    /// does not affect any load balancer.
+    /// The instance that the provider ID names. Nodes of other providers are never backends, and a
+    /// change of addresses does not affect any load balancer.
     Instance,
 }
 
@@ -308,15 +358,21 @@ impl SourceRanges {
     /// Networks are cut to their prefix. An annotation that is empty counts as absent.
     ///
     /// # Errors
-    /// Every entry that is not a network, each once. A Service with such an entry must not be served: leaving the entry
-    /// out could open or close the load balancer to the wrong clients.
+    /// Every entry that is not a network, each once. A Service with such an entry must not be
+    /// served: leaving the entry out could open or close the load balancer to the wrong clients.
     pub fn of(service: &ServiceView) -> Result<Self, Vec<FieldError>> {
-        let annotation = service.annotations.get(wk::ANNOTATION_SOURCE_RANGES).map(|text| text.trim());
+        let annotation = service
+            .annotations
+            .get(wk::ANNOTATION_SOURCE_RANGES)
+            .map(|text| text.trim());
         let (field, entries): (_, Vec<&str>) = match annotation {
-            _ if !service.source_ranges.is_empty() => {
-                ("spec.loadBalancerSourceRanges", service.source_ranges.iter().map(|e| e.trim()).collect())
+            _ if !service.source_ranges.is_empty() => (
+                "spec.loadBalancerSourceRanges",
+                service.source_ranges.iter().map(|e| e.trim()).collect(),
+            ),
+            Some(text) if !text.is_empty() => {
+                (wk::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect())
             }
-            Some(text) if !text.is_empty() => (wk::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect()),
             _ => return Ok(Self::Unset),
         };
         let mut networks = BTreeSet::new();
@@ -327,18 +383,23 @@ impl SourceRanges {
                     networks.insert(network.trunc());
                 }
                 Err(_) => {
-                    let mistake = FieldError::new(field, format!("{entry:?} is not a network in CIDR form"));
+                    let mistake =
+                        FieldError::new(field, format!("{entry:?} is not a network in CIDR form"));
                     if !invalid.contains(&mistake) {
                         invalid.push(mistake);
                     }
                 }
             }
         }
-        if invalid.is_empty() { Ok(Self::Only(networks.into_iter().collect())) } else { Err(invalid) }
+        if invalid.is_empty() {
+            Ok(Self::Only(networks.into_iter().collect()))
+        } else {
+            Err(invalid)
+        }
     }
 
-    /// Returns the networks. For `Unset` returns those that contain all clients of these address families, or of IPv4
-    /// if `families` is empty.
+    /// Returns the networks. For `Unset` returns those that contain all clients of these address
+    /// families, or of IPv4 if `families` is empty.
     pub fn or_any_source(self, families: &[IpFamily]) -> Vec<IpNet> {
         let everybody = |family| match family {
             IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
@@ -351,11 +412,22 @@ impl SourceRanges {
         }
     }
 
-    /// Returns whether any client of these address families, or of a family listed here, is excluded.
+    /// Returns whether any client of these address families, or of a family listed here, is
+    /// excluded.
     pub fn restricts(&self, families: &[IpFamily]) -> bool {
-        let Self::Only(networks) = self else { return false };
-        let open = |family| networks.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
-        !networks.iter().map(IpFamily::of).chain(families.iter().copied()).all(open)
+        let Self::Only(networks) = self else {
+            return false;
+        };
+        let open = |family| {
+            networks
+                .iter()
+                .any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family)
+        };
+        !networks
+            .iter()
+            .map(IpFamily::of)
+            .chain(families.iter().copied())
+            .all(open)
     }
 }
 
@@ -369,8 +441,8 @@ pub enum Backends {
 }
 
 impl Backends {
-    /// Returns the nodes; empty if endpoints are the backends, which only happens for a provider that
-    /// [supports them](LoadBalancers::supports_endpoint_backends).
+    /// Returns the nodes; empty if endpoints are the backends, which only happens for a provider
+    /// that [supports them](LoadBalancers::supports_endpoint_backends).
     pub fn nodes(&self) -> &[Arc<NodeView>] {
         match self {
             Self::Nodes(nodes) => nodes,
@@ -421,7 +493,11 @@ pub struct LbOutcome {
 impl LbOutcome {
     /// Makes a finished outcome that publishes `status`.
     pub fn done(status: LbStatus) -> Self {
-        Self { status: Some(status), annotations: BTreeMap::new(), result: Ok(Progress::Done) }
+        Self {
+            status: Some(status),
+            annotations: BTreeMap::new(),
+            result: Ok(Progress::Done),
+        }
     }
 
     /// Makes an outcome that is pending in the cloud and leaves the status untouched.
@@ -437,8 +513,8 @@ impl LbOutcome {
         self
     }
 
-    /// Publishes `status` whatever the result: for a load balancer that serves although a later step failed or is
-    /// pending.
+    /// Publishes `status` whatever the result: for a load balancer that serves although a later
+    /// step failed or is pending.
     #[must_use]
     pub fn with_status(mut self, status: LbStatus) -> Self {
         self.status = Some(status);
@@ -449,17 +525,26 @@ impl LbOutcome {
 impl From<Progress> for LbOutcome {
     /// Leaves the status untouched.
     fn from(progress: Progress) -> Self {
-        Self { status: None, annotations: BTreeMap::new(), result: Ok(progress) }
+        Self {
+            status: None,
+            annotations: BTreeMap::new(),
+            result: Ok(progress),
+        }
     }
 }
 
 impl From<CloudError> for LbOutcome {
     fn from(error: CloudError) -> Self {
-        Self { status: None, annotations: BTreeMap::new(), result: Err(error) }
+        Self {
+            status: None,
+            annotations: BTreeMap::new(),
+            result: Err(error),
+        }
     }
 }
 
-/// Whether something is finished. Waiting is an outcome, not an error: it emits no warning and occupies no worker.
+/// Whether something is finished. Waiting is an outcome, not an error: it emits no warning and
+/// occupies no worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Finished.

@@ -29,12 +29,17 @@ fn ports(protocols: &[Protocol]) -> Box<[ServicePort]> {
 }
 
 fn service() -> ServiceView {
-    ServiceView { ports: ports(&[Protocol::Tcp]), ..ServiceView::named("shop", "web") }
+    ServiceView {
+        ports: ports(&[Protocol::Tcp]),
+        ..ServiceView::named("shop", "web")
+    }
 }
 
 fn annotated(text: &str) -> ServiceView {
     let mut service = service();
-    service.annotations.insert(Arc::from(wk::ANNOTATION_SOURCE_RANGES), Arc::from(text));
+    service
+        .annotations
+        .insert(Arc::from(wk::ANNOTATION_SOURCE_RANGES), Arc::from(text));
     service
 }
 
@@ -55,7 +60,10 @@ fn source_ranges_are_read_from_the_spec_or_else_from_the_annotation() {
     for (text, want) in cases {
         assert_eq!(SourceRanges::of(&annotated(text)), Ok(want), "{text:?}");
     }
-    let both = ServiceView { source_ranges: Box::new([" 10.0.0.0/8 ".into()]), ..annotated("172.16.0.0/12") };
+    let both = ServiceView {
+        source_ranges: Box::new([" 10.0.0.0/8 ".into()]),
+        ..annotated("172.16.0.0/12")
+    };
     assert_eq!(SourceRanges::of(&both), Ok(only(&["10.0.0.0/8"])));
 }
 
@@ -100,12 +108,27 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
     let cases = [
         ("spec.ports", ServiceView { ports: ports(&[Protocol::Udp]), ..service() }),
         ("spec.ports", ServiceView { ports: ports(&[Protocol::Sctp]), ..service() }),
-        ("spec.ipFamilies", ServiceView { ip_families: Box::new([IpFamily::V4, IpFamily::V6]), ..service() }),
-        ("spec.allocateLoadBalancerNodePorts", ServiceView { allocate_node_ports: false, ..service() }),
-        ("spec.loadBalancerIP", ServiceView { load_balancer_ip: Some("192.0.2.1".into()), ..service() }),
+        (
+            "spec.ipFamilies",
+            ServiceView {
+                ip_families: Box::new([IpFamily::V4, IpFamily::V6]),
+                ..service()
+            },
+        ),
+        (
+            "spec.allocateLoadBalancerNodePorts",
+            ServiceView { allocate_node_ports: false, ..service() },
+        ),
+        (
+            "spec.loadBalancerIP",
+            ServiceView { load_balancer_ip: Some("192.0.2.1".into()), ..service() },
+        ),
         (
             "spec.sessionAffinity",
-            ServiceView { session_affinity: SessionAffinity::ClientIp(Duration::from_secs(1)), ..service() },
+            ServiceView {
+                session_affinity: SessionAffinity::ClientIp(Duration::from_secs(1)),
+                ..service()
+            },
         ),
         ("spec.loadBalancerSourceRanges", ServiceView { source_ranges: ranges, ..service() }),
     ];
@@ -122,13 +145,22 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
     };
     assert!(LbSupport::default().validate(&open).is_empty(), "open to everybody is no restriction");
     let mixed = ServiceView { ports: ports(&[Protocol::Tcp, Protocol::Udp]), ..service() };
-    assert_eq!(LbSupport { mixed_protocols: false, ..EVERYTHING }.validate(&mixed).len(), 1);
+    assert_eq!(
+        LbSupport { mixed_protocols: false, ..EVERYTHING }
+            .validate(&mixed)
+            .len(),
+        1
+    );
 }
 
 #[test]
 fn a_service_that_says_nothing_admits_everybody_of_its_families() {
     let networks = |sources: SourceRanges, families: &[IpFamily]| {
-        sources.or_any_source(families).iter().map(ToString::to_string).collect::<Vec<_>>()
+        sources
+            .or_any_source(families)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
     assert_eq!(networks(SourceRanges::Unset, &[]), ["0.0.0.0/0"]);
     assert_eq!(networks(SourceRanges::Unset, &[IpFamily::V6, IpFamily::V4]), ["::/0", "0.0.0.0/0"]);
@@ -143,6 +175,10 @@ fn a_service_that_says_nothing_admits_everybody_of_its_families() {
 
 #[test]
 fn mistakes_become_one_error_that_names_each() {
-    let error = CloudError::from(vec![FieldError::new("a", "is wrong"), FieldError::new("b", "too")]);
-    assert_eq!((error.kind(), &*error.to_string()), (super::super::ErrorKind::InvalidInput, "a: is wrong; b: too"));
+    let error =
+        CloudError::from(vec![FieldError::new("a", "is wrong"), FieldError::new("b", "too")]);
+    assert_eq!(
+        (error.kind(), &*error.to_string()),
+        (super::super::ErrorKind::InvalidInput, "a: is wrong; b: too")
+    );
 }

@@ -1,19 +1,20 @@
 //! The traits that a cloud provider implements.
 //!
-//! A provider is one object that implements [`CloudProvider`] and offers its capabilities as further traits:
-//! [`Instances`], [`LoadBalancers`], [`Routes`], [`Inventory`]. A controller whose capability is missing does not
-//! start. A provider needs no watch and no Kubernetes client of its own: every call carries the objects that it
-//! concerns.
+//! A provider is one object that implements [`CloudProvider`] and offers its capabilities as
+//! further traits: [`Instances`], [`LoadBalancers`], [`Routes`], [`Inventory`]. A controller whose
+//! capability is missing does not start. A provider needs no watch and no Kubernetes client of its
+//! own: every call carries the objects that it concerns.
 //!
 //! # What a provider does
 //!
-//! A kubelet started with `--cloud-provider=external` registers its Node with a taint and waits. The framework watches
-//! Nodes and Services, asks the provider for the state in the cloud, and writes the result to Kubernetes: the provider
-//! ID, addresses, zone, region and instance type of each Node; a taint on each Node whose instance is shut down. It
-//! deletes each Node whose instance no longer exists. It also manages routes for pod networks and load balancers for
-//! Services of type LoadBalancer. A provider answers queries and creates, changes and deletes cloud objects as
-//! requested. It writes nothing to Kubernetes, keeps no queue, retries nothing beyond its client's own quick retries,
-//! and never sleeps longer than two seconds in one call.
+//! A kubelet started with `--cloud-provider=external` registers its Node with a taint and waits.
+//! The framework watches Nodes and Services, asks the provider for the state in the cloud, and
+//! writes the result to Kubernetes: the provider ID, addresses, zone, region and instance type of
+//! each Node; a taint on each Node whose instance is shut down. It deletes each Node whose instance
+//! no longer exists. It also manages routes for pod networks and load balancers for Services of
+//! type LoadBalancer. A provider answers queries and creates, changes and deletes cloud objects as
+//! requested. It writes nothing to Kubernetes, keeps no queue, retries nothing beyond its client's
+//! own quick retries, and never sleeps longer than two seconds in one call.
 //!
 //! # A provider with instances
 //!
@@ -97,18 +98,21 @@
 //!
 //! # Order of calls
 //!
-//! 1. The provider's own constructor: async and fallible. It runs before leader election, so that wrong credentials
-//!    also end a standby. It may query the cloud for its features.
-//! 2. [`CloudProvider::name`], [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`]: constant values.
+//! 1. The provider's own constructor: async and fallible. It runs before leader election, so that
+//!    wrong credentials also end a standby. It may query the cloud for its features.
+//! 2. [`CloudProvider::name`], [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`]:
+//!    constant values.
 //! 3. After leadership was acquired and the caches are filled: [`CloudProvider::start`], once, then
 //!    [`CloudProvider::controllers`], once.
-//! 4. Everything else, concurrently, until the process ends. The capability accessors return the same value every time.
+//! 4. Everything else, concurrently, until the process ends. The capability accessors return the
+//!    same value every time.
 //!
 //! # Changing the cloud
 //!
-//! Every request that changes the cloud goes through [`Op::mutate`], or through [`Op::mutate_batch`] where one request
-//! makes many changes. Both check immediately before the request that leadership still holds, because it may have been
-//! lost after the call began. Both write one log record and count once for each change:
+//! Every request that changes the cloud goes through [`Op::mutate`], or through
+//! [`Op::mutate_batch`] where one request makes many changes. Both check immediately before the
+//! request that leadership still holds, because it may have been lost after the call began. Both
+//! write one log record and count once for each change:
 //!
 //! ```
 //! # use ccm_core::provider::*;
@@ -124,8 +128,8 @@
 //! # }
 //! ```
 //!
-//! A call may be dropped at any await point ([`Op::run`] does so at cancellation and at the deadline), so the next call
-//! must be able to find what the dropped one has already done.
+//! A call may be dropped at any await point ([`Op::run`] does so at cancellation and at the
+//! deadline), so the next call must be able to find what the dropped one has already done.
 //!
 //! # Coming from Go
 //!
@@ -196,12 +200,14 @@ pub use batch::InstanceBatcher;
 pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
 pub use instances::{
-    BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, PowerState,
+    BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope,
+    PowerState,
 };
 pub use inventory::{Inventory, OwnedObject, Owner};
 pub use load_balancer::{
-    BackendKind, Backends, Digest, FieldError, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-    NodeTarget, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice, SourceRanges,
+    BackendKind, Backends, Digest, FieldError, LabelRequirement, LbOutcome, LbRef, LbSpec,
+    LbSupport, LoadBalancers, NodeTarget, PlannedChange, Progress, ReadMode, ServiceInterpretation,
+    ServiceNotice, SourceRanges,
 };
 pub use mutation::{Mutation, MutationResponse};
 pub use operation::{EventSink, EventType, Op};
@@ -215,59 +221,65 @@ use crate::{
 
 /// A cloud provider.
 ///
-/// Object-safe. The provider's own async, fallible function constructs it before leader election, so that an invalid
-/// configuration also ends a standby.
+/// Object-safe. The provider's own async, fallible function constructs it before leader election,
+/// so that an invalid configuration also ends a standby.
 #[async_trait]
 pub trait CloudProvider: Send + Sync + 'static {
-    /// Returns the provider's name. It is the scheme of the provider IDs, the label of metrics and a field of logs.
+    /// Returns the provider's name. It is the scheme of the provider IDs, the label of metrics and
+    /// a field of logs.
     fn name(&self) -> &str;
 
-    /// Returns whether the provider can distinguish this cluster's objects from another cluster's. `false` ends the
-    /// process unless `--allow-untagged-cloud` is set.
+    /// Returns whether the provider can distinguish this cluster's objects from another cluster's.
+    /// `false` ends the process unless `--allow-untagged-cloud` is set.
     fn has_cluster_id(&self) -> bool {
         true
     }
 
     /// Decides which cloud provider a node belongs to, from its provider ID, labels or name.
     ///
-    /// Pure, no cloud call. A foreign node is never initialised, tainted or deleted, and never becomes the target of a
-    /// route or a load balancer. The default claims every node, as upstream does. A provider whose clusters may contain
-    /// nodes of other providers should at least compare the scheme of the provider ID ([`NodeOwnership::by_scheme`]).
+    /// Pure, no cloud call. A foreign node is never initialised, tainted or deleted, and never
+    /// becomes the target of a route or a load balancer. The default claims every node, as upstream
+    /// does. A provider whose clusters may contain nodes of other providers should at least compare
+    /// the scheme of the provider ID ([`NodeOwnership::by_scheme`]).
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let _ = node;
         NodeOwnership::Ours
     }
 
-    /// Returns the operations of all [`Mutation`]s that the provider makes, so that the counter of each exists before
-    /// its first mutation.
+    /// Returns the operations of all [`Mutation`]s that the provider makes, so that the counter of
+    /// each exists before its first mutation.
     fn mutation_operations(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Returns the node data, beyond name and provider ID, that `node_ownership`, `describe` and the other calls read.
-    /// The caches keep nothing else. Constant over the process.
+    /// Returns the node data, beyond name and provider ID, that `node_ownership`, `describe` and
+    /// the other calls read. The caches keep nothing else. Constant over the process.
     fn node_fields(&self) -> NodeFields {
         NodeFields::default()
     }
 
-    /// Starts the provider. Called after leadership was acquired and the caches are filled, before any call that is not
-    /// pure. It succeeds once, and is called again after a transient error, so it must be idempotent: a later call, in
-    /// this process or a following one, finds what an earlier call created and leaves it unchanged.
+    /// Starts the provider. Called after leadership was acquired and the caches are filled, before
+    /// any call that is not pure. It succeeds once, and is called again after a transient error, so
+    /// it must be idempotent: a later call, in this process or a following one, finds what an
+    /// earlier call created and leaves it unchanged.
     ///
-    /// It must return within a minute, however slow the cloud is: nothing else begins before it returns, and the
-    /// framework sets no deadline for it. Loops belong in [`controllers`](Self::controllers); any other task that it
-    /// spawns must end when the context is cancelled.
+    /// It must return within a minute, however slow the cloud is: nothing else begins before it
+    /// returns, and the framework sets no deadline for it. Loops belong in
+    /// [`controllers`](Self::controllers); any other task that it spawns must end when the context
+    /// is cancelled.
     ///
-    /// It must check the write gate of its context ([`may_write`](crate::write_gate::WriteGate::may_write))
-    /// immediately before each change of the cloud or the cluster. In shadow mode it is called as well, while another
-    /// process leads, and that gate never opens. Skip whatever a closed gate prevents instead of returning an error:
-    /// [`ErrorKind::NotLeader`] ends the process.
+    /// It must check the write gate of its context
+    /// ([`may_write`](crate::write_gate::WriteGate::may_write)) immediately before each change of
+    /// the cloud or the cluster. In shadow mode it is called as well, while another process leads,
+    /// and that gate never opens. Skip whatever a closed gate prevents instead of returning an
+    /// error: [`ErrorKind::NotLeader`] ends the process.
     ///
     /// # Errors
-    /// After [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and [`ErrorKind::Canceled`] it
-    /// is called again, after a delay that doubles from 1 s to 30 s, and not before the error's `retry_after`.
-    /// Meanwhile the process leads and is not ready. Any other kind ends the process. Therefore give a cloud error the
-    /// same kind here as in every other call.
+    /// After [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and
+    /// [`ErrorKind::Canceled`] it is called again, after a delay that doubles from 1 s to 30 s, and
+    /// not before the error's `retry_after`. Meanwhile the process leads and is not ready. Any
+    /// other kind ends the process. Therefore give a cloud error the same kind here as in every
+    /// other call.
     ///
     /// # Cancellation
     /// Dropped when the process stops or loses leadership.
@@ -276,8 +288,8 @@ pub trait CloudProvider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the instances capability. Like every capability accessor, it is cheap and returns the same value every
-    /// time.
+    /// Returns the instances capability. Like every capability accessor, it is cheap and returns
+    /// the same value every time.
     fn instances(&self) -> Option<&dyn Instances> {
         None
     }
@@ -297,8 +309,9 @@ pub trait CloudProvider: Send + Sync + 'static {
         None
     }
 
-    /// Returns the provider's own control loops (for example a tagging controller), which start and end with the
-    /// framework's. Called once, after [`start`](Self::start). Loops that `--controllers` does not select are dropped.
+    /// Returns the provider's own control loops (for example a tagging controller), which start and
+    /// end with the framework's. Called once, after [`start`](Self::start). Loops that
+    /// `--controllers` does not select are dropped.
     fn controllers(&self) -> Vec<ProviderController> {
         Vec::new()
     }
@@ -314,11 +327,19 @@ pub enum NodeOwnership {
 }
 
 impl NodeOwnership {
-    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without provider ID is ours. So is one
-    /// whose ID has this scheme but is otherwise malformed: it is then reported, not skipped.
+    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without provider
+    /// ID is ours. So is one whose ID has this scheme but is otherwise malformed: it is then
+    /// reported, not skipped.
     pub fn by_scheme(scheme: &str, node: &NodeView) -> Self {
-        let rest = |id: &str| id.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://"));
-        if node.provider_id.as_deref().is_none_or(rest) { Self::Ours } else { Self::Foreign }
+        let rest = |id: &str| {
+            id.strip_prefix(scheme)
+                .is_some_and(|rest| rest.starts_with("://"))
+        };
+        if node.provider_id.as_deref().is_none_or(rest) {
+            Self::Ours
+        } else {
+            Self::Foreign
+        }
     }
 }
 
@@ -346,10 +367,12 @@ pub struct ProviderContext {
     pub nodes: Arc<dyn CacheReader<NodeView>>,
     /// Services; `None` unless the service controller runs.
     pub services: Option<Arc<dyn CacheReader<ServiceView>>>,
-    /// EndpointSlices; `None` unless the service controller runs and the provider supports endpoint backends.
+    /// EndpointSlices; `None` unless the service controller runs and the provider supports endpoint
+    /// backends.
     pub endpoint_slices: Option<Arc<dyn CacheReader<EndpointSliceView>>>,
-    /// A Kubernetes client with its own user agent and rate limit (`--kube-api-qps`, `--kube-api-burst`). Its requests
-    /// are counted together with the framework's. It rejects writes once leadership can no longer be proven.
+    /// A Kubernetes client with its own user agent and rate limit (`--kube-api-qps`,
+    /// `--kube-api-burst`). Its requests are counted together with the framework's. It rejects
+    /// writes once leadership can no longer be proven.
     pub client: kube::Client,
 }
 
@@ -375,7 +398,9 @@ impl ProviderController {
 
 impl std::fmt::Debug for ProviderController {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProviderController").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ProviderController")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -392,7 +417,9 @@ mod tests {
         for ours in [None, Some("shelf://1"), Some("shelf://"), Some("shelf:///x/y")] {
             assert_eq!(claim(ours), NodeOwnership::Ours, "{ours:?}");
         }
-        for foreign in ["shelf", "shelf:1", "shelf2://1", "bookshelf://1", "Shelf://1", "aws:///z/i-1"] {
+        for foreign in
+            ["shelf", "shelf:1", "shelf2://1", "bookshelf://1", "Shelf://1", "aws:///z/i-1"]
+        {
             assert_eq!(claim(Some(foreign)), NodeOwnership::Foreign, "{foreign}");
         }
     }

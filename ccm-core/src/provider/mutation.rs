@@ -14,15 +14,15 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// Names the operation, such as `create_load_balancer`, and the object by its cloud identifier. Operations must
-    /// come from a small fixed set, because they are metric labels:
+    /// Names the operation, such as `create_load_balancer`, and the object by its cloud identifier.
+    /// Operations must come from a small fixed set, because they are metric labels:
     /// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
     pub fn new(operation: &'static str, object: impl Into<Box<str>>) -> Self {
         Self { operation, object: object.into(), detail: None }
     }
 
-    /// Adds a detail about the reason that only the provider knows, such as `listener 443 is missing`. The reason of
-    /// the controller ([`Op::reason`]) is logged anyway.
+    /// Adds a detail about the reason that only the provider knows, such as `listener 443 is
+    /// missing`. The reason of the controller ([`Op::reason`]) is logged anyway.
     #[must_use]
     pub fn with_detail(mut self, why: impl Into<Box<str>>) -> Self {
         self.detail = Some(why.into());
@@ -53,22 +53,23 @@ impl<T> MutationResponse<T> {
 }
 
 impl Op {
-    /// Requests one change. Checks [`may_write`](Self::may_write) immediately before, runs `call` as [`run`](Self::run)
-    /// does, and writes exactly one log record, `cloud mutation`, with operation, object, reason, request ID, duration
-    /// and outcome. It is counted once in `ccm_cloud_mutations_total`. A request that must not be made writes no log
-    /// record and is only counted in `ccm_cloud_mutations_refused_total`.
+    /// Requests one change. Checks [`may_write`](Self::may_write) immediately before, runs `call`
+    /// as [`run`](Self::run) does, and writes exactly one log record, `cloud mutation`, with
+    /// operation, object, reason, request ID, duration and outcome. It is counted once in
+    /// `ccm_cloud_mutations_total`. A request that must not be made writes no log record and is
+    /// only counted in `ccm_cloud_mutations_refused_total`.
     ///
-    /// `call` is one request, including the quick retries of the provider's client if it has any. It must not send
-    /// anything before it is polled; an `async` block satisfies this.
+    /// `call` is one request, including the quick retries of the provider's client if it has any.
+    /// It must not send anything before it is polled; an `async` block satisfies this.
     ///
     /// # Errors
     /// What `call` returns, and the errors of `may_write` and `run`.
     ///
     /// # Cancellation
-    /// A request in flight is not dropped when the operation is cancelled: its result may become visible only after a
-    /// while, and the next leader would repeat it. It may run for as long as the process takes to stop. A request that
-    /// is dropped is logged with outcome `canceled`. The cloud may have carried it out, so the Lease is not released
-    /// but expires.
+    /// A request in flight is not dropped when the operation is cancelled: its result may become
+    /// visible only after a while, and the next leader would repeat it. It may run for as long as
+    /// the process takes to stop. A request that is dropped is logged with outcome `canceled`. The
+    /// cloud may have carried it out, so the Lease is not released but expires.
     pub async fn mutate<T>(
         &self,
         mutation: Mutation,
@@ -85,11 +86,13 @@ impl Op {
         result.map(|reply| reply.value)
     }
 
-    /// Requests several changes of the same kind in one request that answers each of them separately. Otherwise like
-    /// [`mutate`](Self::mutate), with a log record and a count for each change.
+    /// Requests several changes of the same kind in one request that answers each of them
+    /// separately. Otherwise like [`mutate`](Self::mutate), with a log record and a count for each
+    /// change.
     ///
     /// # Errors
-    /// When the request as a whole fails, or does not answer every change, every change gets that error.
+    /// When the request as a whole fails, or does not answer every change, every change gets that
+    /// error.
     pub async fn mutate_batch<T>(
         &self,
         mutations: Vec<Mutation>,
@@ -98,28 +101,48 @@ impl Op {
         let count = mutations.len();
         let started = match self.start(&mutations) {
             Ok(begun) => begun,
-            Err(error) => return std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
+            Err(error) => {
+                return std::iter::repeat_with(|| Err(error.clone()))
+                    .take(count)
+                    .collect();
+            }
         };
-        let reply = self.run(call).instrument(span(&mutations)).await.and_then(|reply| match reply.value.len() {
-            got if got == count => Ok(reply),
-            // It is unknown which answer belongs to which change, so none of them counts.
-            got => Err(CloudError::transient(format!("the cloud answered {got} of {count} changes"))),
-        });
+        let reply = self
+            .run(call)
+            .instrument(span(&mutations))
+            .await
+            .and_then(|reply| match reply.value.len() {
+                got if got == count => Ok(reply),
+                // It is unknown which answer belongs to which change, so none of them counts.
+                got => Err(CloudError::transient(format!(
+                    "the cloud answered {got} of {count} changes"
+                ))),
+            });
         match reply {
             Ok(MutationResponse { value, request_id }) => {
-                started.finish(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
+                started.finish(
+                    request_id.as_deref(),
+                    value.iter().map(|result| result.as_ref().err()),
+                );
                 value
             }
             Err(error) => {
                 started.finish(error.request_id(), std::iter::repeat_n(Some(&error), count));
-                std::iter::repeat_with(|| Err(error.clone())).take(count).collect()
+                std::iter::repeat_with(|| Err(error.clone()))
+                    .take(count)
+                    .collect()
             }
         }
     }
 
     fn start<'a>(&'a self, mutations: &'a [Mutation]) -> Result<StartedMutation<'a>, CloudError> {
         match self.begin_mutation() {
-            Ok(writing) => Ok(StartedMutation { op: self, mutations, started: Instant::now(), writing: Some(writing) }),
+            Ok(writing) => Ok(StartedMutation {
+                op: self,
+                mutations,
+                started: Instant::now(),
+                writing: Some(writing),
+            }),
             Err(error) => {
                 for mutation in mutations {
                     if let Some(metrics) = self.mutations() {
@@ -151,7 +174,11 @@ struct StartedMutation<'a> {
 }
 
 impl StartedMutation<'_> {
-    fn finish<'e>(mut self, request_id: Option<&str>, errors: impl Iterator<Item = Option<&'e CloudError>>) {
+    fn finish<'e>(
+        mut self,
+        request_id: Option<&str>,
+        errors: impl Iterator<Item = Option<&'e CloudError>>,
+    ) {
         let mut answered = true;
         for (mutation, error) in self.mutations.iter().zip(errors) {
             answered &= error.is_none_or(|error| error.kind() != ErrorKind::Canceled);

@@ -23,26 +23,45 @@ struct MutationFixture {
 
 impl MutationFixture {
     fn new(gate: WriteGate) -> Self {
-        let (registry, log, cancel) = (Registry::new(), LogCapture::default(), CancellationToken::new());
+        let (registry, log, cancel) =
+            (Registry::new(), LogCapture::default(), CancellationToken::new());
         let metrics = MutationMetrics::register(&registry, &["create", "delete"]).unwrap();
-        let op = Op::new("kubernetes", cancel.clone(), gate).with_mutations(metrics).with_reason("service created");
+        let op = Op::new("kubernetes", cancel.clone(), gate)
+            .with_mutations(metrics)
+            .with_reason("service created");
         let writer = log.clone();
         let config = LoggingConfig { format: Format::Json, ..LoggingConfig::default() };
         let (dispatch, _) = logging::dispatch(&config, move || writer.clone());
-        Self { op, cancel, registry, log, _logging: tracing::dispatcher::set_default(&dispatch) }
+        Self {
+            op,
+            cancel,
+            registry,
+            log,
+            _logging: tracing::dispatcher::set_default(&dispatch),
+        }
     }
 
     fn records(&self) -> Vec<Value> {
         let text = self.log.text();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// The series that are not zero: name, labels, value.
     fn counts(&self) -> Vec<(String, Vec<String>, f64)> {
         let mut counts = Vec::new();
         for family in self.registry.gather() {
-            for metric in family.get_metric().iter().filter(|metric| metric.get_counter().get_value() > 0.0) {
-                let labels = metric.get_label().iter().map(|label| label.value().to_owned()).collect();
+            for metric in family
+                .get_metric()
+                .iter()
+                .filter(|metric| metric.get_counter().get_value() > 0.0)
+            {
+                let labels = metric
+                    .get_label()
+                    .iter()
+                    .map(|label| label.value().to_owned())
+                    .collect();
                 counts.push((family.name().to_owned(), labels, metric.get_counter().get_value()));
             }
         }
@@ -51,7 +70,11 @@ impl MutationFixture {
 }
 
 fn made(operation: &str, outcome: &str, count: f64) -> (String, Vec<String>, f64) {
-    ("ccm_cloud_mutations_total".to_owned(), vec![operation.to_owned(), outcome.to_owned()], count)
+    (
+        "ccm_cloud_mutations_total".to_owned(),
+        vec![operation.to_owned(), outcome.to_owned()],
+        count,
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,12 +105,19 @@ async fn a_mutation_leaves_one_record_and_one_count() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_mutation_is_recorded_with_its_kind_and_request() {
     let bench = MutationFixture::new(WriteGate::always_open());
-    let error = CloudError::new(ErrorKind::QuotaExceeded, "too many balancers").with_request_id("req-8");
-    let result: Result<(), _> = bench.op.mutate(Mutation::new("create", "a"), async { Err(error) }).await;
+    let error =
+        CloudError::new(ErrorKind::QuotaExceeded, "too many balancers").with_request_id("req-8");
+    let result: Result<(), _> = bench
+        .op
+        .mutate(Mutation::new("create", "a"), async { Err(error) })
+        .await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::QuotaExceeded);
     let records = bench.records();
     assert_eq!(records.len(), 1);
-    assert_eq!((&records[0]["outcome"], &records[0]["request_id"]), (&"quota_exceeded".into(), &"req-8".into()));
+    assert_eq!(
+        (&records[0]["outcome"], &records[0]["request_id"]),
+        (&"quota_exceeded".into(), &"req-8".into())
+    );
     assert_eq!(records[0]["why"], "service created");
     assert_eq!(bench.counts(), [made("create", "quota_exceeded", 1.0)]);
 }
@@ -109,25 +139,49 @@ async fn a_mutation_that_the_gate_refuses_is_not_sent_and_only_counted() {
     let never = async { unreachable!("the gate is closed") };
     let both = vec![Mutation::new("create", "b"), Mutation::new("delete", "c")];
     let results: Vec<Result<(), _>> = bench.op.mutate_batch(both, never).await;
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotLeader)));
+    assert!(results.iter().all(|result| {
+        result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::NotLeader)
+    }));
     assert_eq!((results.len(), bench.records().len()), (2, 0));
-    let refused =
-        |operation: &str, count| ("ccm_cloud_mutations_refused_total".to_owned(), vec![operation.to_owned()], count);
+    let refused = |operation: &str, count| {
+        ("ccm_cloud_mutations_refused_total".to_owned(), vec![operation.to_owned()], count)
+    };
     assert_eq!(bench.counts(), [refused("create", 1.0), refused("delete", 2.0)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
     let bench = MutationFixture::new(WriteGate::always_open());
-    let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(3));
-    let result: Result<(), _> = op.mutate(Mutation::new("create", "a"), std::future::pending()).await;
+    let op = bench
+        .op
+        .clone()
+        .with_deadline(Instant::now() + Duration::from_secs(3));
+    let result: Result<(), _> = op
+        .mutate(Mutation::new("create", "a"), std::future::pending())
+        .await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
     // As a process that stops drops a task.
-    let call = bench.op.run(bench.op.mutate::<()>(Mutation::new("delete", "b"), std::future::pending()));
-    assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
+    let call = bench.op.run(
+        bench
+            .op
+            .mutate::<()>(Mutation::new("delete", "b"), std::future::pending()),
+    );
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), call)
+            .await
+            .is_err()
+    );
     let records = bench.records();
-    let seen: Vec<_> = records.iter().map(|record| (&record["operation"], &record["outcome"])).collect();
-    assert_eq!(seen, [(&"create".into(), &"canceled".into()), (&"delete".into(), &"canceled".into())]);
+    let seen: Vec<_> = records
+        .iter()
+        .map(|record| (&record["operation"], &record["outcome"]))
+        .collect();
+    assert_eq!(
+        seen,
+        [(&"create".into(), &"canceled".into()), (&"delete".into(), &"canceled".into())]
+    );
     assert_eq!(bench.counts(), [made("create", "canceled", 1.0), made("delete", "canceled", 1.0)]);
 }
 
@@ -150,15 +204,18 @@ async fn cancellation_lets_a_mutation_end_and_nothing_else() {
         };
         op.mutate(Mutation::new("create", name), call).await
     };
-    // As a controller has a provider called: a change, then another that comes too late, then what only asks.
-    let calls = [bench.op.clone(), bench.op.clone().for_call(begin + Duration::from_secs(60))].map(|op| async move {
-        let call = async {
-            let first = slow(op.clone(), "a").await;
-            let second = slow(op.clone(), "b").await;
-            Ok((first, second, op.run(async { Ok(()) }).await))
-        };
-        op.run(call).await
-    });
+    // As a controller has a provider called: a change, then another that comes too late, then what
+    // only asks.
+    let calls = [bench.op.clone(), bench.op.clone().for_call(begin + Duration::from_secs(60))].map(
+        |op| async move {
+            let call = async {
+                let first = slow(op.clone(), "a").await;
+                let second = slow(op.clone(), "b").await;
+                Ok((first, second, op.run(async { Ok(()) }).await))
+            };
+            op.run(call).await
+        },
+    );
     let reading = bench.op.clone().for_call(begin + Duration::from_secs(60));
     let read = async {
         let result: Result<(), _> = reading.run(std::future::pending()).await;
@@ -187,14 +244,25 @@ async fn a_gate_knows_of_mutations_that_were_given_up() {
         let (bench, gate, _keeper) = leading();
         let refused: Result<(), _> = bench
             .op
-            .mutate(Mutation::new("create", "a"), async { Err(CloudError::new(ErrorKind::QuotaExceeded, "no")) })
+            .mutate(Mutation::new("create", "a"), async {
+                Err(CloudError::new(ErrorKind::QuotaExceeded, "no"))
+            })
             .await;
         assert!(refused.is_err() && !gate.has_unanswered_write(limit), "an error is an answer");
-        let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(1));
+        let op = bench
+            .op
+            .clone()
+            .with_deadline(Instant::now() + Duration::from_secs(1));
         if batch {
-            drop(op.mutate_batch::<()>(vec![Mutation::new("create", "a")], std::future::pending()).await);
+            drop(
+                op.mutate_batch::<()>(vec![Mutation::new("create", "a")], std::future::pending())
+                    .await,
+            );
         } else {
-            drop(op.mutate::<()>(Mutation::new("create", "a"), std::future::pending()).await);
+            drop(
+                op.mutate::<()>(Mutation::new("create", "a"), std::future::pending())
+                    .await,
+            );
         }
         assert!(gate.has_unanswered_write(limit), "its deadline is none");
         tokio::time::advance(limit).await;
@@ -211,12 +279,22 @@ async fn a_batch_leaves_a_record_for_each_change() {
     let results = bench.op.mutate_batch(changes(), call).await;
     assert!(matches!(&results[..], [Ok(1), Err(error)] if error.kind() == ErrorKind::NotFound));
     let records = bench.records();
-    let seen: Vec<_> = records.iter().map(|record| (&record["object"], &record["outcome"])).collect();
+    let seen: Vec<_> = records
+        .iter()
+        .map(|record| (&record["object"], &record["outcome"]))
+        .collect();
     assert_eq!(seen, [(&"a".into(), &"success".into()), (&"b".into(), &"not_found".into())]);
     assert!(records.iter().all(|record| record["request_id"] == "req-9"));
     // An answer too few.
-    let results = bench.op.mutate_batch(changes(), async { Ok(MutationResponse::new(vec![Ok(1)])) }).await;
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transient)));
+    let results = bench
+        .op
+        .mutate_batch(changes(), async { Ok(MutationResponse::new(vec![Ok(1)])) })
+        .await;
+    assert!(results.iter().all(|result| {
+        result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Transient)
+    }));
     assert_eq!((results.len(), bench.records().len()), (2, 4));
     let counts = [
         made("create", "success", 1.0),

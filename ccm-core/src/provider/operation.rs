@@ -13,7 +13,8 @@ use crate::{
 /// Minimum and maximum delay between two checks of an object that is pending in the cloud.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// Context of one operation that the framework requests from a provider: its cluster, its limits and its write gate.
+/// Context of one operation that the framework requests from a provider: its cluster, its limits
+/// and its write gate.
 ///
 /// Passed to every call. Cheap to clone.
 #[derive(Clone)]
@@ -49,8 +50,8 @@ impl Op {
         }
     }
 
-    /// Sets why the controller makes the call, such as `service created`, for the log record of each change
-    /// ([`mutate`](Self::mutate)).
+    /// Sets why the controller makes the call, such as `service created`, for the log record of
+    /// each change ([`mutate`](Self::mutate)).
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = reason;
@@ -71,15 +72,18 @@ impl Op {
         self
     }
 
-    /// Makes the operation for one call of a provider, which ends at `deadline`. Changes that other calls have in
-    /// flight do not delay the end of this one when the operation is cancelled.
+    /// Makes the operation for one call of a provider, which ends at `deadline`. Changes that other
+    /// calls have in flight do not delay the end of this one when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
-        Self { open: watch::Sender::new(0), ..self.with_deadline(deadline).with_fresh_sleep_budget() }
+        Self {
+            open: watch::Sender::new(0),
+            ..self.with_deadline(deadline).with_fresh_sleep_budget()
+        }
     }
 
-    /// Resets the time that the operation may [sleep](Self::sleep). The framework does so for each call; a provider's
-    /// own loop does so for each iteration.
+    /// Resets the time that the operation may [sleep](Self::sleep). The framework does so for each
+    /// call; a provider's own loop does so for each iteration.
     #[must_use]
     pub fn with_fresh_sleep_budget(self) -> Self {
         Self { sleep_budget: Arc::default(), ..self }
@@ -115,28 +119,32 @@ impl Op {
 
     /// Returns the time left, or `None` without a deadline.
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline.map(|d| d.saturating_duration_since(Instant::now()))
+        self.deadline
+            .map(|d| d.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns for how long the calls for this object have answered [`Progress::Pending`](super::Progress::Pending)
-    /// without interruption; zero at the first attempt. A provider can derive its next delay from it, and emit an event
-    /// when the wait becomes too long, without counters of its own.
+    /// Returns for how long the calls for this object have answered
+    /// [`Progress::Pending`](super::Progress::Pending) without interruption; zero at the first
+    /// attempt. A provider can derive its next delay from it, and emit an event when the wait
+    /// becomes too long, without counters of its own.
     pub fn pending_for(&self) -> Duration {
         self.pending_for
     }
 
-    /// Returns the delay before the next check of a pending object. It equals the time that the object has been
-    /// pending, which doubles the time between checks, but is at least one second and at most fifteen.
+    /// Returns the delay before the next check of a pending object. It equals the time that the
+    /// object has been pending, which doubles the time between checks, but is at least one second
+    /// and at most fifteen.
     pub fn poll_interval(&self) -> Duration {
         self.pending_for.clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
     }
 
-    /// Checks that this process may write. Must be called immediately before *every* request that creates, changes or
-    /// deletes; [`mutate`](Self::mutate) does so. A request already sent may finish.
+    /// Checks that this process may write. Must be called immediately before *every* request that
+    /// creates, changes or deletes; [`mutate`](Self::mutate) does so. A request already sent may
+    /// finish.
     ///
     /// # Errors
-    /// [`ErrorKind::NotLeader`] when leadership can no longer be proven, [`ErrorKind::Canceled`] when the operation was
-    /// cancelled.
+    /// [`ErrorKind::NotLeader`] when leadership can no longer be proven, [`ErrorKind::Canceled`]
+    /// when the operation was cancelled.
     pub fn may_write(&self) -> Result<(), CloudError> {
         if self.cancel.is_cancelled() {
             return Err(canceled("operation was cancelled"));
@@ -144,7 +152,8 @@ impl Op {
         Ok(self.gate.may_write()?)
     }
 
-    /// Like [`may_write`](Self::may_write), for a request that is sent immediately. Also registers it as in flight.
+    /// Like [`may_write`](Self::may_write), for a request that is sent immediately. Also registers
+    /// it as in flight.
     pub(super) fn begin_mutation(&self) -> Result<InFlightMutation, CloudError> {
         self.may_write()?;
         let writing = self.gate.begin_write()?;
@@ -162,18 +171,27 @@ impl Op {
         self.cancel.cancelled().await;
     }
 
-    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. If a [`mutate`](Self::mutate) is
-    /// in flight when the operation is cancelled, `call` runs on until that is answered.
+    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. If a
+    /// [`mutate`](Self::mutate) is in flight when the operation is cancelled, `call` runs on until
+    /// that is answered.
     ///
     /// # Errors
-    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when `call` panics, so that a panic fails
-    /// one object or one batch instead of ending the process.
+    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when `call` panics,
+    /// so that a panic fails one object or one batch instead of ending the process.
     ///
     /// # Cancellation
     /// `call` is dropped at an await point.
-    pub async fn run<T>(&self, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
-        // Boxed because calls are large futures, and every wrapper around one would be as large again.
-        let call = Box::pin(async { caught(call).await.unwrap_or_else(|panic| Err(panicked(&panic))) });
+    pub async fn run<T>(
+        &self,
+        call: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, CloudError> {
+        // Boxed because calls are large futures, and every wrapper around one would be as large
+        // again.
+        let call = Box::pin(async {
+            caught(call)
+                .await
+                .unwrap_or_else(|panic| Err(panicked(&panic)))
+        });
         let bounded = async {
             match self.deadline {
                 None => call.await,
@@ -200,23 +218,31 @@ impl Op {
         }
     }
 
-    /// Turns a cancellation that nobody requested into an error that is retried: the cloud was too slow, or the
-    /// provider gave up by itself. `what` describes the missing answer. Every other error stays unchanged.
-    pub(crate) fn as_timeout(&self, error: CloudError, what: impl FnOnce() -> String) -> CloudError {
+    /// Turns a cancellation that nobody requested into an error that is retried: the cloud was too
+    /// slow, or the provider gave up by itself. `what` describes the missing answer. Every other
+    /// error stays unchanged.
+    pub(crate) fn as_timeout(
+        &self,
+        error: CloudError,
+        what: impl FnOnce() -> String,
+    ) -> CloudError {
         match error.kind() {
-            ErrorKind::Canceled if !self.is_cancelled() => CloudError::transient(what()).with_source(error),
+            ErrorKind::Canceled if !self.is_cancelled() => {
+                CloudError::transient(what()).with_source(error)
+            }
             _ => error,
         }
     }
 
-    /// Returns how long this call may still sleep: two seconds in total, minus what [`sleep`](Self::sleep) took.
-    /// Overlapping sleeps count once.
+    /// Returns how long this call may still sleep: two seconds in total, minus what
+    /// [`sleep`](Self::sleep) took. Overlapping sleeps count once.
     pub fn remaining_sleep(&self) -> Duration {
         self.sleep_budget.remaining()
     }
 
-    /// Sleeps, for a client's rate limit or before a request is repeated. Returns `false` immediately if this call must
-    /// not sleep that long any more; the answer should then contain the missing time as its delay.
+    /// Sleeps, for a client's rate limit or before a request is repeated. Returns `false`
+    /// immediately if this call must not sleep that long any more; the answer should then contain
+    /// the missing time as its delay.
     ///
     /// # Cancellation
     /// The time counts as slept.
@@ -229,8 +255,8 @@ impl Op {
         taken
     }
 
-    /// Waits for something that another call holds, such as a lock or a shared answer. The other call may sleep
-    /// meanwhile, so the time counts as slept. The wait is never cut short.
+    /// Waits for something that another call holds, such as a lock or a shared answer. The other
+    /// call may sleep meanwhile, so the time counts as slept. The wait is never cut short.
     pub async fn wait_shared<T>(&self, wait: impl Future<Output = T>) -> T {
         let since = Instant::now();
         let got = wait.await;
@@ -243,14 +269,15 @@ impl Op {
         self.sleep_budget.charge(waited);
     }
 
-    /// Emits an event on the object that the operation concerns; does nothing where there is none (batches over many
-    /// nodes).
+    /// Emits an event on the object that the operation concerns; does nothing where there is none
+    /// (batches over many nodes).
     pub fn event(&self, kind: EventType, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
     }
 }
 
-/// A change in flight. It is registered with the call that requested it and with the write gate that allowed it.
+/// A change in flight. It is registered with the call that requested it and with the write gate
+/// that allowed it.
 pub(super) struct InFlightMutation {
     write: Option<InFlightWrite>,
     open: watch::Sender<usize>,
@@ -258,7 +285,10 @@ pub(super) struct InFlightMutation {
 
 impl InFlightMutation {
     pub(super) fn complete(mut self) {
-        self.write.take().into_iter().for_each(InFlightWrite::complete);
+        self.write
+            .take()
+            .into_iter()
+            .for_each(InFlightWrite::complete);
     }
 }
 
@@ -270,7 +300,10 @@ impl Drop for InFlightMutation {
 
 impl std::fmt::Debug for Op {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Op").field("cluster", &self.cluster).field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("Op")
+            .field("cluster", &self.cluster)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }
 
@@ -324,7 +357,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deadline_ends_the_call_as_canceled() {
-        let op = op(&CancellationToken::new()).with_deadline(Instant::now() + Duration::from_secs(1));
+        let op =
+            op(&CancellationToken::new()).with_deadline(Instant::now() + Duration::from_secs(1));
         let result: Result<(), _> = op.run(std::future::pending()).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
         assert_eq!(op.remaining(), Some(Duration::ZERO));
@@ -333,7 +367,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_error_of_the_call() {
         let op = op(&CancellationToken::new());
-        let result: Result<(), _> = op.run(async { panic!("refused [authorization: Bearer abcDEF0123456789]") }).await;
+        let result: Result<(), _> = op
+            .run(async { panic!("refused [authorization: Bearer abcDEF0123456789]") })
+            .await;
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Transient);
         assert_eq!(error.to_string(), "the provider panicked: refused [authorization: Bearer …]");
@@ -366,7 +402,10 @@ mod tests {
     #[test]
     fn looks_grow_apart_within_bounds() {
         let after = |waited| {
-            op(&CancellationToken::new()).with_pending_for(Duration::from_secs(waited)).poll_interval().as_secs()
+            op(&CancellationToken::new())
+                .with_pending_for(Duration::from_secs(waited))
+                .poll_interval()
+                .as_secs()
         };
         assert_eq!([after(0), after(1), after(7), after(15), after(600)], [1, 1, 7, 15, 15]);
     }

@@ -1,22 +1,24 @@
-//! The names that a provider needs, for `use ccm_core::provider::prelude::*`: the traits of the parent module with
-//! their types, the types of nodes and Services, the REST client, and [`async_trait`](macro@async_trait), which
-//! implementations of the traits need.
+//! The names that a provider needs, for `use ccm_core::provider::prelude::*`: the traits of the
+//! parent module with their types, the types of nodes and Services, the REST client, and
+//! [`async_trait`](macro@async_trait), which implementations of the traits need.
 
 pub use async_trait::async_trait;
 pub use http::Method;
 
 pub use super::{
-    BackendKind, Backends, BatchLimits, CloudError, CloudProvider, Digest, ErrorKind, EventType, FieldError,
-    InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec,
-    LbSupport, LoadBalancers, MetadataScope, Mutation, MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject,
-    Owner, PlannedChange, PowerState, Progress, ProviderContext, ReadMode, Route, RouteChange, Routes,
-    ServiceInterpretation, ServiceNotice, SourceRanges,
+    BackendKind, Backends, BatchLimits, CloudError, CloudProvider, Digest, ErrorKind, EventType,
+    FieldError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory,
+    LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, MetadataScope, Mutation,
+    MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, PowerState,
+    Progress, ProviderContext, ReadMode, Route, RouteChange, Routes, ServiceInterpretation,
+    ServiceNotice, SourceRanges,
     rest::{ErrorResponse, RestClient, Transport, path},
     simple_load_balancers::{
-        OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec, SimpleLoadBalancers,
+        OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec,
+        SimpleLoadBalancers,
     },
 };
 pub use crate::k8s::{
-    AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol, ServicePort, ServiceView,
-    SessionAffinity, TrafficPolicy,
+    AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol,
+    ServicePort, ServiceView, SessionAffinity, TrafficPolicy,
 };

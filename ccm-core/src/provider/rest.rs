@@ -1,10 +1,12 @@
 //! REST client for a cloud API: JSON bodies, and errors with their kinds.
 //!
-//! Every provider of such a cloud needs the same parts: a header with a token, bodies to and from JSON, an
-//! [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the operation ends, and changes that
-//! check the write gate. [`RestClient`] implements them and is independent of the cloud: the provider defines paths,
-//! bodies and the cloud's own error codes. Requests go through a [`Transport`]: `Https` of this module (cargo feature
-//! `https`), an implementation of the provider, or in tests a cloud in the same process, so that time can be virtual.
+//! Every provider of such a cloud needs the same parts: a header with a token, bodies to and from
+//! JSON, an [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the
+//! operation ends, and changes that check the write gate. [`RestClient`] implements them and is
+//! independent of the cloud: the provider defines paths, bodies and the cloud's own error codes.
+//! Requests go through a [`Transport`]: `Https` of this module (cargo feature `https`), an
+//! implementation of the provider, or in tests a cloud in the same process, so that time can be
+//! virtual.
 //!
 //! ```
 //! # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op, rest::{self, RestClient}};
@@ -46,12 +48,12 @@ const REQUEST_ID: &str = "x-request-id";
 /// Sends one request to the cloud and returns the response.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends a request once: no retry, no redirect, with its own timeout and its own limit for the size of the
-    /// response.
+    /// Sends a request once: no retry, no redirect, with its own timeout and its own limit for the
+    /// size of the response.
     ///
     /// # Errors
-    /// [`ErrorKind::Transient`] when there is no complete response. A response with an error status is a response, not
-    /// an error.
+    /// [`ErrorKind::Transient`] when there is no complete response. A response with an error status
+    /// is a response, not an error.
     ///
     /// # Cancellation
     /// May be dropped at any await point. The cloud may have carried the request out.
@@ -79,42 +81,59 @@ impl RestClient {
     /// Makes a client of the API at `base`, such as `https://api.example.org/cloud`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when `base` is not a URL with scheme and host, or contains a user or a query.
+    /// [`ErrorKind::InvalidInput`] when `base` is not a URL with scheme and host, or contains a
+    /// user or a query.
     pub fn new(base: &str, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
         // Checked first, so that no password gets into an error message.
         if base.contains(['@', '?']) {
-            return Err(CloudError::invalid_input("URL of the API has a user, a password or a query"));
+            return Err(CloudError::invalid_input(
+                "URL of the API has a user, a password or a query",
+            ));
         }
         let uri: Uri = base.parse().map_err(|error: InvalidUri| {
-            CloudError::invalid_input(format!("URL {base:?} of the API cannot be read")).with_source(error)
+            CloudError::invalid_input(format!("URL {base:?} of the API cannot be read"))
+                .with_source(error)
         })?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-            let message = format!("URL {base:?} of the API does not begin with https:// or http:// and a host");
+        if !matches!(uri.scheme_str(), Some("http" | "https"))
+            || uri.host().is_none_or(str::is_empty)
+        {
+            let message = format!(
+                "URL {base:?} of the API does not begin with https:// or http:// and a host"
+            );
             return Err(CloudError::invalid_input(message));
         }
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        Ok(Self { transport, base: base.trim_end_matches('/').into(), headers, parse_error: |_| None })
+        Ok(Self {
+            transport,
+            base: base.trim_end_matches('/').into(),
+            headers,
+            parse_error: |_| None,
+        })
     }
 
     /// Sends `Authorization: Bearer <token>` with every request.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the token is empty or cannot be sent in a header. The message does not contain
-    /// it.
+    /// [`ErrorKind::InvalidInput`] when the token is empty or cannot be sent in a header. The
+    /// message does not contain it.
     pub fn with_token(mut self, token: &str) -> Result<Self, CloudError> {
         let mut value = match HeaderValue::from_str(&format!("Bearer {token}")) {
             Ok(value) if !token.trim().is_empty() => value,
-            _ => return Err(CloudError::invalid_input("token is empty or cannot be sent in a header")),
+            _ => {
+                return Err(CloudError::invalid_input(
+                    "token is empty or cannot be sent in a header",
+                ));
+            }
         };
         value.set_sensitive(true);
         self.headers.insert(header::AUTHORIZATION, value);
         Ok(self)
     }
 
-    /// Sets the function that parses the body of a failed response. `None`, also the default, means that the body does
-    /// not come from the cloud's API but, for instance, from a proxy. Only an error from the API itself should become
-    /// [`ErrorKind::NotFound`].
+    /// Sets the function that parses the body of a failed response. `None`, also the default, means
+    /// that the body does not come from the cloud's API but, for instance, from a proxy. Only an
+    /// error from the API itself should become [`ErrorKind::NotFound`].
     #[must_use]
     pub fn with_error_parser(mut self, read: fn(&[u8]) -> Option<ErrorResponse>) -> Self {
         self.parse_error = read;
@@ -130,8 +149,8 @@ impl RestClient {
         Ok(value)
     }
 
-    /// Reads a paged list. `open` splits one page into its items and the path of the next page. Returns the complete
-    /// list, or an error.
+    /// Reads a paged list. `open` splits one page into its items and the path of the next page.
+    /// Returns the complete list, or an error.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -148,7 +167,9 @@ impl RestClient {
             all.extend(more);
             next = following;
             if next.as_deref() == Some(&*path) {
-                return Err(CloudError::transient(format!("GET {path}: the next page is the same one")));
+                return Err(CloudError::transient(format!(
+                    "GET {path}: the next page is the same one"
+                )));
             }
         }
         Ok(all)
@@ -160,14 +181,17 @@ impl RestClient {
     /// Those of [`mutate`](Self::mutate) except [`ErrorKind::NotFound`].
     pub async fn delete(&self, op: &Op, mutation: Mutation, path: &str) -> Result<(), CloudError> {
         // Accepts any JSON body and an empty one, because the content does not matter.
-        match self.mutate::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &()).await {
+        match self
+            .mutate::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &())
+            .await
+        {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map(drop),
         }
     }
 
-    /// Changes: sends a request with a body, as [`Op::mutate`] does. Use `()` as body or response type where there is
-    /// none.
+    /// Changes: sends a request with a body, as [`Op::mutate`] does. Use `()` as body or response
+    /// type where there is none.
     ///
     /// # Errors
     /// Those of [`get`](Self::get) and of [`Op::may_write`].
@@ -179,10 +203,15 @@ impl RestClient {
         path: &str,
         body: &(impl Serialize + Sync),
     ) -> Result<T, CloudError> {
-        let body = serde_json::to_vec(body)
-            .map_err(|error| CloudError::invalid_input(format!("{method} {path}: body")).with_source(error))?;
+        let body = serde_json::to_vec(body).map_err(|error| {
+            CloudError::invalid_input(format!("{method} {path}: body")).with_source(error)
+        })?;
         // A value that serializes to `null` is sent without a body.
-        let body = if body == b"null" { Bytes::new() } else { Bytes::from(body) };
+        let body = if body == b"null" {
+            Bytes::new()
+        } else {
+            Bytes::from(body)
+        };
         op.mutate(mutation, async {
             let (value, id) = self.send(method, path, body).await?;
             let reply = MutationResponse::new(value);
@@ -201,16 +230,23 @@ impl RestClient {
         body: Bytes,
     ) -> Result<(T, Option<String>), CloudError> {
         let what = format!("{method} {path}");
-        let mut request = Request::builder().method(method).uri(format!("{}/{path}", self.base));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}/{path}", self.base));
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body);
-        let mut request =
-            request.map_err(|error| CloudError::invalid_input(format!("{what}: no such path")).with_source(error))?;
+        let mut request = request.map_err(|error| {
+            CloudError::invalid_input(format!("{what}: no such path")).with_source(error)
+        })?;
         request.headers_mut().extend(self.headers.clone());
         let response = self.transport.send(request).await?;
-        let id = response.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let id = response
+            .headers()
+            .get(REQUEST_ID)
+            .and_then(|id| id.to_str().ok())
+            .map(str::to_owned);
         if !response.status().is_success() {
             let error = self.error(&what, &response);
             return Err(match id {
@@ -218,9 +254,14 @@ impl RestClient {
                 None => error,
             });
         }
-        let body = if response.body().is_empty() { b"null" } else { &response.body()[..] };
+        let body = if response.body().is_empty() {
+            b"null"
+        } else {
+            &response.body()[..]
+        };
         let value = serde_json::from_slice(body).map_err(|error| {
-            CloudError::transient(format!("{what}: the answer is not what it should be")).with_source(error)
+            CloudError::transient(format!("{what}: the answer is not what it should be"))
+                .with_source(error)
         })?;
         Ok((value, id))
     }
@@ -228,10 +269,19 @@ impl RestClient {
     fn error(&self, what: &str, response: &Response<Bytes>) -> CloudError {
         let status = response.status();
         let fault = (self.parse_error)(response.body()).unwrap_or_default();
-        let words = if fault.message.is_empty() { String::new() } else { format!(": {}", fault.message) };
-        let kind = fault.kind.unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
+        let words = if fault.message.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", fault.message)
+        };
+        let kind = fault
+            .kind
+            .unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
         let error = CloudError::new(kind, format!("{what}: {status}{words}"));
-        let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
+        let after = response
+            .headers()
+            .get(header::RETRY_AFTER)
+            .and_then(|after| after.to_str().ok());
         match after.and_then(|text| parse_retry_after(text, Timestamp::now())) {
             Some(after) => error.with_retry_after(after),
             None => error,
@@ -241,16 +291,18 @@ impl RestClient {
 
 impl fmt::Debug for RestClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestClient").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("RestClient")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
     }
 }
 
 impl ErrorKind {
     /// Returns the kind of an HTTP status when the cloud says nothing more precise.
     ///
-    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): proxies and wrong paths answer
-    /// so too, and absence must be proven. If the cloud's own body says that the object does not exist, return
-    /// `NotFound` from the error parser.
+    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): proxies
+    /// and wrong paths answer so too, and absence must be proven. If the cloud's own body says that
+    /// the object does not exist, return `NotFound` from the error parser.
     pub fn of_status(status: u16) -> Self {
         match status {
             400 | 406 | 411 | 413..=417 | 422 => Self::InvalidInput,
@@ -264,8 +316,8 @@ impl ErrorKind {
     }
 }
 
-/// Makes a path from a prefix, segments and a query, all percent-encoded except the prefix. Parameters without value
-/// are omitted.
+/// Makes a path from a prefix, segments and a query, all percent-encoded except the prefix.
+/// Parameters without value are omitted.
 pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = prefix.to_owned();
     for segment in segments {

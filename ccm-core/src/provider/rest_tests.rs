@@ -23,13 +23,23 @@ impl Transport for Canned {
     }
 }
 
-fn cloud(status: u16, headers: &[(&'static str, &'static str)], body: &'static str) -> (RestClient, Arc<Canned>) {
-    let canned = Arc::new(Canned { answer: (status, headers.to_vec(), body), asked: Mutex::default() });
+fn cloud(
+    status: u16,
+    headers: &[(&'static str, &'static str)],
+    body: &'static str,
+) -> (RestClient, Arc<Canned>) {
+    let canned = Arc::new(Canned {
+        answer: (status, headers.to_vec(), body),
+        asked: Mutex::default(),
+    });
     let fault = |body: &[u8]| {
         let text = std::str::from_utf8(body).ok()?.strip_prefix("gone: ")?;
         Some(ErrorResponse { kind: Some(ErrorKind::NotFound), message: text.to_owned() })
     };
-    let rest = RestClient::new("https://cloud.example/api/", canned.clone()).unwrap().with_token("s3cret").unwrap();
+    let rest = RestClient::new("https://cloud.example/api/", canned.clone())
+        .unwrap()
+        .with_token("s3cret")
+        .unwrap();
     (rest.with_error_parser(fault), canned)
 }
 
@@ -37,20 +47,33 @@ fn op() -> Op {
     Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
 }
 
-async fn get(status: u16, headers: &[(&'static str, &'static str)], body: &'static str) -> Result<u32, CloudError> {
+async fn get(
+    status: u16,
+    headers: &[(&'static str, &'static str)],
+    body: &'static str,
+) -> Result<u32, CloudError> {
     cloud(status, headers, body).0.get(&op(), "v1/x").await
 }
 
 #[tokio::test]
 async fn a_request_has_address_token_and_body_and_its_answer_is_read() {
     let (rest, canned) = cloud(200, &[], "[1,2]");
-    let read: Vec<u32> = rest.get(&op(), &path("v1/disks", &["a/b"], &[("after", "x&y"), ("none", "")])).await.unwrap();
-    let made: Vec<u32> =
-        rest.mutate(&op(), Mutation::new("create", "x"), Method::POST, "v1/disks", &["n"]).await.unwrap();
-    rest.delete(&op(), Mutation::new("delete", "x"), "v1/disks").await.unwrap();
+    let read: Vec<u32> = rest
+        .get(&op(), &path("v1/disks", &["a/b"], &[("after", "x&y"), ("none", "")]))
+        .await
+        .unwrap();
+    let made: Vec<u32> = rest
+        .mutate(&op(), Mutation::new("create", "x"), Method::POST, "v1/disks", &["n"])
+        .await
+        .unwrap();
+    rest.delete(&op(), Mutation::new("delete", "x"), "v1/disks")
+        .await
+        .unwrap();
     assert_eq!((read, made), (vec![1, 2], vec![1, 2]));
     let asked = canned.asked.lock();
-    let line = |request: &Request<Bytes>| format!("{} {} {:?}", request.method(), request.uri(), request.body());
+    let line = |request: &Request<Bytes>| {
+        format!("{} {} {:?}", request.method(), request.uri(), request.body())
+    };
     assert_eq!(
         asked.iter().map(line).collect::<Vec<_>>(),
         [
@@ -59,8 +82,18 @@ async fn a_request_has_address_token_and_body_and_its_answer_is_read() {
             r#"DELETE https://cloud.example/api/v1/disks b"""#,
         ]
     );
-    let header = |request: &Request<Bytes>, name| request.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
-    assert!(asked.iter().all(|request| header(request, header::AUTHORIZATION).as_deref() == Some("Bearer s3cret")));
+    let header = |request: &Request<Bytes>, name| {
+        request
+            .headers()
+            .get(name)
+            .map(|v| v.to_str().unwrap().to_owned())
+    };
+    assert!(
+        asked
+            .iter()
+            .all(|request| header(request, header::AUTHORIZATION).as_deref()
+                == Some("Bearer s3cret"))
+    );
     assert_eq!(header(&asked[1], header::CONTENT_TYPE).as_deref(), Some("application/json"));
     assert_eq!(header(&asked[2], header::CONTENT_TYPE), None);
 }
@@ -78,12 +111,20 @@ async fn an_empty_answer_is_nothing_and_a_strange_one_is_doubt() {
 
 #[tokio::test]
 async fn errors_say_what_was_attempted_why_and_when_to_come_again() {
-    let error = get(429, &[("retry-after", "7"), ("x-request-id", "r-1")], "slow").await.unwrap_err();
+    let error = get(429, &[("retry-after", "7"), ("x-request-id", "r-1")], "slow")
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "GET v1/x: 429 Too Many Requests");
-    assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Throttled, Some(Duration::from_secs(7))));
+    assert_eq!(
+        (error.kind(), error.retry_after()),
+        (ErrorKind::Throttled, Some(Duration::from_secs(7)))
+    );
     assert_eq!(error.request_id(), Some("r-1"));
     let error = get(404, &[], "gone: no disk 7").await.unwrap_err();
-    assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::NotFound, "GET v1/x: 404 Not Found: no disk 7"));
+    assert_eq!(
+        (error.kind(), &*error.to_string()),
+        (ErrorKind::NotFound, "GET v1/x: 404 Not Found: no disk 7")
+    );
     // A proxy's, or a wrong path.
     assert_eq!(get(404, &[], "<html>").await.unwrap_err().kind(), ErrorKind::Transient);
 }
@@ -105,7 +146,10 @@ async fn what_is_gone_is_deleted_and_doubt_is_not_that() {
     let (gate, _keeper) = WriteGate::closed();
     let (rest, canned) = cloud(204, &[], "");
     let closed = Op::new("kubernetes", CancellationToken::new(), gate);
-    let error = rest.delete(&closed, Mutation::new("delete", "x"), "v1/x").await.unwrap_err();
+    let error = rest
+        .delete(&closed, Mutation::new("delete", "x"), "v1/x")
+        .await
+        .unwrap_err();
     assert_eq!((error.kind(), canned.asked.lock().len()), (ErrorKind::NotLeader, 0));
 }
 
@@ -121,8 +165,14 @@ impl Transport for Pages {
             "/loop" => r#"[[1], "loop"]"#,
             _ => r"[[], null]",
         };
-        let status = self.0.filter(|_| request.uri().path() == "/p3").unwrap_or(200);
-        Ok(Response::builder().status(status).body(Bytes::from(body)).unwrap())
+        let status = self
+            .0
+            .filter(|_| request.uri().path() == "/p3")
+            .unwrap_or(200);
+        Ok(Response::builder()
+            .status(status)
+            .body(Bytes::from(body))
+            .unwrap())
     }
 }
 
@@ -131,7 +181,9 @@ async fn a_list_is_every_page_or_an_error() {
     type Page = (Vec<u32>, Option<String>);
     let list = async |fails, path| {
         let rest = RestClient::new("https://cloud.example", Arc::new(Pages(fails))).unwrap();
-        rest.list(&op(), path, |page: Page| page).await.map_err(|error| error.kind())
+        rest.list(&op(), path, |page: Page| page)
+            .await
+            .map_err(|error| error.kind())
     };
     assert_eq!(list(None, "p1").await, Ok(vec![1, 2, 3]));
     assert_eq!(list(Some(403), "p1").await, Err(ErrorKind::Denied));
@@ -196,8 +248,14 @@ fn mistakes_of_the_configuration_are_named_without_secrets() {
         assert!(!error.chain().contains("hunter2"), "{error}");
     }
     for token in ["", " ", "s3cret\n"] {
-        let error = RestClient::new("https://cloud.example", canned()).unwrap().with_token(token).unwrap_err();
-        assert!(error.kind() == ErrorKind::InvalidInput && !error.chain().contains("s3cret"), "{error}");
+        let error = RestClient::new("https://cloud.example", canned())
+            .unwrap()
+            .with_token(token)
+            .unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::InvalidInput && !error.chain().contains("s3cret"),
+            "{error}"
+        );
     }
     let (rest, _) = cloud(200, &[], "");
     assert!(!format!("{rest:?}").contains("s3cret"));

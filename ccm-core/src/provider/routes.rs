@@ -11,22 +11,23 @@ use crate::k8s::{NodeAddress, NodeView};
 pub trait Routes: Send + Sync {
     /// Lists the routes in this cluster's route table.
     ///
-    /// Must be complete, or an error: a route that is missing from the list is created again, and a listed route
-    /// without a node is deleted if it lies in the cluster's pod networks. `nodes` helps to translate instances to node
-    /// names. Called at every reconcile.
+    /// Must be complete, or an error: a route that is missing from the list is created again, and a
+    /// listed route without a node is deleted if it lies in the cluster's pod networks. `nodes`
+    /// helps to translate instances to node names. Called at every reconcile.
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError>;
 
-    /// Applies changes and returns one result per change, in the same order. Batched where the cloud supports it.
-    /// Creating a route that exists and deleting one that does not exist are successes.
+    /// Applies changes and returns one result per change, in the same order. Batched where the
+    /// cloud supports it. Creating a route that exists and deleting one that does not exist are
+    /// successes.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>>;
 }
 
 /// A route in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The provider's identifier for the route, passed back in [`RouteChange::Delete`]. It must contain whatever the
-    /// provider needs to find this route again (the next hop, the table), because the node may have been deleted by
-    /// then.
+    /// The provider's identifier for the route, passed back in [`RouteChange::Delete`]. It must
+    /// contain whatever the provider needs to find this route again (the next hop, the table),
+    /// because the node may have been deleted by then.
     pub name: Box<str>,
     /// Name of the target node; `None` when unknown.
     pub node: Option<Arc<str>>,

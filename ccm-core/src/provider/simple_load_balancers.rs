@@ -1,13 +1,15 @@
-//! Load balancers for clouds where each load balancer is one object, which is created, changed and deleted as a whole.
+//! Load balancers for clouds where each load balancer is one object, which is created, changed and
+//! deleted as a whole.
 //!
-//! In many clouds one request creates the load balancer with its listeners, members and labels, and another one changes
-//! any of them at once. A provider for such a cloud implements [`SimpleLoadBalancers`], which consists of requests and
-//! a few pure functions, and gets [`LoadBalancers`] and [`Inventory`] from it. The order of actions, the ownership
-//! checks, the waiting for pending load balancers and the plans are implemented here, once for all such clouds. If a
-//! load balancer consists of several objects, implement [`LoadBalancers`] directly.
+//! In many clouds one request creates the load balancer with its listeners, members and labels, and
+//! another one changes any of them at once. A provider for such a cloud implements
+//! [`SimpleLoadBalancers`], which consists of requests and a few pure functions, and gets
+//! [`LoadBalancers`] and [`Inventory`] from it. The order of actions, the ownership checks, the
+//! waiting for pending load balancers and the plans are implemented here, once for all such clouds.
+//! If a load balancer consists of several objects, implement [`LoadBalancers`] directly.
 //!
-//! Nothing is remembered between calls. Each call reads the load balancer first. Therefore the next call continues an
-//! interrupted one, and a load balancer that is up to date costs one read.
+//! Nothing is remembered between calls. Each call reads the load balancer first. Therefore the next
+//! call continues an interrupted one, and a load balancer that is up to date costs one read.
 
 use std::{collections::BTreeSet, hash::Hash, net::IpAddr};
 
@@ -16,9 +18,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackendKind, CloudError, Digest, ErrorKind, FieldError, Inventory, LbOutcome, LbRef, LbSpec, LbSupport,
-    LoadBalancers, Mutation, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Progress, ReadMode,
-    ServiceInterpretation,
+    BackendKind, CloudError, Digest, ErrorKind, FieldError, Inventory, LbOutcome, LbRef, LbSpec,
+    LbSupport, LoadBalancers, Mutation, NodeTarget, Op, OwnedObject, Owner, PlannedChange,
+    Progress, ReadMode, ServiceInterpretation,
 };
 use crate::k8s::{LbStatus, NodeView, ServiceView};
 
@@ -33,15 +35,16 @@ pub const DELETE: &str = "delete_load_balancer";
 /// Requests of a cloud where a load balancer is one object.
 #[async_trait]
 pub trait SimpleLoadBalancers: Send + Sync {
-    /// Everything about a load balancer that its Service determines, besides the members: ports, allowed clients,
-    /// settings from annotations. In a canonical form (sorted sets, defaults filled in), because it is compared with
-    /// the observed settings.
+    /// Everything about a load balancer that its Service determines, besides the members: ports,
+    /// allowed clients, settings from annotations. In a canonical form (sorted sets, defaults
+    /// filled in), because it is compared with the observed settings.
     type Settings: PartialEq + Hash + Send + Sync;
 
     /// Returns the features that the load balancers support. Constant.
     fn support(&self) -> LbSupport;
 
-    /// Returns what [`member`](Self::member) addresses nodes by. Constant; [`NodeTarget::Address`] by default.
+    /// Returns what [`member`](Self::member) addresses nodes by. Constant; [`NodeTarget::Address`]
+    /// by default.
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
@@ -52,21 +55,22 @@ pub trait SimpleLoadBalancers: Send + Sync {
     /// All validation errors that prevent the Service from being served as requested.
     fn settings(&self, service: &ServiceView) -> Result<Self::Settings, Vec<FieldError>>;
 
-    /// Returns the cloud's identifier of a node as a member; `None` for a node that cannot be a member yet, such as one
-    /// without provider ID. Pure.
+    /// Returns the cloud's identifier of a node as a member; `None` for a node that cannot be a
+    /// member yet, such as one without provider ID. Pure.
     fn member(&self, node: &NodeView) -> Option<Box<str>>;
 
-    /// Lists the load balancers whose ownership tags name this cluster ([`Op::cluster_name`]) and, if given, this UID.
-    /// Must be complete, or an error. Additional entries do no harm, because the tags are compared again.
+    /// Lists the load balancers whose ownership tags name this cluster ([`Op::cluster_name`]) and,
+    /// if given, this UID. Must be complete, or an error. Additional entries do no harm, because
+    /// the tags are compared again.
     async fn list_load_balancers(
         &self,
         op: &Op,
         uid: Option<&str>,
     ) -> Result<Vec<SimpleLoadBalancer<Self::Settings>>, CloudError>;
 
-    /// Creates a load balancer in one request, with its ownership tags, through [`Op::mutate`] with this mutation. Its
-    /// name must contain the UID and be unique in the cloud, so that a request whose answer was lost is not carried out
-    /// twice.
+    /// Creates a load balancer in one request, with its ownership tags, through [`Op::mutate`] with
+    /// this mutation. Its name must contain the UID and be unique in the cloud, so that a request
+    /// whose answer was lost is not carried out twice.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -84,12 +88,18 @@ pub trait SimpleLoadBalancers: Send + Sync {
         desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Starts to delete a load balancer, whatever its status. It counts as deleted when it is no longer listed.
-    async fn delete_load_balancer(&self, op: &Op, mutation: Mutation, id: &str) -> Result<(), CloudError>;
+    /// Starts to delete a load balancer, whatever its status. It counts as deleted when it is no
+    /// longer listed.
+    async fn delete_load_balancer(
+        &self,
+        op: &Op,
+        mutation: Mutation,
+        id: &str,
+    ) -> Result<(), CloudError>;
 }
 
-/// The cluster and Service that a load balancer belongs to, as its labels say from the creating request on. Missing
-/// labels are empty.
+/// The cluster and Service that a load balancer belongs to, as its labels say from the creating
+/// request on. Missing labels are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnershipTags {
@@ -168,21 +178,28 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
 
     async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         let ensured = async {
-            let desired =
-                SimpleLoadBalancerSpec { settings: self.settings(&want.service)?, members: members(self, want) };
+            let desired = SimpleLoadBalancerSpec {
+                settings: self.settings(&want.service)?,
+                members: members(self, want),
+            };
             match find(self, op, &want.service.uid).await? {
                 Some(seen) => reconcile(self, op, seen, desired).await,
                 None => {
                     let mark = OwnershipTags::new(op, &want.service);
-                    let mutation = Mutation::new(CREATE, want.service.key()).with_detail("there is none");
-                    self.create_load_balancer(op, mutation, &mark, &desired).await
+                    let mutation =
+                        Mutation::new(CREATE, want.service.key()).with_detail("there is none");
+                    self.create_load_balancer(op, mutation, &mark, &desired)
+                        .await
                 }
             }
         };
-        ensured.await.map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
+        ensured
+            .await
+            .map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
     }
 
-    /// Keeps the observed settings: other changes that the Service requests may not have been applied yet.
+    /// Keeps the observed settings: other changes that the Service requests may not have been
+    /// applied yet.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let updated = async {
             let Some(mut seen) = find(self, op, &want.service.uid).await? else {
@@ -195,9 +212,12 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
             }
             let mutation = Mutation::new(CHANGE, &*seen.id).with_detail("members differ");
             seen.current.members = members;
-            self.update_load_balancer(op, mutation, &seen.id, &seen.current).await
+            self.update_load_balancer(op, mutation, &seen.id, &seen.current)
+                .await
         };
-        updated.await.map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
+        updated
+            .await
+            .map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
@@ -207,33 +227,52 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let service = &want.service;
-        let desired = SimpleLoadBalancerSpec { settings: self.settings(service)?, members: members(self, want) };
+        let desired = SimpleLoadBalancerSpec {
+            settings: self.settings(service)?,
+            members: members(self, want),
+        };
         let shown = service.status.ingress.iter().filter_map(|entry| entry.ip);
         let (operation, reason) = match find(self, op, &service.uid).await? {
             None => (CREATE, "there is none".to_owned()),
-            Some(seen) if seen.status != ProvisioningStatus::Active => ("wait", seen.pending_reason()),
-            Some(seen) if seen.current != desired => (CHANGE, seen.diff_reason(&desired).to_owned()),
-            Some(seen) if !shown.eq(seen.addresses.iter().copied()) => {
-                ("publish_status", format!("the service shows other addresses than {:?}", seen.addresses))
+            Some(seen) if seen.status != ProvisioningStatus::Active => {
+                ("wait", seen.pending_reason())
             }
+            Some(seen) if seen.current != desired => {
+                (CHANGE, seen.diff_reason(&desired).to_owned())
+            }
+            Some(seen) if !shown.eq(seen.addresses.iter().copied()) => (
+                "publish_status",
+                format!("the service shows other addresses than {:?}", seen.addresses),
+            ),
             Some(_) => return Ok(Vec::new()),
         };
-        Ok(vec![PlannedChange { operation: operation.into(), object: service.key().into(), reason: reason.into() }])
+        Ok(vec![PlannedChange {
+            operation: operation.into(),
+            object: service.key().into(),
+            reason: reason.into(),
+        }])
     }
 }
 
 #[async_trait]
 impl<T: SimpleLoadBalancers> Inventory for T {
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        Ok(list_owned_load_balancers(self, op, None).await?.iter().map(SimpleLoadBalancer::to_owned_object).collect())
+        Ok(list_owned_load_balancers(self, op, None)
+            .await?
+            .iter()
+            .map(SimpleLoadBalancer::to_owned_object)
+            .collect())
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
-        let seen =
-            list_owned_load_balancers(self, op, None).await?.into_iter().find(|balancer| balancer.id == object.id);
+        let seen = list_owned_load_balancers(self, op, None)
+            .await?
+            .into_iter()
+            .find(|balancer| balancer.id == object.id);
         match seen {
             Some(seen) if seen.to_owned_object().owner != object.owner => {
-                let message = format!("load balancer {} belongs to another service by now", seen.id);
+                let message =
+                    format!("load balancer {} belongs to another service by now", seen.id);
                 Err(CloudError::new(ErrorKind::Conflict, message))
             }
             seen => delete_and_wait(self, op, seen).await,
@@ -282,17 +321,29 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
     fn to_owned_object(&self) -> OwnedObject {
         let OwnershipTags { namespace, service, uid, .. } = self.owner.clone();
         // An object whose labels do not name its Service is not treated as an orphan.
-        let owner = if [&namespace, &service, &uid].iter().any(|label| label.is_empty()) {
+        let owner = if [&namespace, &service, &uid]
+            .iter()
+            .any(|label| label.is_empty())
+        {
             Owner::Cluster
         } else {
             Owner::Service { namespace, name: service, uid: Some(uid) }
         };
-        OwnedObject { kind: "load balancer".into(), id: self.id.clone(), owner, created: self.created }
+        OwnedObject {
+            kind: "load balancer".into(),
+            id: self.id.clone(),
+            owner,
+            created: self.created,
+        }
     }
 }
 
 fn members<T: SimpleLoadBalancers>(cloud: &T, want: &LbSpec) -> BTreeSet<Box<str>> {
-    want.backends.nodes().iter().filter_map(|node| cloud.member(node)).collect()
+    want.backends
+        .nodes()
+        .iter()
+        .filter_map(|node| cloud.member(node))
+        .collect()
 }
 
 /// Lists the load balancers with this cluster's ownership tags.
@@ -312,7 +363,10 @@ async fn find<T: SimpleLoadBalancers>(
     op: &Op,
     uid: &str,
 ) -> Result<Option<SimpleLoadBalancer<T::Settings>>, CloudError> {
-    Ok(list_owned_load_balancers(cloud, op, Some(uid)).await?.into_iter().find(|balancer| *balancer.owner.uid == *uid))
+    Ok(list_owned_load_balancers(cloud, op, Some(uid))
+        .await?
+        .into_iter()
+        .find(|balancer| *balancer.owner.uid == *uid))
 }
 
 /// Updates what differs, if the load balancer can be changed now.
@@ -326,7 +380,9 @@ async fn reconcile<T: SimpleLoadBalancers>(
         return Ok(seen);
     }
     let mutation = Mutation::new(CHANGE, &*seen.id).with_detail(seen.diff_reason(&desired));
-    cloud.update_load_balancer(op, mutation, &seen.id, &desired).await
+    cloud
+        .update_load_balancer(op, mutation, &seen.id, &desired)
+        .await
 }
 
 /// Starts the deletion if necessary; done when the load balancer is no longer listed.
@@ -335,9 +391,13 @@ async fn delete_and_wait<T: SimpleLoadBalancers>(
     op: &Op,
     seen: Option<SimpleLoadBalancer<T::Settings>>,
 ) -> Result<Progress, CloudError> {
-    let Some(seen) = seen else { return Ok(Progress::Done) };
+    let Some(seen) = seen else {
+        return Ok(Progress::Done);
+    };
     if seen.status != ProvisioningStatus::Deleting {
-        cloud.delete_load_balancer(op, Mutation::new(DELETE, &*seen.id), &seen.id).await?;
+        cloud
+            .delete_load_balancer(op, Mutation::new(DELETE, &*seen.id), &seen.id)
+            .await?;
     }
     Ok(Progress::pending(op, format!("load balancer {} is being deleted", seen.id)))
 }
@@ -368,7 +428,11 @@ mod tests {
             .to_owned_object()
             .owner
         };
-        let web = Owner::Service { namespace: "default".into(), name: "web".into(), uid: Some("u1".into()) };
+        let web = Owner::Service {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: Some("u1".into()),
+        };
         assert_eq!(of("default", "web", "u1"), web);
         for (namespace, service, uid) in
             [("", "", ""), ("default", "web", ""), ("default", "", "u1"), ("", "web", "u1")]

@@ -29,7 +29,9 @@ impl SleepBudget {
     /// Returns how long the call may still sleep from now on.
     pub(super) fn remaining(&self) -> Duration {
         let slept = self.0.lock();
-        let started = slept.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        let started = slept
+            .until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         started + MAX_SLEEP.saturating_sub(slept.spent)
     }
 
@@ -83,7 +85,12 @@ mod tests {
         assert!(!op.sleep(ms(1)).await);
         assert!(op.sleep(Duration::ZERO).await, "that is no sleep");
         assert_eq!((begin.elapsed(), op.remaining_sleep()), (ms(2000), Duration::ZERO));
-        assert!(op.clone().for_call(begin + ms(60_000)).sleep(ms(2000)).await);
+        assert!(
+            op.clone()
+                .for_call(begin + ms(60_000))
+                .sleep(ms(2000))
+                .await
+        );
         assert!(op.with_fresh_sleep_budget().sleep(ms(2000)).await);
     }
 
@@ -91,7 +98,12 @@ mod tests {
     async fn what_sleeps_at_the_same_time_counts_once() {
         let (op, begin) = (op(), Instant::now());
         let all = (1..=10).map(|i| op.sleep(ms(200 * i)));
-        assert!(futures::future::join_all(all).await.into_iter().all(|slept| slept));
+        assert!(
+            futures::future::join_all(all)
+                .await
+                .into_iter()
+                .all(|slept| slept)
+        );
         assert_eq!((begin.elapsed(), op.remaining_sleep()), (ms(2000), Duration::ZERO));
     }
 

@@ -13,7 +13,8 @@ const THROTTLE_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Throttle {
     until: Option<Instant>,
     pause: Duration,
-    /// Counts the back-offs. A call that began before the last back-off does not show whether that was long enough.
+    /// Counts the back-offs. A call that began before the last back-off does not show whether that
+    /// was long enough.
     generation: u64,
 }
 
@@ -23,23 +24,31 @@ impl Throttle {
         self.until
     }
 
-    /// Returns the value that a call that begins now passes to [`record`](Self::record) when it ends.
+    /// Returns the value that a call that begins now passes to [`record`](Self::record) when it
+    /// ends.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Records the end of a call that began in `generation`, with its throttled answer if there was one.
+    /// Records the end of a call that began in `generation`, with its throttled answer if there was
+    /// one.
     pub(crate) fn record(&mut self, generation: u64, throttled: Option<&CloudError>) {
         let current = generation == self.generation;
         match throttled {
             Some(error) => {
                 // The delay that the cloud requested was too short the last time.
-                let least = if current { self.pause * 2 } else { Duration::ZERO };
+                let least = if current {
+                    self.pause * 2
+                } else {
+                    Duration::ZERO
+                };
                 if current {
                     self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);
                     self.generation += 1;
                 }
-                let pause = error.retry_after().map_or(self.pause, |after| after.max(least.min(self.pause)));
+                let pause = error
+                    .retry_after()
+                    .map_or(self.pause, |after| after.max(least.min(self.pause)));
                 self.until = self.until.max(Some(Instant::now() + pause));
             }
             None if current => (self.until, self.pause) = (None, Duration::ZERO),
@@ -54,7 +63,8 @@ mod tests {
     use crate::provider::ErrorKind;
 
     #[tokio::test(start_paused = true)]
-    async fn calls_throttled_together_are_one_reason_to_wait_longer_and_a_straggler_is_none_to_go_on() {
+    async fn calls_throttled_together_are_one_reason_to_wait_longer_and_a_straggler_is_none_to_go_on()
+     {
         let slow_down = || CloudError::new(ErrorKind::Throttled, "slow down");
         let slow = slow_down();
         let begin = Instant::now();
@@ -65,7 +75,11 @@ mod tests {
         }
         assert_eq!(pause(&throttle), Some(Duration::from_secs(1)));
         throttle.record(0, None);
-        assert_eq!(pause(&throttle), Some(Duration::from_secs(1)), "it was answered before the pause");
+        assert_eq!(
+            pause(&throttle),
+            Some(Duration::from_secs(1)),
+            "it was answered before the pause"
+        );
         throttle.record(1, Some(&slow));
         assert_eq!(pause(&throttle), Some(Duration::from_secs(2)));
         let named = slow_down().with_retry_after(Duration::from_secs(9));

@@ -1,14 +1,18 @@
 //! Shared, read-only cache of one kind of object.
 //!
-//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everything else. It guarantees:
+//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everything
+//! else. It guarantees:
 //!
-//! - It only holds states that the API server reported. It never goes back to an older state of an object, unless the
-//!   server itself did (etcd restored from a backup): see the reflector.
-//! - Once the cache can be read, handlers receive every difference between two states of the cache exactly once and in
-//!   order. States in between may be missing: an interrupted watch turns ten changes into one.
-//! - An object that was deleted and created again under its name is `Deleted` and then `Added`, never `Updated`.
-//! - An object that is not [relevant](CachedObject::is_relevant) is not in the cache. An object that stops being
-//!   relevant is `Deleted` with its last relevant state. An object that becomes relevant is `Added`.
+//! - It only holds states that the API server reported. It never goes back to an older state of an
+//!   object, unless the server itself did (etcd restored from a backup): see the reflector.
+//! - Once the cache can be read, handlers receive every difference between two states of the cache
+//!   exactly once and in order. States in between may be missing: an interrupted watch turns ten
+//!   changes into one.
+//! - An object that was deleted and created again under its name is `Deleted` and then `Added`,
+//!   never `Updated`.
+//! - An object that is not [relevant](CachedObject::is_relevant) is not in the cache. An object
+//!   that stops being relevant is `Deleted` with its last relevant state. An object that becomes
+//!   relevant is `Added`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -135,10 +139,12 @@ impl<T: CachedObject> Cache<T> {
         let _ = synced.wait_for(|s| *s).await;
     }
 
-    /// Calls `handler` with every later change, and at once with `Added` for each object in the cache.
+    /// Calls `handler` with every later change, and at once with `Added` for each object in the
+    /// cache.
     ///
-    /// The handler runs on the reflector's task and blocks it, so it should only put a key into a queue and return. It
-    /// may read the cache. It must not register handlers: that would be a deadlock.
+    /// The handler runs on the reflector's task and blocks it, so it should only put a key into a
+    /// queue and return. It may read the cache. It must not register handlers: that would be a
+    /// deadlock.
     pub fn on_change(&self, handler: impl Fn(&Change<T>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock();
         for object in self.list() {
@@ -152,7 +158,8 @@ impl<T: CachedObject> Cache<T> {
         &self.0.decoder
     }
 
-    /// Replaces the state of the cache with a complete list, and notifies the handlers of the differences.
+    /// Replaces the state of the cache with a complete list, and notifies the handlers of the
+    /// differences.
     pub(crate) fn replace(&self, listed: ListSnapshot<T>) {
         let ListSnapshot { objects: listed, unreadable, has_unidentified: nameless } = listed;
         let handlers = self.0.handlers.lock();
@@ -185,9 +192,15 @@ impl<T: CachedObject> Cache<T> {
             let old = self.0.objects.write().insert(new.key(), new.clone());
             push_difference(&mut changes, old, new);
         } else {
-            // Remove it whatever the UID in the cache: only one object of a name exists at a time, and this is the
-            // newest.
-            changes.extend(self.0.objects.write().remove(&*object.key()).map(Change::Deleted));
+            // Remove it whatever the UID in the cache: only one object of a name exists at a time,
+            // and this is the newest.
+            changes.extend(
+                self.0
+                    .objects
+                    .write()
+                    .remove(&*object.key())
+                    .map(Change::Deleted),
+            );
         }
         notify(&handlers, &changes);
     }
@@ -211,17 +224,22 @@ impl<T: CachedObject> Cache<T> {
 /// A list that is collected object by object. Holds only relevant objects.
 pub(crate) struct ListSnapshot<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
-    /// Keys of objects that exist in a state that could not be decoded. The cache keeps what it has of them.
+    /// Keys of objects that exist in a state that could not be decoded. The cache keeps what it has
+    /// of them.
     unreadable: HashSet<String>,
-    /// True if an object exists of which not even the key could be decoded. It may be any object that seems to be
-    /// missing.
+    /// True if an object exists of which not even the key could be decoded. It may be any object
+    /// that seems to be missing.
     has_unidentified: bool,
 }
 
 impl<T: CachedObject> ListSnapshot<T> {
     /// Makes an empty list.
     pub(crate) fn new() -> Self {
-        Self { objects: HashMap::new(), unreadable: HashSet::new(), has_unidentified: false }
+        Self {
+            objects: HashMap::new(),
+            unreadable: HashSet::new(),
+            has_unidentified: false,
+        }
     }
 
     /// Adds an object, or replaces it with a newer state.
@@ -241,8 +259,8 @@ impl<T: CachedObject> ListSnapshot<T> {
         self.objects.remove(key);
     }
 
-    /// Records an object that could not be decoded. Without a key it may be any object that seems to be missing, so the
-    /// cache then removes no objects.
+    /// Records an object that could not be decoded. Without a key it may be any object that seems
+    /// to be missing, so the cache then removes no objects.
     pub(crate) fn unreadable(&mut self, key: Option<String>) {
         match key {
             Some(key) => drop(self.unreadable.insert(key)),
@@ -261,10 +279,16 @@ impl<T: CachedObject> CacheReader<T> for Cache<T> {
     }
 }
 
-fn push_difference<T: CachedObject>(changes: &mut Vec<Change<T>>, old: Option<Arc<T>>, new: Arc<T>) {
+fn push_difference<T: CachedObject>(
+    changes: &mut Vec<Change<T>>,
+    old: Option<Arc<T>>,
+    new: Arc<T>,
+) {
     match old {
         None => changes.push(Change::Added(new)),
-        Some(old) if old.uid() != new.uid() => changes.extend([Change::Deleted(old), Change::Added(new)]),
+        Some(old) if old.uid() != new.uid() => {
+            changes.extend([Change::Deleted(old), Change::Added(new)]);
+        }
         Some(old) if old.resource_version() == new.resource_version() => {}
         Some(old) => changes.push(Change::Updated { old, new }),
     }

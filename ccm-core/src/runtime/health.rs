@@ -1,7 +1,8 @@
 //! Health of the process, as named checks that its parts add and remove.
 //!
-//! `docs/decisions/0008-health.md` says what each kind of check decides: only a problem that a restart can fix fails
-//! liveness, and a cloud outage does not make a process unready whose provider has started.
+//! `docs/decisions/0008-health.md` says what each kind of check decides: only a problem that a
+//! restart can fix fails liveness, and a cloud outage does not make a process unready whose
+//! provider has started.
 
 use std::{fmt, sync::Arc};
 
@@ -17,13 +18,13 @@ use crate::telemetry::metrics::register;
 /// Kind of a check, which says what its failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
-    /// The process cannot continue and should be restarted. Fails `/livez`, `/readyz` and `/healthz`. Only for the
-    /// process itself and its lease.
+    /// The process cannot continue and should be restarted. Fails `/livez`, `/readyz` and
+    /// `/healthz`. Only for the process itself and its lease.
     Live,
     /// The process does not do its work yet. Fails `/readyz`.
     Ready,
-    /// Work does not get done, for reasons that a restart would not fix. Shown as degraded in verbose answers and in
-    /// the metric `ccm_degraded`. Fails none of these endpoints.
+    /// Work does not get done, for reasons that a restart would not fix. Shown as degraded in
+    /// verbose answers and in the metric `ccm_degraded`. Fails none of these endpoints.
     Progress,
 }
 
@@ -55,10 +56,11 @@ pub struct CheckRegistration {
 }
 
 impl Health {
-    /// Adds a check. It is called from any task at any time, so it must be quick and must not block.
+    /// Adds a check. It is called from any task at any time, so it must be quick and must not
+    /// block.
     ///
-    /// The reason of a failure is shown to users who may read `/readyz/<name>`. The reason of a [`CheckKind::Progress`]
-    /// is shown to everybody, so it must not contain text from a cloud.
+    /// The reason of a failure is shown to users who may read `/readyz/<name>`. The reason of a
+    /// [`CheckKind::Progress`] is shown to everybody, so it must not contain text from a cloud.
     pub fn add(
         &self,
         kind: CheckKind,
@@ -68,7 +70,9 @@ impl Health {
         let mut checks = self.0.lock();
         let id = checks.next;
         checks.next += 1;
-        checks.list.push(Check { id, kind, name: name.into(), run: Arc::new(check) });
+        checks
+            .list
+            .push(Check { id, kind, name: name.into(), run: Arc::new(check) });
         CheckRegistration { health: self.clone(), id }
     }
 
@@ -77,15 +81,17 @@ impl Health {
         self.0.lock().list.clone()
     }
 
-    /// Registers `ccm_degraded{name}`: 1 for each [`CheckKind::Progress`] that fails, 0 for each that passes. The
-    /// checks run when metrics are read.
+    /// Registers `ccm_degraded{name}`: 1 for each [`CheckKind::Progress`] that fails, 0 for each
+    /// that passes. The checks run when metrics are read.
     ///
     /// # Errors
     /// When a metric of this name is already registered.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let help = "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
+        let help =
+            "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
         let gauge = IntGaugeVec::new(Opts::new("ccm_degraded", help), &["name"])?;
-        register(registry, Degraded { health: self.clone(), gauge, reading: Arc::default() }).map(drop)
+        register(registry, Degraded { health: self.clone(), gauge, reading: Arc::default() })
+            .map(drop)
     }
 }
 
@@ -114,7 +120,8 @@ impl Drop for CheckRegistration {
         let mut checks = self.health.0.lock();
         let position = checks.list.iter().position(|check| check.id == self.id);
         let gone = position.map(|position| checks.list.remove(position));
-        // The check may hold another registration, which is dropped with it. That needs the lock, so release it first.
+        // The check may hold another registration, which is dropped with it. That needs the lock,
+        // so release it first.
         drop(checks);
         drop(gone);
     }
@@ -128,13 +135,18 @@ impl fmt::Debug for Health {
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("kind", &self.kind).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Check")
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for CheckRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckRegistration").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("CheckRegistration")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,8 +166,12 @@ impl Collector for Degraded {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let checks = self.health.checks();
-        let progress = checks.iter().filter(|check| check.kind == CheckKind::Progress);
-        let now: Vec<(&str, bool)> = progress.map(|check| (check.name(), check.run().is_err())).collect();
+        let progress = checks
+            .iter()
+            .filter(|check| check.kind == CheckKind::Progress);
+        let now: Vec<(&str, bool)> = progress
+            .map(|check| (check.name(), check.run().is_err()))
+            .collect();
         let _reading = self.reading.lock();
         self.gauge.reset();
         for (name, degraded) in now {
@@ -174,9 +190,17 @@ mod tests {
     #[test]
     fn a_check_is_in_force_until_its_registration_is_dropped() {
         let health = Health::default();
-        let names = |health: &Health| health.checks().iter().map(|check| check.name().to_owned()).collect::<Vec<_>>();
+        let names = |health: &Health| {
+            health
+                .checks()
+                .iter()
+                .map(|check| check.name().to_owned())
+                .collect::<Vec<_>>()
+        };
         let first = health.add(CheckKind::Live, "first", || Ok(()));
-        let second = health.clone().add(CheckKind::Ready, "second", || Err("not yet".to_owned()));
+        let second = health
+            .clone()
+            .add(CheckKind::Ready, "second", || Err("not yet".to_owned()));
         let namesake = health.add(CheckKind::Progress, "first", || Ok(()));
         assert_eq!(names(&health), ["first", "second", "first"]);
         assert_eq!(health.checks()[1].run(), Err("not yet".to_owned()));
@@ -201,12 +225,18 @@ mod tests {
     fn scrapes_at_the_same_time_all_see_it() {
         let (health, registry) = (Health::default(), Registry::new());
         health.register(&registry).unwrap();
-        let _checks: Vec<_> = ["a", "b", "c"].map(|name| health.add(CheckKind::Progress, name, || Ok(()))).into();
+        let _checks: Vec<_> = ["a", "b", "c"]
+            .map(|name| health.add(CheckKind::Progress, name, || Ok(())))
+            .into();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2000 {
-                        let seen: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
+                        let seen: usize = registry
+                            .gather()
+                            .iter()
+                            .map(|family| family.get_metric().len())
+                            .sum();
                         assert_eq!(seen, 3);
                     }
                 });
@@ -219,13 +249,30 @@ mod tests {
         let (health, registry) = (Health::default(), Registry::new());
         health.register(&registry).unwrap();
         let wrong = Arc::new(AtomicBool::new(true));
-        let _live = health.add(CheckKind::Live, "leaderElection", || Err("never shown here".to_owned()));
+        let _live =
+            health.add(CheckKind::Live, "leaderElection", || Err("never shown here".to_owned()));
         let progress = health.add(CheckKind::Progress, "service-lb-controller", {
             let wrong = wrong.clone();
-            move || if wrong.load(Ordering::Relaxed) { Err("no success".to_owned()) } else { Ok(()) }
+            move || {
+                if wrong.load(Ordering::Relaxed) {
+                    Err("no success".to_owned())
+                } else {
+                    Ok(())
+                }
+            }
         });
-        let text = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-        let lines = || text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+        let text = || {
+            prometheus::TextEncoder::new()
+                .encode_to_string(&registry.gather())
+                .unwrap()
+        };
+        let lines = || {
+            text()
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(lines(), ["ccm_degraded{name=\"service-lb-controller\"} 1"]);
         wrong.store(false, Ordering::Relaxed);
         assert_eq!(lines(), ["ccm_degraded{name=\"service-lb-controller\"} 0"]);

@@ -1,5 +1,5 @@
-//! Infrastructure of the controllers: API client, caches, work queues, events, leader election, health, HTTPS server,
-//! shadow mode, and the manager that runs them.
+//! Infrastructure of the controllers: API client, caches, work queues, events, leader election,
+//! health, HTTPS server, shadow mode, and the manager that runs them.
 
 pub mod api;
 pub mod cache;

@@ -1,6 +1,7 @@
 //! Starts, names, supervises and stops the tasks of a process.
 //!
-//! This module neither exits the process nor handles signals. The caller cancels a token to stop the tasks.
+//! This module neither exits the process nor handles signals. The caller cancels a token to stop
+//! the tasks.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -52,7 +53,8 @@ pub enum TaskError {
 pub enum TasksExit {
     /// Stopped on request: every task ended in time.
     Stopped,
-    /// A task ended early, failed or panicked, which stopped the others; or some tasks did not end in time.
+    /// A task ended early, failed or panicked, which stopped the others; or some tasks did not end
+    /// in time.
     Failed(TaskError),
 }
 
@@ -65,8 +67,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Makes an empty set of tasks that ends when `stop` is cancelled. If a task ends before, the set cancels `stop`
-    /// itself.
+    /// Makes an empty set of tasks that ends when `stop` is cancelled. If a task ends before, the
+    /// set cancels `stop` itself.
     pub fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), names: HashMap::new(), stop }
     }
@@ -76,19 +78,23 @@ impl Tasks {
         &self.stop
     }
 
-    /// Starts a task that runs until the stop token is cancelled. If it ends before, that is an error of the whole
-    /// process.
-    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+    /// Starts a task that runs until the stop token is cancelled. If it ends before, that is an
+    /// error of the whole process.
+    pub fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
         let id = self.set.spawn(task).id();
         self.names.insert(id, name);
     }
 
-    /// Runs until the stop token is cancelled or a task ends. Then cancels the token and gives the other tasks `limit`
-    /// to end.
+    /// Runs until the stop token is cancelled or a task ends. Then cancels the token and gives the
+    /// other tasks `limit` to end.
     ///
     /// # Errors
-    /// None: the result is a [`TasksExit`]. If several tasks fail, it has the first failure, since the others usually
-    /// follow from it. All are logged.
+    /// None: the result is a [`TasksExit`]. If several tasks fail, it has the first failure, since
+    /// the others usually follow from it. All are logged.
     ///
     /// # Cancellation
     /// Dropping the future aborts every task.
@@ -148,8 +154,12 @@ impl Tasks {
             Ok((_, Ok(()))) => None,
             Ok((_, Err(source))) => Some(TaskError::Failed { task, source }),
             Err(error) => match error.try_into_panic() {
-                Ok(payload) => Some(TaskError::Panicked { task, message: redacted_panic(&*payload).into_owned() }),
-                // The task was aborted. Nothing but this module can do that, so this is not expected.
+                Ok(payload) => Some(TaskError::Panicked {
+                    task,
+                    message: redacted_panic(&*payload).into_owned(),
+                }),
+                // The task was aborted. Nothing but this module can do that, so this is not
+                // expected.
                 Err(_) => Some(TaskError::Ended { task }),
             },
         };

@@ -58,7 +58,10 @@ async fn a_panic_is_named() {
     let mut tasks = tasks();
     obedient(&mut tasks, "a", Duration::ZERO);
     tasks.spawn("node", async { panic!("index {} out of range", 3) });
-    assert_eq!(error(tasks.run(LIMIT).await).to_string(), "task node panicked: index 3 out of range");
+    assert_eq!(
+        error(tasks.run(LIMIT).await).to_string(),
+        "task node panicked: index 3 out of range"
+    );
 }
 
 #[tokio::test(start_paused = true)]

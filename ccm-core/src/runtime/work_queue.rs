@@ -1,8 +1,8 @@
-//! A work queue of keys, with delays and back-off. Each key is queued at most once and processed by at most one worker
-//! at a time.
+//! A work queue of keys, with delays and back-off. Each key is queued at most once and processed by
+//! at most one worker at a time.
 //!
-//! The semantics are those of client-go's rate-limited work queue, except that the caller computes the delays: only the
-//! code that saw an error knows what it means.
+//! The semantics are those of client-go's rate-limited work queue, except that the caller computes
+//! the delays: only the code that saw an error knows what it means.
 
 use std::{
     cmp::Reverse,
@@ -17,7 +17,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::telemetry::queue::{QueueMetrics, QueueSeries, QueueSnapshot, QueueStats};
 
-/// Maximum delay of a key. Keeps the sum of clock and delay in range, whatever delay a server requests.
+/// Maximum delay of a key. Keeps the sum of clock and delay in range, whatever delay a server
+/// requests.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A queue of keys to process. Clones share one queue.
@@ -35,8 +36,8 @@ struct QueueInner<K> {
 #[derive(Debug)]
 struct QueueState<K> {
     ready: VecDeque<K>,
-    /// Keys to process, with the time when they were added: the keys in `ready`, and keys that were added again while a
-    /// worker processes them.
+    /// Keys to process, with the time when they were added: the keys in `ready`, and keys that were
+    /// added again while a worker processes them.
     dirty: HashMap<K, Instant>,
     /// Keys that a worker processes, with the start time.
     in_progress: HashMap<K, Instant>,
@@ -75,7 +76,9 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             failures: HashMap::new(),
             series: None,
         };
-        Self { inner: Arc::new(QueueInner { state: Mutex::new(state), wake: Notify::new() }) }
+        Self {
+            inner: Arc::new(QueueInner { state: Mutex::new(state), wake: Notify::new() }),
+        }
     }
 
     /// Makes an empty queue with metrics under this name.
@@ -89,14 +92,15 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         queue
     }
 
-    /// Queues a key. A key that is queued already keeps its position. A key that a worker processes is queued again
-    /// after [`done`](Self::done).
+    /// Queues a key. A key that is queued already keeps its position. A key that a worker processes
+    /// is queued again after [`done`](Self::done).
     pub fn add(&self, key: K) {
         self.inner.state.lock().add(key);
         self.inner.wake.notify_one();
     }
 
-    /// Queues a key after `delay`. Of several delays the earliest counts. [`add`](Self::add) overrides them.
+    /// Queues a key after `delay`. Of several delays the earliest counts. [`add`](Self::add)
+    /// overrides them.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -134,7 +138,13 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 
     /// Returns the keys that workers process now.
     pub fn in_progress(&self) -> Vec<K> {
-        self.inner.state.lock().in_progress.keys().cloned().collect()
+        self.inner
+            .state
+            .lock()
+            .in_progress
+            .keys()
+            .cloned()
+            .collect()
     }
 
     /// Resets the failures of a key and cancels its delay.
@@ -155,7 +165,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 let mut state = self.inner.state.lock();
                 state.move_due_to_ready(Instant::now());
                 if let Some(key) = state.take() {
-                    // Wake another worker if there are more keys: `notify_one` stores only one permit.
+                    // Wake another worker if there are more keys: `notify_one` stores only one
+                    // permit.
                     if !state.ready.is_empty() {
                         self.inner.wake.notify_one();
                     }
@@ -215,8 +226,8 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         }
     }
 
-    /// Removes outdated timers when more than half are outdated. Otherwise they would stay until their time, which may
-    /// be hours away.
+    /// Removes outdated timers when more than half are outdated. Otherwise they would stay until
+    /// their time, which may be hours away.
     fn drop_stale_timers(&mut self) {
         if self.timers.len() <= 2 * self.due.len() + 64 {
             return;
@@ -225,7 +236,9 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         let keys = &mut self.timer_keys;
         let mut kept = HashSet::new();
         self.timers.retain(|Reverse((at, timer))| {
-            let current = keys.get(timer).is_some_and(|key| due.get(key) == Some(at) && kept.insert(key.clone()));
+            let current = keys
+                .get(timer)
+                .is_some_and(|key| due.get(key) == Some(at) && kept.insert(key.clone()));
             if !current {
                 keys.remove(timer);
             }
@@ -247,7 +260,10 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
     fn move_due_to_ready(&mut self, now: Instant) {
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
             // A timer is outdated if its key was added or rescheduled meanwhile.
-            let current = self.timer_keys.get(&timer).is_some_and(|key| self.due.get(key) == Some(&at));
+            let current = self
+                .timer_keys
+                .get(&timer)
+                .is_some_and(|key| self.due.get(key) == Some(&at));
             if current && at > now {
                 return;
             }
@@ -267,9 +283,19 @@ impl<K: Send> QueueStats for QueueInner<K> {
         QueueSnapshot {
             depth: state.dirty.len(),
             delayed: state.due.len(),
-            oldest: state.dirty.values().map(|since| now - *since).max().unwrap_or_default(),
+            oldest: state
+                .dirty
+                .values()
+                .map(|since| now - *since)
+                .max()
+                .unwrap_or_default(),
             unfinished: state.in_progress.values().map(|since| now - *since).sum(),
-            longest: state.in_progress.values().map(|since| now - *since).max().unwrap_or_default(),
+            longest: state
+                .in_progress
+                .values()
+                .map(|since| now - *since)
+                .max()
+                .unwrap_or_default(),
         }
     }
 }
@@ -284,16 +310,16 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the delay after `failures` failures in a row (1 is the first). It is lengthened by up to a tenth, so
-    /// that many keys that failed together are not retried together.
+    /// Returns the delay after `failures` failures in a row (1 is the first). It is lengthened by
+    /// up to a tenth, so that many keys that failed together are not retried together.
     pub fn delay(&self, failures: u32) -> Duration {
         let base = self.base(failures);
         base + base.mul_f64(rand::random_range(0.0..0.1))
     }
 
-    /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that many keys become due
-    /// at the same time. For work that is cheaper in batches. `elapsed` is the time since a start time that all keys
-    /// share.
+    /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that
+    /// many keys become due at the same time. For work that is cheaper in batches. `elapsed` is the
+    /// time since a start time that all keys share.
     pub fn shared_delay(&self, failures: u32, elapsed: Duration) -> Duration {
         let base = self.base(failures);
         let step = (base / 10).max(Duration::from_nanos(1));
@@ -341,7 +367,11 @@ mod tests {
         }
         {
             let state = queue.inner.state.lock();
-            assert!(state.timers.len() <= 70 && state.timer_keys.len() == state.timers.len(), "{}", state.timers.len());
+            assert!(
+                state.timers.len() <= 70 && state.timer_keys.len() == state.timers.len(),
+                "{}",
+                state.timers.len()
+            );
         }
         assert_eq!(queue.get().await, "first");
     }
@@ -382,7 +412,12 @@ mod tests {
         }
         let mut got = Vec::new();
         for worker in workers {
-            got.push(tokio::time::timeout(Duration::from_secs(5), worker).await.unwrap().unwrap());
+            got.push(
+                tokio::time::timeout(Duration::from_secs(5), worker)
+                    .await
+                    .unwrap()
+                    .unwrap(),
+            );
         }
         got.sort_unstable();
         assert_eq!(got, [1, 2, 3]);
@@ -393,7 +428,10 @@ mod tests {
         let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
         for (failures, base) in [(1, 1), (2, 2), (5, 16), (6, 30), (1000, 30)] {
             let delay = backoff.delay(failures).as_secs_f64();
-            assert!((f64::from(base)..f64::from(base) * 1.1).contains(&delay), "{failures}: {delay}");
+            assert!(
+                (f64::from(base)..f64::from(base) * 1.1).contains(&delay),
+                "{failures}: {delay}"
+            );
         }
     }
 
@@ -404,7 +442,10 @@ mod tests {
         for millis in (0..30_000).step_by(7) {
             let elapsed = Duration::from_millis(millis);
             let delay = backoff.shared_delay(9, elapsed);
-            assert!((Duration::from_secs(30)..=Duration::from_secs(33)).contains(&delay), "{delay:?}");
+            assert!(
+                (Duration::from_secs(30)..=Duration::from_secs(33)).contains(&delay),
+                "{delay:?}"
+            );
             ends.insert(elapsed + delay);
         }
         assert_eq!(ends.len(), 11, "{ends:?}");
@@ -421,7 +462,11 @@ mod tests {
         assert_eq!(queue.failed(&"a"), 1);
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small whole numbers")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small whole numbers"
+    )]
     #[tokio::test(start_paused = true)]
     async fn a_named_queue_is_measured_as_upstream_measures_its_own() {
         let registry = prometheus::Registry::new();
@@ -429,9 +474,15 @@ mod tests {
         let queue = WorkQueue::named("service", &metrics);
         let value = |name: &str| {
             let families = registry.gather();
-            let family = families.iter().find(|family| family.name() == name).expect(name);
+            let family = families
+                .iter()
+                .find(|family| family.name() == name)
+                .expect(name);
             let metric = &family.get_metric()[0];
-            assert_eq!((metric.get_label()[0].name(), metric.get_label()[0].value()), ("name", "service"));
+            assert_eq!(
+                (metric.get_label()[0].name(), metric.get_label()[0].value()),
+                ("name", "service")
+            );
             match family.get_field_type() {
                 prometheus::proto::MetricType::COUNTER => metric.get_counter().get_value() as u64,
                 prometheus::proto::MetricType::GAUGE => metric.get_gauge().get_value() as u64,
@@ -439,7 +490,12 @@ mod tests {
             }
         };
         let seconds = Duration::from_secs;
-        for name in ["workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "ccm_workqueue_delayed"] {
+        for name in [
+            "workqueue_depth",
+            "workqueue_adds_total",
+            "workqueue_retries_total",
+            "ccm_workqueue_delayed",
+        ] {
             assert_eq!(value(name), 0, "{name} is there from the start");
         }
         for key in ["a", "a", "b"] {

@@ -1,5 +1,5 @@
-//! Health of the controllers, derived from the results of their reconciles. It is for people and alerts: nothing is
-//! stopped or restarted because of it (`docs/decisions/0008-health.md`).
+//! Health of the controllers, derived from the results of their reconciles. It is for people and
+//! alerts: nothing is stopped or restarted because of it (`docs/decisions/0008-health.md`).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,9 +12,11 @@ use tokio::time::Instant;
 
 /// Failures in a row that make a controller degraded. One or two are normal.
 const FAILURES: u32 = 3;
-/// How long these failures must also have lasted, so that a short outage during a burst of work does not count.
+/// How long these failures must also have lasted, so that a short outage during a burst of work
+/// does not count.
 const MIN_FAILING_TIME: Duration = Duration::from_secs(60);
-/// How long one reconcile may run. Provider calls have much shorter deadlines, so a reconcile that runs longer hangs.
+/// How long one reconcile may run. Provider calls have much shorter deadlines, so a reconcile that
+/// runs longer hangs.
 const MAX_RECONCILE_TIME: Duration = Duration::from_secs(600);
 
 /// Running reconciles and recent failures of each controller. Clones share their state.
@@ -32,7 +34,8 @@ struct ControllerRecord {
     failing_since: Option<Instant>,
 }
 
-/// A running reconcile. If it is dropped, the reconcile was given up, which counts neither as success nor as failure.
+/// A running reconcile. If it is dropped, the reconcile was given up, which counts neither as
+/// success nor as failure.
 #[derive(Debug)]
 pub struct ReconcileGuard {
     progress: ControllerHealth,
@@ -54,17 +57,22 @@ impl ControllerHealth {
     /// Checks whether a controller gets work done. A controller that has nothing to do passes.
     ///
     /// # Errors
-    /// Says what is wrong. The text has no names of objects and no text from a cloud, since everybody may read it.
+    /// Says what is wrong. The text has no names of objects and no text from a cloud, since
+    /// everybody may read it.
     pub fn check(&self, controller: &str) -> Result<(), String> {
         let all = self.0.lock();
-        let Some(work) = all.get(controller) else { return Ok(()) };
+        let Some(work) = all.get(controller) else {
+            return Ok(());
+        };
         if let Some(since) = work.failing_since
             && work.failures >= FAILURES
             && since.elapsed() >= MIN_FAILING_TIME
         {
             let seconds = since.elapsed().as_secs();
             let failures = work.failures;
-            return Err(format!("nothing has succeeded for {seconds}s, {failures} attempts in a row failed"));
+            return Err(format!(
+                "nothing has succeeded for {seconds}s, {failures} attempts in a row failed"
+            ));
         }
         match work.running.values().map(Instant::elapsed).max() {
             Some(longest) if longest >= MAX_RECONCILE_TIME => {

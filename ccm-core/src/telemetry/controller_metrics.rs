@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{config::controller_names as names, telemetry::controller_health::ControllerHealth};
 
-/// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per
-/// process.
+/// Metrics that all controllers share: queues, reconciles, and writes that were not needed.
+/// Registered once per process.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     /// Work queues.
@@ -79,8 +79,13 @@ impl SkippedWrite {
 }
 
 /// All controllers of the framework.
-const CONTROLLERS: [&str; 5] =
-    [names::CLOUD_NODE, names::CLOUD_NODE_LIFECYCLE, names::NODE_IPAM, names::NODE_ROUTE, names::SERVICE_LB];
+const CONTROLLERS: [&str; 5] = [
+    names::CLOUD_NODE,
+    names::CLOUD_NODE_LIFECYCLE,
+    names::NODE_IPAM,
+    names::NODE_ROUTE,
+    names::SERVICE_LB,
+];
 
 /// Buckets in seconds, from a sync without requests to a call that reaches its deadline.
 const SECONDS: [f64; 10] = [0.001, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0];
@@ -93,7 +98,8 @@ impl ControllerMetrics {
     /// When a name is taken.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let duration = HistogramVec::new(
-            HistogramOpts::new("ccm_reconcile_duration_seconds", "Duration of reconciles.").buckets(SECONDS.to_vec()),
+            HistogramOpts::new("ccm_reconcile_duration_seconds", "Duration of reconciles.")
+                .buckets(SECONDS.to_vec()),
             &["controller"],
         )?;
         for controller in CONTROLLERS {
@@ -118,15 +124,16 @@ impl ControllerMetrics {
         })
     }
 
-    /// Runs `work` about `object` in a span of its own, and counts its outcome. `work` may set the reason of the
-    /// reconcile with [`record_reason`].
+    /// Runs `work` about `object` in a span of its own, and counts its outcome. `work` may set the
+    /// reason of the reconcile with [`record_reason`].
     pub(crate) async fn reconcile<T>(
         &self,
         controller: &'static str,
         object: &str,
         work: impl Future<Output = (ReconcileOutcome, T)>,
     ) -> T {
-        let span = tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
+        let span =
+            tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
         let started = Instant::now();
         let running = self.progress.begin(controller);
         let (outcome, value) = work.instrument(span.clone()).await;
@@ -137,8 +144,12 @@ impl ControllerMetrics {
     }
 
     fn reconciled(&self, controller: &str, outcome: ReconcileOutcome, took: Duration) {
-        self.reconciles.with_label_values(&[controller, outcome.as_str()]).inc();
-        self.duration.with_label_values(&[controller]).observe(took.as_secs_f64());
+        self.reconciles
+            .with_label_values(&[controller, outcome.as_str()])
+            .inc();
+        self.duration
+            .with_label_values(&[controller])
+            .observe(took.as_secs_f64());
     }
 
     /// Counts a write that was skipped because it was not needed.
@@ -169,8 +180,18 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3)).await;
             (ReconcileOutcome::Pending, 7)
         };
-        assert_eq!(metrics.reconcile(names::SERVICE_LB, "default/web", work).await, 7);
-        let count = |outcome| metrics.reconciles.with_label_values(&[names::SERVICE_LB, outcome]).get();
+        assert_eq!(
+            metrics
+                .reconcile(names::SERVICE_LB, "default/web", work)
+                .await,
+            7
+        );
+        let count = |outcome| {
+            metrics
+                .reconciles
+                .with_label_values(&[names::SERVICE_LB, outcome])
+                .get()
+        };
         assert_eq!(ReconcileOutcome::ALL.map(count), [0, 1, 0]);
         let time = metrics.duration.with_label_values(&[names::SERVICE_LB]);
         assert_eq!((time.get_sample_count(), time.get_sample_sum()), (1, 3.0));

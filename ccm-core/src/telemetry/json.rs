@@ -1,5 +1,5 @@
-//! Log lines in JSON, with the keys of Go's JSON logger (`k8s.io/component-base/logs/json` v0.37), so that programs
-//! that read a Go program's logs can read these.
+//! Log lines in JSON, with the keys of Go's JSON logger (`k8s.io/component-base/logs/json` v0.37),
+//! so that programs that read a Go program's logs can read these.
 //!
 //! | key | meaning |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `v` | verbosity from which on the line is shown: 0, 4 (debug) or 6 (trace); absent from errors |
 //! | `err` | the error, with its causes |
 //!
-//! All other values follow under their own names, those of the current spans first. A value whose name is one of the
-//! keys above is written as `fields.<name>`.
+//! All other values follow under their own names, those of the current spans first. A value whose
+//! name is one of the keys above is written as `fields.<name>`.
 
 use std::{
     collections::BTreeMap,
@@ -57,19 +57,31 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut line = Line::default();
-        for span in context.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
+        for span in context
+            .event_scope()
+            .into_iter()
+            .flat_map(tracing_subscriber::registry::Scope::from_root)
+        {
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
                 // Written by `JsonFields`, so it is always an object.
-                let fields: BTreeMap<String, Value> = serde_json::from_str(&fields.fields).unwrap_or_default();
+                let fields: BTreeMap<String, Value> =
+                    serde_json::from_str(&fields.fields).unwrap_or_default();
                 for (name, value) in fields {
                     line.put(&name, value);
                 }
             }
         }
         event.record(&mut line);
-        let text = line.write((self.now)(), event.metadata()).map_err(|_| fmt::Error)?;
+        let text = line
+            .write((self.now)(), event.metadata())
+            .map_err(|_| fmt::Error)?;
         writeln!(to, "{text}")
     }
 }
@@ -80,7 +92,8 @@ struct Line {
     message: String,
     logger: Option<Value>,
     error: Option<Value>,
-    /// In the order in which they were added; a later value of the same name replaces an earlier one.
+    /// In the order in which they were added; a later value of the same name replaces an earlier
+    /// one.
     fields: Vec<(String, Value)>,
 }
 
@@ -90,7 +103,11 @@ impl Line {
             "error" => self.error = Some(value),
             "controller" => self.logger = Some(value),
             _ => {
-                let name = if KEYS.contains(&name) { format!("fields.{name}") } else { name.to_owned() };
+                let name = if KEYS.contains(&name) {
+                    format!("fields.{name}")
+                } else {
+                    name.to_owned()
+                };
                 match self.fields.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, known)) => *known = value,
                     None => self.fields.push((name, value)),
@@ -103,7 +120,8 @@ impl Line {
         let mut text = Vec::with_capacity(256);
         let mut json = serde_json::Serializer::new(&mut text);
         let mut map = json.serialize_map(None)?;
-        // A float as in Go: its 53 bits give a resolution of a quarter of a microsecond in this century.
+        // A float as in Go: its 53 bits give a resolution of a quarter of a microsecond in this
+        // century.
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         map.serialize_entry("ts", &(since.as_nanos() as f64 / 1e6))?;
         map.serialize_entry("level", level_name(*metadata.level()))?;
@@ -202,7 +220,9 @@ mod tests {
     fn lines(say: impl FnOnce()) -> Vec<String> {
         let buffer = LogCapture::default();
         let writer = buffer.clone();
-        let format = JsonLines { now: || UNIX_EPOCH + Duration::from_nanos(1_580_306_777_047_280_000) };
+        let format = JsonLines {
+            now: || UNIX_EPOCH + Duration::from_nanos(1_580_306_777_047_280_000),
+        };
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
             .fmt_fields(JsonFields::new())
@@ -240,7 +260,8 @@ mod tests {
     #[test]
     fn spans_lend_their_values_and_the_controller_is_the_logger() {
         let said = lines(|| {
-            let outer = tracing::info_span!("reconcile", controller = "cloud-node", node = "n1", v = 7);
+            let outer =
+                tracing::info_span!("reconcile", controller = "cloud-node", node = "n1", v = 7);
             let _outer = outer.enter();
             let inner = tracing::info_span!("call", operation = "describe", node = "n2");
             let _inner = inner.enter();
@@ -264,7 +285,9 @@ mod tests {
 
     #[test]
     fn callers_are_a_folder_and_a_file() {
-        for (path, shown) in [("a/b/c.rs", "b/c.rs"), ("b/c.rs", "b/c.rs"), ("c.rs", "c.rs"), ("", "")] {
+        for (path, shown) in
+            [("a/b/c.rs", "b/c.rs"), ("b/c.rs", "b/c.rs"), ("c.rs", "c.rs"), ("", "")]
+        {
             assert_eq!(short(path), shown);
         }
     }

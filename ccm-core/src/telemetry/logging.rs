@@ -1,6 +1,7 @@
 //! Logging as configured by `--logging-format`, `-v` and `--vmodule`.
 //!
-//! Kubernetes programs count verbosity upwards, tracing has five levels. Levels that each verbosity shows:
+//! Kubernetes programs count verbosity upwards, tracing has five levels. Levels that each verbosity
+//! shows:
 //!
 //! | `-v` | this program | libraries it uses (HTTP, TLS, API client) |
 //! |---|---|---|
@@ -9,12 +10,14 @@
 //! | 6, 7 | and trace | and debug |
 //! | 8 and above | everything | everything |
 //!
-//! The messages in which the clients of the API server and of AWS report unusable responses are never shown: they
-//! contain the whole response, including tokens. Such errors are logged, without credentials, where they are handled.
+//! The messages in which the clients of the API server and of AWS report unusable responses are
+//! never shown: they contain the whole response, including tokens. Such errors are logged, without
+//! credentials, where they are handled.
 //!
-//! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the
-//! last part of the module's path (the file's name), any other one with the whole path
-//! (`ccm_core::controllers::node::*`). `*` and `?` match as in file names. The first pattern that matches applies.
+//! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is
+//! compared with the last part of the module's path (the file's name), any other one with the whole
+//! path (`ccm_core::controllers::node::*`). `*` and `?` match as in file names. The first pattern
+//! that matches applies.
 //!
 //! JSON lines have the keys of Go's JSON logger ([`json`](super::json)).
 
@@ -53,11 +56,14 @@ const LIBRARIES: &[&str] = &[
     "want",
 ];
 
-/// Logs whole responses of the API server, including those with tokens and those that repeat requests.
+/// Logs whole responses of the API server, including those with tokens and those that repeat
+/// requests.
 const REPEATS: &str = "kube_client::client";
 
-/// Log responses of AWS and of the services that provide its credentials. Includes all modules below these.
-const CRATES_LOGGING_RESPONSES: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
+/// Log responses of AWS and of the services that provide its credentials. Includes all modules
+/// below these.
+const CRATES_LOGGING_RESPONSES: [&str; 2] =
+    ["aws_config", "aws_smithy_runtime::client::orchestrator"];
 
 /// The verbosity of the process, which can be changed at runtime. Clones share it.
 #[derive(Debug, Clone)]
@@ -69,9 +75,9 @@ impl Verbosity {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes the verbosity, as `-v` would have set it. Verbosities of single modules from `--vmodule` stay. Must be
-    /// called where the dispatcher that was made with it is the default one, which is everywhere once it is the global
-    /// one.
+    /// Changes the verbosity, as `-v` would have set it. Verbosities of single modules from
+    /// `--vmodule` stay. Must be called where the dispatcher that was made with it is the default
+    /// one, which is everywhere once it is the global one.
     pub fn set(&self, verbosity: u32) {
         self.0.store(verbosity, Ordering::Relaxed);
         // Each log statement caches whether it is enabled.
@@ -79,11 +85,12 @@ impl Verbosity {
     }
 }
 
-/// Makes the dispatcher of all log messages, which writes them to `writer` as `config` says, and the handle that
-/// changes its verbosity later.
+/// Makes the dispatcher of all log messages, which writes them to `writer` as `config` says, and
+/// the handle that changes its verbosity later.
 ///
-/// Changes no global state: a binary passes the dispatcher to [`tracing::dispatcher::set_global_default`], a test to
-/// [`tracing::dispatcher::with_default`]. Writes happen in the caller's thread, before the logging call returns.
+/// Changes no global state: a binary passes the dispatcher to
+/// [`tracing::dispatcher::set_global_default`], a test to [`tracing::dispatcher::with_default`].
+/// Writes happen in the caller's thread, before the logging call returns.
 pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -92,16 +99,30 @@ where
 }
 
 /// Like [`dispatch`], with an additional layer that receives spans.
-pub fn dispatch_with<W>(config: &LoggingConfig, writer: W, spans: Option<SpanLayer>) -> (Dispatch, Verbosity)
+pub fn dispatch_with<W>(
+    config: &LoggingConfig,
+    writer: W,
+    spans: Option<SpanLayer>,
+) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
-    let rules = LogFilter { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let rules = LogFilter {
+        verbosity: verbosity.clone(),
+        modules: config.modules.clone(),
+        format: config.format,
+    };
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(false);
     let log = match config.format {
         Format::Text => layer.with_filter(rules).boxed(),
-        Format::Json => layer.fmt_fields(JsonFields::new()).event_format(JsonLines::new()).with_filter(rules).boxed(),
+        Format::Json => layer
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLines::new())
+            .with_filter(rules)
+            .boxed(),
     };
     let layers: Vec<_> = spans.into_iter().chain([log]).collect();
     let dispatch = Dispatch::new(tracing_subscriber::registry().with(layers));
@@ -117,7 +138,8 @@ struct LogFilter {
 
 impl LogFilter {
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
-        // In text, the current spans precede each message. They are only shown at verbosities for debugging.
+        // In text, the current spans precede each message. They are only shown at verbosities for
+        // debugging.
         let level = match self.format {
             Format::Text if metadata.is_span() => Level::DEBUG.max(*metadata.level()),
             _ => *metadata.level(),
@@ -132,7 +154,8 @@ impl LogFilter {
         let verbosity = self.verbosity.get();
         match self.modules.iter().find(|rule| rule.matches(module)) {
             Some(rule) => own_level(rule.verbosity),
-            // Logs each failed request at level error; this program logs it again where it is handled.
+            // Logs each failed request at level error; this program logs it again where it is
+            // handled.
             None if module.starts_with("kube_client") && verbosity <= 3 => LevelFilter::OFF,
             None if is_library(module) => library_level(verbosity),
             None => own_level(verbosity),
@@ -141,7 +164,13 @@ impl LogFilter {
 
     /// Returns the most detailed level of any module, so that tracing can skip all others early.
     fn max_level(&self) -> LevelFilter {
-        let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity.get());
+        let verbosity = self
+            .modules
+            .iter()
+            .map(|rule| rule.verbosity)
+            .max()
+            .unwrap_or(0)
+            .max(self.verbosity.get());
         own_level(verbosity)
     }
 }
@@ -152,7 +181,11 @@ impl<S> Filter<S> for LogFilter {
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.allow(metadata) { Interest::always() } else { Interest::never() }
+        if self.allow(metadata) {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -162,7 +195,11 @@ impl<S> Filter<S> for LogFilter {
 
 impl ModuleVerbosity {
     fn matches(&self, module: &str) -> bool {
-        let subject = if self.pattern.contains("::") { module } else { module.rsplit("::").next().unwrap_or(module) };
+        let subject = if self.pattern.contains("::") {
+            module
+        } else {
+            module.rsplit("::").next().unwrap_or(module)
+        };
         glob(&self.pattern, subject)
     }
 }
@@ -186,22 +223,33 @@ fn library_level(verbosity: u32) -> LevelFilter {
 
 /// Returns whether a module logs responses that may contain credentials.
 fn logs_response_bodies(module: &str) -> bool {
-    let is_below =
-        |above: &&str| module.strip_prefix(*above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let is_below = |above: &&str| {
+        module
+            .strip_prefix(*above)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
     module == REPEATS || CRATES_LOGGING_RESPONSES.iter().any(is_below)
 }
 
 fn is_library(module: &str) -> bool {
     let krate = module.split("::").next().unwrap_or(module);
-    LIBRARIES.iter().any(|name| if name.ends_with('_') { krate.starts_with(name) } else { krate == *name })
+    LIBRARIES.iter().any(|name| {
+        if name.ends_with('_') {
+            krate.starts_with(name)
+        } else {
+            krate == *name
+        }
+    })
 }
 
 /// Returns whether `text` matches `pattern`, in which `*` matches any text and `?` one character.
 fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
     let mut p = 0;
     let mut t = 0;
-    // Position of the last `*`, and of the end of the text that it matches so far: the only place to backtrack to.
+    // Position of the last `*`, and of the end of the text that it matches so far: the only place
+    // to backtrack to.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -240,7 +288,11 @@ mod tests {
     }
 
     fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> LogFilter {
-        LogFilter { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules, format: Format::Text }
+        LogFilter {
+            verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))),
+            modules,
+            format: Format::Text,
+        }
     }
 
     fn logged(config: &LoggingConfig) -> String {
@@ -264,7 +316,11 @@ mod tests {
             assert_eq!(rules.level("ccm_core::controllers::node"), own, "{verbosity}");
             assert_eq!(rules.level("hyper::client"), library, "{verbosity}");
             assert_eq!(rules.level("aws_smithy_http"), library, "{verbosity}");
-            let api_client = if verbosity <= 3 { LevelFilter::OFF } else { library };
+            let api_client = if verbosity <= 3 {
+                LevelFilter::OFF
+            } else {
+                library
+            };
             assert_eq!(rules.level("kube_client::client::builder"), api_client, "{verbosity}");
             for module in [
                 "kube_client::client",
@@ -322,7 +378,10 @@ mod tests {
     #[test]
     fn text_shows_what_verbosity_allows() {
         let text = logged(&LoggingConfig::default());
-        assert!(text.contains("a change") && text.contains("node=\"n1\"") && text.contains("a failure"), "{text}");
+        assert!(
+            text.contains("a change") && text.contains("node=\"n1\"") && text.contains("a failure"),
+            "{text}"
+        );
         assert!(!text.contains("a detail") && !text.contains("a trace"), "{text}");
         let text = logged(&LoggingConfig { verbosity: 4, ..LoggingConfig::default() });
         assert!(text.contains("a detail") && !text.contains("a trace"), "{text}");
@@ -352,7 +411,9 @@ mod tests {
         let buffer = LogCapture::default();
         let writer = buffer.clone();
         let (dispatch, verbosity) = dispatch(&LoggingConfig::default(), move || writer.clone());
-        for (set, detail, trace) in [(0, false, false), (4, true, false), (6, true, true), (2, false, false)] {
+        for (set, detail, trace) in
+            [(0, false, false), (4, true, false), (6, true, true), (2, false, false)]
+        {
             buffer.clear();
             tracing::dispatcher::with_default(&dispatch, || {
                 verbosity.set(set);
@@ -360,7 +421,11 @@ mod tests {
             });
             assert_eq!(verbosity.get(), set);
             let text = buffer.text();
-            assert_eq!((text.contains("a detail"), text.contains("a trace")), (detail, trace), "{set}: {text}");
+            assert_eq!(
+                (text.contains("a detail"), text.contains("a trace")),
+                (detail, trace),
+                "{set}: {text}"
+            );
         }
     }
 }

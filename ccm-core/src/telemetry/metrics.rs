@@ -1,8 +1,9 @@
 //! Metric families, registered in a registry that is passed in.
 //!
-//! Names, labels and buckets are upstream's where upstream has the metric; ours begin with `ccm_`. Labels have a fixed
-//! set of values: never names of objects, IDs or error texts. Where the set is known, every series exists from the
-//! start, so that alerts work before the first occurrence. `docs/reference/metrics.md` lists all families.
+//! Names, labels and buckets are upstream's where upstream has the metric; ours begin with `ccm_`.
+//! Labels have a fixed set of values: never names of objects, IDs or error texts. Where the set is
+//! known, every series exists from the start, so that alerts work before the first occurrence.
+//! `docs/reference/metrics.md` lists all families.
 
 use prometheus::{IntCounterVec, Opts, Registry, core::Collector};
 
@@ -10,7 +11,10 @@ use prometheus::{IntCounterVec, Opts, Registry, core::Collector};
 ///
 /// # Errors
 /// When another collector has the same name.
-pub fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {
+pub fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> prometheus::Result<C> {
     registry.register(Box::new(collector.clone()))?;
     Ok(collector)
 }
@@ -29,7 +33,10 @@ pub fn counters(
     let family = register(registry, IntCounterVec::new(Opts::new(name, help), &names)?)?;
     let mut sets: Vec<Vec<&str>> = vec![Vec::new()];
     for (_, values) in labels {
-        sets = sets.iter().flat_map(|set| values.iter().map(|value| [&**set, &[*value]].concat())).collect();
+        sets = sets
+            .iter()
+            .flat_map(|set| values.iter().map(|value| [&**set, &[*value]].concat()))
+            .collect();
     }
     for set in sets {
         family.with_label_values(&set);

@@ -16,12 +16,16 @@ use super::metrics::register;
 /// Clock ticks per second in `/proc` (`USER_HZ`), the same on every architecture that is supported.
 const TICKS: f64 = 100.0;
 
-/// Registers `kubernetes_build_info`, always 1. Labels that do not apply to a Rust program, or that this build does not
-/// know, are empty.
+/// Registers `kubernetes_build_info`, always 1. Labels that do not apply to a Rust program, or that
+/// this build does not know, are empty.
 ///
 /// # Errors
 /// When the name is already registered.
-pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> prometheus::Result<()> {
+pub fn register_build_info(
+    registry: &Registry,
+    version: &str,
+    commit: &str,
+) -> prometheus::Result<()> {
     let labels = [
         "major",
         "minor",
@@ -39,13 +43,15 @@ pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> 
     let major = numbers.next().unwrap_or_default();
     let minor = numbers.next().unwrap_or_default();
     let platform = crate::config::kubeconfig::platform();
-    info.with_label_values(&[major, minor, version, commit, "", "", "", "rustc", &platform]).set(1);
+    info.with_label_values(&[major, minor, version, commit, "", "", "", "rustc", &platform])
+        .set(1);
     register(registry, info).map(drop)
 }
 
-/// Registers `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`,
-/// `process_open_fds`, `process_max_fds` and `process_start_time_seconds`. They are read from `/proc` at each scrape; a
-/// system without it has none of them.
+/// Registers `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+/// `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds` and
+/// `process_start_time_seconds`. They are read from `/proc` at each scrape; a system without it has
+/// none of them.
 ///
 /// # Errors
 /// When a name is already registered.
@@ -53,7 +59,8 @@ pub fn register_process(registry: &Registry) -> prometheus::Result<()> {
     registry.register(Box::new(Process::new()?))
 }
 
-/// The families: CPU time (a counter, for which this gauge only holds the description), and the others.
+/// The families: CPU time (a counter, for which this gauge only holds the description), and the
+/// others.
 struct Process {
     cpu: Gauge,
     resident: Gauge,
@@ -77,32 +84,54 @@ struct ProcessStats {
 impl Process {
     fn new() -> prometheus::Result<Self> {
         Ok(Self {
-            cpu: Gauge::new("process_cpu_seconds_total", "User and system CPU time spent in seconds.")?,
-            resident: Gauge::new("process_resident_memory_bytes", "Resident memory size in bytes.")?,
-            virtual_size: Gauge::new("process_virtual_memory_bytes", "Virtual memory size in bytes.")?,
+            cpu: Gauge::new(
+                "process_cpu_seconds_total",
+                "User and system CPU time spent in seconds.",
+            )?,
+            resident: Gauge::new(
+                "process_resident_memory_bytes",
+                "Resident memory size in bytes.",
+            )?,
+            virtual_size: Gauge::new(
+                "process_virtual_memory_bytes",
+                "Virtual memory size in bytes.",
+            )?,
             open_files: Gauge::new("process_open_fds", "Open file descriptors.")?,
             max_files: Gauge::new("process_max_fds", "Most file descriptors that may be open.")?,
-            started: Gauge::new("process_start_time_seconds", "Start of the process in seconds since 1970.")?,
+            started: Gauge::new(
+                "process_start_time_seconds",
+                "Start of the process in seconds since 1970.",
+            )?,
         })
     }
 }
 
 impl Collector for Process {
     fn desc(&self) -> Vec<&Desc> {
-        let families =
-            [&self.cpu, &self.resident, &self.virtual_size, &self.open_files, &self.max_files, &self.started];
+        let families = [
+            &self.cpu,
+            &self.resident,
+            &self.virtual_size,
+            &self.open_files,
+            &self.max_files,
+            &self.started,
+        ];
         families.iter().flat_map(|family| family.desc()).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let Some(reading) = ProcessStats::take() else { return Vec::new() };
+        let Some(reading) = ProcessStats::take() else {
+            return Vec::new();
+        };
         self.resident.set(reading.resident_bytes);
         self.virtual_size.set(reading.virtual_bytes);
         self.open_files.set(reading.open_files);
         self.started.set(reading.started);
         let mut families = vec![counter(&self.cpu, reading.cpu_seconds)];
         families.extend(
-            [&self.resident, &self.virtual_size, &self.open_files, &self.started].iter().flat_map(|f| f.collect()),
+            [&self.resident, &self.virtual_size, &self.open_files, &self.started]
+                .iter()
+                .flat_map(|f| f.collect()),
         );
         // Absent where there is no limit.
         if let Some(most) = reading.max_files {
@@ -133,12 +162,25 @@ impl ProcessStats {
         let uptime = fs::read_to_string("/proc/uptime").ok()?;
         let limits = fs::read_to_string("/proc/self/limits").ok()?;
         // Reading the directory opens it, which adds one descriptor.
-        let open_files = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let open_files = fs::read_dir("/proc/self/fd")
+            .ok()?
+            .count()
+            .saturating_sub(1);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs_f64();
         Self::parse(&stat, &status, &uptime, &limits, open_files, now)
     }
 
-    fn parse(stat: &str, status: &str, uptime: &str, limits: &str, open_files: usize, now: f64) -> Option<Self> {
+    fn parse(
+        stat: &str,
+        status: &str,
+        uptime: &str,
+        limits: &str,
+        open_files: usize,
+        now: f64,
+    ) -> Option<Self> {
         // The second field is the program's name in parentheses and may contain anything.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
         let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS);
@@ -147,7 +189,9 @@ impl ProcessStats {
             Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
         };
         let up: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-        let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+        let limit = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max open files"))?;
         Some(Self {
             cpu_seconds: ticks(14)? + ticks(15)?,
             virtual_bytes: kibibytes("VmSize:")?,
@@ -163,8 +207,7 @@ impl ProcessStats {
 mod tests {
     use super::*;
 
-    const STAT: &str =
-        "42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 5 0 12000 1000 25 18446744073709551615";
+    const STAT: &str = "42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 5 0 12000 1000 25 18446744073709551615";
     const STATUS: &str = "Name:\tccm\nVmPeak:\t  900 kB\nVmSize:\t  800 kB\nVmRSS:\t   40 kB\n";
     const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \nMax open files            1024                 524288               files     \n";
 
@@ -181,7 +224,12 @@ mod tests {
         };
         assert_eq!(reading, Some(expected));
         let unlimited = LIMITS.replace("1024  ", "unlimited");
-        assert_eq!(ProcessStats::parse(STAT, STATUS, "1 1", &unlimited, 7, 2.0).unwrap().max_files, None);
+        assert_eq!(
+            ProcessStats::parse(STAT, STATUS, "1 1", &unlimited, 7, 2.0)
+                .unwrap()
+                .max_files,
+            None
+        );
         assert_eq!(ProcessStats::parse("", STATUS, "1 1", LIMITS, 7, 2.0), None);
     }
 
@@ -193,7 +241,10 @@ mod tests {
         register_build_info(&registry, "v1.2.3", "abc").unwrap();
         let families = registry.gather();
         let value = |name: &str| {
-            let family = families.iter().find(|family| family.name() == name).expect(name);
+            let family = families
+                .iter()
+                .find(|family| family.name() == name)
+                .expect(name);
             let metric = &family.get_metric()[0];
             match family.get_field_type() {
                 MetricType::COUNTER => metric.get_counter().get_value(),
@@ -201,9 +252,15 @@ mod tests {
             }
         };
         assert!(value("process_resident_memory_bytes") > 1e6);
-        assert!(value("process_open_fds") >= 3.0 && value("process_open_fds") < value("process_max_fds"));
+        assert!(
+            value("process_open_fds") >= 3.0
+                && value("process_open_fds") < value("process_max_fds")
+        );
         assert!(value("process_cpu_seconds_total") >= 0.0);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs_f64();
         let age = now - value("process_start_time_seconds");
         assert!((-1.0..86_400.0).contains(&age), "{age}");
         assert!(value("kubernetes_build_info") > 0.0);

@@ -7,7 +7,8 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    Registry,
     core::{Collector, Desc},
     exponential_buckets,
     proto::MetricFamily,
@@ -15,12 +16,13 @@ use prometheus::{
 
 use super::metrics::register;
 
-/// Metrics of all work queues, with the names and buckets of Go's (`k8s.io/component-base/metrics/prometheus/workqueue`
-/// v0.37), and two of ours. Registered once per process.
+/// Metrics of all work queues, with the names and buckets of Go's
+/// (`k8s.io/component-base/metrics/prometheus/workqueue` v0.37), and two of ours. Registered once
+/// per process.
 ///
-/// As upstream, `workqueue_depth` counts queued keys, including those that were added again while a worker processes
-/// them, and `workqueue_retries_total` counts keys that are requeued after a failure. Keys that are deferred without a
-/// failure are only in `ccm_workqueue_delayed`.
+/// As upstream, `workqueue_depth` counts queued keys, including those that were added again while a
+/// worker processes them, and `workqueue_retries_total` counts keys that are requeued after a
+/// failure. Keys that are deferred without a failure are only in `ccm_workqueue_delayed`.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     adds: IntCounterVec,
@@ -64,15 +66,17 @@ pub(crate) trait QueueStats: Send + Sync {
 }
 
 impl QueueMetrics {
-    /// Registers, all with label `name`, `workqueue_depth`, `workqueue_adds_total`, `workqueue_queue_duration_seconds`,
-    /// `workqueue_work_duration_seconds`, `workqueue_unfinished_work_seconds`,
-    /// `workqueue_longest_running_processor_seconds`, `workqueue_retries_total`, `ccm_workqueue_delayed` and
-    /// `ccm_workqueue_oldest_seconds`.
+    /// Registers, all with label `name`, `workqueue_depth`, `workqueue_adds_total`,
+    /// `workqueue_queue_duration_seconds`, `workqueue_work_duration_seconds`,
+    /// `workqueue_unfinished_work_seconds`, `workqueue_longest_running_processor_seconds`,
+    /// `workqueue_retries_total`, `ccm_workqueue_delayed` and `ccm_workqueue_oldest_seconds`.
     ///
     /// # Errors
     /// When a name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?);
+        let counter = |name: &str, help: &str| {
+            register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?)
+        };
         let histogram = |name: &str, help: &str| {
             let opts = HistogramOpts::new(name, help).buckets(exponential_buckets(1e-8, 10.0, 10)?);
             register(registry, HistogramVec::new(opts, LABELS)?)
@@ -87,7 +91,11 @@ impl QueueMetrics {
     }
 
     /// Adds a queue to the metrics under this name, until it is dropped.
-    pub(crate) fn register_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) -> QueueSeries {
+    pub(crate) fn register_queue(
+        &self,
+        name: &'static str,
+        queue: Weak<dyn QueueStats>,
+    ) -> QueueSeries {
         self.now.queues.lock().push((name, queue));
         QueueSeries {
             adds: self.adds.with_label_values(&[name]),
@@ -118,7 +126,9 @@ struct Queues(Arc<Mutex<Vec<Named>>>);
 
 impl std::fmt::Debug for Queues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.lock().iter().map(|(name, _)| name)).finish()
+        f.debug_list()
+            .entries(self.lock().iter().map(|(name, _)| name))
+            .finish()
     }
 }
 
@@ -135,8 +145,14 @@ impl QueueGauges {
         let gauge = |name: &str, help: &str| GaugeVec::new(Opts::new(name, help), LABELS);
         Ok(Self {
             depth: gauge("workqueue_depth", "Keys in line.")?,
-            delayed: gauge("ccm_workqueue_delayed", "Keys that wait for their time, after a failure or for a look.")?,
-            oldest: gauge("ccm_workqueue_oldest_seconds", "How long the longest-waiting key has been in line.")?,
+            delayed: gauge(
+                "ccm_workqueue_delayed",
+                "Keys that wait for their time, after a failure or for a look.",
+            )?,
+            oldest: gauge(
+                "ccm_workqueue_oldest_seconds",
+                "How long the longest-waiting key has been in line.",
+            )?,
             unfinished: gauge(
                 "workqueue_unfinished_work_seconds",
                 "How long all keys that are worked on now have been so, taken together. It grows where work hangs.",
@@ -156,12 +172,17 @@ impl QueueGauges {
 
 impl Collector for QueueGauges {
     fn desc(&self) -> Vec<&Desc> {
-        self.families().iter().flat_map(|family| family.desc()).collect()
+        self.families()
+            .iter()
+            .flat_map(|family| family.desc())
+            .collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         for (name, queue) in &*self.queues.lock() {
-            let Some(queue) = queue.upgrade() else { continue };
+            let Some(queue) = queue.upgrade() else {
+                continue;
+            };
             let state = queue.state();
             let set = |family: &GaugeVec, value: f64| {
                 let gauge: Gauge = family.with_label_values(&[*name]);
@@ -173,6 +194,9 @@ impl Collector for QueueGauges {
             set(&self.unfinished, state.unfinished.as_secs_f64());
             set(&self.longest, state.longest.as_secs_f64());
         }
-        self.families().iter().flat_map(|family| family.collect()).collect()
+        self.families()
+            .iter()
+            .flat_map(|family| family.collect())
+            .collect()
     }
 }

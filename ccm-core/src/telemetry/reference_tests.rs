@@ -15,8 +15,9 @@ use super::process::{register_build_info, register_process};
 use crate::{
     config::controller_names as names,
     controllers::{
-        node::metrics::NodeMetrics, node_ipam::metrics::NodeIpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
-        orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
+        node::metrics::NodeMetrics, node_ipam::metrics::NodeIpamMetrics,
+        node_lifecycle::metrics::LifecycleMetrics, orphans::metrics::OrphanMetrics,
+        route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
     manager,
     provider::call_metrics::{CloudMetrics, MutationMetrics},
@@ -44,9 +45,11 @@ at zero.
 ";
 
 /// Labels whose values depend on the installation.
-const OPEN: &[&str] = &["host", "code", "clusterCIDR", "major", "minor", "git_version", "git_commit", "platform"];
+const OPEN: &[&str] =
+    &["host", "code", "clusterCIDR", "major", "minor", "git_version", "git_commit", "platform"];
 
-/// A heading, when its families are there, and what registers them. What is given back has to live until they are read.
+/// A heading, when its families are there, and what registers them. What is given back has to live
+/// until they are read.
 type Section = (&'static str, &'static str, fn(&Registry) -> prometheus::Result<Box<dyn Any>>);
 
 fn keep<T: 'static>(value: T) -> Box<dyn Any> {
@@ -72,18 +75,26 @@ const SECTIONS: &[Section] = &[
         Ok(keep(AuthMetrics::register(registry)?))
     }),
     ("Events", "Always there.", |registry| Ok(keep(EventMetrics::register(registry)?))),
-    ("Caches", "There in a process that leads; a resource when a controller needs it.", |registry| {
-        let metrics = CacheMetrics::register(registry)?;
-        for resource in ["nodes", "services", "endpointslices"] {
-            metrics.init(resource);
-        }
-        Ok(keep(()))
-    }),
-    ("Controllers and their queues", "There in a process that leads; a queue when its controller runs.", |registry| {
-        let metrics = ControllerMetrics::register(registry)?;
-        let queue = |name| WorkQueue::<u8>::named(name, &metrics.queues);
-        Ok(keep(["Nodes", "Routes", "service", "cidrallocator_node"].map(queue)))
-    }),
+    (
+        "Caches",
+        "There in a process that leads; a resource when a controller needs it.",
+        |registry| {
+            let metrics = CacheMetrics::register(registry)?;
+            for resource in ["nodes", "services", "endpointslices"] {
+                metrics.init(resource);
+            }
+            Ok(keep(()))
+        },
+    ),
+    (
+        "Controllers and their queues",
+        "There in a process that leads; a queue when its controller runs.",
+        |registry| {
+            let metrics = ControllerMetrics::register(registry)?;
+            let queue = |name| WorkQueue::<u8>::named(name, &metrics.queues);
+            Ok(keep(["Nodes", "Routes", "service", "cidrallocator_node"].map(queue)))
+        },
+    ),
     (
         "Health",
         "Always there; a name when its controller runs. Health checks are counted on a page of their own, `/metrics/slis`, as upstream.",
@@ -93,20 +104,32 @@ const SECTIONS: &[Section] = &[
             Ok(keep(health.add(CheckKind::Progress, names::SERVICE_LB, || Ok(()))))
         },
     ),
-    ("Calls of the cloud", "Always there.", |registry| Ok(keep(CloudMetrics::register(registry)?))),
+    ("Calls of the cloud", "Always there.", |registry| {
+        Ok(keep(CloudMetrics::register(registry)?))
+    }),
     (
         "Changes of the cloud",
         "The operations are the provider's; `operation` stands for each. Every change leaves a log record as well: \
          [logging](logging.md#changes-of-the-cloud).",
         |registry| Ok(keep(MutationMetrics::register(registry, &["operation"])?)),
     ),
-    ("Cloud-node controller", "There when it runs.", |registry| Ok(keep(NodeMetrics::register(registry)?))),
-    ("Node-lifecycle controller", "There when it runs.", |registry| Ok(keep(LifecycleMetrics::register(registry)?))),
-    ("Route controller", "There when it runs.", |registry| Ok(keep(RouteMetrics::register(registry)?))),
-    ("Service controller", "There when it runs.", |registry| Ok(keep(ServiceMetrics::register(registry)?))),
-    ("Orphans", "There when the service controller runs and the provider keeps an inventory.", |registry| {
-        Ok(keep(OrphanMetrics::register(registry)?))
+    ("Cloud-node controller", "There when it runs.", |registry| {
+        Ok(keep(NodeMetrics::register(registry)?))
     }),
+    ("Node-lifecycle controller", "There when it runs.", |registry| {
+        Ok(keep(LifecycleMetrics::register(registry)?))
+    }),
+    ("Route controller", "There when it runs.", |registry| {
+        Ok(keep(RouteMetrics::register(registry)?))
+    }),
+    ("Service controller", "There when it runs.", |registry| {
+        Ok(keep(ServiceMetrics::register(registry)?))
+    }),
+    (
+        "Orphans",
+        "There when the service controller runs and the provider keeps an inventory.",
+        |registry| Ok(keep(OrphanMetrics::register(registry)?)),
+    ),
     ("Node-IPAM controller", "There when it runs.", |registry| {
         NodeIpamMetrics::register(registry)?.init("10.0.0.0/8");
         Ok(keep(()))
@@ -134,7 +157,11 @@ fn row(page: &mut String, family: &MetricFamily) {
         MetricType::HISTOGRAM => "histogram",
         _ => "gauge",
     };
-    let upstream = if name.starts_with("ccm_") { "no" } else { "yes" };
+    let upstream = if name.starts_with("ccm_") {
+        "no"
+    } else {
+        "yes"
+    };
     let (labels, buckets, help) = (labels(family), buckets(family), family.help());
     let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {buckets} | {help} | {upstream} |");
 }
@@ -146,27 +173,54 @@ fn labels(family: &MetricFamily) -> String {
     }
     let is_lease = family.name().starts_with("leader_election_");
     let describe = |(name, values): (&str, BTreeSet<&str>)| {
-        let values: Vec<String> =
-            values.into_iter().filter(|value| !value.is_empty()).map(|v| format!("`{v}`")).collect();
-        match OPEN.contains(&name) || is_lease || values.is_empty() || values == [format!("`{name}`")] {
+        let values: Vec<String> = values
+            .into_iter()
+            .filter(|value| !value.is_empty())
+            .map(|v| format!("`{v}`"))
+            .collect();
+        match OPEN.contains(&name)
+            || is_lease
+            || values.is_empty()
+            || values == [format!("`{name}`")]
+        {
             true => format!("`{name}`"),
             false => format!("`{name}`: {}", values.join(", ")),
         }
     };
-    labels.into_iter().map(describe).collect::<Vec<_>>().join("; ")
+    labels
+        .into_iter()
+        .map(describe)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn buckets(family: &MetricFamily) -> String {
-    let Some(metric) = family.get_metric().first().filter(|_| family.get_field_type() == MetricType::HISTOGRAM) else {
+    let Some(metric) = family
+        .get_metric()
+        .first()
+        .filter(|_| family.get_field_type() == MetricType::HISTOGRAM)
+    else {
         return String::new();
     };
     let bound = |bound: f64| {
         // Powers that were multiplied up are not exact.
         let bound: f64 = format!("{bound:.12e}").parse().unwrap();
-        if bound < 0.001 { format!("{bound:e}") } else { bound.to_string() }
+        if bound < 0.001 {
+            format!("{bound:e}")
+        } else {
+            bound.to_string()
+        }
     };
-    let bounds = metric.get_histogram().get_bucket().iter().map(Bucket::upper_bound);
-    bounds.filter(|bound| bound.is_finite()).map(bound).collect::<Vec<_>>().join(", ")
+    let bounds = metric
+        .get_histogram()
+        .get_bucket()
+        .iter()
+        .map(Bucket::upper_bound);
+    bounds
+        .filter(|bound| bound.is_finite())
+        .map(bound)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[test]
@@ -192,7 +246,11 @@ fn every_family_is_documented_and_named_by_the_rules() {
         for family in registry.gather() {
             let name = family.name().to_owned();
             assert!(!family.get_metric().is_empty(), "{name} shows nothing at the start");
-            assert!(family.help().ends_with('.') || !name.starts_with("ccm_"), "{name}: {}", family.help());
+            assert!(
+                family.help().ends_with('.') || !name.starts_with("ccm_"),
+                "{name}: {}",
+                family.help()
+            );
             let is_counter = family.get_field_type() == MetricType::COUNTER;
             // Upstream's exception.
             let is_named_so = name.ends_with("_total") || name == "authentication_attempts";

@@ -21,7 +21,8 @@ struct Instance {
 
 #[async_trait]
 impl Instances for Meadow {
-    /// One listing answers for all nodes. It is complete, so an instance that it lacks is proven not to exist.
+    /// One listing answers for all nodes. It is complete, so an instance that it lacks is proven
+    /// not to exist.
     async fn describe(
         &self,
         op: &Op,
@@ -31,7 +32,9 @@ impl Instances for Meadow {
         let answer = |query: &InstanceQuery| {
             let found = match instance_id(&query.node)? {
                 Some(id) => instances.iter().find(|instance| instance.id == id),
-                None => instances.iter().find(|instance| *instance.name == *query.node.name),
+                None => instances
+                    .iter()
+                    .find(|instance| *instance.name == *query.node.name),
             };
             Ok(found.map_or(InstanceStatus::NotFound, Instance::presence))
         };
@@ -49,7 +52,9 @@ impl Instance {
             _ => PowerState::Unknown,
         };
         let private = NodeAddress::new(AddressType::InternalIp, self.private_address.to_string());
-        let public = self.public_address.map(|ip| NodeAddress::new(AddressType::ExternalIp, ip.to_string()));
+        let public = self
+            .public_address
+            .map(|ip| NodeAddress::new(AddressType::ExternalIp, ip.to_string()));
         let meta = InstanceMetadata {
             provider_id: Some(format!("{NAME}://{}", self.id).into()),
             instance_type: Some(self.size.clone()),
@@ -64,10 +69,18 @@ impl Instance {
 
 /// Reads the provider ID of a node, such as `meadow://ins-7`; `None` when it has none yet.
 pub(crate) fn instance_id(node: &NodeView) -> Result<Option<&str>, CloudError> {
-    let Some(text) = node.provider_id.as_deref() else { return Ok(None) };
-    let canonical = |number: &str| number.parse::<u32>().is_ok_and(|parsed| parsed.to_string() == number);
+    let Some(text) = node.provider_id.as_deref() else {
+        return Ok(None);
+    };
+    let canonical = |number: &str| {
+        number
+            .parse::<u32>()
+            .is_ok_and(|parsed| parsed.to_string() == number)
+    };
     match text.strip_prefix("meadow://") {
         Some(id) if id.strip_prefix("ins-").is_some_and(canonical) => Ok(Some(id)),
-        _ => Err(CloudError::invalid_input(format!("provider ID {text:?} is not meadow://ins-<number>"))),
+        _ => Err(CloudError::invalid_input(format!(
+            "provider ID {text:?} is not meadow://ins-<number>"
+        ))),
     }
 }

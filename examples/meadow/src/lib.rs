@@ -31,11 +31,14 @@ pub struct Meadow {
 impl Meadow {
     /// Makes a provider whose requests go through `transport`.
     pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        let api = RestClient::new(&config.url, transport)?.with_token(&config.token)?.with_error_parser(fault);
+        let api = RestClient::new(&config.url, transport)?
+            .with_token(&config.token)?
+            .with_error_parser(fault);
         Ok(Self { api })
     }
 
-    /// Lists the objects with these labels: all pages of `{"items": […], "next": "path"}`, or an error.
+    /// Lists the objects with these labels: all pages of `{"items": […], "next": "path"}`, or an
+    /// error.
     async fn list<T: DeserializeOwned>(
         &self,
         op: &Op,
@@ -47,11 +50,14 @@ impl Meadow {
             items: Vec<T>,
             next: Option<String>,
         }
-        self.api.list(op, &path(what, &[], labels), |page: Page<T>| (page.items, page.next)).await
+        self.api
+            .list(op, &path(what, &[], labels), |page: Page<T>| (page.items, page.next))
+            .await
     }
 }
 
-/// Parses the body of Meadow's errors: `{"code": "not_found", "message": "there is no instance ins-7"}`.
+/// Parses the body of Meadow's errors: `{"code": "not_found", "message": "there is no instance
+/// ins-7"}`.
 fn fault(body: &[u8]) -> Option<ErrorResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let kind = match body["code"].as_str()? {

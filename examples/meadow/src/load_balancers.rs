@@ -1,4 +1,5 @@
-//! Load balancers. Each is one object, labelled with cluster and Service by the request that creates it.
+//! Load balancers. Each is one object, labelled with cluster and Service by the request that
+//! creates it.
 
 use std::{collections::BTreeSet, net::IpAddr, num::NonZeroU16};
 
@@ -51,7 +52,14 @@ impl From<LoadBalancer> for SimpleLoadBalancer<Settings> {
             "deleting" => ProvisioningStatus::Deleting,
             _ => ProvisioningStatus::Pending,
         };
-        Self { id, owner: labels, status: state, addresses: vec![address], created: Some(created), current: is }
+        Self {
+            id,
+            owner: labels,
+            status: state,
+            addresses: vec![address],
+            created: Some(created),
+            current: is,
+        }
     }
 }
 
@@ -60,24 +68,39 @@ impl SimpleLoadBalancers for Meadow {
     type Settings = Settings;
 
     fn support(&self) -> LbSupport {
-        LbSupport { source_ranges: true, udp: true, mixed_protocols: true, ..LbSupport::default() }
+        LbSupport {
+            source_ranges: true,
+            udp: true,
+            mixed_protocols: true,
+            ..LbSupport::default()
+        }
     }
 
     fn settings(&self, service: &ServiceView) -> Result<Settings, Vec<FieldError>> {
         let mut mistakes = Vec::new();
-        let size = service.annotations.get(SIZE).map_or("small", |size| &**size);
+        let size = service
+            .annotations
+            .get(SIZE)
+            .map_or("small", |size| &**size);
         if !matches!(size, "small" | "large") {
             mistakes.push(FieldError::new(SIZE, format!("{size:?} is neither small nor large")));
         }
         if service.ip_families.contains(&IpFamily::V6) {
-            mistakes.push(FieldError::new("spec.ipFamilies", "load balancers have IPv4 addresses only"));
+            mistakes.push(FieldError::new(
+                "spec.ipFamilies",
+                "load balancers have IPv4 addresses only",
+            ));
         }
         let sources = SourceRanges::of(service).unwrap_or_else(|more| {
             mistakes.extend(more);
             SourceRanges::Unset
         });
         let listener = |port: &ServicePort| {
-            let protocol = if port.protocol == Protocol::Udp { "udp" } else { "tcp" };
+            let protocol = if port.protocol == Protocol::Udp {
+                "udp"
+            } else {
+                "tcp"
+            };
             format!("{}:{}/{protocol}", port.port, port.node_port.map_or(0, NonZeroU16::get))
         };
         let settings = Settings {
@@ -86,7 +109,11 @@ impl SimpleLoadBalancers for Meadow {
             sources: sources.or_any_source(&[IpFamily::V4]).into_iter().collect(),
             health_port: service.health_check_node_port,
         };
-        if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
+        if mistakes.is_empty() {
+            Ok(settings)
+        } else {
+            Err(mistakes)
+        }
     }
 
     fn member(&self, node: &NodeView) -> Option<Box<str>> {
@@ -110,8 +137,15 @@ impl SimpleLoadBalancers for Meadow {
         mark: &OwnershipTags,
         desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
-        let new = NewLoadBalancer { name: format!("k8s-{}", mark.uid), labels: mark, wanted: desired };
-        self.api.mutate::<LoadBalancer>(op, mutation, Method::POST, BALANCERS, &new).await.map(Into::into)
+        let new = NewLoadBalancer {
+            name: format!("k8s-{}", mark.uid),
+            labels: mark,
+            wanted: desired,
+        };
+        self.api
+            .mutate::<LoadBalancer>(op, mutation, Method::POST, BALANCERS, &new)
+            .await
+            .map(Into::into)
     }
 
     async fn update_load_balancer(
@@ -122,10 +156,20 @@ impl SimpleLoadBalancers for Meadow {
         desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
         let load_balancer = path(BALANCERS, &[id], &[]);
-        self.api.mutate::<LoadBalancer>(op, mutation, Method::PATCH, &load_balancer, desired).await.map(Into::into)
+        self.api
+            .mutate::<LoadBalancer>(op, mutation, Method::PATCH, &load_balancer, desired)
+            .await
+            .map(Into::into)
     }
 
-    async fn delete_load_balancer(&self, op: &Op, mutation: Mutation, id: &str) -> Result<(), CloudError> {
-        self.api.delete(op, mutation, &path(BALANCERS, &[id], &[])).await
+    async fn delete_load_balancer(
+        &self,
+        op: &Op,
+        mutation: Mutation,
+        id: &str,
+    ) -> Result<(), CloudError> {
+        self.api
+            .delete(op, mutation, &path(BALANCERS, &[id], &[]))
+            .await
     }
 }

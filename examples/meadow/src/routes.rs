@@ -32,20 +32,32 @@ struct NewRoute<'a> {
 #[async_trait]
 impl Routes for Meadow {
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
-        let named = nodes.iter().filter_map(|node| Some((instance_id(node).ok()??, &node.name)));
+        let named = nodes
+            .iter()
+            .filter_map(|node| Some((instance_id(node).ok()??, &node.name)));
         let names: HashMap<_, _> = named.collect();
         let route = |CloudRoute { id, destination, instance, broken, .. }| {
             let node = names.get(&*instance).map(|name| Arc::clone(name));
-            Route { name: id, node, node_addresses: None, destination, blackhole: broken }
+            Route {
+                name: id,
+                node,
+                node_addresses: None,
+                destination,
+                blackhole: broken,
+            }
         };
         Ok(self.own_routes(op).await?.into_iter().map(route).collect())
     }
 
-    /// Lists the cluster's routes once, to skip changes without effect, and then sends one request per change.
+    /// Lists the cluster's routes once, to skip changes without effect, and then sends one request
+    /// per change.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         match self.own_routes(op).await {
             Ok(own) => {
-                let requests: Vec<_> = changes.iter().map(|change| self.change_route(op, &own, change)).collect();
+                let requests: Vec<_> = changes
+                    .iter()
+                    .map(|change| self.change_route(op, &own, change))
+                    .collect();
                 stream::iter(requests).buffered(8).collect().await
             }
             Err(error) => vec![Err(error); changes.len()],
@@ -55,27 +67,47 @@ impl Routes for Meadow {
 
 impl Meadow {
     async fn own_routes(&self, op: &Op) -> Result<Vec<CloudRoute>, CloudError> {
-        let mut routes: Vec<CloudRoute> = self.list(op, "v1/routes", &[("cluster", op.cluster_name())]).await?;
+        let mut routes: Vec<CloudRoute> = self
+            .list(op, "v1/routes", &[("cluster", op.cluster_name())])
+            .await?;
         routes.retain(|route| route.cluster == op.cluster_name());
         Ok(routes)
     }
 
-    async fn change_route(&self, op: &Op, own: &[CloudRoute], change: &RouteChange) -> Result<(), CloudError> {
+    async fn change_route(
+        &self,
+        op: &Op,
+        own: &[CloudRoute],
+        change: &RouteChange,
+    ) -> Result<(), CloudError> {
         match change {
             RouteChange::Create { node, destination } => {
-                let missing =
-                    || CloudError::invalid_input(format!("node {} has no provider ID to route to", node.name));
-                let (instance, destination) = (instance_id(node)?.ok_or_else(missing)?, destination.trunc());
-                if own.iter().any(|route| route.destination == destination && route.instance == instance) {
+                let missing = || {
+                    CloudError::invalid_input(format!(
+                        "node {} has no provider ID to route to",
+                        node.name
+                    ))
+                };
+                let (instance, destination) =
+                    (instance_id(node)?.ok_or_else(missing)?, destination.trunc());
+                if own
+                    .iter()
+                    .any(|route| route.destination == destination && route.instance == instance)
+                {
                     return Ok(());
                 }
                 let mutation = Mutation::new(CREATE, format!("{destination} to {instance}"));
                 let new = NewRoute { cluster: op.cluster_name(), destination, instance };
-                self.api.mutate::<CloudRoute>(op, mutation, Method::POST, "v1/routes", &new).await.map(drop)
+                self.api
+                    .mutate::<CloudRoute>(op, mutation, Method::POST, "v1/routes", &new)
+                    .await
+                    .map(drop)
             }
             RouteChange::Delete(route) if own.iter().any(|own| own.id == route.name) => {
                 let mutation = Mutation::new(DELETE, route.name.clone());
-                self.api.delete(op, mutation, &path("v1/routes", &[&route.name], &[])).await
+                self.api
+                    .delete(op, mutation, &path("v1/routes", &[&route.name], &[]))
+                    .await
             }
             RouteChange::Delete(_) => Ok(()),
         }

@@ -1,8 +1,12 @@
-//! The guide for authors of providers is true: its code is the example's, its commands lead to a provider that passes the
-//! kit, and the example is as short as it says. Following its commands builds everything a second time, as an author does:
-//! that is for `cargo xtask test --full`.
+//! The guide for authors of providers is true: its code is the example's, its commands lead to a
+//! provider that passes the kit, and the example is as short as it says. Following its commands
+//! builds everything a second time, as an author does: that is for `cargo xtask test --full`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test"
+)]
 
 use std::{
     collections::BTreeMap,
@@ -34,13 +38,20 @@ fn main() -> ExitCode {
         case(Tier::Quick, "guide/code", the_code_of_the_guide_is_that_of_the_example),
         case(Tier::Quick, "guide/cloud-config", the_cloud_config_of_the_guide_is_read),
         case(Tier::Quick, "guide/lines", the_example_is_as_short_as_the_guide_says),
-        case(Tier::Full, "guide/new-author", a_new_author_gets_from_the_template_to_the_passing_kit),
+        case(
+            Tier::Full,
+            "guide/new-author",
+            a_new_author_gets_from_the_template_to_the_passing_kit,
+        ),
     ];
     libtest_mimic::run(&Arguments::from_args(), cases.into_iter().flatten().collect()).exit_code()
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn guide_path() -> PathBuf {
@@ -52,8 +63,8 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()))
 }
 
-/// A fenced block: what stands behind the fence, and the lines between, with the numbers of the first and the one after the
-/// last.
+/// A fenced block: what stands behind the fence, and the lines between, with the numbers of the
+/// first and the one after the last.
 struct Block<'a> {
     label: &'a str,
     text: String,
@@ -62,11 +73,16 @@ struct Block<'a> {
 
 fn blocks(page: &str) -> Vec<Block<'_>> {
     let lines: Vec<&str> = page.lines().collect();
-    let fences: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("```")).collect();
+    let fences: Vec<usize> = (0..lines.len())
+        .filter(|at| lines[*at].starts_with("```"))
+        .collect();
     assert!(fences.len().is_multiple_of(2), "a code block is not closed");
     let block = |pair: &[usize]| Block {
         label: lines[pair[0]].trim_start_matches('`'),
-        text: lines[pair[0] + 1..pair[1]].iter().flat_map(|line| [*line, "\n"]).collect(),
+        text: lines[pair[0] + 1..pair[1]]
+            .iter()
+            .flat_map(|line| [*line, "\n"])
+            .collect(),
         lines: (pair[0] + 1, pair[1]),
     };
     fences.chunks(2).map(block).collect()
@@ -78,14 +94,22 @@ fn shown<'a>(blocks: &'a [Block<'a>]) -> BTreeMap<&'a str, Vec<&'a Block<'a>>> {
     for block in blocks {
         match block.label.split_once(' ') {
             Some(("rust", file)) => files.entry(file).or_default().push(block),
-            _ => assert!(matches!(block.label, "sh" | "yaml"), "nothing checks a block of {:?}", block.label),
+            _ => assert!(
+                matches!(block.label, "sh" | "yaml"),
+                "nothing checks a block of {:?}",
+                block.label
+            ),
         }
     }
     files
 }
 
 fn joined(blocks: &[&Block<'_>]) -> String {
-    blocks.iter().map(|block| block.text.as_str()).collect::<Vec<_>>().join("\n")
+    blocks
+        .iter()
+        .map(|block| block.text.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Cuts a file where the blocks of the guide begin: each at the line that it begins with now.
@@ -110,7 +134,10 @@ fn the_code_of_the_guide_is_that_of_the_example() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
     let files = shown(&blocks);
-    let sources: Vec<_> = fs::read_dir(root().join("examples/meadow/src")).unwrap().map(|file| file.unwrap()).collect();
+    let sources: Vec<_> = fs::read_dir(root().join("examples/meadow/src"))
+        .unwrap()
+        .map(|file| file.unwrap())
+        .collect();
     for source in sources {
         let name = format!("src/{}", source.file_name().to_string_lossy());
         assert!(files.contains_key(&*name), "the guide does not show {name}");
@@ -142,11 +169,17 @@ fn the_code_of_the_guide_is_that_of_the_example() {
 fn the_cloud_config_of_the_guide_is_read() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
-    let configs: Vec<_> = blocks.iter().filter(|block| block.label == "yaml").collect();
+    let configs: Vec<_> = blocks
+        .iter()
+        .filter(|block| block.label == "yaml")
+        .collect();
     assert_eq!(configs.len(), 1);
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), &configs[0].text).unwrap();
-    let generic = GenericConfig { cloud_config: Some(file.path().to_owned()), ..GenericConfig::default() };
+    let generic = GenericConfig {
+        cloud_config: Some(file.path().to_owned()),
+        ..GenericConfig::default()
+    };
     let config: Config = generic.read_cloud_config().unwrap();
     assert_eq!((&*config.url, &*config.token), ("https://api.meadow.example", "meadow-token"));
 }
@@ -157,14 +190,18 @@ fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
     for entry in fs::read_dir(root().join(folder)).unwrap() {
         let path = entry.unwrap().path();
         let text = read(&path);
-        let lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(str::to_owned)
+            .collect();
         files.insert(path.file_name().unwrap().to_string_lossy().into_owned(), lines);
     }
     files
 }
 
-/// Every line of `src` counts, comments too, that is not in the template under another name already. The guide has the
-/// numbers.
+/// Every line of `src` counts, comments too, that is not in the template under another name
+/// already. The guide has the numbers.
 fn the_example_is_as_short_as_the_guide_says() {
     let mut template: Vec<String> = lines("template/src").into_values().flatten().collect();
     for line in &mut template {
@@ -189,17 +226,22 @@ fn the_example_is_as_short_as_the_guide_says() {
     assert!(page.contains(&rows.join("\n")), "the guide lacks this table:\n{}", rows.join("\n"));
 }
 
-/// Copies and renames the template as the guide says, pastes the guide's code, and runs the kit: once empty, once complete.
-/// Needs no network: the crates are those of the workspace's lock file.
+/// Copies and renames the template as the guide says, pastes the guide's code, and runs the kit:
+/// once empty, once complete. Needs no network: the crates are those of the workspace's lock file.
 fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     let page = fs::read_to_string(guide_path()).unwrap();
     let blocks = blocks(&page);
-    let commands: Vec<_> = blocks.iter().filter(|block| block.label == "sh").map(|block| block.text.as_str()).collect();
+    let commands: Vec<_> = blocks
+        .iter()
+        .filter(|block| block.label == "sh")
+        .map(|block| block.text.as_str())
+        .collect();
     let [copy, first_tests, stand_in, all_tests] = commands[..] else {
         panic!("{} blocks of commands", commands.len())
     };
-    // Always the same places, so that what is built there is built over and does not pile up. An author's build has other
-    // features than ours: in our folder each of the two would have the other compile from `ring` upwards again.
+    // Always the same places, so that what is built there is built over and does not pile up. An
+    // author's build has other features than ours: in our folder each of the two would have the
+    // other compile from `ring` upwards again.
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (folder, target) = (temporary.join("guide"), temporary.join("guide-target"));
     if folder.exists() {
@@ -208,17 +250,27 @@ fn a_new_author_gets_from_the_template_to_the_passing_kit() {
     fs::create_dir_all(&folder).unwrap();
     let run = |place: &Path, commands: &str| {
         let mut shell = Command::new("sh");
-        shell.args(["-euc", commands]).current_dir(place).env("FRAMEWORK", root());
-        // An author's shell knows nothing of this package, and neither do build scripts that would run again for it.
+        shell
+            .args(["-euc", commands])
+            .current_dir(place)
+            .env("FRAMEWORK", root());
+        // An author's shell knows nothing of this package, and neither do build scripts that would
+        // run again for it.
         for (name, _) in env::vars_os() {
-            if name.to_str().is_some_and(|name| OURS.iter().any(|ours| name.starts_with(ours))) {
+            if name
+                .to_str()
+                .is_some_and(|name| OURS.iter().any(|ours| name.starts_with(ours)))
+            {
                 shell.env_remove(name);
             }
         }
         // Nothing from a network.
-        shell.env("CARGO_TARGET_DIR", &target).env("CARGO_NET_OFFLINE", "true");
+        shell
+            .env("CARGO_TARGET_DIR", &target)
+            .env("CARGO_NET_OFFLINE", "true");
         let output = shell.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{commands}\n{text}");
         text.into_owned()
     };

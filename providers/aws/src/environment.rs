@@ -1,5 +1,6 @@
-//! Discovers region, VPC and cluster: from the configuration, or else from the instance on which the process runs. If
-//! region, VPC and cluster ID are configured, no request is sent, so the process can run outside EC2.
+//! Discovers region, VPC and cluster: from the configuration, or else from the instance on which
+//! the process runs. If region, VPC and cluster ID are configured, no request is sent, so the
+//! process can run outside EC2.
 
 use std::sync::{Arc, LazyLock};
 
@@ -39,7 +40,9 @@ pub struct AwsEnvironment {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// The metadata service did not answer.
-    #[error("cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config")]
+    #[error(
+        "cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config"
+    )]
     NoMetadata {
         /// The value that was requested.
         what: &'static str,
@@ -70,7 +73,9 @@ pub enum EnvironmentError {
         source: AwsError,
     },
     /// The process' own instance is missing from the answer.
-    #[error("error finding instance {0}, whose tags name the cluster: there is none in this region and account")]
+    #[error(
+        "error finding instance {0}, whose tags name the cluster: there is none in this region and account"
+    )]
     NoInstance(InstanceId),
     /// The tags contradict each other.
     #[error("tags of instance {id}: {why}")]
@@ -83,23 +88,30 @@ pub enum EnvironmentError {
 }
 
 impl EnvironmentError {
-    /// Returns whether a retry may succeed, because AWS is unavailable or throttles. A metadata service that does not
-    /// answer is final, because that is the normal case outside EC2.
+    /// Returns whether a retry may succeed, because AWS is unavailable or throttles. A metadata
+    /// service that does not answer is final, because that is the normal case outside EC2.
     pub fn is_transient(&self) -> bool {
-        let Self::Describe { source, .. } = self else { return false };
+        let Self::Describe { source, .. } = self else {
+            return false;
+        };
         match &source.cause {
             AwsErrorCause::NotSent(_) => false,
-            // Missing credentials count as no answer. They may arrive later, for example those of a pod identity.
-            _ => matches!(CloudError::from(source.clone()).kind(), ErrorKind::Transient | ErrorKind::Throttled),
+            // Missing credentials count as no answer. They may arrive later, for example those of a
+            // pod identity.
+            _ => matches!(
+                CloudError::from(source.clone()).kind(),
+                ErrorKind::Transient | ErrorKind::Throttled
+            ),
         }
     }
 }
 
-/// Discovers the environment; describes the process' own instance only if the cluster ID is not configured.
+/// Discovers the environment; describes the process' own instance only if the cluster ID is not
+/// configured.
 ///
 /// # Errors
-/// Region, VPC or instance are neither configured nor found, or cluster tags contradict each other. An instance
-/// without cluster tags is not an error: see [`Cluster::id`].
+/// Region, VPC or instance are neither configured nor found, or cluster tags contradict each other.
+/// An instance without cluster tags is not an error: see [`Cluster::id`].
 pub async fn discover(
     settings: &Settings,
     client: &Client,
@@ -111,7 +123,8 @@ pub async fn discover(
         Some(cluster) => (cluster, None),
         None => {
             let own = own_instance(client, metadata, op).await?;
-            let cluster = cluster_of(&own.tags).map_err(|why| EnvironmentError::Tags { id: own.id.clone(), why })?;
+            let cluster = cluster_of(&own.tags)
+                .map_err(|why| EnvironmentError::Tags { id: own.id.clone(), why })?;
             (cluster, Some(own))
         }
     };
@@ -120,14 +133,22 @@ pub async fn discover(
         Some(vpc) => vpc,
         None => vpc_of_interfaces(metadata).await?,
     };
-    Ok(AwsEnvironment { region, vpc, subnet: settings.subnet.clone().or(own_subnet), cluster })
+    Ok(AwsEnvironment {
+        region,
+        vpc,
+        subnet: settings.subnet.clone().or(own_subnet),
+        cluster,
+    })
 }
 
 /// Returns the configured region, or else the one that the metadata service returns.
 ///
 /// # Errors
 /// The metadata service does not answer, or has no region.
-pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<str>, EnvironmentError> {
+pub async fn region(
+    settings: &Settings,
+    metadata: &dyn Metadata,
+) -> Result<Arc<str>, EnvironmentError> {
     let what = "region";
     let key = "Region";
     if let Some(region) = &settings.region {
@@ -137,7 +158,9 @@ pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<
         return Ok(region.into());
     }
     match get_metadata(metadata, ZONE, what, key).await? {
-        Some(zone) => region_of_zone(&zone).map(Into::into).map_err(EnvironmentError::Zone),
+        Some(zone) => region_of_zone(&zone)
+            .map(Into::into)
+            .map_err(EnvironmentError::Zone),
         None => Err(EnvironmentError::NotInMetadata { what, key }),
     }
 }
@@ -147,7 +170,8 @@ pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<
 /// # Errors
 /// The name is not a zone's.
 pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
-    static REGION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
+    static REGION: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
     match REGION.find(zone) {
         Some(region) => Ok(region.as_str().into()),
         None => Err(format!("invalid AZ: {zone}")),
@@ -166,37 +190,62 @@ fn configured_cluster(settings: &Settings) -> Option<Cluster> {
 /// # Errors
 /// The tags contradict each other.
 fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
-    let mut ids = tags.keys().filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX)).filter(|id| !id.is_empty());
+    let mut ids = tags
+        .keys()
+        .filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX))
+        .filter(|id| !id.is_empty());
     let id = ids.next();
     if let (Some(one), Some(two)) = (id, ids.next()) {
-        return Err(format!("Found multiple cluster tags with prefix {CLUSTER_TAG_PREFIX} ({one:?} and {two:?})"));
+        return Err(format!(
+            "Found multiple cluster tags with prefix {CLUSTER_TAG_PREFIX} ({one:?} and {two:?})"
+        ));
     }
-    let legacy = tags.get(LEGACY_CLUSTER_TAG).map(|id| &**id).filter(|id| !id.is_empty());
+    let legacy = tags
+        .get(LEGACY_CLUSTER_TAG)
+        .map(|id| &**id)
+        .filter(|id| !id.is_empty());
     match (id, legacy) {
-        (Some(id), Some(legacy)) if id != legacy => Err(format!("clusterID tags did not match: {id:?} vs {legacy:?}")),
+        (Some(id), Some(legacy)) if id != legacy => {
+            Err(format!("clusterID tags did not match: {id:?} vs {legacy:?}"))
+        }
         (id, legacy) => Ok(Cluster::new(id.or(legacy).unwrap_or_default(), legacy.is_some())),
     }
 }
 
-async fn own_instance(client: &Client, metadata: &dyn Metadata, op: &Op) -> Result<Instance, EnvironmentError> {
+async fn own_instance(
+    client: &Client,
+    metadata: &dyn Metadata,
+    op: &Op,
+) -> Result<Instance, EnvironmentError> {
     let what = "instance ID";
     let key = "KubernetesClusterID";
-    let id =
-        get_metadata(metadata, INSTANCE_ID, what, key).await?.ok_or(EnvironmentError::NotInMetadata { what, key })?;
+    let id = get_metadata(metadata, INSTANCE_ID, what, key)
+        .await?
+        .ok_or(EnvironmentError::NotInMetadata { what, key })?;
     let id = InstanceId::from(id);
     let request = DescribeInstances { ids: vec![id.clone()], ..DescribeInstances::default() };
     let answer = client.read(op, request).await;
     let page = answer.map_err(|source| EnvironmentError::Describe { id: id.clone(), source })?;
-    page.items.into_iter().find(|instance| instance.id == id).ok_or(EnvironmentError::NoInstance(id))
+    page.items
+        .into_iter()
+        .find(|instance| instance.id == id)
+        .ok_or(EnvironmentError::NoInstance(id))
 }
 
 /// Returns the VPC of the first interface that has one.
 async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, EnvironmentError> {
     let what = "VPC";
     let key = "VPC";
-    let macs = get_metadata(metadata, MACS, what, key).await?.unwrap_or_default();
-    for mac in macs.lines().map(|mac| mac.trim().trim_end_matches('/')).filter(|mac| !mac.is_empty()) {
-        if let Some(vpc) = get_metadata(metadata, &format!("{MACS}{mac}/vpc-id"), what, key).await? {
+    let macs = get_metadata(metadata, MACS, what, key)
+        .await?
+        .unwrap_or_default();
+    for mac in macs
+        .lines()
+        .map(|mac| mac.trim().trim_end_matches('/'))
+        .filter(|mac| !mac.is_empty())
+    {
+        if let Some(vpc) = get_metadata(metadata, &format!("{MACS}{mac}/vpc-id"), what, key).await?
+        {
             return Ok(vpc.into());
         }
     }
@@ -212,7 +261,9 @@ async fn get_metadata(
 ) -> Result<Option<String>, EnvironmentError> {
     let answer = metadata.get(path).await;
     let text = answer.map_err(|source| EnvironmentError::NoMetadata { what, key, source })?;
-    Ok(text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()))
+    Ok(text
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty()))
 }
 
 #[cfg(test)]

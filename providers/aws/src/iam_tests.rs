@@ -18,7 +18,8 @@ const CAPABILITIES: [&str; 7] = [
 /// What AWS asks for beside the requests: the first load balancer of an account makes a role.
 const IMPLIED: &str = "iam:CreateServiceLinkedRole";
 
-/// Says which capabilities make a request. A new kind of request does not compile without an answer.
+/// Says which capabilities make a request. A new kind of request does not compile without an
+/// answer.
 // length: one table
 fn capabilities(action: Action) -> &'static [&'static str] {
     use Action as A;
@@ -70,9 +71,11 @@ fn capabilities(action: Action) -> &'static [&'static str] {
         | A::ModifyListenerAttributes
         | A::AddListenerCertificates
         | A::RemoveListenerCertificates => &["load-balancer-extras"],
-        A::DescribeClassic | A::DescribeClassicTags | A::RegisterClassic | A::DeregisterClassic | A::DeleteClassic => {
-            &["classic-load-balancers"]
-        }
+        A::DescribeClassic
+        | A::DescribeClassicTags
+        | A::RegisterClassic
+        | A::DeregisterClassic
+        | A::DeleteClassic => &["classic-load-balancers"],
     }
 }
 
@@ -93,23 +96,36 @@ fn document(path: &str) -> Vec<Value> {
 
 fn texts(value: &Value) -> Vec<String> {
     match value {
-        Value::Array(values) => values.iter().map(|value| value.as_str().unwrap().to_owned()).collect(),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| value.as_str().unwrap().to_owned())
+            .collect(),
         value => vec![value.as_str().unwrap().to_owned()],
     }
 }
 
 fn actions(path: &str) -> BTreeSet<String> {
-    document(path).iter().flat_map(|statement| texts(&statement["Action"])).collect()
+    document(path)
+        .iter()
+        .flat_map(|statement| texts(&statement["Action"]))
+        .collect()
 }
 
 fn only_reads(statement: &Value) -> bool {
-    texts(&statement["Action"]).iter().all(|action| action.contains(":Describe"))
+    texts(&statement["Action"])
+        .iter()
+        .all(|action| action.contains(":Describe"))
 }
 
 /// What a capability needs.
 fn needed(capability: &str) -> BTreeSet<String> {
-    let own = Action::ALL.iter().copied().filter(|action| capabilities(*action).contains(&capability)).map(iam);
-    own.chain((capability == "load-balancers").then(|| IMPLIED.to_owned())).collect()
+    let own = Action::ALL
+        .iter()
+        .copied()
+        .filter(|action| capabilities(*action).contains(&capability))
+        .map(iam);
+    own.chain((capability == "load-balancers").then(|| IMPLIED.to_owned()))
+        .collect()
 }
 
 #[test]
@@ -123,13 +139,24 @@ fn each_document_allows_exactly_what_its_capability_asks_for() {
 fn all_documents_together_allow_exactly_what_the_provider_can_ask_for() {
     let mut expected: BTreeSet<String> = Action::ALL.iter().copied().map(iam).collect();
     expected.insert(IMPLIED.to_owned());
-    assert_eq!(CAPABILITIES.iter().flat_map(|capability| actions(capability)).collect::<BTreeSet<_>>(), expected);
+    assert_eq!(
+        CAPABILITIES
+            .iter()
+            .flat_map(|capability| actions(capability))
+            .collect::<BTreeSet<_>>(),
+        expected
+    );
     // One statement for all reads, so that the document stays within the size of a policy.
-    let statements = CAPABILITIES.iter().flat_map(|capability| document(capability));
+    let statements = CAPABILITIES
+        .iter()
+        .flat_map(|capability| document(capability));
     let (reads, writes): (Vec<_>, Vec<_>) = statements.partition(only_reads);
     let all = document("all");
     assert_eq!(all[1..], writes);
-    let reads: BTreeSet<_> = reads.iter().flat_map(|statement| texts(&statement["Action"])).collect();
+    let reads: BTreeSet<_> = reads
+        .iter()
+        .flat_map(|statement| texts(&statement["Action"]))
+        .collect();
     assert_eq!(texts(&all[0]["Action"]), reads.into_iter().collect::<Vec<_>>());
 }
 
@@ -138,8 +165,15 @@ fn documents_without_conditions_allow_the_same() {
     for name in CAPABILITIES.into_iter().chain(["all"]) {
         let simple = format!("simple/{name}");
         assert_eq!(actions(&simple), actions(name), "{name}");
-        for statement in document(&simple).iter().filter(|statement| texts(&statement["Action"]) != [IMPLIED]) {
-            assert_eq!((&statement["Resource"], statement.get("Condition")), (&Value::from("*"), None), "{name}");
+        for statement in document(&simple)
+            .iter()
+            .filter(|statement| texts(&statement["Action"]) != [IMPLIED])
+        {
+            assert_eq!(
+                (&statement["Resource"], statement.get("Condition")),
+                (&Value::from("*"), None),
+                "{name}"
+            );
         }
     }
 }
@@ -151,15 +185,24 @@ fn statements_are_well_formed_and_use_no_wildcards_for_actions() {
         let sid = statement["Sid"].as_str().unwrap().to_owned();
         assert!(sid.chars().all(|c| c.is_ascii_alphanumeric()), "{sid}");
         assert_eq!(statement["Effect"], "Allow", "{sid}");
-        assert!(texts(&statement["Action"]).iter().all(|action| !action.contains('*')), "{sid}");
+        assert!(
+            texts(&statement["Action"])
+                .iter()
+                .all(|action| !action.contains('*')),
+            "{sid}"
+        );
         assert!(sids.insert(sid.clone()), "{sid} is there twice");
     }
 }
 
 #[test]
 fn changes_name_the_kinds_of_objects_that_they_are_for() {
-    let writes: BTreeSet<String> =
-        Action::ALL.iter().copied().filter(|action| action.class() == RequestClass::Write).map(iam).collect();
+    let writes: BTreeSet<String> = Action::ALL
+        .iter()
+        .copied()
+        .filter(|action| action.class() == RequestClass::Write)
+        .map(iam)
+        .collect();
     for statement in document("all") {
         let (actions, resources) = (texts(&statement["Action"]), texts(&statement["Resource"]));
         let changes = actions.iter().any(|action| writes.contains(action));
@@ -175,7 +218,11 @@ fn changes_name_the_kinds_of_objects_that_they_are_for() {
 fn each_document_fits_into_one_managed_policy() {
     // AWS does not count white space. A cluster's ID is longer than its placeholder.
     const MOST: usize = 6144;
-    for name in CAPABILITIES.into_iter().chain(["all"]).flat_map(|name| [name.to_owned(), format!("simple/{name}")]) {
+    for name in CAPABILITIES
+        .into_iter()
+        .chain(["all"])
+        .flat_map(|name| [name.to_owned(), format!("simple/{name}")])
+    {
         let text = text(&name).replace("CLUSTER_ID", &"x".repeat(40));
         let size = text.chars().filter(|c| !c.is_whitespace()).count();
         assert!(size <= MOST, "{name} has {size} characters");

@@ -27,26 +27,25 @@ pub fn product() -> Product {
     product
 }
 
-/// Runs the manager with these arguments (without the program's name) until it ends. `connect` creates the connection
-/// to AWS from the validated cloud config.
+/// Runs the manager with these arguments (without the program's name) until it ends. `connect`
+/// creates the connection to AWS from the validated cloud config.
 pub async fn run<C, F>(args: impl IntoIterator<Item = OsString>, connect: C) -> ExitCode
 where
     C: FnOnce(Settings) -> F,
     F: Future<Output = Result<Connection, BoxError>>,
 {
-    app::run(
-        product(),
-        args,
-        |config| async move { Ok(Arc::new(build(config, connect).await?) as Arc<dyn CloudProvider>) },
-    )
+    app::run(product(), args, |config| async move {
+        Ok(Arc::new(build(config, connect).await?) as Arc<dyn CloudProvider>)
+    })
     .await
 }
 
-/// Creates the provider from the flags and the cloud config that they name. Retries while AWS is unavailable.
+/// Creates the provider from the flags and the cloud config that they name. Retries while AWS is
+/// unavailable.
 ///
 /// # Errors
-/// All validation errors of the cloud config and the tagging controller's flags together; no connection; or region,
-/// VPC or cluster cannot be found.
+/// All validation errors of the cloud config and the tagging controller's flags together; no
+/// connection; or region, VPC or cluster cannot be found.
 pub async fn build<C, F>(config: Config, connect: C) -> Result<AwsProvider, BoxError>
 where
     C: FnOnce(Settings) -> F,
@@ -58,10 +57,12 @@ where
     let settings = Settings { region: Some(region), ..settings };
     let mut pause = PAUSE.0;
     loop {
-        let error = match AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await {
-            Ok(provider) => return Ok(provider.with_tagging(tagging)),
-            Err(error) => error,
-        };
+        let error =
+            match AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await
+            {
+                Ok(provider) => return Ok(provider.with_tagging(tagging)),
+                Err(error) => error,
+            };
         if !error.is_transient() {
             return Err(error.into());
         }
@@ -77,7 +78,9 @@ fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxErro
     let file = config.generic.cloud_config.as_deref();
     let settings = file.map_or_else(|| Ok(Settings::default()), config::load);
     let selected = config.generic.controllers.is_enabled(tagging::NAME);
-    let tagging = selected.then(|| tagging::Options::parse(&config.extra)).transpose();
+    let tagging = selected
+        .then(|| tagging::Options::parse(&config.extra))
+        .transpose();
     match (settings, tagging) {
         (Ok(settings), Ok(tagging)) => Ok((settings, tagging)),
         (Err(file), Ok(_)) => Err(file.into()),

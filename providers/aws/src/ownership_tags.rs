@@ -10,7 +10,8 @@ pub const CLUSTER_TAG_PREFIX: &str = "kubernetes.io/cluster/";
 pub const LEGACY_CLUSTER_TAG: &str = "KubernetesCluster";
 /// Key of the tag that names the Service of an object, as `namespace/name`.
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
-/// Key of the tag that the AWS load balancer controller puts on its objects, which are never changed.
+/// Key of the tag that the AWS load balancer controller puts on its objects, which are never
+/// changed.
 pub const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 /// Value of the cluster tag on objects that the cluster created.
 pub const OWNED: &str = "owned";
@@ -23,8 +24,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates the cluster identity. With `legacy`, the tag `KubernetesCluster` is written and used as filter as well.
-    /// An empty ID means no cluster at all (`--allow-untagged-cloud`): every object matches, and none is owned.
+    /// Creates the cluster identity. With `legacy`, the tag `KubernetesCluster` is written and used
+    /// as filter as well. An empty ID means no cluster at all (`--allow-untagged-cloud`): every
+    /// object matches, and none is owned.
     pub fn new(id: impl Into<Arc<str>>, legacy: bool) -> Self {
         Self { id: id.into(), legacy }
     }
@@ -34,16 +36,19 @@ impl Cluster {
         &self.id
     }
 
-    /// Returns whether an object belongs to this cluster, owned or shared: it has the legacy tag with our ID, or the
-    /// cluster tag with any value. Without an ID, every object does.
+    /// Returns whether an object belongs to this cluster, owned or shared: it has the legacy tag
+    /// with our ID, or the cluster tag with any value. Without an ID, every object does.
     pub fn has(&self, tags: &Tags) -> bool {
         self.id.is_empty() || self.legacy_tag(tags) || tags.contains_key(&*self.key())
     }
 
-    /// Returns whether this cluster created an object: it has the legacy tag with our ID, or the cluster tag with
-    /// value `owned`. Without an ID, no object does.
+    /// Returns whether this cluster created an object: it has the legacy tag with our ID, or the
+    /// cluster tag with value `owned`. Without an ID, no object does.
     pub fn owns(&self, tags: &Tags) -> bool {
-        let owned = || tags.get(&*self.key()).is_some_and(|value| **value == *OWNED);
+        let owned = || {
+            tags.get(&*self.key())
+                .is_some_and(|value| **value == *OWNED)
+        };
         !self.id.is_empty() && (self.legacy_tag(tags) || owned())
     }
 
@@ -78,7 +83,8 @@ impl Cluster {
     }
 
     fn legacy_tag(&self, tags: &Tags) -> bool {
-        tags.get(LEGACY_CLUSTER_TAG).is_some_and(|value| **value == *self.id)
+        tags.get(LEGACY_CLUSTER_TAG)
+            .is_some_and(|value| **value == *self.id)
     }
 }
 
@@ -89,7 +95,10 @@ mod tests {
     type Pairs = &'static [(&'static str, &'static str)];
 
     fn tags(pairs: &[(&str, &str)]) -> Tags {
-        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect()
     }
 
     const OWN: &str = "kubernetes.io/cluster/c";
@@ -113,7 +122,10 @@ mod tests {
         for (pairs, has, any) in cases {
             assert_eq!(Cluster::new("c", false).has(&tags(pairs)), has, "{pairs:?}");
             assert_eq!(Cluster::any(&tags(pairs)), any, "{pairs:?}");
-            assert!(Cluster::new("", false).has(&tags(pairs)), "without an ID everything is: {pairs:?}");
+            assert!(
+                Cluster::new("", false).has(&tags(pairs)),
+                "without an ID everything is: {pairs:?}"
+            );
         }
     }
 
@@ -137,7 +149,10 @@ mod tests {
         ];
         for (pairs, owns) in cases {
             assert_eq!(Cluster::new("c", false).owns(&tags(pairs)), owns, "{pairs:?}");
-            assert!(!Cluster::new("", false).owns(&tags(pairs)), "without an ID nothing is: {pairs:?}");
+            assert!(
+                !Cluster::new("", false).owns(&tags(pairs)),
+                "without an ID nothing is: {pairs:?}"
+            );
         }
     }
 

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, Op, ProviderContext,
-        ProviderController, Routes,
+        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, Op,
+        ProviderContext, ProviderController, Routes,
     },
     write_gate::WriteGate,
 };
@@ -35,7 +35,8 @@ use crate::{
 /// Name of the provider for `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "aws";
 
-/// Maximum time that the start waits for the listing of all instances, which only saves requests later.
+/// Maximum time that the start waits for the listing of all instances, which only saves requests
+/// later.
 const PRIME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The AWS provider.
@@ -51,7 +52,8 @@ pub struct AwsProvider {
 }
 
 impl AwsProvider {
-    /// Creates a provider and discovers its environment, from the configuration alone if that is complete.
+    /// Creates a provider and discovers its environment, from the configuration alone if that is
+    /// complete.
     ///
     /// # Errors
     /// Region, VPC or cluster are neither configured nor found.
@@ -64,7 +66,11 @@ impl AwsProvider {
         // Leadership is not needed: discovery only reads.
         let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
         let found = environment::discover(&settings, &client, &*metadata, &op).await?;
-        let settings = Settings { region: Some((&*found.region).into()), subnet: found.subnet, ..settings };
+        let settings = Settings {
+            region: Some((&*found.region).into()),
+            subnet: found.subnet,
+            ..settings
+        };
         let region = found.region;
         let vpc = found.vpc;
         let cluster = found.cluster;
@@ -85,7 +91,15 @@ impl AwsProvider {
         let instances = Ec2Instances::new(scope.clone(), instance_cache.clone());
         let routes = Ec2Routes::new(scope.clone(), instance_cache.clone());
         let load_balancers = NetworkLoadBalancers::new(scope.clone(), instance_cache.clone());
-        Self { scope, instance_cache, instances, routes, load_balancers, tagging: None, registered: Mutex::new(false) }
+        Self {
+            scope,
+            instance_cache,
+            instances,
+            routes,
+            load_balancers,
+            tagging: None,
+            registered: Mutex::new(false),
+        }
     }
 
     /// Sets the options of the tagging controller; `None` means that there is no such controller.
@@ -104,16 +118,18 @@ impl AwsProvider {
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
-            let refused =
-                |error| CloudError::invalid_input("metrics of AWS requests cannot be offered").with_source(error);
+            let refused = |error| {
+                CloudError::invalid_input("metrics of AWS requests cannot be offered")
+                    .with_source(error)
+            };
             self.scope.client.register(registry).map_err(refused)?;
             *registered = true;
         }
         Ok(())
     }
 
-    /// Lists all instances of the cluster into the cache, so that nodes need not be queried in small groups. An
-    /// optimization: everything works without it.
+    /// Lists all instances of the cluster into the cache, so that nodes need not be queried in
+    /// small groups. An optimization: everything works without it.
     async fn prime_instance_cache(&self, op: &Op) {
         if let Err(error) = self.instance_cache.list_all(op).await {
             tracing::warn!(%error, "instances cannot be listed yet");
@@ -142,10 +158,14 @@ impl CloudProvider for AwsProvider {
         !self.scope.cluster.id().is_empty()
     }
 
-    /// The scheme of the provider ID decides. A malformed ID with our scheme is ours, so that it is reported. So is an
-    /// ID without a scheme, which is a bare instance ID.
+    /// The scheme of the provider ID decides. A malformed ID with our scheme is ours, so that it is
+    /// reported. So is an ID without a scheme, which is a bare instance ID.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
-        match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
+        match node
+            .provider_id
+            .as_deref()
+            .and_then(|id| id.split_once("://"))
+        {
             Some((scheme, _)) if scheme != NAME => NodeOwnership::Foreign,
             _ => NodeOwnership::Ours,
         }
@@ -153,7 +173,9 @@ impl CloudProvider for AwsProvider {
 
     fn mutation_operations(&self) -> &'static [&'static str] {
         static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-            let writes = Action::ALL.iter().filter(|action| action.class() == RequestClass::Write);
+            let writes = Action::ALL
+                .iter()
+                .filter(|action| action.class() == RequestClass::Write);
             let names: BTreeSet<_> = writes.map(|action| action.operation()).collect();
             names.into_iter().collect()
         });
@@ -168,7 +190,8 @@ impl CloudProvider for AwsProvider {
     /// Registers metrics and lists all instances. Succeeds even if AWS does not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
         self.register_metrics(&cx.metrics)?;
-        let op = Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_deadline(Instant::now() + PRIME_TIMEOUT);
+        let op = Op::new(cx.cluster_name, cx.cancel, cx.write_gate)
+            .with_deadline(Instant::now() + PRIME_TIMEOUT);
         self.prime_instance_cache(&op).await;
         Ok(())
     }
@@ -191,7 +214,10 @@ impl CloudProvider for AwsProvider {
 
     fn controllers(&self) -> Vec<ProviderController> {
         let tagging = self.tagging.clone();
-        tagging.map(|options| tagging::controller(options, self.scope.clone())).into_iter().collect()
+        tagging
+            .map(|options| tagging::controller(options, self.scope.clone()))
+            .into_iter()
+            .collect()
     }
 }
 

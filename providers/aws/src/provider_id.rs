@@ -1,4 +1,5 @@
-//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever in use.
+//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever in
+//! use.
 
 use std::fmt;
 
@@ -52,13 +53,15 @@ impl ProviderId {
         Self::Instance { zone: (!zone.is_empty()).then(|| zone.into()), id }
     }
 
-    /// Parses a provider ID. Text without the scheme is a bare ID; an account before the path is ignored.
+    /// Parses a provider ID. Text without the scheme is a bare ID; an account before the path is
+    /// ignored.
     ///
     /// # Errors
-    /// The scheme is another one, the last part is neither an instance's nor a Fargate node's ID, or there are too
-    /// many parts.
+    /// The scheme is another one, the last part is neither an instance's nor a Fargate node's ID,
+    /// or there are too many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        // Upstream uses the last part whatever the scheme, so another cloud's `i-1` would be an instance there.
+        // Upstream uses the last part whatever the scheme, so another cloud's `i-1` would be an
+        // instance there.
         let foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
         let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MAX_PARTS) else {
@@ -90,8 +93,8 @@ impl ProviderId {
     }
 }
 
-/// Returns the zone in the provider ID of an instance or a Fargate node. It is not reliable: only use it to reject an
-/// answer.
+/// Returns the zone in the provider ID of an instance or a Fargate node. It is not reliable: only
+/// use it to reject an answer.
 pub fn zone_of(text: &str) -> Option<&str> {
     path(text).split_once('/').map(|(zone, _)| zone)
 }
@@ -115,13 +118,17 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Returns the instance in a Node's provider ID; `None` without one, for Fargate, and for another cloud's Node.
+/// Returns the instance in a Node's provider ID; `None` without one, for Fargate, and for another
+/// cloud's Node.
 pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
-    ProviderId::of(node).ok().flatten().and_then(|id| id.instance_id().cloned())
+    ProviderId::of(node)
+        .ok()
+        .flatten()
+        .and_then(|id| id.instance_id().cloned())
 }
 
-/// Returns the instances of those Nodes that have one, in their order. Fargate nodes and Nodes without provider ID are
-/// skipped; Nodes with an invalid provider ID are skipped and logged.
+/// Returns the instances of those Nodes that have one, in their order. Fargate nodes and Nodes
+/// without provider ID are skipped; Nodes with an invalid provider ID are skipped and logged.
 pub fn instance_ids<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
     let mut ids = Vec::new();
     for node in nodes {
@@ -141,7 +148,10 @@ mod tests {
     use super::*;
 
     fn node(name: &str, provider_id: &str) -> NodeView {
-        NodeView { provider_id: (!provider_id.is_empty()).then(|| provider_id.into()), ..NodeView::named(name) }
+        NodeView {
+            provider_id: (!provider_id.is_empty()).then(|| provider_id.into()),
+            ..NodeView::named(name)
+        }
     }
 
     // IN1
@@ -201,7 +211,10 @@ mod tests {
     #[test]
     fn nodes_of_other_clouds_have_no_instance_and_no_error() {
         assert_eq!(instance_of(&node("a", "foo://com-2351")), None);
-        assert_eq!(instance_of(&node("a", "aws:////i-12345678abcdef01")), Some("i-12345678abcdef01".into()));
+        assert_eq!(
+            instance_of(&node("a", "aws:////i-12345678abcdef01")),
+            Some("i-12345678abcdef01".into())
+        );
     }
 
     proptest! {

@@ -11,7 +11,10 @@ use crate::{CloudConfig, HostPort, MockCloud, bind_admin, serve_admin};
 
 /// Command line of `ccm-mock` when its first argument is one of the commands.
 #[derive(Debug, Parser)]
-#[command(name = "ccm-mock", about = "Mock cloud and its cloud-controller-manager")]
+#[command(
+    name = "ccm-mock",
+    about = "Mock cloud and its cloud-controller-manager"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -31,7 +34,8 @@ pub enum Command {
 /// Arguments of `ccm-mock cloud`.
 #[derive(Debug, Args)]
 pub struct CloudArgs {
-    /// Cloud config (YAML). Without adminAddress the cloud listens at a free port of the loopback interface.
+    /// Cloud config (YAML). Without adminAddress the cloud listens at a free port of the loopback
+    /// interface.
     #[arg(long, value_name = "FILE")]
     pub cloud_config: Option<PathBuf>,
 }
@@ -39,11 +43,13 @@ pub struct CloudArgs {
 /// Names of the commands; any other first argument belongs to the cloud-controller-manager.
 pub const COMMANDS: [&str; 2] = ["cloud", "demo"];
 
-/// Runs the binary: a command if the first argument names one, otherwise the cloud-controller-manager, which parses its
-/// own flags.
+/// Runs the binary: a command if the first argument names one, otherwise the
+/// cloud-controller-manager, which parses its own flags.
 pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let is_command = args.get(1).is_some_and(|first| COMMANDS.iter().any(|command| first == command));
+    let is_command = args
+        .get(1)
+        .is_some_and(|first| COMMANDS.iter().any(|command| first == command));
     if !is_command {
         return Box::pin(crate::manager::run(args.into_iter().skip(1))).await;
     }
@@ -69,21 +75,28 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Serves the cloud until SIGTERM or SIGINT. Prints `admin http://<address>` as the first line once it listens.
+/// Serves the cloud until SIGTERM or SIGINT. Prints `admin http://<address>` as the first line once
+/// it listens.
 async fn serve_cloud(args: CloudArgs) -> anyhow::Result<()> {
     let config = match &args.cloud_config {
         Some(file) => CloudConfig::from_file(file)?,
         None => CloudConfig::default(),
     };
     if config.endpoint.is_some() {
-        anyhow::bail!("cloud config: endpoint names a cloud elsewhere, but this command serves one");
+        anyhow::bail!(
+            "cloud config: endpoint names a cloud elsewhere, but this command serves one"
+        );
     }
     let cloud = MockCloud::new(&config)?;
     // Install the signal handlers before announcing the address.
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    let address = config.admin_address.unwrap_or(HostPort { host: "127.0.0.1".to_owned(), port: 0 });
-    let listener = bind_admin(&address).await.with_context(|| format!("cannot listen at adminAddress {address}"))?;
+    let address = config
+        .admin_address
+        .unwrap_or(HostPort { host: "127.0.0.1".to_owned(), port: 0 });
+    let listener = bind_admin(&address)
+        .await
+        .with_context(|| format!("cannot listen at adminAddress {address}"))?;
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "admin http://{}", listener.local_addr()?)?;
     stdout.flush()?;

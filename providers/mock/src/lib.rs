@@ -1,9 +1,11 @@
-//! An in-memory mock cloud and its provider, for running the framework's controllers without a real cloud.
+//! An in-memory mock cloud and its provider, for running the framework's controllers without a real
+//! cloud.
 //!
 //! - [`cloud`]: the cloud, a state machine of instances, load balancers and routes;
 //! - [`config`][]: the file of `--cloud-config`;
 //! - [`admin`]: the HTTP API for scripting the cloud from any language;
-//! - [`client`]: clients for another process, [`AdminClient`] for tests and [`RemoteCloud`] for the provider;
+//! - [`client`]: clients for another process, [`AdminClient`] for tests and [`RemoteCloud`] for the
+//!   provider;
 //! - [`provider`]: the provider that the framework runs;
 //! - [`cli`]: the commands of `ccm-mock`.
 

@@ -24,7 +24,8 @@ pub fn product() -> Product {
 
 /// Runs the manager with these arguments (without the program's name) until it ends.
 ///
-/// If `adminAddress` is set, the admin API listens from the start, also on a standby; if it fails, the process ends.
+/// If `adminAddress` is set, the admin API listens from the start, also on a standby; if it fails,
+/// the process ends.
 pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let stop = CancellationToken::new();
     let (sender, receiver) = oneshot::channel();
@@ -61,8 +62,9 @@ async fn build(
     };
     let provider = MockProvider::new(&cloud_config).await?;
     if let (Some(address), Some(cloud)) = (&cloud_config.admin_address, provider.cloud()) {
-        let listener =
-            bind_admin(address).await.map_err(|error| format!("cannot listen at adminAddress {address}: {error}"))?;
+        let listener = bind_admin(address)
+            .await
+            .map_err(|error| format!("cannot listen at adminAddress {address}: {error}"))?;
         // Without a receiver, the process is already ending.
         let _ = server.send(serve_admin(cloud.clone(), listener, stop).boxed());
     }

@@ -10,9 +10,16 @@ const PAGE: &str = include_str!("../../../docs/reference/mock-cloud.md");
 
 /// The keys that the parser would have taken where it met an unknown one.
 fn expected_keys(text: &str) -> Vec<String> {
-    let error = CloudConfig::parse("cloud.yaml", text).unwrap_err().to_string();
-    let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("no list of keys in {error:?}"));
-    list.split([' ', ',', '`']).filter(|word| !matches!(*word, "" | "one" | "of" | "or")).map(str::to_owned).collect()
+    let error = CloudConfig::parse("cloud.yaml", text)
+        .unwrap_err()
+        .to_string();
+    let (_, list) = error
+        .split_once("expected")
+        .unwrap_or_else(|| panic!("no list of keys in {error:?}"));
+    list.split([' ', ',', '`'])
+        .filter(|word| !matches!(*word, "" | "one" | "of" | "or"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -30,18 +37,32 @@ fn every_key_of_the_config_is_described() {
         let keys = expected_keys(text);
         assert!(keys.len() >= 3, "{keys:?}");
         for key in keys {
-            let row = PAGE.lines().filter(|line| line.contains(&format!("`{parent}.")));
-            assert!(row.clone().any(|row| row.contains(&format!(".{key}`"))), "key {parent}.{key} is missing");
+            let row = PAGE
+                .lines()
+                .filter(|line| line.contains(&format!("`{parent}.")));
+            assert!(
+                row.clone().any(|row| row.contains(&format!(".{key}`"))),
+                "key {parent}.{key} is missing"
+            );
         }
     }
 }
 
 #[test]
 fn every_operation_error_and_annotation_is_described() {
-    let operations = Operation::ALL.into_iter().chain([Operation::EnsureLoadBalancer, Operation::Any]);
-    let mut words: Vec<String> = operations.map(|operation| operation.as_str().to_owned()).collect();
+    let operations = Operation::ALL
+        .into_iter()
+        .chain([Operation::EnsureLoadBalancer, Operation::Any]);
+    let mut words: Vec<String> = operations
+        .map(|operation| operation.as_str().to_owned())
+        .collect();
     for error in FaultError::ALL {
-        words.extend(serde_json::to_value(error).unwrap().as_str().map(str::to_owned));
+        words.extend(
+            serde_json::to_value(error)
+                .unwrap()
+                .as_str()
+                .map(str::to_owned),
+        );
     }
     let known = [
         annotations::BACKENDS,

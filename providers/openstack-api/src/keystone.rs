@@ -1,4 +1,5 @@
-//! Identity, Keystone v3: requests for tokens, tokens with their catalog, application credentials, trusts, projects.
+//! Identity, Keystone v3: requests for tokens, tokens with their catalog, application credentials,
+//! trusts, projects.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,8 @@ pub struct Auth {
 /// Proof by one or more methods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Names of the methods: `password`, `application_credential`, `token`. Each has its part below.
+    /// Names of the methods: `password`, `application_credential`, `token`. Each has its part
+    /// below.
     pub methods: Vec<String>,
     /// Proof for `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,18 +48,30 @@ impl Identity {
     /// Proves by a password.
     pub fn password(user: UserRef, password: Secret) -> Self {
         let user = PasswordUser { user, password };
-        Self { methods: vec!["password".to_owned()], password: Some(PasswordMethod { user }), ..Self::default() }
+        Self {
+            methods: vec!["password".to_owned()],
+            password: Some(PasswordMethod { user }),
+            ..Self::default()
+        }
     }
 
     /// Proves by an application credential.
     pub fn application_credential(method: ApplicationCredentialMethod) -> Self {
         let methods = vec!["application_credential".to_owned()];
-        Self { methods, application_credential: Some(method), ..Self::default() }
+        Self {
+            methods,
+            application_credential: Some(method),
+            ..Self::default()
+        }
     }
 
     /// Proves by a token issued earlier.
     pub fn token(id: Secret) -> Self {
-        Self { methods: vec!["token".to_owned()], token: Some(TokenMethod { id }), ..Self::default() }
+        Self {
+            methods: vec!["token".to_owned()],
+            token: Some(TokenMethod { id }),
+            ..Self::default()
+        }
     }
 }
 
@@ -216,7 +230,11 @@ pub struct Token {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_credential: Option<TokenApplicationCredential>,
     /// The trust that it was made with.
-    #[serde(rename = "OS-TRUST:trust", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "OS-TRUST:trust",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub trust: Option<TokenTrust>,
 }
 
@@ -496,7 +514,10 @@ pub struct VersionValues {
 
 /// Finds the address in links by what they lead to, such as `self`.
 pub fn link<'a>(links: &'a [Link], rel: &str) -> Option<&'a str> {
-    links.iter().find(|link| link.rel == rel).map(|link| link.href.as_str())
+    links
+        .iter()
+        .find(|link| link.rel == rel)
+        .map(|link| link.href.as_str())
 }
 
 #[cfg(test)]

@@ -96,7 +96,8 @@ fn tokens_of_old_services_are_read() {
 #[test]
 fn tokens_of_credentials_and_trusts_say_so() {
     let user = json!({"id": "u", "name": "demo", "domain": {"id": "d", "name": "D"}, "password_expires_at": null});
-    let common = json!({"methods": [], "user": user, "audit_ids": [], "expires_at": "e", "issued_at": "i"});
+    let common =
+        json!({"methods": [], "user": user, "audit_ids": [], "expires_at": "e", "issued_at": "i"});
     let with = |name: &str, value: Value| {
         let mut token = common.clone();
         token[name] = value;
@@ -115,16 +116,28 @@ fn debug_shows_no_secret() {
     let user = json!({"name": "u", "domain": {"id": "d"}, "password": "s3cret"});
     let credential = json!({"name": "c", "secret": "s3cret", "id": "i", "project_id": "p"});
     let identity = |identity: Value| {
-        let request: TokenRequest = serde_json::from_value(json!({"auth": {"identity": identity}})).unwrap();
-        assert!(serde_json::to_string(&request).unwrap().contains("s3cret"), "it is there, so that it could be shown");
+        let request: TokenRequest =
+            serde_json::from_value(json!({"auth": {"identity": identity}})).unwrap();
+        assert!(
+            serde_json::to_string(&request).unwrap().contains("s3cret"),
+            "it is there, so that it could be shown"
+        );
         format!("{request:?}")
     };
     for shown in [
         identity(json!({"methods": ["password"], "password": {"user": user}})),
         identity(json!({"methods": ["token"], "token": {"id": "s3cret"}})),
-        identity(json!({"methods": ["application_credential"], "application_credential": credential})),
-        format!("{:?}", serde_json::from_value::<ApplicationCredentialCreate>(credential.clone()).unwrap()),
-        format!("{:?}", serde_json::from_value::<ApplicationCredential>(credential.clone()).unwrap()),
+        identity(
+            json!({"methods": ["application_credential"], "application_credential": credential}),
+        ),
+        format!(
+            "{:?}",
+            serde_json::from_value::<ApplicationCredentialCreate>(credential.clone()).unwrap()
+        ),
+        format!(
+            "{:?}",
+            serde_json::from_value::<ApplicationCredential>(credential.clone()).unwrap()
+        ),
     ] {
         assert!(shown.contains("Secret(…)") && !shown.contains("s3cret"), "{shown}");
     }

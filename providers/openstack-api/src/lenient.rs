@@ -11,8 +11,12 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Keeps null apart from absence: null is `Some(None)`. The field needs `default`, for absence, as well.
-#[expect(clippy::option_option, reason = "null and absence mean different things")]
+/// Keeps null apart from absence: null is `Some(None)`. The field needs `default`, for absence, as
+/// well.
+#[expect(
+    clippy::option_option,
+    reason = "null and absence mean different things"
+)]
 pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: Deserializer<'de>,

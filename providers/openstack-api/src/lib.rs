@@ -1,7 +1,9 @@
-//! What clients of OpenStack say and hear: requests and answers of Keystone v3, Nova, Neutron and Octavia as plain types.
+//! What clients of OpenStack say and hear: requests and answers of Keystone v3, Nova, Neutron and
+//! Octavia as plain types.
 //!
-//! Provider and local cloud share them; nothing here does I/O. A type serializes to what the service itself sends, and
-//! reads what any release in use sends: fields that a release may lack have defaults.
+//! Provider and local cloud share them; nothing here does I/O. A type serializes to what the
+//! service itself sends, and reads what any release in use sends: fields that a release may lack
+//! have defaults.
 
 #![deny(missing_docs)]
 

@@ -1,6 +1,7 @@
 //! Version discovery documents.
 //!
-//! They are public: no token is needed. Keystone's list is in [`keystone::Versions`](crate::keystone::Versions).
+//! They are public: no token is needed. Keystone's list is in
+//! [`keystone::Versions`](crate::keystone::Versions).
 
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,10 @@ impl Version {
 
     /// Returns the address of the version.
     pub fn self_link(&self) -> Option<&str> {
-        self.links.iter().find(|link| link.rel == "self").map(|link| link.href.as_str())
+        self.links
+            .iter()
+            .find(|link| link.rel == "self")
+            .map(|link| link.href.as_str())
     }
 }
 

@@ -28,7 +28,11 @@ const LISTEN: &str = "127.0.0.1:5000";
 
 /// Command line.
 #[derive(Debug, Parser)]
-#[command(name = "openstack-local", about = "A local cloud that speaks OpenStack's REST APIs", version)]
+#[command(
+    name = "openstack-local",
+    about = "A local cloud that speaks OpenStack's REST APIs",
+    version
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -40,7 +44,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the cloud until SIGTERM or SIGINT. The first line printed says where.
     Serve(ServeArgs),
-    /// Print what a shell must set for the `openstack` command: `eval "$(openstack-local credentials --state DIR)"`.
+    /// Print what a shell must set for the `openstack` command: `eval "$(openstack-local
+    /// credentials --state DIR)"`.
     Credentials(CredentialsArgs),
 }
 
@@ -53,7 +58,8 @@ pub struct ServeArgs {
     /// Address to listen on. Port 0: a free one.
     #[arg(long, value_name = "ADDR", default_value = LISTEN)]
     pub listen: SocketAddr,
-    /// Listen also on an address that other machines can reach. Tokens and passwords travel there without encryption.
+    /// Listen also on an address that other machines can reach. Tokens and passwords travel there
+    /// without encryption.
     #[arg(long)]
     pub allow_non_loopback: bool,
     /// Region of the endpoints, when the state is first made.
@@ -65,11 +71,13 @@ pub struct ServeArgs {
     /// Milliseconds that load balancers stay in a PENDING state after each change.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub pending_ms: u64,
-    /// Cluster whose nodes servers can be (metadata openstack-local:node=true). Whoever may make servers adds nodes to it.
+    /// Cluster whose nodes servers can be (metadata openstack-local:node=true). Whoever may make
+    /// servers adds nodes to it.
     #[cfg(feature = "nodes")]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve /admin, where tests read the journal of requests, inject faults, and move the clock. Anybody can.
+    /// Serve /admin, where tests read the journal of requests, inject faults, and move the clock.
+    /// Anybody can.
     #[arg(long)]
     pub test_hooks: bool,
 }
@@ -120,9 +128,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             args.listen
         );
     }
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .init();
     let settings = Settings {
         region: args.region,
         token_lifetime: Duration::from_secs(args.token_lifetime),
@@ -134,7 +147,9 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     // Then open everything. Signals are caught before the cloud is announced.
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
     #[cfg(feature = "nodes")]
     let cluster = match &args.kubeconfig {
         Some(file) => Some(Arc::new(Kubernetes::from_kubeconfig(file).await?)),
@@ -165,10 +180,19 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 
 fn credentials(args: &CredentialsArgs) -> anyhow::Result<()> {
     let credentials = Credentials::read(&args.state);
-    let credentials = credentials.with_context(|| "there are no credentials before the cloud first served")?;
+    let credentials =
+        credentials.with_context(|| "there are no credentials before the cloud first served")?;
     let exports = credentials.exports(&args.user, &args.listen.to_string());
-    let users = || credentials.passwords.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let exports = exports.with_context(|| format!("--user {}: the users are {}", args.user, users()))?;
+    let users = || {
+        credentials
+            .passwords
+            .keys()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let exports =
+        exports.with_context(|| format!("--user {}: the users are {}", args.user, users()))?;
     std::io::stdout().write_all(exports.as_bytes())?;
     Ok(())
 }

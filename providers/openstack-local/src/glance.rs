@@ -1,4 +1,5 @@
-//! Images (Glance), as far as they are needed to create servers with the command line: one image that always exists.
+//! Images (Glance), as far as they are needed to create servers with the command line: one image
+//! that always exists.
 
 use std::sync::Arc;
 
@@ -49,18 +50,27 @@ fn image() -> Value {
 async fn list(Auth(_): Auth, query: Query) -> Json<Value> {
     let is = |name: &str, value: &str| {
         // Several alternatives are written as `in:a,b`.
-        query.get(name).is_none_or(|asked| match asked.strip_prefix("in:") {
-            Some(several) => several.split(',').any(|one| one.trim_matches('"') == value),
-            None => asked == value,
-        })
+        query
+            .get(name)
+            .is_none_or(|asked| match asked.strip_prefix("in:") {
+                Some(several) => several.split(',').any(|one| one.trim_matches('"') == value),
+                None => asked == value,
+            })
     };
-    let shown = is("id", IMAGE) && is("name", NAME) && is("status", "active") && query.get("marker").is_none();
+    let shown = is("id", IMAGE)
+        && is("name", NAME)
+        && is("status", "active")
+        && query.get("marker").is_none();
     let images = if shown { vec![image()] } else { Vec::new() };
     Json(json!({"images": images, "first": "/v2/images", "schema": "/v2/schemas/images"}))
 }
 
 async fn show(Auth(_): Auth, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    if id == IMAGE { Ok(Json(image())) } else { Err(ApiError::not_found("", format!("No image found with ID {id}"))) }
+    if id == IMAGE {
+        Ok(Json(image()))
+    } else {
+        Err(ApiError::not_found("", format!("No image found with ID {id}")))
+    }
 }
 
 #[cfg(test)]
@@ -73,14 +83,25 @@ mod tests {
         let cloud = Asked::new(Settings::default());
         let token = cloud.token("demo").await;
         let count = async |query: &str| {
-            let body = cloud.get(&format!("/image/v2/images?{query}"), &token).await.body;
+            let body = cloud
+                .get(&format!("/image/v2/images?{query}"), &token)
+                .await
+                .body;
             body["images"].as_array().unwrap().len()
         };
         let with_id = format!("id=in:x,{IMAGE}");
-        for (query, found) in [("", 1), ("name=cirros", 1), ("name=other", 0), (&*with_id, 1), ("id=in:x", 0)] {
+        for (query, found) in
+            [("", 1), ("name=cirros", 1), ("name=other", 0), (&*with_id, 1), ("id=in:x", 0)]
+        {
             assert_eq!(count(query).await, found, "{query}");
         }
-        assert_eq!(cloud.get(&format!("/image/v2/images/{IMAGE}"), &token).await.body["name"], NAME);
+        assert_eq!(
+            cloud
+                .get(&format!("/image/v2/images/{IMAGE}"), &token)
+                .await
+                .body["name"],
+            NAME
+        );
         assert_eq!(cloud.get("/image/v2/images/cirros", &token).await.status, 404);
         assert_eq!(cloud.get("/image/", "").await.status, 300);
     }

@@ -1,4 +1,5 @@
-//! A local cloud that speaks the REST APIs of OpenStack: Keystone, Nova, Neutron and Octavia on loopback.
+//! A local cloud that speaks the REST APIs of OpenStack: Keystone, Nova, Neutron and Octavia on
+//! loopback.
 //!
 //! Its state survives restarts, and its load balancers carry traffic.
 

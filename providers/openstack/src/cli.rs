@@ -7,13 +7,17 @@ use clap::{Parser, Subcommand};
 
 use crate::{config::Environment, manager};
 
-/// The command that shows the controllers at work. Any other first argument belongs to the cloud-controller-manager.
+/// The command that shows the controllers at work. Any other first argument belongs to the
+/// cloud-controller-manager.
 pub const DEMO: &str = "demo";
 
 /// Command line of `ccm-openstack` when its first argument is one of the commands.
 #[cfg(feature = "demo")]
 #[derive(Debug, Parser)]
-#[command(name = "ccm-openstack", about = "Cloud-controller-manager for OpenStack")]
+#[command(
+    name = "ccm-openstack",
+    about = "Cloud-controller-manager for OpenStack"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -28,14 +32,15 @@ pub enum Command {
     Demo(crate::demo::DemoArgs),
 }
 
-/// Runs the binary: the demo if the first argument names it, otherwise the cloud-controller-manager, which has no
-/// commands and its own rules for flags.
+/// Runs the binary: the demo if the first argument names it, otherwise the
+/// cloud-controller-manager, which has no commands and its own rules for flags.
 pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.get(1).is_some_and(|first| first == DEMO) {
         return demo(args).await;
     }
-    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), manager::connect)).await
+    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), manager::connect))
+        .await
 }
 
 #[cfg(feature = "demo")]

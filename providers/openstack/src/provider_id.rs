@@ -39,9 +39,10 @@ impl ProviderId {
             None => text,
         };
         match path.split_once('/') {
-            Some((region, server)) if !server.is_empty() && !server.contains('/') => {
-                Ok(Self { region: (!region.is_empty()).then(|| region.into()), server: server.into() })
-            }
+            Some((region, server)) if !server.is_empty() && !server.contains('/') => Ok(Self {
+                region: (!region.is_empty()).then(|| region.into()),
+                server: server.into(),
+            }),
             _ => Err(invalid()),
         }
     }
@@ -53,8 +54,8 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Returns whether a Node with this provider ID belongs to another cloud. A malformed ID of ours does not count as
-/// foreign: it is reported to its owner.
+/// Returns whether a Node with this provider ID belongs to another cloud. A malformed ID of ours
+/// does not count as foreign: it is reported to its owner.
 pub fn is_foreign(text: &str) -> bool {
     text.contains("://") && !text.starts_with(SCHEME)
 }
@@ -89,10 +90,19 @@ mod tests {
     // P03, P09, P10, P11
     #[test]
     fn what_names_no_server_is_refused_and_quoted() {
-        let wrong =
-            ["openstack://us-east-1-testInstanceID", &format!("openstack://{UUID}"), UUID, "other-provider:///x", ""];
-        let wrong =
-            wrong.into_iter().chain(["openstack:///", "openstack:///a/b", "openstack://r/a/b", "OPENSTACK:///a"]);
+        let wrong = [
+            "openstack://us-east-1-testInstanceID",
+            &format!("openstack://{UUID}"),
+            UUID,
+            "other-provider:///x",
+            "",
+        ];
+        let wrong = wrong.into_iter().chain([
+            "openstack:///",
+            "openstack:///a/b",
+            "openstack://r/a/b",
+            "OPENSTACK:///a",
+        ]);
         for text in wrong {
             let error = ProviderId::parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");

@@ -1,4 +1,5 @@
-//! A project on the local cloud with a network, a router and servers, for tests in process and in virtual time.
+//! A project on the local cloud with a network, a router and servers, for tests in process and in
+//! virtual time.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -67,13 +68,24 @@ impl ProjectFixture {
 
     pub(crate) async fn with(settings: CloudSettings) -> Self {
         let cloud = LocalCloud::in_memory(settings);
-        let client = Client::connect(&in_process::settings(&cloud), InProcess::new(&cloud)).await.expect("a token");
+        let client = Client::connect(&in_process::settings(&cloud), InProcess::new(&cloud))
+            .await
+            .expect("a token");
         let client = client.with_limits(None);
         let project: Box<str> = cloud.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();
-            projects.find(|project| project.name == "demo").map(|project| project.id.as_str().into()).unwrap()
+            projects
+                .find(|project| project.name == "demo")
+                .map(|project| project.id.as_str().into())
+                .unwrap()
         });
-        let mut stage = Self { cloud, client, network: String::new(), router: String::new(), project };
+        let mut stage = Self {
+            cloud,
+            client,
+            network: String::new(),
+            router: String::new(),
+            project,
+        };
         (stage.network, stage.router) = stage.change_as_admin(build).await;
         stage
     }
@@ -84,8 +96,18 @@ impl ProjectFixture {
         change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError> + Send + 'static,
     ) -> T {
         let now = self.cloud.cloud().clock.now();
-        let cx = Cx { now, project: self.project.clone(), user: "operator".into(), admin: true };
-        self.cloud.cloud().store.change(move |state| change(state, &cx)).await.unwrap()
+        let cx = Cx {
+            now,
+            project: self.project.clone(),
+            user: "operator".into(),
+            admin: true,
+        };
+        self.cloud
+            .cloud()
+            .store
+            .change(move |state| change(state, &cx))
+            .await
+            .unwrap()
     }
 
     /// Makes a server on the network.
@@ -99,7 +121,8 @@ impl ProjectFixture {
         self.change_as_admin(move |state, cx| {
             let mut made = Vec::new();
             for name in names {
-                let on = NetworkRequest { uuid: Some(network.clone()), ..NetworkRequest::default() };
+                let on =
+                    NetworkRequest { uuid: Some(network.clone()), ..NetworkRequest::default() };
                 let request = ServerCreate {
                     name: name.clone(),
                     flavor_ref: "2".to_owned(),
@@ -118,18 +141,23 @@ impl ProjectFixture {
     /// Sets a server's status.
     pub(crate) async fn set_status(&self, server: &Server, status: &'static str) {
         let id = server.id.clone();
-        self.change_as_admin(move |state, _| nova::servers::set_status(state, &id, status, None)).await;
+        self.change_as_admin(move |state, _| nova::servers::set_status(state, &id, status, None))
+            .await;
     }
 
     /// Deletes a server.
     pub(crate) async fn delete(&self, server: &Server) {
         let id = server.id.clone();
-        self.change_as_admin(move |state, cx| nova::servers::delete(state, cx, &id)).await;
+        self.change_as_admin(move |state, cx| nova::servers::delete(state, cx, &id))
+            .await;
     }
 
     /// Returns the router.
     pub(crate) fn router(&self) -> Router {
-        self.cloud.cloud().store.peek(|state| Router::clone(state.neutron.routers.get(&self.router).unwrap()))
+        self.cloud
+            .cloud()
+            .store
+            .peek(|state| Router::clone(state.neutron.routers.get(&self.router).unwrap()))
     }
 
     /// Has requests whose path begins so go wrong from now on.
@@ -147,13 +175,15 @@ impl ProjectFixture {
         self.cloud.cloud().journal.clear();
     }
 
-    /// Returns the requests since the last [`forget`](Self::forget), method and path, without those that open a service:
-    /// tokens and versions.
+    /// Returns the requests since the last [`forget`](Self::forget), method and path, without those
+    /// that open a service: tokens and versions.
     pub(crate) fn requests(&self) -> Vec<String> {
         let entries = self.cloud.cloud().journal.entries();
         let opens = |path: &str| path.starts_with("/identity") || path.ends_with("/v2.1");
         let paths = entries.iter().filter(|entry| !opens(&entry.path));
-        paths.map(|entry| format!("{} {}", entry.method, entry.path)).collect()
+        paths
+            .map(|entry| format!("{} {}", entry.method, entry.path))
+            .collect()
     }
 }
 

@@ -1,5 +1,6 @@
-//! The adapter between the kit and the cloud behind the provider: an emulator, a test account, or a stand-in in this
-//! process. What it looks at and changes it does by itself, never through the provider.
+//! The adapter between the kit and the cloud behind the provider: an emulator, a test account, or a
+//! stand-in in this process. What it looks at and changes it does by itself, never through the
+//! provider.
 
 use std::{sync::Arc, time::Duration};
 

@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep};
 /// Calls to the cloud by operation.
 pub(crate) type Calls = BTreeMap<String, u64>;
 
-/// Operations of the mock cloud that change nothing; counts of other things than calls begin otherwise.
+/// Operations of the mock cloud that change nothing; counts of other things than calls begin
+/// otherwise.
 const READS: [&str; 7] = [
     "describe_instances",
     "instance_exists",
@@ -53,13 +54,19 @@ pub(crate) fn all(calls: &Calls) -> u64 {
 }
 
 fn sum(calls: &Calls, operations: &[&str]) -> u64 {
-    operations.iter().filter_map(|operation| calls.get(*operation)).sum()
+    operations
+        .iter()
+        .filter_map(|operation| calls.get(*operation))
+        .sum()
 }
 
 /// What was called between two counts.
 pub(crate) fn between(before: &Calls, after: &Calls) -> Calls {
     let earlier = |name: &String| before.get(name).copied().unwrap_or(0);
-    after.iter().map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name)))).collect()
+    after
+        .iter()
+        .map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name))))
+        .collect()
 }
 
 /// A load balancer, as far as it is looked at.
@@ -79,7 +86,10 @@ pub(crate) struct AdminClient {
 impl AdminClient {
     /// Makes a client; connects when it is used.
     pub(crate) fn new(address: SocketAddr) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()), address }
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
+            address,
+        }
     }
 
     /// Waits until the cloud is there.
@@ -100,7 +110,8 @@ impl AdminClient {
         // A name that nobody adds up must not look like thrift.
         let other = |name: &&String| {
             let name = name.as_str();
-            let derived = ["describe_instances_nodes", "ensure_load_balancer", "throttled"].contains(&name);
+            let derived =
+                ["describe_instances_nodes", "ensure_load_balancer", "throttled"].contains(&name);
             !(derived || READS.contains(&name) || WRITES.contains(&name))
         };
         match calls.keys().find(other) {
@@ -116,18 +127,24 @@ impl AdminClient {
 
     /// Removes the instance of a node for good.
     pub(crate) async fn delete_instance(&self, node: &str) -> anyhow::Result<()> {
-        self.send(Method::DELETE, &format!("/v1/instances/{node}"), None).await.map(drop)
+        self.send(Method::DELETE, &format!("/v1/instances/{node}"), None)
+            .await
+            .map(drop)
     }
 
     /// Lets every call fail from now on.
     pub(crate) async fn begin_outage(&self) -> anyhow::Result<()> {
         let faults = json!([{"operation": "any", "error": "transient"}]);
-        self.send(Method::PUT, "/v1/faults", Some(&faults)).await.map(drop)
+        self.send(Method::PUT, "/v1/faults", Some(&faults))
+            .await
+            .map(drop)
     }
 
     /// Lets calls succeed again.
     pub(crate) async fn end_outage(&self) -> anyhow::Result<()> {
-        self.send(Method::DELETE, "/v1/faults", None).await.map(drop)
+        self.send(Method::DELETE, "/v1/faults", None)
+            .await
+            .map(drop)
     }
 
     /// Lets the Go manager write down what its cloud holds, for its next process.
@@ -140,13 +157,22 @@ impl AdminClient {
         serde_json::from_slice(&body).with_context(|| format!("read the answer of {path}"))
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Bytes> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Bytes> {
         let request = Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.address))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Full::from(body.map(Value::to_string).unwrap_or_default()))?;
-        let answer = self.client.request(request).await.with_context(|| format!("ask the cloud for {path}"))?;
+        let answer = self
+            .client
+            .request(request)
+            .await
+            .with_context(|| format!("ask the cloud for {path}"))?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         ensure!(status.is_success(), "{path}: {status}: {}", String::from_utf8_lossy(&body));
@@ -159,7 +185,10 @@ mod tests {
     use super::*;
 
     fn calls(counts: &[(&str, u64)]) -> Calls {
-        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        counts
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect()
     }
 
     #[test]
@@ -173,7 +202,8 @@ mod tests {
             ("throttled", 1),
         ]);
         assert_eq!((instance_calls(&ours), writes(&ours), all(&ours)), (3, 2, 10));
-        let theirs = calls(&[("instance_metadata", 1), ("instance_exists", 2), ("create_route", 4)]);
+        let theirs =
+            calls(&[("instance_metadata", 1), ("instance_exists", 2), ("create_route", 4)]);
         assert_eq!((instance_calls(&theirs), writes(&theirs), all(&theirs)), (3, 4, 7));
     }
 

@@ -29,7 +29,8 @@ pub(crate) struct Cloud {
 }
 
 impl Cloud {
-    /// Prepares the cloud of a manager, and starts it when it is not in the manager. `name` tells several apart.
+    /// Prepares the cloud of a manager, and starts it when it is not in the manager. `name` tells
+    /// several apart.
     pub(crate) async fn start(
         contender: &BenchmarkedManager,
         setting: CloudProfile,
@@ -50,7 +51,8 @@ impl Cloud {
         }
         let args = vec!["cloud".into(), "--cloud-config".into(), config.clone().into_os_string()];
         let command = CommandLine { name: "cloud", program: contender.binary.clone(), args };
-        let process = Supervised::spawn(&command, &folder.join(format!("cloud-{name}.log"))).await?;
+        let process =
+            Supervised::spawn(&command, &folder.join(format!("cloud-{name}.log"))).await?;
         admin.ready().await.with_context(|| process.log())?;
         let endpoint = folder.join(format!("endpoint-{name}.yaml"));
         std::fs::write(&endpoint, json!({"endpoint": address.to_string()}).to_string())?;

@@ -84,10 +84,14 @@ impl Cluster {
                     ],
                 },
             }))?;
-            api.create(&params, &service).await.with_context(|| format!("make service {number}"))?;
+            api.create(&params, &service)
+                .await
+                .with_context(|| format!("make service {number}"))?;
             anyhow::Ok(())
         };
-        stream::iter(numbers.map(Ok)).try_for_each_concurrent(IN_FLIGHT, make).await
+        stream::iter(numbers.map(Ok))
+            .try_for_each_concurrent(IN_FLIGHT, make)
+            .await
     }
 
     /// Takes a node out of all load balancers, or back in.
@@ -95,7 +99,8 @@ impl Cluster {
         let value = if excluded { json!("") } else { json!(null) };
         let patch = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}});
         let api = Api::<k8s_openapi::api::core::v1::Node>::all(self.client.clone());
-        api.patch_metadata(node, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        api.patch_metadata(node, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
         Ok(())
     }
 
@@ -121,10 +126,16 @@ impl Cluster {
 
     /// What the servers used since they started.
     pub(crate) fn usage(&self) -> anyhow::Result<ServerUsage> {
-        let of =
-            |component| self.control_plane.usage(component).context("no usage of the control plane on this system");
+        let of = |component| {
+            self.control_plane
+                .usage(component)
+                .context("no usage of the control plane on this system")
+        };
         let seconds = |component| anyhow::Ok(of(component)?.cpu.as_secs_f64());
-        Ok(ServerUsage { apiserver: seconds(Component::Apiserver)?, etcd: seconds(Component::Etcd)? })
+        Ok(ServerUsage {
+            apiserver: seconds(Component::Apiserver)?,
+            etcd: seconds(Component::Etcd)?,
+        })
     }
 
     /// Requests of a manager so far, watches and lists included.
@@ -148,7 +159,9 @@ impl Cluster {
 fn count(log: &AuditLog) -> Requests {
     let mut sums = Requests::new();
     for (key, count) in log.counts() {
-        *sums.entry(format!("{} {}", key.verb, key.resource)).or_default() += count;
+        *sums
+            .entry(format!("{} {}", key.verb, key.resource))
+            .or_default() += count;
     }
     sums
 }
@@ -171,12 +184,20 @@ pub(crate) fn node(number: usize) -> NodeSpec {
 
 /// Requests that change something, events apart.
 pub(crate) fn writes(requests: &Requests) -> usize {
-    requests.iter().filter(|(name, _)| is_write(name) && !is_event(name)).map(|(_, count)| count).sum()
+    requests
+        .iter()
+        .filter(|(name, _)| is_write(name) && !is_event(name))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// Requests that write events.
 pub(crate) fn events(requests: &Requests) -> usize {
-    requests.iter().filter(|(name, _)| is_write(name) && is_event(name)).map(|(_, count)| count).sum()
+    requests
+        .iter()
+        .filter(|(name, _)| is_write(name) && is_event(name))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 fn is_write(name: &str) -> bool {
@@ -191,7 +212,9 @@ fn is_event(name: &str) -> bool {
 /// What was asked between two counts.
 pub(crate) fn between(before: &Requests, after: &Requests) -> Requests {
     let earlier = |name: &String| before.get(name).copied().unwrap_or(0);
-    let more = after.iter().map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name))));
+    let more = after
+        .iter()
+        .map(|(name, count)| (name.clone(), count.saturating_sub(earlier(name))));
     more.filter(|(_, count)| *count > 0).collect()
 }
 
@@ -210,7 +233,10 @@ mod tests {
             ("update nodes", 1),
             ("watch nodes", 9),
         ];
-        let requests: Requests = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let requests: Requests = counts
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect();
         assert_eq!((writes(&requests), events(&requests)), (6, 6));
         assert_eq!(between(&requests, &requests), Requests::new());
         assert_eq!(between(&Requests::new(), &requests), requests);

@@ -24,7 +24,9 @@ pub(crate) struct Progress {
 impl Progress {
     /// When all was done.
     pub(crate) fn all(&self) -> Duration {
-        self.nodes.max(self.services.unwrap_or_default()).max(self.routes.unwrap_or_default())
+        self.nodes
+            .max(self.services.unwrap_or_default())
+            .max(self.routes.unwrap_or_default())
     }
 }
 
@@ -37,17 +39,26 @@ pub(crate) struct ConvergenceWatcher {
 impl ConvergenceWatcher {
     /// Opens the watches and reads all that is there, so that this is no load of the measured time.
     pub(crate) async fn open(client: Client, scenario: &Scenario) -> anyhow::Result<Self> {
-        let mut follower = Self { nodes: Watch::new(client.clone()), services: Watch::new(client) };
+        let mut follower = Self {
+            nodes: Watch::new(client.clone()),
+            services: Watch::new(client),
+        };
         read(&mut follower.nodes, scenario.size.nodes).await?;
         read(&mut follower.services, scenario.size.services).await?;
         Ok(follower)
     }
 
-    /// Waits until everything of the scenario is as it should be. Each object counts from when it first was so.
-    pub(crate) async fn converged(&mut self, scenario: &Scenario, start: Instant) -> anyhow::Result<Progress> {
+    /// Waits until everything of the scenario is as it should be. Each object counts from when it
+    /// first was so.
+    pub(crate) async fn converged(
+        &mut self,
+        scenario: &Scenario,
+        start: Instant,
+    ) -> anyhow::Result<Progress> {
         let size = scenario.size;
         let nodes = async {
-            let (mut initialised, mut routed) = (Expected::new(size.nodes), Expected::new(size.nodes));
+            let (mut initialised, mut routed) =
+                (Expected::new(size.nodes), Expected::new(size.nodes));
             while !(initialised.reached() && (routed.reached() || !scenario.has_routes())) {
                 if let (name, Change::Applied(node)) = self.nodes.next().await? {
                     initialised.observe(&name, node.is_initialised());
@@ -69,8 +80,16 @@ impl ConvergenceWatcher {
         let since = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(start));
         Ok(Progress {
             nodes: since(initialised).unwrap_or_default(),
-            services: if scenario.has_services() { since(served) } else { None },
-            routes: if scenario.has_routes() { since(routed) } else { None },
+            services: if scenario.has_services() {
+                since(served)
+            } else {
+                None
+            },
+            routes: if scenario.has_routes() {
+                since(routed)
+            } else {
+                None
+            },
         })
     }
 
@@ -78,7 +97,9 @@ impl ConvergenceWatcher {
     pub(crate) async fn initialised(&mut self, name: &str) -> anyhow::Result<Instant> {
         loop {
             match self.nodes.next().await? {
-                (seen, Change::Applied(node)) if seen == name && node.is_initialised() => return Ok(Instant::now()),
+                (seen, Change::Applied(node)) if seen == name && node.is_initialised() => {
+                    return Ok(Instant::now());
+                }
                 _ => {}
             }
         }

@@ -1,12 +1,17 @@
-//! Measures cloud-controller-managers: what they need to bring a cluster up, what they cost when nothing changes, and
-//! how soon they react.
+//! Measures cloud-controller-managers: what they need to bring a cluster up, what they cost when
+//! nothing changes, and how soon they react.
 //!
-//! A real etcd and kube-apiserver run on loopback, kubelet-shaped nodes and services are made, then the manager under
-//! test is started as a process of its own. What it has done is seen through narrow watches, because listing such nodes
-//! would be the server's main load. Figures of one run are noise on a busy machine: several managers are measured in
-//! turns, each run on a fresh control plane, and medians and ratios are printed.
+//! A real etcd and kube-apiserver run on loopback, kubelet-shaped nodes and services are made, then
+//! the manager under test is started as a process of its own. What it has done is seen through
+//! narrow watches, because listing such nodes would be the server's main load. Figures of one run
+//! are noise on a busy machine: several managers are measured in turns, each run on a fresh control
+//! plane, and medians and ratios are printed.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people at a terminal"
+)]
 
 mod admin;
 mod cloud;
@@ -69,8 +74,8 @@ struct Arguments {
     /// Value of `--controllers` for all managers; what they do not run is not waited for.
     #[arg(long, default_value = "*")]
     controllers: String,
-    /// Folder for profiles of our manager's processes, taken by `perf`, which must be installed. Figures of such runs
-    /// count for nothing.
+    /// Folder for profiles of our manager's processes, taken by `perf`, which must be installed.
+    /// Figures of such runs count for nothing.
     #[arg(long)]
     profiles: Option<PathBuf>,
     /// More flags for our manager, for instance to compare settings.
@@ -80,19 +85,33 @@ struct Arguments {
 
 impl Arguments {
     fn contenders(&self) -> anyhow::Result<Vec<BenchmarkedManager>> {
-        let default: &[ManagerKind] =
-            if self.baseline.is_some() { &[ManagerKind::Ours, ManagerKind::GoTuned] } else { &[ManagerKind::Ours] };
-        let kinds = if self.contenders.is_empty() { default } else { &self.contenders };
+        let default: &[ManagerKind] = if self.baseline.is_some() {
+            &[ManagerKind::Ours, ManagerKind::GoTuned]
+        } else {
+            &[ManagerKind::Ours]
+        };
+        let kinds = if self.contenders.is_empty() {
+            default
+        } else {
+            &self.contenders
+        };
         // One cloud has to outlive its manager, or to serve two.
         let outside = matches!(self.measure, Measure::Restart | Measure::Failover);
-        let place = if outside { CloudLocation::Outside } else { self.cloud };
+        let place = if outside {
+            CloudLocation::Outside
+        } else {
+            self.cloud
+        };
         let make = |kind: &ManagerKind| match kind {
             ManagerKind::Ours | ManagerKind::OursDefault => {
                 let ours = BenchmarkedManager::ours(*kind, &self.manager, place, &self.flags);
                 Ok(BenchmarkedManager { profiles: self.profiles.clone(), ..ours })
             }
             ManagerKind::GoTuned | ManagerKind::GoDefault => {
-                let baseline = self.baseline.as_ref().context("the Go manager needs `--baseline`")?;
+                let baseline = self
+                    .baseline
+                    .as_ref()
+                    .context("the Go manager needs `--baseline`")?;
                 BenchmarkedManager::go(*kind, baseline)
             }
         };
@@ -100,8 +119,16 @@ impl Arguments {
     }
 
     fn scenarios(&self) -> Vec<Scenario> {
-        let sizes = if self.sizes.is_empty() { self.measure.default_sizes() } else { self.sizes.clone() };
-        let scenario = |size| Scenario { size, setting: self.setting, controllers: self.controllers.clone() };
+        let sizes = if self.sizes.is_empty() {
+            self.measure.default_sizes()
+        } else {
+            self.sizes.clone()
+        };
+        let scenario = |size| Scenario {
+            size,
+            setting: self.setting,
+            controllers: self.controllers.clone(),
+        };
         sizes.into_iter().map(scenario).collect()
     }
 
@@ -126,7 +153,9 @@ async fn main() -> ExitCode {
 async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let contenders = arguments.contenders()?;
     let outage = arguments.outage();
-    let runs = arguments.runs.map_or(arguments.measure.default_runs(), NonZeroUsize::get);
+    let runs = arguments
+        .runs
+        .map_or(arguments.measure.default_runs(), NonZeroUsize::get);
     for scenario in arguments.scenarios() {
         let series = measure(arguments.measure, &scenario, &contenders, outage, runs).await?;
         println!("{}", table::markdown(arguments.measure, &scenario, outage, &series));
@@ -142,11 +171,13 @@ async fn measure(
     outage: Option<Outage>,
     runs: usize,
 ) -> anyhow::Result<Vec<Series>> {
-    let start = |contender: &BenchmarkedManager| Series { contender: contender.clone(), runs: Vec::new() };
+    let start =
+        |contender: &BenchmarkedManager| Series { contender: contender.clone(), runs: Vec::new() };
     let mut all: Vec<Series> = contenders.iter().map(start).collect();
     for number in 1..=runs {
         let mut turn: Vec<&mut Series> = all.iter_mut().collect();
-        // Nobody is always the one who comes last, on a machine whose caches are warm and whose disk is busy.
+        // Nobody is always the one who comes last, on a machine whose caches are warm and whose
+        // disk is busy.
         if number % 2 == 0 {
             turn.reverse();
         }
@@ -155,7 +186,9 @@ async fn measure(
             eprintln!("{measure:?}, {}, run {number} of {runs}: {name}", scenario.size);
             // Boxed, since a run holds a whole control plane.
             let figures = Box::pin(measure.run(scenario, &series.contender, outage)).await;
-            series.runs.push(figures.with_context(|| format!("measure {name}"))?);
+            series
+                .runs
+                .push(figures.with_context(|| format!("measure {name}"))?);
         }
     }
     Ok(all)
@@ -166,19 +199,28 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Arguments {
-        Arguments::try_parse_from(["bench", "--manager", "ccm-mock"].iter().chain(arguments)).unwrap()
+        Arguments::try_parse_from(["bench", "--manager", "ccm-mock"].iter().chain(arguments))
+            .unwrap()
     }
 
     #[test]
     fn the_baseline_makes_a_second_contender() {
         let kinds = |arguments: &[&str]| -> Vec<ManagerKind> {
-            parse(arguments).contenders().unwrap().into_iter().map(|contender| contender.kind).collect()
+            parse(arguments)
+                .contenders()
+                .unwrap()
+                .into_iter()
+                .map(|contender| contender.kind)
+                .collect()
         };
         assert_eq!(kinds(&[]), [ManagerKind::Ours]);
         assert_eq!(kinds(&["--baseline", "go"]), [ManagerKind::Ours, ManagerKind::GoTuned]);
         let all = ["--baseline", "go", "--contenders", "go-default,ours"];
         assert_eq!(kinds(&all), [ManagerKind::GoDefault, ManagerKind::Ours]);
-        assert!(parse(&["--contenders", "go-tuned"]).contenders().is_err(), "there is no Go manager");
+        assert!(
+            parse(&["--contenders", "go-tuned"]).contenders().is_err(),
+            "there is no Go manager"
+        );
     }
 
     #[test]
@@ -192,9 +234,16 @@ mod tests {
     #[test]
     fn sizes_and_outages_are_read() {
         let sizes = |arguments: &[&str]| -> Vec<Size> {
-            parse(arguments).scenarios().iter().map(|scenario| scenario.size).collect()
+            parse(arguments)
+                .scenarios()
+                .iter()
+                .map(|scenario| scenario.size)
+                .collect()
         };
-        assert_eq!(sizes(&["--sizes", "10/2,5"]), [Size { nodes: 10, services: 2 }, Size { nodes: 5, services: 0 }]);
+        assert_eq!(
+            sizes(&["--sizes", "10/2,5"]),
+            [Size { nodes: 10, services: 2 }, Size { nodes: 5, services: 0 }]
+        );
         assert_eq!(sizes(&["memory"]), [Size { nodes: 20_000, services: 0 }]);
         assert_eq!(parse(&[]).outage(), None);
         let outage = parse(&["--outage", "300"]).outage().unwrap();

@@ -64,8 +64,14 @@ impl Manager {
         let args = args.into_iter().map(Into::into).collect();
         let command = CommandLine { name: "manager", program: contender.binary.clone(), args };
         let started = Instant::now();
-        let process = Supervised::spawn(&command, &log).await.context("start the manager")?;
-        let profiler = contender.profiles.as_deref().map(|folder| profile(folder, process.pid())).transpose()?;
+        let process = Supervised::spawn(&command, &log)
+            .await
+            .context("start the manager")?;
+        let profiler = contender
+            .profiles
+            .as_deref()
+            .map(|folder| profile(folder, process.pid()))
+            .transpose()?;
         Ok(Self { process, name: contender.name(), started, profiler })
     }
 
@@ -80,7 +86,10 @@ impl Manager {
     }
 
     /// Does something for which the manager must not end.
-    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    pub(crate) async fn during<T>(
+        &mut self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
         tokio::select! {
             done = work => done,
             error = self.ended() => Err(error),
@@ -99,7 +108,9 @@ impl Manager {
         loop {
             match self.process.exited() {
                 Ok(None) => sleep(POLL).await,
-                Ok(Some(status)) => return anyhow!("{} ended: {status}: {}", self.name, self.last_line()),
+                Ok(Some(status)) => {
+                    return anyhow!("{} ended: {status}: {}", self.name, self.last_line());
+                }
                 Err(error) => return error.into(),
             }
         }
@@ -108,14 +119,20 @@ impl Manager {
     /// What the manager said last, which is why it ended.
     fn last_line(&self) -> String {
         let log = self.process.log();
-        log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+        log.lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or("it said nothing")
+            .to_owned()
     }
 
     /// Sends SIGTERM and does not wait.
     pub(crate) async fn terminate(&mut self) -> anyhow::Result<()> {
         ensure!(self.process.exited()?.is_none(), "{} has ended: {}", self.name, self.last_line());
         let pid = self.process.pid().to_string();
-        let sent = Command::new("/bin/sh").args(["-c", "kill -s TERM \"$1\"", "sh", &pid]).status().await?;
+        let sent = Command::new("/bin/sh")
+            .args(["-c", "kill -s TERM \"$1\"", "sh", &pid])
+            .status()
+            .await?;
         ensure!(sent.success(), "SIGTERM could not be sent to {}", self.name);
         Ok(())
     }
@@ -123,7 +140,9 @@ impl Manager {
     /// Waits until it has ended.
     pub(crate) async fn wait(mut self) -> anyhow::Result<()> {
         let ended = tokio::time::timeout(END, self.ended()).await;
-        ended.map(drop).with_context(|| format!("{} does not end", self.name))?;
+        ended
+            .map(drop)
+            .with_context(|| format!("{} does not end", self.name))?;
         finish(self.profiler).await
     }
 
@@ -139,7 +158,15 @@ fn profile(folder: &Path, pid: u32) -> anyhow::Result<Child> {
     std::fs::create_dir_all(folder)?;
     Command::new("perf")
         // An odd rate, in step with nothing. The binary has no frame pointers.
-        .args(["record", "--quiet", "--freq=199", "--call-graph=dwarf", "--pid", &pid.to_string(), "--output"])
+        .args([
+            "record",
+            "--quiet",
+            "--freq=199",
+            "--call-graph=dwarf",
+            "--pid",
+            &pid.to_string(),
+            "--output",
+        ])
         .arg(folder.join(format!("{pid}.perf")))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

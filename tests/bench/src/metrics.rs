@@ -21,12 +21,14 @@ pub(crate) struct Measurements(pub(crate) Vec<Measurement>);
 impl Measurements {
     /// Adds seconds, mebibytes or another amount.
     pub(crate) fn amount(&mut self, name: impl Into<String>, value: f64) {
-        self.0.push(Measurement { name: name.into(), value, digits: 2 });
+        self.0
+            .push(Measurement { name: name.into(), value, digits: 2 });
     }
 
     /// Adds a number of things.
     pub(crate) fn count(&mut self, name: impl Into<String>, value: u64) {
-        self.0.push(Measurement { name: name.into(), value: value as f64, digits: 0 });
+        self.0
+            .push(Measurement { name: name.into(), value: value as f64, digits: 0 });
     }
 
     /// Adds the spread of many samples, in seconds.
@@ -70,7 +72,11 @@ impl Measurements {
 fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (sorted.len() as f64 * share).ceil().max(1.0);
     // A positive whole number, not above the length.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the length")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and the length"
+    )]
     sorted.get(rank as usize - 1).copied()
 }
 

@@ -28,7 +28,10 @@ pub(crate) struct BenchmarkRun<'a> {
 
 impl<'a> BenchmarkRun<'a> {
     /// Makes one.
-    pub(crate) async fn new(scenario: &'a Scenario, contender: &'a BenchmarkedManager) -> anyhow::Result<Self> {
+    pub(crate) async fn new(
+        scenario: &'a Scenario,
+        contender: &'a BenchmarkedManager,
+    ) -> anyhow::Result<Self> {
         let cluster = Cluster::start(scenario.size).await?;
         let cloud = Cloud::start(contender, scenario.setting, cluster.folder(), "a").await?;
         let follower = ConvergenceWatcher::open(cluster.client(), scenario).await?;
@@ -41,16 +44,31 @@ impl<'a> BenchmarkRun<'a> {
     }
 
     /// Starts a manager that uses another cloud.
-    pub(crate) async fn launch_with(&self, cloud: &Cloud, election: Election, log: &str) -> anyhow::Result<Manager> {
+    pub(crate) async fn launch_with(
+        &self,
+        cloud: &Cloud,
+        election: Election,
+        log: &str,
+    ) -> anyhow::Result<Manager> {
         let log = self.cluster.folder().join(log);
-        Manager::start(self.contender, self.scenario, cloud, self.cluster.kubeconfig(), election, log).await
+        Manager::start(
+            self.contender,
+            self.scenario,
+            cloud,
+            self.cluster.kubeconfig(),
+            election,
+            log,
+        )
+        .await
     }
 
     /// Waits until all is as it should be.
     pub(crate) async fn converged(&mut self, manager: &mut Manager) -> anyhow::Result<Progress> {
         let start = manager.started();
         let wait = self.follower.converged(self.scenario, start);
-        timeout(LIMIT, manager.during(wait)).await.context("the run took too long")?
+        timeout(LIMIT, manager.during(wait))
+            .await
+            .context("the run took too long")?
     }
 
     /// Ends everything but the managers.

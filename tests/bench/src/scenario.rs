@@ -5,7 +5,8 @@ use std::{fmt, net::Ipv4Addr, str::FromStr, time::Duration};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Networks of all pods: room for 131,072 nodes, and away from the addresses that the cloud makes up.
+/// Networks of all pods: room for 131,072 nodes, and away from the addresses that the cloud makes
+/// up.
 pub(crate) const CLUSTER_CIDR: &str = "100.64.0.0/10";
 
 /// Number of objects, written `nodes/services` or `nodes`.
@@ -23,7 +24,11 @@ impl FromStr for Size {
         let number = |text: &str| text.parse().map_err(|error| format!("{text:?}: {error}"));
         let size = Self { nodes: number(nodes)?, services: number(services)? };
         // A node has 32 pod addresses of 2²².
-        if size.nodes > 1 << 17 { Err("there is room for 131,072 nodes".to_owned()) } else { Ok(size) }
+        if size.nodes > 1 << 17 {
+            Err("there is room for 131,072 nodes".to_owned())
+        } else {
+            Ok(size)
+        }
     }
 }
 
@@ -51,8 +56,8 @@ pub(crate) fn pod_cidr(number: usize) -> String {
 pub(crate) enum CloudProfile {
     /// Calls about instances and routes take 20 ms, about load balancers 100 ms, and all succeed.
     Steady,
-    /// As `steady`, with token buckets of 20 calls a second for instances, routes and load balancers each, and with
-    /// load balancers that take 30 s to become active.
+    /// As `steady`, with token buckets of 20 calls a second for instances, routes and load
+    /// balancers each, and with load balancers that take 30 s to become active.
     Reality,
 }
 
@@ -67,7 +72,8 @@ impl CloudProfile {
         });
         if self == Self::Reality {
             let limit = json!({"perSecond": 20, "burst": 20});
-            cloud["rateLimits"] = json!({"instances": limit, "routes": limit, "loadBalancers": limit});
+            cloud["rateLimits"] =
+                json!({"instances": limit, "routes": limit, "loadBalancers": limit});
             cloud["loadBalancerActivation"] = json!("30s");
         }
         cloud
@@ -104,7 +110,9 @@ impl Scenario {
 
     fn runs(&self, controller: &str) -> bool {
         let list: Vec<&str> = self.controllers.split(',').collect();
-        let without = list.iter().any(|entry| entry.strip_prefix('-') == Some(controller));
+        let without = list
+            .iter()
+            .any(|entry| entry.strip_prefix('-') == Some(controller));
         list.contains(&controller) || (list.contains(&"*") && !without)
     }
 

@@ -6,8 +6,12 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 
 /// What the tuned managers get beside the flags of all.
-const TUNED: [&str; 4] =
-    ["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-node-syncs=32", "--concurrent-service-syncs=32"];
+const TUNED: [&str; 4] = [
+    "--kube-api-qps=1000",
+    "--kube-api-burst=2000",
+    "--concurrent-node-syncs=32",
+    "--concurrent-service-syncs=32",
+];
 
 /// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,7 +26,8 @@ pub(crate) enum ManagerKind {
     GoDefault,
 }
 
-/// Where the cloud of a manager of this repository runs. The Go manager's is always in its own process.
+/// Where the cloud of a manager of this repository runs. The Go manager's is always in its own
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudLocation {
     /// In the manager's process, so that its processor time and memory count as the manager's.
@@ -47,11 +52,27 @@ pub(crate) struct BenchmarkedManager {
 
 impl BenchmarkedManager {
     /// The manager of this repository. Further flags come last, and so win.
-    pub(crate) fn ours(kind: ManagerKind, binary: &Path, place: CloudLocation, more: &[String]) -> Self {
-        let mut flags = if kind == ManagerKind::Ours { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
+    pub(crate) fn ours(
+        kind: ManagerKind,
+        binary: &Path,
+        place: CloudLocation,
+        more: &[String],
+    ) -> Self {
+        let mut flags = if kind == ManagerKind::Ours {
+            TUNED.map(str::to_owned).to_vec()
+        } else {
+            Vec::new()
+        };
         flags.extend_from_slice(more);
         // Its own product name, however the binary is called.
-        Self { kind, binary: binary.to_owned(), agent: "ccm-mock/".to_owned(), flags, place, profiles: None }
+        Self {
+            kind,
+            binary: binary.to_owned(),
+            agent: "ccm-mock/".to_owned(),
+            flags,
+            place,
+            profiles: None,
+        }
     }
 
     /// The Go manager.
@@ -60,11 +81,24 @@ impl BenchmarkedManager {
     ///
     /// When the path names no file.
     pub(crate) fn go(kind: ManagerKind, binary: &Path) -> anyhow::Result<Self> {
-        let name = binary.file_name().with_context(|| format!("{} names no file", binary.display()))?;
+        let name = binary
+            .file_name()
+            .with_context(|| format!("{} names no file", binary.display()))?;
         // client-go takes the name of the binary.
         let agent = format!("{}/", name.to_string_lossy());
-        let flags = if kind == ManagerKind::GoTuned { TUNED.map(str::to_owned).to_vec() } else { Vec::new() };
-        Ok(Self { kind, binary: binary.to_owned(), agent, flags, place: CloudLocation::Inside, profiles: None })
+        let flags = if kind == ManagerKind::GoTuned {
+            TUNED.map(str::to_owned).to_vec()
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            kind,
+            binary: binary.to_owned(),
+            agent,
+            flags,
+            place: CloudLocation::Inside,
+            profiles: None,
+        })
     }
 
     /// What tables call it.
@@ -89,22 +123,45 @@ mod tests {
 
     #[test]
     fn tuned_managers_get_the_same_flags() {
-        let go = BenchmarkedManager::go(ManagerKind::GoTuned, Path::new("some/folder/ccm-go-baseline")).unwrap();
+        let go =
+            BenchmarkedManager::go(ManagerKind::GoTuned, Path::new("some/folder/ccm-go-baseline"))
+                .unwrap();
         assert_eq!(go.agent, "ccm-go-baseline/");
-        let ours = BenchmarkedManager::ours(ManagerKind::Ours, Path::new("renamed"), CloudLocation::Outside, &[]);
+        let ours = BenchmarkedManager::ours(
+            ManagerKind::Ours,
+            Path::new("renamed"),
+            CloudLocation::Outside,
+            &[],
+        );
         assert_eq!((&*ours.agent, &ours.flags), ("ccm-mock/", &go.flags));
         assert_eq!(go.flags.len(), 4);
-        assert!(BenchmarkedManager::go(ManagerKind::GoDefault, Path::new("go")).unwrap().flags.is_empty());
+        assert!(
+            BenchmarkedManager::go(ManagerKind::GoDefault, Path::new("go"))
+                .unwrap()
+                .flags
+                .is_empty()
+        );
         assert!(BenchmarkedManager::go(ManagerKind::GoTuned, Path::new("..")).is_err());
     }
 
     #[test]
     fn flags_on_the_command_line_win() {
         let more = ["--kube-api-qps=5".to_owned()];
-        let ours = BenchmarkedManager::ours(ManagerKind::Ours, Path::new("m"), CloudLocation::Inside, &more);
+        let ours = BenchmarkedManager::ours(
+            ManagerKind::Ours,
+            Path::new("m"),
+            CloudLocation::Inside,
+            &more,
+        );
         assert_eq!(ours.flags.last(), more.last());
         assert_eq!(
-            BenchmarkedManager::ours(ManagerKind::OursDefault, Path::new("m"), CloudLocation::Inside, &more).flags,
+            BenchmarkedManager::ours(
+                ManagerKind::OursDefault,
+                Path::new("m"),
+                CloudLocation::Inside,
+                &more
+            )
+            .flags,
             more
         );
     }

@@ -19,20 +19,30 @@ pub(crate) struct Series {
 impl Series {
     /// The figure of every run; one that a run does not have is nothing of that kind.
     fn values(&self, name: &str) -> Vec<f64> {
-        self.runs.iter().map(|run| run.get(name).map_or(0.0, |figure| figure.value)).collect()
+        self.runs
+            .iter()
+            .map(|run| run.get(name).map_or(0.0, |figure| figure.value))
+            .collect()
     }
 }
 
-/// Prints the median of each figure for each contender with the smallest and largest value, and with several contenders
-/// the ratio of the first to each other one, run by run, in the same way.
-pub(crate) fn markdown(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &[Series]) -> String {
+/// Prints the median of each figure for each contender with the smallest and largest value, and
+/// with several contenders the ratio of the first to each other one, run by run, in the same way.
+pub(crate) fn markdown(
+    measure: Measure,
+    scenario: &Scenario,
+    outage: Option<Outage>,
+    all: &[Series],
+) -> String {
     let mut text = heading(measure, scenario, outage, all);
     text.push_str("| figure |");
     for series in all {
         // Writing to a string cannot fail.
         let _ = write!(text, " {} |", series.contender.name());
     }
-    let [first, others @ ..] = all else { return text };
+    let [first, others @ ..] = all else {
+        return text;
+    };
     for other in others {
         let _ = write!(text, " {} : {} |", first.contender.name(), other.contender.name());
     }
@@ -46,8 +56,10 @@ pub(crate) fn markdown(measure: Measure, scenario: &Scenario, outage: Option<Out
         }
         for other in others {
             let pairs = first.values(&name).into_iter().zip(other.values(&name));
-            let ratios: Vec<f64> =
-                pairs.map(|(ours, theirs)| ours / theirs).filter(|ratio| ratio.is_finite()).collect();
+            let ratios: Vec<f64> = pairs
+                .map(|(ours, theirs)| ours / theirs)
+                .filter(|ratio| ratio.is_finite())
+                .collect();
             // More digits than anybody needs, where tens of calls stand beside thousands.
             let _ = write!(text, " {} |", spread(ratios, 3));
         }
@@ -57,13 +69,27 @@ pub(crate) fn markdown(measure: Measure, scenario: &Scenario, outage: Option<Out
 }
 
 /// Says what was measured.
-fn heading(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &[Series]) -> String {
-    let runs = all.iter().map(|series| series.runs.len()).max().unwrap_or(0);
+fn heading(
+    measure: Measure,
+    scenario: &Scenario,
+    outage: Option<Outage>,
+    all: &[Series],
+) -> String {
+    let runs = all
+        .iter()
+        .map(|series| series.runs.len())
+        .max()
+        .unwrap_or(0);
     let plural = if runs == 1 { "" } else { "s" };
-    let mut text =
-        format!("### {measure:?}, {}, {:?} cloud, {runs} run{plural} each\n\n", scenario.size, scenario.setting);
+    let mut text = format!(
+        "### {measure:?}, {}, {:?} cloud, {runs} run{plural} each\n\n",
+        scenario.size, scenario.setting
+    );
     if let Some(Outage { after, length }) = outage {
-        let _ = writeln!(text, "All cloud calls fail for {length:?}, from {after:?} after the start.\n");
+        let _ = writeln!(
+            text,
+            "All cloud calls fail for {length:?}, from {after:?} after the start.\n"
+        );
     }
     let _ = write!(text, "Flags: `{}`", scenario.flags().join(" "));
     for Series { contender, .. } in all {
@@ -78,7 +104,8 @@ fn heading(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &
     text
 }
 
-/// All figures that anybody has: those that only a later contender has come after what precedes them there.
+/// All figures that anybody has: those that only a later contender has come after what precedes
+/// them there.
 fn rows(all: &[Series]) -> Vec<Measurement> {
     let mut rows: Vec<Measurement> = Vec::new();
     for run in all.iter().flat_map(|series| &series.runs) {
@@ -99,9 +126,15 @@ fn rows(all: &[Series]) -> Vec<Measurement> {
 /// Median, and smallest and largest value where there are several; a dash without values.
 fn spread(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
-    let (Some(min), Some(max)) = (values.first(), values.last()) else { return "–".to_owned() };
+    let (Some(min), Some(max)) = (values.first(), values.last()) else {
+        return "–".to_owned();
+    };
     let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+    let median = if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    };
     match values.len() {
         1 => format!("{median:.digits$}"),
         _ => format!("{median:.digits$} ({min:.digits$} – {max:.digits$})"),
@@ -131,12 +164,21 @@ mod tests {
 
     fn scenario() -> Scenario {
         let size = Size { nodes: 2, services: 1 };
-        Scenario { size, setting: CloudProfile::Steady, controllers: "cloud-node-controller".to_owned() }
+        Scenario {
+            size,
+            setting: CloudProfile::Steady,
+            controllers: "cloud-node-controller".to_owned(),
+        }
     }
 
     fn ours(runs: Vec<Measurements>) -> Series {
         Series {
-            contender: BenchmarkedManager::ours(ManagerKind::OursDefault, Path::new("m"), CloudLocation::Outside, &[]),
+            contender: BenchmarkedManager::ours(
+                ManagerKind::OursDefault,
+                Path::new("m"),
+                CloudLocation::Outside,
+                &[],
+            ),
             runs,
         }
     }
@@ -153,7 +195,10 @@ mod tests {
     fn ratios_are_of_pairs() {
         let first = ours(vec![run(&[("seconds", 1.0)], &[]), run(&[("seconds", 6.0)], &[])]);
         let contender = BenchmarkedManager::go(ManagerKind::GoTuned, Path::new("go")).unwrap();
-        let second = Series { contender, runs: vec![run(&[("seconds", 4.0)], &[]), run(&[("seconds", 8.0)], &[])] };
+        let second = Series {
+            contender,
+            runs: vec![run(&[("seconds", 4.0)], &[]), run(&[("seconds", 8.0)], &[])],
+        };
         let text = markdown(Measure::Converge, &scenario(), None, &[first, second]);
         for part in [
             "### Converge, 2 nodes / 1 services, Steady cloud, 2 runs each\n",
@@ -171,16 +216,26 @@ mod tests {
         let first = ours(vec![run(&[("a", 1.0), ("z", 1.0)], &[("requests", 5)])]);
         let second = ours(vec![run(&[("a", 1.0)], &[("b", 3), ("requests", 0)])]);
         let text = markdown(Measure::Idle, &scenario(), None, &[first, second]);
-        let table =
-            "| a | 1.00 | 1.00 | 1.000 |\n| b | 0 | 3 | 0.000 |\n| z | 1.00 | 0.00 | – |\n| requests | 5 | 0 | – |\n";
+        let table = "| a | 1.00 | 1.00 | 1.000 |\n| b | 0 | 3 | 0.000 |\n| z | 1.00 | 0.00 | – |\n| requests | 5 | 0 | – |\n";
         assert!(text.ends_with(table), "{text}");
     }
 
     #[test]
     fn one_contender_has_no_ratio() {
-        let outage = Outage { after: std::time::Duration::from_secs(10), length: std::time::Duration::from_secs(300) };
-        let text = markdown(Measure::Converge, &scenario(), Some(outage), &[ours(vec![run(&[("a", 1.0)], &[])])]);
-        assert!(text.contains("All cloud calls fail for 300s, from 10s after the start.\n"), "{text}");
+        let outage = Outage {
+            after: std::time::Duration::from_secs(10),
+            length: std::time::Duration::from_secs(300),
+        };
+        let text = markdown(
+            Measure::Converge,
+            &scenario(),
+            Some(outage),
+            &[ours(vec![run(&[("a", 1.0)], &[])])],
+        );
+        assert!(
+            text.contains("All cloud calls fail for 300s, from 10s after the start.\n"),
+            "{text}"
+        );
         assert!(text.ends_with("| figure | ours, defaults |\n|---|---|\n| a | 1.00 |\n"), "{text}");
     }
 }

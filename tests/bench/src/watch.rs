@@ -1,5 +1,6 @@
-//! Watches as narrow as they get: protobuf, which the server encodes once for the manager and for us, decoded into the
-//! few fields that say how far a manager is. Lists of 15 KB nodes would be a load of their own.
+//! Watches as narrow as they get: protobuf, which the server encodes once for the manager and for
+//! us, decoded into the few fields that say how far a manager is. Lists of 15 KB nodes would be a
+//! load of their own.
 
 use std::marker::PhantomData;
 
@@ -13,7 +14,8 @@ use prost::Message;
 /// What every protobuf object of the API begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Field numbers are those of `generated.proto` in `k8s.io/apimachinery` and `k8s.io/api/core/v1`, v0.36.
+/// Field numbers are those of `generated.proto` in `k8s.io/apimachinery` and `k8s.io/api/core/v1`,
+/// v0.36.
 #[derive(Clone, PartialEq, Message)]
 struct WatchEvent {
     #[prost(string, tag = "1")]
@@ -115,30 +117,41 @@ struct Ingress {
 }
 
 impl Node {
-    /// Whether a cloud-controller-manager has done its work: the taint is gone and the addresses are there.
+    /// Whether a cloud-controller-manager has done its work: the taint is gone and the addresses
+    /// are there.
     pub(crate) fn is_initialised(&self) -> bool {
-        let tainted = self
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.taints.iter().any(|taint| taint.key == ccm_testkit::kubelet::UNINITIALIZED_TAINT));
-        let addressed = self
-            .status
-            .as_ref()
-            .is_some_and(|status| status.addresses.iter().any(|address| address.kind == "InternalIP"));
+        let tainted = self.spec.as_ref().is_some_and(|spec| {
+            spec.taints
+                .iter()
+                .any(|taint| taint.key == ccm_testkit::kubelet::UNINITIALIZED_TAINT)
+        });
+        let addressed = self.status.as_ref().is_some_and(|status| {
+            status
+                .addresses
+                .iter()
+                .any(|address| address.kind == "InternalIP")
+        });
         !tainted && addressed
     }
 
     /// Whether its routes are marked as made.
     pub(crate) fn is_routed(&self) -> bool {
-        let made = |condition: &Condition| condition.kind == "NetworkUnavailable" && condition.status == "False";
-        self.status.as_ref().is_some_and(|status| status.conditions.iter().any(made))
+        let made = |condition: &Condition| {
+            condition.kind == "NetworkUnavailable" && condition.status == "False"
+        };
+        self.status
+            .as_ref()
+            .is_some_and(|status| status.conditions.iter().any(made))
     }
 }
 
 impl Service {
     /// Whether it has an address.
     pub(crate) fn has_address(&self) -> bool {
-        let balancer = self.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let balancer = self
+            .status
+            .as_ref()
+            .and_then(|status| status.load_balancer.as_ref());
         balancer.is_some_and(|balancer| !balancer.ingress.is_empty())
     }
 }
@@ -160,7 +173,8 @@ impl Watched for Node {
 }
 
 impl Watched for Service {
-    const PATH: &'static str = "/api/v1/namespaces/default/services?fieldSelector=metadata.name!%3Dkubernetes&";
+    const PATH: &'static str =
+        "/api/v1/namespaces/default/services?fieldSelector=metadata.name!%3Dkubernetes&";
 
     fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
@@ -190,7 +204,13 @@ impl<T: Watched> Watch<T> {
     /// Makes a watch; it starts when it is first asked.
     pub(crate) fn new(client: Client) -> Self {
         let resource_version = "0".to_owned();
-        Self { client, resource_version, body: None, buffer: BytesMut::new(), kind: PhantomData }
+        Self {
+            client,
+            resource_version,
+            body: None,
+            buffer: BytesMut::new(),
+            kind: PhantomData,
+        }
     }
 
     /// Returns the next change and the name of its object.
@@ -229,7 +249,14 @@ impl<T: Watched> Watch<T> {
             self.resource_version
         );
         let accept = "application/vnd.kubernetes.protobuf;stream=watch";
-        let answer = self.client.send(Request::get(path).header(ACCEPT, accept).body(Body::empty())?).await?;
+        let answer = self
+            .client
+            .send(
+                Request::get(path)
+                    .header(ACCEPT, accept)
+                    .body(Body::empty())?,
+            )
+            .await?;
         ensure!(answer.status().is_success(), "watch {}: {}", T::PATH, answer.status());
         Ok(answer.into_body())
     }
@@ -288,7 +315,9 @@ mod tests {
     #[tokio::test]
     #[ignore = "cargo xtask test --full"]
     async fn a_node_is_followed_from_its_registration_to_its_end() {
-        let plane = ControlPlane::start(&Binaries::find().unwrap(), Options::default()).await.unwrap();
+        let plane = ControlPlane::start(&Binaries::find().unwrap(), Options::default())
+            .await
+            .unwrap();
         let client = plane.client().await.unwrap();
         let kubelets = Kubelets::new(client.clone(), KubeletOptions::default());
         kubelets.register(NodeSpec::new("n")).await.unwrap();
@@ -302,15 +331,25 @@ mod tests {
         let api = Api::<k8s_openapi::api::core::v1::Node>::all(client);
         let params = PatchParams::default();
         let untainted = json!({"spec": {"taints": null}});
-        api.patch("n", &params, &Patch::Merge(&untainted)).await.unwrap();
-        assert_eq!(facts(&mut watch).await, ("n".to_owned(), false, false), "it has no address yet");
+        api.patch("n", &params, &Patch::Merge(&untainted))
+            .await
+            .unwrap();
+        assert_eq!(
+            facts(&mut watch).await,
+            ("n".to_owned(), false, false),
+            "it has no address yet"
+        );
         let status = json!({"status": {
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
             "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
         }});
-        api.patch_status("n", &params, &Patch::Strategic(&status)).await.unwrap();
+        api.patch_status("n", &params, &Patch::Strategic(&status))
+            .await
+            .unwrap();
         assert_eq!(facts(&mut watch).await, ("n".to_owned(), true, true));
-        api.delete("n", &kube::api::DeleteParams::default()).await.unwrap();
+        api.delete("n", &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
         assert!(matches!(watch.next().await.unwrap(), (name, Change::Deleted(_)) if name == "n"));
         kubelets.stop().await;
         plane.stop().await.unwrap();

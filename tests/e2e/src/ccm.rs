@@ -49,9 +49,16 @@ pub struct Ccm {
 
 impl Ccm {
     /// Starts `program` with these arguments; what it prints goes to `<directory>/<name>.log`.
-    pub async fn start(program: &Path, directory: &Path, name: &str, args: Vec<OsString>) -> anyhow::Result<Self> {
+    pub async fn start(
+        program: &Path,
+        directory: &Path,
+        name: &str,
+        args: Vec<OsString>,
+    ) -> anyhow::Result<Self> {
         let command = CommandLine { name: "ccm-under-test", program: program.to_owned(), args };
-        let process = Supervised::spawn(&command, &log_file(directory, name)).await.context("start the CCM")?;
+        let process = Supervised::spawn(&command, &log_file(directory, name))
+            .await
+            .context("start the CCM")?;
         Ok(Self { name: name.to_owned(), process })
     }
 
@@ -77,12 +84,20 @@ impl Ccm {
         }
         let pid = self.process.pid().to_string();
         let script = "kill -s \"$1\" \"$2\"";
-        let sent = Command::new("/bin/sh").args(["-c", script, "sh", signal.name(), &pid]).status().await?;
+        let sent = Command::new("/bin/sh")
+            .args(["-c", script, "sh", signal.name(), &pid])
+            .status()
+            .await?;
         anyhow::ensure!(sent.success(), "SIG{} could not be sent to {}", signal.name(), self.name);
-        if signal == Signal::Stop { self.stands_still().await } else { Ok(()) }
+        if signal == Signal::Stop {
+            self.stands_still().await
+        } else {
+            Ok(())
+        }
     }
 
-    /// Waits until every thread has stopped: on a busy machine some still run for a moment after the signal was sent.
+    /// Waits until every thread has stopped: on a busy machine some still run for a moment after
+    /// the signal was sent.
     async fn stands_still(&self) -> anyhow::Result<()> {
         let tasks = format!("/proc/{}/task", self.process.pid());
         let deadline = Instant::now() + STANDSTILL;
@@ -92,7 +107,9 @@ impl Ccm {
                 // A thread that has ended meanwhile runs no more.
                 let stat = std::fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
                 // The state comes after the name, which is in parentheses and may hold any of them.
-                let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+                let state = stat
+                    .rsplit_once(')')
+                    .and_then(|(_, rest)| rest.trim_start().chars().next());
                 still &= state.is_none_or(|state| state == 'T');
             }
             if still {
@@ -129,10 +146,18 @@ impl Ccm {
             if let Some(status) = self.process.exited()?
                 && !self.log().contains(text)
             {
-                bail!("{} ended ({status}) without saying {text:?}; its log:\n{}", self.name, self.log());
+                bail!(
+                    "{} ended ({status}) without saying {text:?}; its log:\n{}",
+                    self.name,
+                    self.log()
+                );
             }
             if Instant::now() >= deadline {
-                bail!("{} has not said {text:?} within {limit:?}; its log:\n{}", self.name, self.log());
+                bail!(
+                    "{} has not said {text:?} within {limit:?}; its log:\n{}",
+                    self.name,
+                    self.log()
+                );
             }
             tokio::time::sleep(POLL).await;
         }
@@ -169,13 +194,18 @@ impl Ccm {
     }
 }
 
-/// Runs a program to its end, which must come in time: its exit code, and what it printed where that is JSON, otherwise what it
-/// said of its errors.
-pub async fn report(program: &Path, args: &[OsString], limit: Duration) -> anyhow::Result<(Option<i32>, Value)> {
+/// Runs a program to its end, which must come in time: its exit code, and what it printed where
+/// that is JSON, otherwise what it said of its errors.
+pub async fn report(
+    program: &Path,
+    args: &[OsString],
+    limit: Duration,
+) -> anyhow::Result<(Option<i32>, Value)> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(limit, command.output()).await;
-    let output = output.with_context(|| format!("{} still runs after {limit:?}", program.display()))??;
+    let output =
+        output.with_context(|| format!("{} still runs after {limit:?}", program.display()))??;
     let report = serde_json::from_slice(&output.stdout);
     let report = report.unwrap_or_else(|_| String::from_utf8_lossy(&output.stderr).into());
     Ok((output.status.code(), report))

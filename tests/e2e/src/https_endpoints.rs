@@ -21,8 +21,8 @@ const PAGES: [&str; 8] = [
 /// Pause between two tries.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Gets all pages, once the process serves any: for a caller with a token that may see them, and for a stranger, who must
-/// not.
+/// Gets all pages, once the process serves any: for a caller with a token that may see them, and
+/// for a stranger, who must not.
 ///
 /// # Errors
 /// Nothing is served in time, or with another status than that caller is due.
@@ -36,7 +36,11 @@ pub async fn all(
     let mut all = String::new();
     let deadline = Instant::now() + limit;
     while get(port, "/healthz", None).await.is_err() {
-        ensure!(process.is_running()? && Instant::now() < deadline, "nothing is served:\n{}", process.log());
+        ensure!(
+            process.is_running()? && Instant::now() < deadline,
+            "nothing is served:\n{}",
+            process.log()
+        );
         tokio::time::sleep(POLL).await;
     }
     for page in PAGES {
@@ -64,6 +68,8 @@ pub async fn get(port: u16, path: &str, token: Option<&str>) -> anyhow::Result<(
     let request = http::Request::get(path).body(kube::client::Body::empty())?;
     let answer = kube::Client::try_from(config)?.send(request).await?;
     let status = answer.status().as_u16();
-    let body = http_body_util::BodyExt::collect(answer.into_body()).await?.to_bytes();
+    let body = http_body_util::BodyExt::collect(answer.into_body())
+        .await?
+        .to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }

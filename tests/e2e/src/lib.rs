@@ -1,8 +1,10 @@
-//! End-to-end suites: the real binary against the embedded API server and against a real control plane.
+//! End-to-end suites: the real binary against the embedded API server and against a real control
+//! plane.
 //!
-//! A [`scenario`] is written once and runs on every [`server`]. It has a region of its own, hence nodes, a mock cloud,
-//! a lease and users of its own, so that scenarios run side by side in one cluster. A [`watcher`] watches all nodes
-//! and Services all the time and judges what no scenario may ever do; a [`load_balancer_history`] does so for the cloud.
+//! A [`scenario`] is written once and runs on every [`server`]. It has a region of its own, hence
+//! nodes, a mock cloud, a lease and users of its own, so that scenarios run side by side in one
+//! cluster. A [`watcher`] watches all nodes and Services all the time and judges what no scenario
+//! may ever do; a [`load_balancer_history`] does so for the cloud.
 
 pub mod ccm;
 pub mod fixture;

@@ -8,13 +8,20 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt as _;
 
 use crate::watcher::{
-    Nodes, Services, has_finalizer, ingress_addresses, is_tainted, label, provider_id, wants_balancer,
+    Nodes, Services, has_finalizer, ingress_addresses, is_tainted, label, provider_id,
+    wants_balancer,
 };
 
-/// Says what differs between the cloud and what these Services and nodes ask for; of each Service the first.
-pub fn differences(services: &Services, nodes: &Nodes, balancers: &[LoadBalancer]) -> Result<(), String> {
+/// Says what differs between the cloud and what these Services and nodes ask for; of each Service
+/// the first.
+pub fn differences(
+    services: &Services,
+    nodes: &Nodes,
+    balancers: &[LoadBalancer],
+) -> Result<(), String> {
     let members = members(nodes);
-    let by_uid: BTreeMap<&str, &LoadBalancer> = balancers.iter().map(|b| (b.uid.as_str(), b)).collect();
+    let by_uid: BTreeMap<&str, &LoadBalancer> =
+        balancers.iter().map(|b| (b.uid.as_str(), b)).collect();
     let mut wrong: Vec<String> = Vec::new();
     if by_uid.len() < balancers.len() {
         wrong.push("a Service has two load balancers".to_owned());
@@ -23,7 +30,9 @@ pub fn differences(services: &Services, nodes: &Nodes, balancers: &[LoadBalancer
     for (name, service) in services {
         let uid = service.uid().unwrap_or_default();
         let judged = if wants_balancer(service) {
-            let judged = by_uid.get(&*uid).ok_or_else(|| "no load balancer".to_owned());
+            let judged = by_uid
+                .get(&*uid)
+                .ok_or_else(|| "no load balancer".to_owned());
             judged.and_then(|balancer| served(service, balancer, &members))
         } else {
             unserved(service)
@@ -33,8 +42,12 @@ pub fn differences(services: &Services, nodes: &Nodes, balancers: &[LoadBalancer
             wanted.insert(uid);
         }
     }
-    let surplus = balancers.iter().filter(|balancer| !wanted.contains(&balancer.uid));
-    wrong.extend(surplus.map(|balancer| format!("{}: its load balancer is left over", balancer.service)));
+    let surplus = balancers
+        .iter()
+        .filter(|balancer| !wanted.contains(&balancer.uid));
+    wrong.extend(
+        surplus.map(|balancer| format!("{}: its load balancer is left over", balancer.service)),
+    );
     match wrong.first() {
         None => Ok(()),
         Some(first) => Err(format!("{first} (and {} more)", wrong.len() - 1)),
@@ -52,8 +65,11 @@ pub fn members(nodes: &Nodes) -> Members {
 }
 
 fn is_backend(node: &Node) -> bool {
-    let excluded = label(node, LABEL_EXCLUDE_FROM_LOAD_BALANCERS).is_some_and(|value| value != "false");
-    !excluded && node.metadata.deletion_timestamp.is_none() && !is_tainted(node, TAINT_TO_BE_DELETED)
+    let excluded =
+        label(node, LABEL_EXCLUDE_FROM_LOAD_BALANCERS).is_some_and(|value| value != "false");
+    !excluded
+        && node.metadata.deletion_timestamp.is_none()
+        && !is_tainted(node, TAINT_TO_BE_DELETED)
 }
 
 /// Judges a Service that wants a balancer and has this one.
@@ -66,7 +82,13 @@ fn served(service: &Service, balancer: &LoadBalancer, members: &Members) -> Resu
         .settings
         .listeners
         .iter()
-        .map(|l| (format!("{:?}", l.protocol).to_uppercase(), i32::from(l.port), l.node_port.map(i32::from)))
+        .map(|l| {
+            (
+                format!("{:?}", l.protocol).to_uppercase(),
+                i32::from(l.port),
+                l.node_port.map(i32::from),
+            )
+        })
         .collect();
     if listeners != ports(service) {
         return Err(format!("listeners {listeners:?} instead of {:?}", ports(service)));
@@ -75,13 +97,19 @@ fn served(service: &Service, balancer: &LoadBalancer, members: &Members) -> Resu
         let (have, want) = (balancer.members.node_names(), members.node_names());
         let surplus: Vec<_> = have.iter().filter(|name| !want.contains(name)).collect();
         let missing: Vec<_> = want.iter().filter(|name| !have.contains(name)).collect();
-        return Err(format!("members: {surplus:?} too many, {missing:?} missing, or other provider IDs"));
+        return Err(format!(
+            "members: {surplus:?} too many, {missing:?} missing, or other provider IDs"
+        ));
     }
     let addresses: Vec<_> = balancer.addresses.iter().map(ToString::to_string).collect();
     if ingress_addresses(service) != addresses {
         return Err(format!("status {:?} instead of {addresses:?}", ingress_addresses(service)));
     }
-    if has_finalizer(service) { Ok(()) } else { Err("it lacks the finalizer".to_owned()) }
+    if has_finalizer(service) {
+        Ok(())
+    } else {
+        Err("it lacks the finalizer".to_owned())
+    }
 }
 
 /// Judges a Service that wants none, or goes.
@@ -91,7 +119,9 @@ fn unserved(service: &Service) -> Result<(), String> {
     }
     match (has_finalizer(service), ingress_addresses(service)) {
         (false, addresses) if addresses.is_empty() => Ok(()),
-        (finalizer, addresses) => Err(format!("not released: finalizer {finalizer}, addresses {addresses:?}")),
+        (finalizer, addresses) => {
+            Err(format!("not released: finalizer {finalizer}, addresses {addresses:?}"))
+        }
     }
 }
 

@@ -20,7 +20,8 @@ struct HistoryInner {
 
 #[derive(Default)]
 struct HistoryState {
-    /// UID of the Service of each balancer that was there, by the balancer's ID, which is never used twice.
+    /// UID of the Service of each balancer that was there, by the balancer's ID, which is never
+    /// used twice.
     present: BTreeMap<String, String>,
     /// Balancers that went, by UID of their Service.
     lost: BTreeMap<String, usize>,
@@ -45,8 +46,8 @@ impl LoadBalancerHistory {
         ledger
     }
 
-    /// Sets a trap, in place of the last one. The answer resolves when it has gone off; the call that it caught is never
-    /// answered.
+    /// Sets a trap, in place of the last one. The answer resolves when it has gone off; the call
+    /// that it caught is never answered.
     pub fn set_trap(&self, trap: CallBreakpoint) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         self.0.state.lock().trap = Some((trap, sender));
@@ -65,10 +66,16 @@ impl LoadBalancerHistory {
     }
 
     fn record(&self) {
-        // Read with the books in hand: of two looks at once, the older one written last would have a balancer lost that was
-        // created between them.
+        // Read with the books in hand: of two looks at once, the older one written last would have
+        // a balancer lost that was created between them.
         let mut state = self.0.state.lock();
-        let now: BTreeMap<_, _> = self.0.cloud.load_balancers().into_iter().map(|b| (b.id, b.uid)).collect();
+        let now: BTreeMap<_, _> = self
+            .0
+            .cloud
+            .load_balancers()
+            .into_iter()
+            .map(|b| (b.id, b.uid))
+            .collect();
         let before = std::mem::take(&mut state.present);
         for (_, uid) in before.iter().filter(|(id, _)| !now.contains_key(*id)) {
             *state.lost.entry(uid.clone()).or_default() += 1;
@@ -79,7 +86,10 @@ impl LoadBalancerHistory {
     /// Returns whom to tell if the trap goes off.
     fn springs(&self, operation: Operation, after: bool) -> Option<oneshot::Sender<()>> {
         let mut state = self.0.state.lock();
-        let (trap, _) = state.trap.as_mut().filter(|(trap, _)| trap.after == after && operation.writes())?;
+        let (trap, _) = state
+            .trap
+            .as_mut()
+            .filter(|(trap, _)| trap.after == after && operation.writes())?;
         if trap.skip > 0 {
             trap.skip -= 1;
             return None;
@@ -113,7 +123,9 @@ impl CallHook for LoadBalancerHistory {
 #[cfg(test)]
 mod tests {
     use ccm_mock::CloudConfig;
-    use ccm_mock::cloud::{CloudApi as _, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members};
+    use ccm_mock::cloud::{
+        CloudApi as _, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members,
+    };
     use futures::FutureExt as _;
 
     use super::*;
@@ -129,9 +141,16 @@ mod tests {
 
     async fn create(cloud: &MockCloud, uid: &str) {
         let members = Members::default();
-        let spec =
-            LoadBalancerSpec { key: key(uid), settings: LoadBalancerSettings::default(), members, activation: None };
-        cloud.create_load_balancer(&spec).await.expect("the cloud makes it");
+        let spec = LoadBalancerSpec {
+            key: key(uid),
+            settings: LoadBalancerSettings::default(),
+            members,
+            activation: None,
+        };
+        cloud
+            .create_load_balancer(&spec)
+            .await
+            .expect("the cloud makes it");
     }
 
     #[tokio::test]
@@ -140,7 +159,10 @@ mod tests {
         let ledger = LoadBalancerHistory::open(&cloud);
         for _ in 0..2 {
             create(&cloud, "u1").await;
-            cloud.delete_load_balancer(&key("u1")).await.expect("the cloud deletes it");
+            cloud
+                .delete_load_balancer(&key("u1"))
+                .await
+                .expect("the cloud deletes it");
         }
         create(&cloud, "u2").await;
         assert_eq!(ledger.lost(), [("u1".to_owned(), 2)].into());

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Every verb of a resource, for `*`.
-const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+const VERBS: [&str; 8] =
+    ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 /// One verb on one resource, perhaps of one name, that one role grants.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,17 +47,21 @@ struct Rule {
 pub fn grants(manifest: &Value) -> anyhow::Result<Vec<Grant>> {
     let metadata = &manifest["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (role, namespace) = (text(&metadata["name"]), metadata["namespace"].as_str().map(str::to_owned));
+    let (role, namespace) =
+        (text(&metadata["name"]), metadata["namespace"].as_str().map(str::to_owned));
     if !text(&manifest["kind"]).ends_with("Role") || manifest["rules"].is_null() {
         return Ok(Vec::new());
     }
-    let rules: Vec<Rule> =
-        serde_json::from_value(manifest["rules"].clone()).with_context(|| format!("rules of {role}"))?;
+    let rules: Vec<Rule> = serde_json::from_value(manifest["rules"].clone())
+        .with_context(|| format!("rules of {role}"))?;
     let mut grants = Vec::new();
     for Rule { api_groups, resources, resource_names, verbs } in rules {
         let before = grants.len();
-        let names: Vec<_> =
-            if resource_names.is_empty() { vec![None] } else { resource_names.into_iter().map(Some).collect() };
+        let names: Vec<_> = if resource_names.is_empty() {
+            vec![None]
+        } else {
+            resource_names.into_iter().map(Some).collect()
+        };
         for group in &api_groups {
             for resource in &resources {
                 for verb in &verbs {
@@ -84,7 +89,10 @@ impl Grant {
             && fits(&self.group, &request.group)
             && fits(&self.resource, &request.resource)
             && self.name.as_ref().is_none_or(|name| *name == request.name)
-            && self.namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
+            && self
+                .namespace
+                .as_ref()
+                .is_none_or(|namespace| *namespace == request.namespace)
     }
 
     /// Whether it allows all that the other does.
@@ -100,14 +108,17 @@ impl Grant {
     /// The same without `*` for the verb.
     fn spelt_out(&self) -> Vec<Self> {
         match self.verb.as_str() {
-            "*" => VERBS.map(|verb| Self { verb: verb.to_owned(), ..self.clone() }).into(),
+            "*" => VERBS
+                .map(|verb| Self { verb: verb.to_owned(), ..self.clone() })
+                .into(),
             _ => vec![self.clone()],
         }
     }
 
     /// As a rule of a role.
     pub fn rule(&self) -> Value {
-        let mut rule = json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]});
+        let mut rule =
+            json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]});
         if let Some(name) = &self.name {
             rule["resourceNames"] = json!([name]);
         }
@@ -125,14 +136,20 @@ impl fmt::Display for Grant {
         if let Some(name) = name {
             write!(f, " {name}")?;
         }
-        namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
+        namespace
+            .as_ref()
+            .map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
     }
 }
 
 /// What all of these roles grant, verb by verb, in the words of the first that has it.
 pub fn common(roles: &[Vec<Grant>]) -> Vec<Grant> {
     let all = roles.iter().flatten().flat_map(Grant::spelt_out);
-    let everywhere = |grant: &Grant| roles.iter().all(|role| role.iter().any(|other| other.covers(grant)));
+    let everywhere = |grant: &Grant| {
+        roles
+            .iter()
+            .all(|role| role.iter().any(|other| other.covers(grant)))
+    };
     let mut seen = BTreeSet::new();
     let mut common: Vec<_> = all.filter(everywhere).collect();
     common.retain(|grant| seen.insert(grant.rule().to_string()));
@@ -148,24 +165,44 @@ pub struct Exception {
     pub reason: &'static str,
 }
 
-/// Judges rights by the requests that were made: none may have been refused for want of one, each has to be needed, and so
-/// has each exception.
+/// Judges rights by the requests that were made: none may have been refused for want of one, each
+/// has to be needed, and so has each exception.
 ///
 /// # Errors
 /// Names all that is wrong.
-pub fn judge(grants: &[Grant], requests: &[AuditEvent], exceptions: &[Exception]) -> anyhow::Result<()> {
+pub fn judge(
+    grants: &[Grant],
+    requests: &[AuditEvent],
+    exceptions: &[Exception],
+) -> anyhow::Result<()> {
     let mut wrong = forbidden(requests);
-    let is_used = |grant: &Grant| requests.iter().any(|request| request.code < 300 && grant.allows(request));
-    let exception = |grant: &Grant| exceptions.iter().find(|exception| grant.to_string() == exception.grant);
+    let is_used = |grant: &Grant| {
+        requests
+            .iter()
+            .any(|request| request.code < 300 && grant.allows(request))
+    };
+    let exception = |grant: &Grant| {
+        exceptions
+            .iter()
+            .find(|exception| grant.to_string() == exception.grant)
+    };
     for grant in grants {
         match (is_used(grant), exception(grant)) {
             (false, None) => wrong.insert(format!("granted and never used: {grant}")),
-            (true, Some(exception)) => wrong.insert(format!("used, hence no exception: {}", exception.grant)),
+            (true, Some(exception)) => {
+                wrong.insert(format!("used, hence no exception: {}", exception.grant))
+            }
             _ => false,
         };
     }
-    let unknown = exceptions.iter().filter(|exception| grants.iter().all(|grant| grant.to_string() != exception.grant));
-    wrong.extend(unknown.map(|exception| format!("an exception that nothing grants: {}", exception.grant)));
+    let unknown = exceptions.iter().filter(|exception| {
+        grants
+            .iter()
+            .all(|grant| grant.to_string() != exception.grant)
+    });
+    wrong.extend(
+        unknown.map(|exception| format!("an exception that nothing grants: {}", exception.grant)),
+    );
     anyhow::ensure!(wrong.is_empty(), "{}", wrong.into_iter().collect::<Vec<_>>().join("\n"));
     Ok(())
 }

@@ -37,7 +37,8 @@ pub const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 /// Pause after a change, for those that come with it.
 const BREATH: Duration = Duration::from_millis(10);
-/// How many times longer than a look the pause after it is, so that looking is not what keeps the machine busy.
+/// How many times longer than a look the pause after it is, so that looking is not what keeps the
+/// machine busy.
 const REST: u32 = 4;
 /// Lines of a process's log that a failure shows.
 const LOG_LINES: usize = 80;
@@ -87,10 +88,15 @@ pub fn user(slug: &str, process: &str) -> String {
 }
 
 impl Scenario {
-    /// Prepares a scenario: its cloud is served, nothing runs yet. `slug` is its short name, `program` the binary.
+    /// Prepares a scenario: its cloud is served, nothing runs yet. `slug` is its short name,
+    /// `program` the binary.
     pub async fn new(server: Arc<Server>, slug: &str, program: &Path) -> anyhow::Result<Self> {
         let region = slug.to_owned();
-        let zones = Some(["a", "b", "c"].map(|zone| format!("{region}{zone}")).to_vec());
+        let zones = Some(
+            ["a", "b", "c"]
+                .map(|zone| format!("{region}{zone}"))
+                .to_vec(),
+        );
         let config = CloudConfig { region: Some(region), zones, ..CloudConfig::default() };
         let cloud = MockCloud::new(&config)?;
         let listener = bind_admin(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }).await?;
@@ -149,7 +155,9 @@ impl Scenario {
         for name in names {
             self.cloud.put_instance(name, InstanceSpec::default())?;
         }
-        self.kubelets.register_all(names.iter().map(|name| self.spec(name))).await?;
+        self.kubelets
+            .register_all(names.iter().map(|name| self.spec(name)))
+            .await?;
         self.seen(names).await
     }
 
@@ -162,7 +170,8 @@ impl Scenario {
 
     /// Waits until the observer has seen nodes that the server has.
     pub async fn seen(&self, names: &[String]) -> anyhow::Result<()> {
-        self.eventually("seen", SOON, |nodes| each(nodes, names, |_| Ok(()))).await
+        self.eventually("seen", SOON, |nodes| each(nodes, names, |_| Ok(())))
+            .await
     }
 
     /// Registers nodes with instances, and waits until they are initialised.
@@ -173,8 +182,12 @@ impl Scenario {
 
     /// Changes the power state of an instance.
     pub fn set_power(&self, name: &str, power: PowerState) -> anyhow::Result<()> {
-        let instance = self.cloud.instance(name).with_context(|| format!("no instance {name}"))?;
-        self.cloud.put_instance(name, InstanceSpec { power_state: Some(power), ..instance.into() })?;
+        let instance = self
+            .cloud
+            .instance(name)
+            .with_context(|| format!("no instance {name}"))?;
+        self.cloud
+            .put_instance(name, InstanceSpec { power_state: Some(power), ..instance.into() })?;
         Ok(())
     }
 
@@ -185,52 +198,95 @@ impl Scenario {
         Ok(())
     }
 
-    /// Starts a cloud-controller-manager for this scenario's cloud. Processes of other names are replicas: they share
-    /// the lease and have users of their own. Flags given here win.
+    /// Starts a cloud-controller-manager for this scenario's cloud. Processes of other names are
+    /// replicas: they share the lease and have users of their own. Flags given here win.
     pub async fn start(&self, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
         self.start_with("", process, flags).await
     }
 
     /// The same with more lines in the cloud config.
-    pub async fn start_with(&self, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    pub async fn start_with(
+        &self,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.path(process, "kubeconfig");
-        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        self.server
+            .write_kubeconfig(&kubeconfig, &self.user(process))
+            .await?;
         self.launch(kubeconfig, config, process, flags).await
     }
 
     /// The same for a cloud at another address, which alone knows its region.
-    pub async fn start_for(&self, endpoint: SocketAddr, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    pub async fn start_for(
+        &self,
+        endpoint: SocketAddr,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.path(process, "kubeconfig");
-        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
-        self.launch_program(&self.program, kubeconfig, &format!("endpoint: {endpoint}\n"), process, flags).await
+        self.server
+            .write_kubeconfig(&kubeconfig, &self.user(process))
+            .await?;
+        self.launch_program(
+            &self.program,
+            kubeconfig,
+            &format!("endpoint: {endpoint}\n"),
+            process,
+            flags,
+        )
+        .await
     }
 
     fn path(&self, process: &str, what: &str) -> PathBuf {
         self.directory.path().join(format!("{process}.{what}"))
     }
 
-    /// Starts the cloud-controller-manager on Go's framework for this scenario's cloud; see `tests/control-plane/kubernetes/ccm`. Its writes
-    /// are more than the role of ours grants.
-    pub async fn start_go(&self, program: &Path, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    /// Starts the cloud-controller-manager on Go's framework for this scenario's cloud; see
+    /// `tests/control-plane/kubernetes/ccm`. Its writes are more than the role of ours grants.
+    pub async fn start_go(
+        &self,
+        program: &Path,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.path(process, "kubeconfig");
-        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        self.server
+            .write_kubeconfig(&kubeconfig, &self.user(process))
+            .await?;
         let config = json!({"region": self.region(), "endpoint": self.endpoint}).to_string();
-        self.launch_program(program, kubeconfig, &config, process, flags).await
+        self.launch_program(program, kubeconfig, &config, process, flags)
+            .await
     }
 
-    async fn launch(&self, kubeconfig: PathBuf, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    async fn launch(
+        &self,
+        kubeconfig: PathBuf,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let config = format!("{}{config}", self.cloud_config());
-        self.launch_program(&self.program, kubeconfig, &config, process, flags).await
+        self.launch_program(&self.program, kubeconfig, &config, process, flags)
+            .await
     }
 
     fn cloud_config(&self) -> String {
         format!("region: {}\nendpoint: {}\n", self.region(), self.endpoint)
     }
 
-    /// Runs the subcommand `orphans` as a process of this name, to its end: its exit code, and its report where it made one.
-    pub async fn orphans(&self, process: &str, flags: &[&str]) -> anyhow::Result<(Option<i32>, Value)> {
+    /// Runs the subcommand `orphans` as a process of this name, to its end: its exit code, and its
+    /// report where it made one.
+    pub async fn orphans(
+        &self,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<(Option<i32>, Value)> {
         let kubeconfig = self.path(process, "kubeconfig");
-        self.server.write_kubeconfig(&kubeconfig, &self.user(process)).await?;
+        self.server
+            .write_kubeconfig(&kubeconfig, &self.user(process))
+            .await?;
         let flags: Vec<&str> = ["--output=json"].iter().chain(flags).copied().collect();
         let mut args = vec![OsString::from("orphans")];
         args.extend(self.arguments(kubeconfig, &self.cloud_config(), process, &flags)?);
@@ -286,7 +342,9 @@ impl Scenario {
     /// Writes of a process to Nodes with names of this scenario.
     pub async fn node_writes(&self, process: &str) -> anyhow::Result<Vec<Write>> {
         let mut writes = self.server.writes(&self.user(process)).await?;
-        writes.retain(|write| write.resource.starts_with("nodes") && write.name.starts_with(&self.prefix()));
+        writes.retain(|write| {
+            write.resource.starts_with("nodes") && write.name.starts_with(&self.prefix())
+        });
         Ok(writes)
     }
 
@@ -297,7 +355,10 @@ impl Scenario {
 
     /// A node as last seen.
     pub fn node(&self, name: &str) -> anyhow::Result<Arc<Node>> {
-        self.nodes().get(name).cloned().with_context(|| format!("no node {name}"))
+        self.nodes()
+            .get(name)
+            .cloned()
+            .with_context(|| format!("no node {name}"))
     }
 
     /// Waits until the nodes are as they should be; `judge` says what is still wrong.
@@ -310,14 +371,16 @@ impl Scenario {
         self.becomes(what, limit, || judge(&self.nodes())).await
     }
 
-    /// Makes sure that the nodes stay as they should be while the cloud is asked about instances so many times more.
+    /// Makes sure that the nodes stay as they should be while the cloud is asked about instances so
+    /// many times more.
     pub async fn throughout(
         &self,
         what: &str,
         times: u64,
         judge: impl Fn(&Nodes) -> Result<(), String>,
     ) -> anyhow::Result<()> {
-        self.stays_while_asked(what, times, || judge(&self.nodes())).await
+        self.stays_while_asked(what, times, || judge(&self.nodes()))
+            .await
     }
 
     /// Waits until cluster and cloud are as they should be; `judge` says what is still wrong.
@@ -352,11 +415,12 @@ impl Scenario {
         judge: impl Fn() -> Result<(), String>,
     ) -> anyhow::Result<()> {
         let end = Instant::now() + time;
-        self.stays_until(what, judge, || Instant::now() >= end).await
+        self.stays_until(what, judge, || Instant::now() >= end)
+            .await
     }
 
-    /// Makes sure that cluster and cloud stay as they should be while the cloud is asked about instances so many times more,
-    /// and what it said the last time but one has been acted on.
+    /// Makes sure that cluster and cloud stay as they should be while the cloud is asked about
+    /// instances so many times more, and what it said the last time but one has been acted on.
     pub async fn stays_while_asked(
         &self,
         what: &str,
@@ -365,8 +429,13 @@ impl Scenario {
     ) -> anyhow::Result<()> {
         let asked = || self.cloud.calls().describe_instances;
         let (wanted, deadline) = (asked() + times, Instant::now() + SOON);
-        self.stays_until(what, judge, || asked() >= wanted || Instant::now() >= deadline).await?;
-        anyhow::ensure!(asked() >= wanted, "{what}: the cloud was asked {} times less than {times}", wanted - asked());
+        self.stays_until(what, judge, || asked() >= wanted || Instant::now() >= deadline)
+            .await?;
+        anyhow::ensure!(
+            asked() >= wanted,
+            "{what}: the cloud was asked {} times less than {times}",
+            wanted - asked()
+        );
         Ok(())
     }
 
@@ -392,18 +461,26 @@ impl Scenario {
     }
 
     /// Waits until something outside the cluster holds.
-    pub async fn until(&self, what: &str, limit: Duration, holds: impl Fn() -> bool) -> anyhow::Result<()> {
+    pub async fn until(
+        &self,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn() -> bool,
+    ) -> anyhow::Result<()> {
         let wait = async {
             while !holds() {
                 tokio::time::sleep(POLL / 4).await;
             }
         };
-        tokio::time::timeout(limit, wait).await.with_context(|| format!("{what}: not within {limit:?}"))
+        tokio::time::timeout(limit, wait)
+            .await
+            .with_context(|| format!("{what}: not within {limit:?}"))
     }
 
     /// Waits until these nodes are initialised: addresses, provider ID, taint gone.
     pub async fn initialized(&self, names: &[String], limit: Duration) -> anyhow::Result<()> {
-        self.eventually("initialised", limit, |nodes| each(nodes, names, is_initialized)).await
+        self.eventually("initialised", limit, |nodes| each(nodes, names, is_initialized))
+            .await
     }
 
     /// Waits until exactly these nodes are left.
@@ -411,15 +488,22 @@ impl Scenario {
         let wanted: BTreeSet<_> = names.iter().collect();
         self.eventually("only these nodes are left", limit, |nodes| {
             let there: BTreeSet<_> = nodes.keys().collect();
-            let (surplus, missing) = (there.difference(&wanted).count(), wanted.difference(&there).count());
-            if surplus + missing == 0 { Ok(()) } else { Err(format!("{surplus} too many, {missing} missing")) }
+            let (surplus, missing) =
+                (there.difference(&wanted).count(), wanted.difference(&there).count());
+            if surplus + missing == 0 {
+                Ok(())
+            } else {
+                Err(format!("{surplus} too many, {missing} missing"))
+            }
         })
         .await
     }
 
-    /// Makes sure that all these nodes stay while the cloud is asked about instances so many times more.
+    /// Makes sure that all these nodes stay while the cloud is asked about instances so many times
+    /// more.
     pub async fn none_deleted(&self, names: &[String], times: u64) -> anyhow::Result<()> {
-        self.throughout("no node may be deleted", times, |nodes| each(nodes, names, |_| Ok(()))).await
+        self.throughout("no node may be deleted", times, |nodes| each(nodes, names, |_| Ok(())))
+            .await
     }
 
     /// Deletes a node by hand.
@@ -427,7 +511,9 @@ impl Scenario {
         // By UID: a namesake that is registered later has to live.
         let uid = self.node(name)?.metadata.uid.clone().unwrap_or_default();
         self.mortal.lock().insert(uid);
-        self.nodes_api().delete(name, &DeleteParams::default()).await?;
+        self.nodes_api()
+            .delete(name, &DeleteParams::default())
+            .await?;
         Ok(())
     }
 
@@ -440,10 +526,17 @@ impl Scenario {
     pub async fn set_labels(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-        let patched = self.nodes_api().patch(name, &PatchParams::default(), &patch).await?;
+        let patched = self
+            .nodes_api()
+            .patch(name, &PatchParams::default(), &patch)
+            .await?;
         // What is judged from now on must not be the state before.
-        let version =
-            |node: &Node| node.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        let version = |node: &Node| {
+            node.metadata
+                .resource_version
+                .as_ref()
+                .and_then(|version| version.parse::<u64>().ok())
+        };
         self.eventually("the change is seen", SOON, |nodes| {
             each(nodes, &[name.to_owned()], |node| match version(node) >= version(&patched) {
                 true => Ok(()),
@@ -458,7 +551,8 @@ impl Scenario {
         self.mortal.lock().extend(names.into_iter().cloned());
     }
 
-    /// This node may be seen without its taint and without addresses, as managers on Go's framework leave them.
+    /// This node may be seen without its taint and without addresses, as managers on Go's framework
+    /// leave them.
     pub fn may_be_exposed(&self, name: &str) {
         self.exposable.lock().insert(name.to_owned());
     }
@@ -467,7 +561,10 @@ impl Scenario {
     pub async fn events(&self, node: &str) -> anyhow::Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.server.client(), "default");
         let selector = format!("involvedObject.name={node},involvedObject.kind=Node");
-        Ok(events.list(&ListParams::default().fields(&selector)).await?.items)
+        Ok(events
+            .list(&ListParams::default().fields(&selector))
+            .await?
+            .items)
     }
 
     /// Waits for an event of this reason about a node.
@@ -475,30 +572,45 @@ impl Scenario {
         let deadline = Instant::now() + limit;
         loop {
             let events = self.events(node).await?;
-            if let Some(event) = events.iter().find(|event| event.reason.as_deref() == Some(reason)) {
+            if let Some(event) = events
+                .iter()
+                .find(|event| event.reason.as_deref() == Some(reason))
+            {
                 return Ok(event.clone());
             }
             if Instant::now() >= deadline {
-                let seen: Vec<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
+                let seen: Vec<_> = events
+                    .iter()
+                    .filter_map(|event| event.reason.clone())
+                    .collect();
                 bail!("no event {reason} about {node} within {limit:?}, only {seen:?}");
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
-    /// Judges what was seen all along: no node without addresses lost its taint, none went that should live, no
-    /// Service lost the finalizer or the address of a balancer that it wanted all along, no pod network changed or belonged
-    /// to two nodes, and no process panicked.
+    /// Judges what was seen all along: no node without addresses lost its taint, none went that
+    /// should live, no Service lost the finalizer or the address of a balancer that it wanted all
+    /// along, no pod network changed or belonged to two nodes, and no process panicked.
     pub fn verdict(&self) -> anyhow::Result<()> {
         let observer = &self.server.observer;
         let mut exposed = observer.exposed(&self.prefix());
         exposed.retain(|seen| !self.exposable.lock().contains(&seen.name));
-        anyhow::ensure!(exposed.is_empty(), "nodes lost their taint before they had addresses: {exposed:?}");
+        anyhow::ensure!(
+            exposed.is_empty(),
+            "nodes lost their taint before they had addresses: {exposed:?}"
+        );
         let mut bereft = observer.bereft(&self.prefix());
         bereft.retain(|seen| !self.bereft.lock().contains(&seen.name));
-        anyhow::ensure!(bereft.is_empty(), "Services lost finalizer or address that wanted both: {bereft:?}");
+        anyhow::ensure!(
+            bereft.is_empty(),
+            "Services lost finalizer or address that wanted both: {bereft:?}"
+        );
         let renetworked = observer.renetworked(&self.prefix());
-        anyhow::ensure!(renetworked.is_empty(), "pod networks changed, or belong to two nodes: {renetworked:?}");
+        anyhow::ensure!(
+            renetworked.is_empty(),
+            "pod networks changed, or belong to two nodes: {renetworked:?}"
+        );
         let mortal = self.mortal.lock();
         let mut killed = observer.deleted(&self.prefix());
         killed.retain(|seen| !mortal.contains(&seen.name) && !mortal.contains(&seen.uid));
@@ -528,7 +640,11 @@ impl Scenario {
 }
 
 /// Judges each of these nodes.
-pub fn each(nodes: &Nodes, names: &[String], judge: impl Fn(&Node) -> Result<(), String>) -> Result<(), String> {
+pub fn each(
+    nodes: &Nodes,
+    names: &[String],
+    judge: impl Fn(&Node) -> Result<(), String>,
+) -> Result<(), String> {
     let mut wrong = names.iter().filter_map(|name| match nodes.get(name) {
         Some(node) => judge(node).err().map(|why| format!("{name}: {why}")),
         None => Some(format!("{name}: is not there")),
@@ -541,7 +657,8 @@ pub fn each(nodes: &Nodes, names: &[String], judge: impl Fn(&Node) -> Result<(),
 
 /// Whether a node is initialised.
 pub fn is_initialized(node: &Node) -> Result<(), String> {
-    let (tainted, id, known) = (is_tainted(node, UNINITIALIZED_TAINT), provider_id(node), addresses(node));
+    let (tainted, id, known) =
+        (is_tainted(node, UNINITIALIZED_TAINT), provider_id(node), addresses(node));
     if !tainted && id.is_some() && !known.is_empty() {
         return Ok(());
     }

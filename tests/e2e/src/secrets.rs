@@ -11,8 +11,8 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Adds a secret, in each form in which it may be shown: as it is, escaped for JSON and for URLs, in hexadecimal, and in
-    /// base64 wherever it stands in what is encoded.
+    /// Adds a secret, in each form in which it may be shown: as it is, escaped for JSON and for
+    /// URLs, in hexadecimal, and in base64 wherever it stands in what is encoded.
     ///
     /// # Panics
     /// It is too short to be recognised.
@@ -22,15 +22,20 @@ impl Secrets {
         let url = |upper: bool| {
             secret.bytes().fold(String::new(), |mut out, byte| {
                 let _ = match byte {
-                    b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => write!(out, "{}", char::from(b)),
+                    b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => {
+                        write!(out, "{}", char::from(b))
+                    }
                     b if upper => write!(out, "%{b:02X}"),
                     b => write!(out, "%{b:02x}"),
                 };
                 out
             })
         };
-        let hex = secret.bytes().fold(String::new(), |out, byte| out + &format!("{byte:02x}"));
-        let mut forms = vec![secret.to_owned(), json.trim_matches('"').to_owned(), url(true), url(false), hex];
+        let hex = secret
+            .bytes()
+            .fold(String::new(), |out, byte| out + &format!("{byte:02x}"));
+        let mut forms =
+            vec![secret.to_owned(), json.trim_matches('"').to_owned(), url(true), url(false), hex];
         for before in 0..3 {
             let standard = base64_inside(secret.as_bytes(), before);
             forms.push(standard.replace('+', "-").replace('/', "_"));
@@ -38,7 +43,8 @@ impl Secrets {
         }
         forms.sort();
         forms.dedup();
-        self.forms.extend(forms.into_iter().map(|form| (name.to_owned(), form)));
+        self.forms
+            .extend(forms.into_iter().map(|form| (name.to_owned(), form)));
     }
 
     /// Returns where in the text a secret is shown: its name and the line, cut short.
@@ -47,7 +53,10 @@ impl Secrets {
         for line in text.lines() {
             for (name, form) in &self.forms {
                 if let Some(at) = line.find(form.as_str()) {
-                    let begin = line.char_indices().map(|(at, _)| at).rfind(|start| *start <= at.saturating_sub(160));
+                    let begin = line
+                        .char_indices()
+                        .map(|(at, _)| at)
+                        .rfind(|start| *start <= at.saturating_sub(160));
                     let begin = begin.unwrap_or_default();
                     found.push(format!("{name} as {form:?} in: {}", &line[begin..at + form.len()]));
                 }
@@ -72,14 +81,17 @@ impl Secrets {
     }
 }
 
-/// What of the base64 of a text is the same whatever stands around `inner`, when so many bytes (modulo 3) stand before it.
+/// What of the base64 of a text is the same whatever stands around `inner`, when so many bytes
+/// (modulo 3) stand before it.
 fn base64_inside(inner: &[u8], before: usize) -> String {
     let padded = [&vec![0; before][..], inner].concat();
     let whole = padded.len() / 3;
     // The first group may hold bytes that stand before.
     let groups = padded.chunks(3).take(whole).skip(usize::from(before > 0));
     let digits = groups.flat_map(|group| {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = group
+            .iter()
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
         [18, 12, 6, 0].map(|shift| char::from(BASE64[(bits >> shift & 63) as usize]))
     });
     digits.collect()

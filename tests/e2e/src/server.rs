@@ -70,7 +70,8 @@ pub struct Server {
     pub kind: ServerKind,
     /// Watches its nodes.
     pub observer: ClusterWatcher,
-    /// Held for reading by scenarios that bear others beside them, for writing by those that break the server.
+    /// Held for reading by scenarios that bear others beside them, for writing by those that break
+    /// the server.
     pub peace: RwLock<()>,
     /// What really serves.
     backend: Backend,
@@ -89,7 +90,8 @@ impl Drop for Server {
     }
 }
 
-/// Controllers of [`ServerKind::RealWithControllers`]: those that an installation is left to, and none that judges nodes.
+/// Controllers of [`ServerKind::RealWithControllers`]: those that an installation is left to, and
+/// none that judges nodes.
 const CONTROLLERS: [&str; 7] = [
     "clusterrole-aggregation-controller",
     "daemonset-controller",
@@ -100,7 +102,8 @@ const CONTROLLERS: [&str; 7] = [
     "serviceaccount-controller",
 ];
 
-/// What the role of a cloud-controller-manager grants, and no more: Services are written through their status alone.
+/// What the role of a cloud-controller-manager grants, and no more: Services are written through
+/// their status alone.
 fn rules() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"]},
@@ -123,28 +126,42 @@ impl Server {
     }
 
     /// Starts a real control plane with these users beside the administrator.
-    pub async fn real(kind: ServerKind, binaries: &Binaries, users: &[String]) -> anyhow::Result<Arc<Self>> {
+    pub async fn real(
+        kind: ServerKind,
+        binaries: &Binaries,
+        users: &[String],
+    ) -> anyhow::Result<Arc<Self>> {
         let mut options = Options::default().audit().user(User::new(NOBODY));
         if kind == ServerKind::RealWithoutWatchList {
             options = options.feature_gate("WatchList", false);
         }
         if kind == ServerKind::RealWithControllers {
             let controllers = CONTROLLERS.map(str::to_owned).to_vec();
-            options = options.controller_manager(ControllerManager { controllers, args: Vec::new() });
+            options =
+                options.controller_manager(ControllerManager { controllers, args: Vec::new() });
         }
         for user in users {
             options = options.user(User::new(user.as_str()).group(GROUP));
         }
         let control_plane = ControlPlane::start(binaries, options).await?;
         let client = control_plane.client().await?;
-        grant(&client).await.context("grant the rights of a cloud-controller-manager")?;
+        grant(&client)
+            .await
+            .context("grant the rights of a cloud-controller-manager")?;
         Ok(Self::new(kind, Backend::Real(Box::new(RwLock::new(control_plane))), client))
     }
 
     fn new(kind: ServerKind, backend: Backend, client: kube::Client) -> Arc<Self> {
         let observer = ClusterWatcher::new();
         let watcher = tokio::spawn(observer.clone().run(client.clone())).abort_handle();
-        Arc::new(Self { kind, observer, peace: RwLock::default(), backend, client, watcher })
+        Arc::new(Self {
+            kind,
+            observer,
+            peace: RwLock::default(),
+            backend,
+            client,
+            watcher,
+        })
     }
 
     /// A client with all rights.
@@ -168,7 +185,12 @@ impl Server {
     /// # Errors
     /// It is the embedded server, or it does not come back.
     pub async fn restart_apiserver(&self) -> anyhow::Result<()> {
-        Ok(self.as_real()?.write().await.restart_program(Component::Apiserver).await?)
+        Ok(self
+            .as_real()?
+            .write()
+            .await
+            .restart_program(Component::Apiserver)
+            .await?)
     }
 
     /// Writes the kubeconfig of a user with the rights of a cloud-controller-manager.
@@ -176,14 +198,22 @@ impl Server {
         match &self.backend {
             Backend::Embedded(serving, server) => {
                 let token = format!("token-of-{user}");
-                server.users().add(&token, EmbeddedUser::new(user, &[GROUP]));
-                let rules = if user == NOBODY { Vec::new() } else { Rule::of_role(&json!({"rules": rules()}))? };
+                server
+                    .users()
+                    .add(&token, EmbeddedUser::new(user, &[GROUP]));
+                let rules = if user == NOBODY {
+                    Vec::new()
+                } else {
+                    Rule::of_role(&json!({"rules": rules()}))?
+                };
                 server.users().set_access(user, Access::Rules(rules));
                 serving.write_kubeconfig_for(path, &token)?;
             }
             Backend::Real(control_plane) => {
                 let control_plane = control_plane.read().await;
-                let user = control_plane.user(user).with_context(|| format!("no user {user}"))?;
+                let user = control_plane
+                    .user(user)
+                    .with_context(|| format!("no user {user}"))?;
                 control_plane.write_kubeconfig(path, &user.token)?;
             }
         }
@@ -194,7 +224,12 @@ impl Server {
     ///
     /// # Errors
     /// It is the embedded server, which has none, or there is no such account.
-    pub async fn write_account_kubeconfig(&self, path: &Path, namespace: &str, name: &str) -> anyhow::Result<()> {
+    pub async fn write_account_kubeconfig(
+        &self,
+        path: &Path,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<()> {
         let control_plane = self.as_real()?.read().await;
         let token = control_plane.service_account_token(namespace, name).await?;
         Ok(control_plane.write_kubeconfig(path, &token)?)
@@ -205,7 +240,12 @@ impl Server {
     /// # Errors
     /// It is the embedded server, which has none, or there is no such account.
     pub async fn account_token(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
-        let token = self.as_real()?.read().await.service_account_token(namespace, name).await?;
+        let token = self
+            .as_real()?
+            .read()
+            .await
+            .service_account_token(namespace, name)
+            .await?;
         Ok(token.reveal().to_owned())
     }
 
@@ -247,7 +287,10 @@ impl Server {
     /// It is the embedded server, which has no CA of clients.
     pub async fn client_identity(&self, name: &str, group: &str) -> anyhow::Result<Identity> {
         match &self.backend {
-            Backend::Real(control_plane) => Ok(control_plane.read().await.client_identity(name, Some(group))?),
+            Backend::Real(control_plane) => Ok(control_plane
+                .read()
+                .await
+                .client_identity(name, Some(group))?),
             Backend::Embedded(..) => anyhow::bail!("this scenario needs a real control plane"),
         }
     }
@@ -280,7 +323,9 @@ impl Server {
         let writes = match &self.backend {
             Backend::Embedded(_, server) => {
                 let entries = server.log().entries();
-                let ours = entries.iter().filter(|entry| entry.user == user && entry.request.is_write());
+                let ours = entries
+                    .iter()
+                    .filter(|entry| entry.user == user && entry.request.is_write());
                 ours.map(|entry| Write {
                     verb: entry.request.verb.clone(),
                     resource: entry.request.target(),
@@ -291,8 +336,11 @@ impl Server {
             }
             Backend::Real(control_plane) => {
                 let is_write = |verb: &str| ["create", "update", "patch", "delete"].contains(&verb);
-                let log =
-                    control_plane.read().await.audit_log()?.filter(|event| event.user == user && is_write(&event.verb));
+                let log = control_plane
+                    .read()
+                    .await
+                    .audit_log()?
+                    .filter(|event| event.user == user && is_write(&event.verb));
                 let write = |event: ccm_testkit::control_plane::AuditEvent| Write {
                     verb: event.verb,
                     resource: event.resource,
@@ -312,7 +360,9 @@ pub const NOBODY: &str = "e2e-nobody";
 async fn grant(client: &kube::Client) -> anyhow::Result<()> {
     let role = json!({"metadata": {"name": GROUP}, "rules": rules()});
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    roles
+        .create(&PostParams::default(), &serde_json::from_value(role)?)
+        .await?;
     bind(client, "Group", GROUP).await
 }
 
@@ -323,6 +373,8 @@ async fn bind(client: &kube::Client, kind: &str, name: &str) -> anyhow::Result<(
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}],
     });
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    bindings
+        .create(&PostParams::default(), &serde_json::from_value(binding)?)
+        .await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Watches all nodes and Services of a server all the time: the state that scenarios wait on, and the history that they
-//! are judged by.
+//! Watches all nodes and Services of a server all the time: the state that scenarios wait on, and
+//! the history that they are judged by.
 
 mod follow;
 mod services;
@@ -62,12 +62,18 @@ impl ClusterWatcher {
     /// An observer that has seen nothing; [`run`](Self::run) makes it look.
     #[expect(clippy::new_without_default, reason = "an observer is made to run")]
     pub fn new() -> Self {
-        Self { shared: Arc::new(WatcherInner { state: Mutex::default(), changed: watch::Sender::new(0) }) }
+        Self {
+            shared: Arc::new(WatcherInner {
+                state: Mutex::default(),
+                changed: watch::Sender::new(0),
+            }),
+        }
     }
 
     /// Watches for ever, over broken connections and expired positions.
     pub async fn run(self, client: kube::Client) {
-        let nodes = follow(Api::<Node>::all(client.clone()), |news| self.change(|state| state.hear(news)));
+        let nodes =
+            follow(Api::<Node>::all(client.clone()), |news| self.change(|state| state.hear(news)));
         // Scenarios have their Services in one namespace, told apart by name like nodes.
         let services = Api::<Service>::namespaced(client, NAMESPACE);
         let services = follow(services, |news| self.change(|state| state.services.hear(news)));
@@ -87,17 +93,37 @@ impl ClusterWatcher {
     /// The nodes whose names begin so, as last seen.
     pub fn nodes(&self, prefix: &str) -> Nodes {
         let state = self.shared.state.lock();
-        state.nodes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        state
+            .nodes
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
     }
 
     /// Nodes with such names that were seen to go, in order.
     pub fn deleted(&self, prefix: &str) -> Vec<ObjectState> {
-        self.shared.state.lock().deleted.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+        self.shared
+            .state
+            .lock()
+            .deleted
+            .iter()
+            .filter(|seen| seen.name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 
-    /// Nodes with such names whose pod networks changed after they had been given, or were another living node's.
+    /// Nodes with such names whose pod networks changed after they had been given, or were another
+    /// living node's.
     pub fn renetworked(&self, prefix: &str) -> Vec<ObjectState> {
-        self.shared.state.lock().renetworked.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+        self.shared
+            .state
+            .lock()
+            .renetworked
+            .iter()
+            .filter(|seen| seen.name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 
     /// The Services whose names begin so, as last seen.
@@ -105,26 +131,43 @@ impl ClusterWatcher {
         self.shared.state.lock().services.with_prefix(prefix)
     }
 
-    /// How often each Service, by UID, ceased to want a load balancer: by its type, or because it was deleted.
+    /// How often each Service, by UID, ceased to want a load balancer: by its type, or because it
+    /// was deleted.
     pub fn farewells(&self) -> BTreeMap<String, usize> {
         self.shared.state.lock().services.farewells.clone()
     }
 
-    /// UIDs of Services that the server deleted although they had the finalizer. It reads an object and deletes it in a second
-    /// step, unless a finalizer was on it at the first.
+    /// UIDs of Services that the server deleted although they had the finalizer. It reads an object
+    /// and deletes it in a second step, unless a finalizer was on it at the first.
     pub fn unheld(&self) -> BTreeSet<String> {
         self.shared.state.lock().services.unheld.clone()
     }
 
-    /// Services with such names that lost finalizer or address although they wanted a load balancer all along.
+    /// Services with such names that lost finalizer or address although they wanted a load balancer
+    /// all along.
     pub fn bereft(&self, prefix: &str) -> Vec<ObjectState> {
-        self.shared.state.lock().services.bereft.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+        self.shared
+            .state
+            .lock()
+            .services
+            .bereft
+            .iter()
+            .filter(|seen| seen.name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 
-    /// Nodes with such names that were once seen without their taint and without addresses: pods could have been
-    /// scheduled to them.
+    /// Nodes with such names that were once seen without their taint and without addresses: pods
+    /// could have been scheduled to them.
     pub fn exposed(&self, prefix: &str) -> Vec<ObjectState> {
-        self.shared.state.lock().exposed.iter().filter(|seen| seen.name.starts_with(prefix)).cloned().collect()
+        self.shared
+            .state
+            .lock()
+            .exposed
+            .iter()
+            .filter(|seen| seen.name.starts_with(prefix))
+            .cloned()
+            .collect()
     }
 }
 
@@ -134,9 +177,23 @@ impl WatcherState {
             WatchChange::Here(node) => self.see(node),
             WatchChange::Gone(node) => self.forget(&node),
             WatchChange::All(list) => {
-                let uids: BTreeSet<_> = list.iter().filter_map(|node| node.metadata.uid.clone()).collect();
-                let gone = |node: &&Arc<Node>| node.metadata.uid.as_ref().is_some_and(|uid| !uids.contains(uid));
-                for node in self.nodes.values().filter(gone).cloned().collect::<Vec<_>>() {
+                let uids: BTreeSet<_> = list
+                    .iter()
+                    .filter_map(|node| node.metadata.uid.clone())
+                    .collect();
+                let gone = |node: &&Arc<Node>| {
+                    node.metadata
+                        .uid
+                        .as_ref()
+                        .is_some_and(|uid| !uids.contains(uid))
+                };
+                for node in self
+                    .nodes
+                    .values()
+                    .filter(gone)
+                    .cloned()
+                    .collect::<Vec<_>>()
+                {
                     self.forget(&node);
                 }
                 for node in list {
@@ -165,16 +222,22 @@ impl WatcherState {
 
     fn see_networks(&mut self, seen: &ObjectState, node: &Node) {
         let cidrs = pod_cidrs(node);
-        let before = self.nodes.get(&seen.name).filter(|old| old.metadata.uid == node.metadata.uid);
+        let before = self
+            .nodes
+            .get(&seen.name)
+            .filter(|old| old.metadata.uid == node.metadata.uid);
         let before = before.map(|old| pod_cidrs(old)).unwrap_or_default();
         if before == cidrs {
             return;
         }
         // Nodes of other scenarios are in other clusters, as it were.
         let region = label(node, REGION);
-        let mut others =
-            self.nodes.iter().filter(|(name, other)| **name != seen.name && label(other, REGION) == region);
-        let taken = others.any(|(_, other)| pod_cidrs(other).iter().any(|cidr| cidrs.contains(cidr)));
+        let mut others = self
+            .nodes
+            .iter()
+            .filter(|(name, other)| **name != seen.name && label(other, REGION) == region);
+        let taken =
+            others.any(|(_, other)| pod_cidrs(other).iter().any(|cidr| cidrs.contains(cidr)));
         if taken || !before.is_empty() {
             self.renetworked.push(seen.clone());
         }
@@ -182,7 +245,11 @@ impl WatcherState {
 
     fn forget(&mut self, node: &Node) {
         let seen = ObjectState::of(&node.metadata);
-        if self.nodes.get(&seen.name).is_some_and(|known| known.metadata.uid == node.metadata.uid) {
+        if self
+            .nodes
+            .get(&seen.name)
+            .is_some_and(|known| known.metadata.uid == node.metadata.uid)
+        {
             self.nodes.remove(&seen.name);
             self.deleted.push(seen);
         }
@@ -191,7 +258,10 @@ impl WatcherState {
 
 impl ObjectState {
     fn of(metadata: &ObjectMeta) -> Self {
-        Self { name: metadata.name.clone().unwrap_or_default(), uid: metadata.uid.clone().unwrap_or_default() }
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -203,8 +273,14 @@ pub fn is_tainted(node: &Node, key: &str) -> bool {
 
 /// The node's addresses, as `type=address`.
 pub fn addresses(node: &Node) -> Vec<String> {
-    let list = node.status.as_ref().and_then(|status| status.addresses.as_ref());
-    list.into_iter().flatten().map(|address| format!("{}={}", address.type_, address.address)).collect()
+    let list = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_ref());
+    list.into_iter()
+        .flatten()
+        .map(|address| format!("{}={}", address.type_, address.address))
+        .collect()
 }
 
 /// A label of the node.
@@ -214,7 +290,10 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 
 /// The node's pod networks.
 pub fn pod_cidrs(node: &Node) -> Vec<String> {
-    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
+    node.spec
+        .as_ref()
+        .and_then(|spec| spec.pod_cidrs.clone())
+        .unwrap_or_default()
 }
 
 /// The node's provider ID.

@@ -70,7 +70,10 @@ impl ApiConnection {
             self.process.reaches().await;
             return server.call(request).await;
         };
-        if let Some(answer) = self.lies.instead(&server, &self.process, &info, &request, &body) {
+        if let Some(answer) = self
+            .lies
+            .instead(&server, &self.process, &info, &request, &body)
+        {
             return Ok(answer);
         }
         let (process, witness, lies, seam) =
@@ -80,7 +83,12 @@ impl ApiConnection {
         let (told, written) = (info.clone(), body.clone());
         let call = async move {
             lies.catch_up(&mut server, &info).await;
-            lies.answer_from_the_past(&server, &info, request.uri().query().unwrap_or_default(), &seam);
+            lies.answer_from_the_past(
+                &server,
+                &info,
+                request.uri().query().unwrap_or_default(),
+                &seam,
+            );
             let answer = server.call(request).await;
             if changes {
                 witness.check_changes(Some((&process, &name)));
@@ -110,7 +118,9 @@ impl tower::Service<Request<kube::client::Body>> for ApiConnection {
 impl FaultResponse for Reply {
     fn refused(fault: Fault, operation: &Operation) -> Self {
         let status = match fault {
-            Fault::Status(status) => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Fault::Status(status) => {
+                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            }
             _ => return Self::broken(operation),
         };
         let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(RETRY_AFTER);
@@ -137,8 +147,11 @@ fn operation(info: &RequestInfo, body: &Bytes) -> Option<Operation> {
     };
     let mut words = vec!["api", &info.verb, &info.resource, &info.subresource, &info.namespace];
     // Names of events are made up.
-    let told =
-        if kind == OperationKind::Event { serde_json::from_slice(body).unwrap_or_default() } else { Value::Null };
+    let told = if kind == OperationKind::Event {
+        serde_json::from_slice(body).unwrap_or_default()
+    } else {
+        Value::Null
+    };
     match kind {
         OperationKind::Event => {
             let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
@@ -153,17 +166,26 @@ fn operation(info: &RequestInfo, body: &Bytes) -> Option<Operation> {
 }
 
 fn named(kind: OperationKind, words: &[&str]) -> Operation {
-    let words: Vec<&str> = words.iter().copied().filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = words
+        .iter()
+        .copied()
+        .filter(|word| !word.is_empty())
+        .collect();
     Operation { side: Side::Api, kind, name: words.join(".") }
 }
 
 /// Remembers what a process knows of its lease.
 fn note_tenure(process: &Process, info: &RequestInfo, body: &Bytes, sent: Instant, answer: &Reply) {
-    let took = info.is_write() && info.resource == "leases" && answer.as_ref().is_ok_and(|a| a.status().is_success());
+    let took = info.is_write()
+        && info.resource == "leases"
+        && answer.as_ref().is_ok_and(|a| a.status().is_success());
     if !took {
         return;
     }
     let lease: Value = serde_json::from_slice(body).unwrap_or_default();
-    let identity = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    let identity = lease["spec"]["holderIdentity"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     process.renewed(LeaseTerm { identity, renewed: sent });
 }

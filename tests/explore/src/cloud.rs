@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 use ccm_mock::cloud::{
-    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
-    LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
+    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey,
+    LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
 };
 
 use crate::{
@@ -42,7 +42,8 @@ impl InterceptedCloud {
         let words = ["cloud", action, &object.replace('/', ".")].map(str::to_owned);
         let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let operation = Operation { side: Side::Cloud, kind, name: words.join(".") };
-        let (process, witness, name) = (self.process.clone(), self.witness.clone(), operation.name.clone());
+        let (process, witness, name) =
+            (self.process.clone(), self.witness.clone(), operation.name.clone());
         let call = call(self.cloud.clone());
         let call = async move {
             let answer = call.await;
@@ -57,9 +58,15 @@ impl InterceptedCloud {
 
 impl<T: Send + 'static> FaultResponse for Result<T, CloudError> {
     fn refused(fault: Fault, operation: &Operation) -> Self {
-        let Fault::Cloud(kind) = fault else { return Self::broken(operation) };
+        let Fault::Cloud(kind) = fault else {
+            return Self::broken(operation);
+        };
         let error = CloudError::new(kind, format!("refused at {}", operation.name));
-        Err(if kind == ErrorKind::Throttled { error.with_retry_after(SLOW) } else { error })
+        Err(if kind == ErrorKind::Throttled {
+            error.with_retry_after(SLOW)
+        } else {
+            error
+        })
     }
 
     fn broken(operation: &Operation) -> Self {
@@ -77,16 +84,22 @@ impl CloudApi for InterceptedCloud {
         let mut names: Vec<_> = queries.iter().map(|query| query.node.clone()).collect();
         names.sort();
         let call = |cloud: MockCloud| async move { cloud.describe_instances(&queries).await };
-        self.call(OperationKind::Read, "describe_instances", &names.join("+"), call).await
+        self.call(OperationKind::Read, "describe_instances", &names.join("+"), call)
+            .await
     }
 
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
         let cluster = cluster.to_owned();
-        self.call(OperationKind::Read, "list_routes", "", |cloud| async move { cloud.list_routes(&cluster).await })
-            .await
+        self.call(OperationKind::Read, "list_routes", "", |cloud| async move {
+            cloud.list_routes(&cluster).await
+        })
+        .await
     }
 
-    async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError> {
+    async fn apply_routes(
+        &self,
+        batch: &RouteBatch,
+    ) -> Result<Vec<Result<(), CloudError>>, CloudError> {
         let batch = batch.clone();
         let word = |edit: &RouteEdit| match edit {
             RouteEdit::Create { node, .. } => format!("create-{node}"),
@@ -95,10 +108,14 @@ impl CloudApi for InterceptedCloud {
         let mut words: Vec<_> = batch.edits.iter().map(word).collect();
         words.sort();
         let call = |cloud: MockCloud| async move { cloud.apply_routes(&batch).await };
-        self.call(OperationKind::Write, "apply_routes", &words.join("+"), call).await
+        self.call(OperationKind::Write, "apply_routes", &words.join("+"), call)
+            .await
     }
 
-    async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
+    async fn get_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
         let key = key.clone();
         let object = key.service.clone();
         self.call(OperationKind::Read, "get_load_balancer", &object, |cloud| async move {
@@ -107,14 +124,20 @@ impl CloudApi for InterceptedCloud {
         .await
     }
 
-    async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+    async fn create_load_balancer(
+        &self,
+        spec: &LoadBalancerSpec,
+    ) -> Result<LoadBalancer, CloudError> {
         let create = |spec: LoadBalancerSpec| async move {
             let object = spec.key.service.clone();
             let call = |cloud: MockCloud| async move { cloud.create_load_balancer(&spec).await };
-            self.call(OperationKind::Write, "create_load_balancer", &object, call).await
+            self.call(OperationKind::Write, "create_load_balancer", &object, call)
+                .await
         };
         match create(spec.clone()).await {
-            Err(error) if self.bug == Some(Bug::CreatedAgain) && error.kind() == ErrorKind::Transient => {
+            Err(error)
+                if self.bug == Some(Bug::CreatedAgain) && error.kind() == ErrorKind::Transient =>
+            {
                 let mut again = spec.clone();
                 again.key.name.push_str("-again");
                 create(again).await
@@ -130,22 +153,34 @@ impl CloudApi for InterceptedCloud {
     ) -> Result<LoadBalancer, CloudError> {
         let (key, settings) = (key.clone(), settings.clone());
         let object = key.service.clone();
-        let call = |cloud: MockCloud| async move { cloud.modify_load_balancer(&key, &settings).await };
-        self.call(OperationKind::Write, "modify_load_balancer", &object, call).await
+        let call =
+            |cloud: MockCloud| async move { cloud.modify_load_balancer(&key, &settings).await };
+        self.call(OperationKind::Write, "modify_load_balancer", &object, call)
+            .await
     }
 
-    async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+    async fn update_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+        members: &Members,
+    ) -> Result<LoadBalancer, CloudError> {
         let (key, members) = (key.clone(), members.clone());
         let object = key.service.clone();
-        let call = |cloud: MockCloud| async move { cloud.update_load_balancer(&key, &members).await };
-        self.call(OperationKind::Write, "update_load_balancer", &object, call).await
+        let call =
+            |cloud: MockCloud| async move { cloud.update_load_balancer(&key, &members).await };
+        self.call(OperationKind::Write, "update_load_balancer", &object, call)
+            .await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
+    async fn delete_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<DeleteResult, CloudError> {
         let key = key.clone();
         let object = key.service.clone();
         let call = |cloud: MockCloud| async move { cloud.delete_load_balancer(&key).await };
-        self.call(OperationKind::Write, "delete_load_balancer", &object, call).await
+        self.call(OperationKind::Write, "delete_load_balancer", &object, call)
+            .await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {

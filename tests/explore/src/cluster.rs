@@ -35,7 +35,8 @@ use crate::{
 
 /// Cluster IPs of both families, so that a Service can have either.
 const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
-const FLAGS: [&str; 3] = ["--cloud-provider=mock", "--kube-api-qps=10000", "--kube-api-burst=10000"];
+const FLAGS: [&str; 3] =
+    ["--cloud-provider=mock", "--kube-api-qps=10000", "--kube-api-burst=10000"];
 /// How soon a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
 /// How long a scenario waits for a leader.
@@ -76,8 +77,15 @@ impl SimulatedCluster {
         let text = format!("region: r1\nzones: [r1a]\nautoProvision: true\n{}", scenario.cloud);
         let config = CloudConfig::parse("cloud", &text).map_err(|error| error.to_string())?;
         let cloud = MockCloud::new(&config).map_err(|error| error.to_string())?;
-        let service_ranges = RANGES.iter().filter_map(|range| range.parse().ok()).collect();
-        let server = ApiServer::new(Options { history_limit: 100_000, service_ranges, ..Options::default() });
+        let service_ranges = RANGES
+            .iter()
+            .filter_map(|range| range.parse().ok())
+            .collect();
+        let server = ApiServer::new(Options {
+            history_limit: 100_000,
+            service_ranges,
+            ..Options::default()
+        });
         let witness = InvariantChecker::new(server.clone(), cloud.clone());
         Ok(Self {
             kubelets: Kubelets::new(server.client(), KubeletOptions::default()),
@@ -95,7 +103,8 @@ impl SimulatedCluster {
         })
     }
 
-    /// Starts as many processes as the scenario has, and starts each again when it ends, until stopped.
+    /// Starts as many processes as the scenario has, and starts each again when it ends, until
+    /// stopped.
     pub fn run_processes(self: &Arc<Self>) -> Running {
         let stop = CancellationToken::new();
         let mut slots = JoinSet::new();
@@ -105,14 +114,18 @@ impl SimulatedCluster {
         Running { stop, slots }
     }
 
-    fn start(&self, stop: &CancellationToken) -> (Arc<Process>, JoinHandle<Result<(), ManagerError>>) {
+    fn start(
+        &self,
+        stop: &CancellationToken,
+    ) -> (Arc<Process>, JoinHandle<Result<(), ManagerError>>) {
         let process = {
             let mut processes = self.processes.lock();
             let process = Arc::new(Process::new(processes.len() + 1));
             processes.push((process.clone(), stop.clone()));
             process
         };
-        let (seam, witness, lies) = (self.seam.clone(), self.witness.clone(), MutantClient::of(self.bug));
+        let (seam, witness, lies) =
+            (self.seam.clone(), self.witness.clone(), MutantClient::of(self.bug));
         let reach = InterceptedCloud {
             cloud: self.cloud.clone(),
             process: process.clone(),
@@ -120,8 +133,9 @@ impl SimulatedCluster {
             witness: witness.clone(),
             bug: self.bug,
         };
-        let provider =
-            MockProvider::new_in_process(self.cloud.clone()).with_config(&self.config).with_api(Arc::new(reach));
+        let provider = MockProvider::new_in_process(self.cloud.clone())
+            .with_config(&self.config)
+            .with_api(Arc::new(reach));
         let provider: Arc<dyn CloudProvider> = match self.bug {
             Some(bug) => bug.in_provider(Arc::new(provider)),
             None => Arc::new(provider),
@@ -131,7 +145,11 @@ impl SimulatedCluster {
         let clients: ClientFactory = Arc::new(move |_| wire.clone().client());
         let clock = self.server.clock().clone();
         let elect = format!("--leader-elect={}", self.scenario.is_elected());
-        let flags = FLAGS.iter().copied().chain([&*elect]).chain(self.scenario.flags.iter().copied());
+        let flags = FLAGS
+            .iter()
+            .copied()
+            .chain([&*elect])
+            .chain(self.scenario.flags.iter().copied());
         let parsed = config::parse(&manager::product(), flags.map(OsString::from));
         let stop = stop.clone();
         let task = tokio::spawn(async move {
@@ -139,8 +157,9 @@ impl SimulatedCluster {
                 Ok(Invocation::Run(config)) => *config,
                 other => unreachable!("flags of the scenario: {other:?}"),
             };
-            let manager = Manager::with_clients(manager::product(), config, provider, clients, "api.test")
-                .with_clock(WallClock::new(move || clock.now()));
+            let manager =
+                Manager::with_clients(manager::product(), config, provider, clients, "api.test")
+                    .with_clock(WallClock::new(move || clock.now()));
             manager.run(stop).await.map(drop)
         });
         (process, task)
@@ -159,10 +178,17 @@ impl SimulatedCluster {
         let standby = |world: &Self| {
             let leader = world.leader()?;
             let processes = world.processes.lock();
-            let mut others = processes.iter().filter(|(process, _)| process.number != leader && process.is_alive());
+            let mut others = processes
+                .iter()
+                .filter(|(process, _)| process.number != leader && process.is_alive());
             others.next_back().map(|(process, _)| process.number)
         };
-        self.until(WAIT, |world| standby(world).is_none().then(|| "there is no leader and standby".to_owned())).await?;
+        self.until(WAIT, |world| {
+            standby(world)
+                .is_none()
+                .then(|| "there is no leader and standby".to_owned())
+        })
+        .await?;
         standby(self).ok_or_else(|| "the standby is gone".to_owned())
     }
 
@@ -171,10 +197,19 @@ impl SimulatedCluster {
     /// # Errors
     /// None leads for long.
     pub async fn take_away_leader(&self) -> Result<(), String> {
-        self.until(WAIT, |world| world.leader().is_none().then(|| "no process leads".to_owned())).await?;
+        self.until(WAIT, |world| {
+            world
+                .leader()
+                .is_none()
+                .then(|| "no process leads".to_owned())
+        })
+        .await?;
         let leader = self.leader();
         let processes = self.processes.lock();
-        let (_, stop) = processes.iter().find(|(process, _)| Some(process.number) == leader).ok_or("it ended")?;
+        let (_, stop) = processes
+            .iter()
+            .find(|(process, _)| Some(process.number) == leader)
+            .ok_or("it ended")?;
         stop.cancel();
         Ok(())
     }
@@ -182,10 +217,18 @@ impl SimulatedCluster {
     /// The number of the process that holds the lease and lives.
     fn leader(&self) -> Option<usize> {
         let holder = self.witness.holder()?;
-        let holds = |process: &Process| process.tenure().is_some_and(|tenure| tenure.identity == holder);
+        let holds = |process: &Process| {
+            process
+                .tenure()
+                .is_some_and(|tenure| tenure.identity == holder)
+        };
         let processes = self.processes.lock();
-        let mut living = processes.iter().filter(|(process, stop)| process.is_alive() && !stop.is_cancelled());
-        living.find(|(process, _)| holds(process)).map(|(process, _)| process.number)
+        let mut living = processes
+            .iter()
+            .filter(|(process, stop)| process.is_alive() && !stop.is_cancelled());
+        living
+            .find(|(process, _)| holds(process))
+            .map(|(process, _)| process.number)
     }
 
     /// Registers a node that has an instance.
@@ -193,7 +236,10 @@ impl SimulatedCluster {
     /// # Errors
     /// The server refuses.
     pub async fn join(&self, spec: NodeSpec) -> Result<(), String> {
-        self.kubelets.register(spec).await.map_err(|error| format!("{error:?}"))?;
+        self.kubelets
+            .register(spec)
+            .await
+            .map_err(|error| format!("{error:?}"))?;
         self.witness.check_changes(None);
         Ok(())
     }
@@ -212,18 +258,27 @@ impl SimulatedCluster {
     /// # Errors
     /// There is no such node.
     pub async fn power(&self, node: &str, state: PowerState) -> Result<(), String> {
-        let instance = self.cloud.instance(node).ok_or_else(|| format!("node {node} has no instance"))?;
+        let instance = self
+            .cloud
+            .instance(node)
+            .ok_or_else(|| format!("node {node} has no instance"))?;
         let spec = InstanceSpec { power_state: Some(state), ..InstanceSpec::from(instance) };
-        self.cloud.put_instance(node, spec).map_err(|error| error.to_string())?;
+        self.cloud
+            .put_instance(node, spec)
+            .map_err(|error| error.to_string())?;
         if state != PowerState::Running {
             return self.silence(node).await;
         }
-        self.kubelets.set_ready(node, Ready::True).await.map_err(|error| format!("{error:?}"))?;
+        self.kubelets
+            .set_ready(node, Ready::True)
+            .await
+            .map_err(|error| format!("{error:?}"))?;
         self.witness.check_changes(None);
         Ok(())
     }
 
-    /// Has the cloud say of every instance that it is not there, as with the credentials of another project, or ends that.
+    /// Has the cloud say of every instance that it is not there, as with the credentials of another
+    /// project, or ends that.
     ///
     /// # Errors
     /// There is none.
@@ -233,7 +288,11 @@ impl SimulatedCluster {
             error: Some(FaultError::NotFound),
             ..FaultSpec::default()
         };
-        let faults = if deny { vec![Fault::new(all).map_err(|error| error.to_string())?] } else { Vec::new() };
+        let faults = if deny {
+            vec![Fault::new(all).map_err(|error| error.to_string())?]
+        } else {
+            Vec::new()
+        };
         self.cloud.set_faults(faults);
         Ok(())
     }
@@ -243,7 +302,10 @@ impl SimulatedCluster {
     /// # Errors
     /// There is no such node.
     pub async fn silence(&self, node: &str) -> Result<(), String> {
-        self.kubelets.set_ready(node, Ready::Unknown).await.map_err(|error| format!("{error:?}"))?;
+        self.kubelets
+            .set_ready(node, Ready::Unknown)
+            .await
+            .map_err(|error| format!("{error:?}"))?;
         self.witness.check_changes(None);
         Ok(())
     }
@@ -254,7 +316,8 @@ impl SimulatedCluster {
     /// The server refuses.
     pub async fn delete_node(&self, name: &str) -> Result<(), String> {
         drop(self.kubelets.stop_node(name));
-        self.request("DELETE", &format!("/api/v1/nodes/{name}"), Value::Null).await
+        self.request("DELETE", &format!("/api/v1/nodes/{name}"), Value::Null)
+            .await
     }
 
     /// Deletes a Node that may be gone by now.
@@ -276,7 +339,8 @@ impl SimulatedCluster {
     /// # Errors
     /// The server refuses.
     pub async fn patch_node(&self, name: &str, patch: Value) -> Result<(), String> {
-        self.request("PATCH", &format!("/api/v1/nodes/{name}"), patch).await
+        self.request("PATCH", &format!("/api/v1/nodes/{name}"), patch)
+            .await
     }
 
     /// Creates a Service with one port.
@@ -297,7 +361,8 @@ impl SimulatedCluster {
             spec.extend(more);
         }
         let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
-        self.request("POST", "/api/v1/namespaces/default/services", body).await
+        self.request("POST", "/api/v1/namespaces/default/services", body)
+            .await
     }
 
     /// Merges into a Service.
@@ -305,7 +370,8 @@ impl SimulatedCluster {
     /// # Errors
     /// The server refuses.
     pub async fn patch_service(&self, name: &str, patch: Value) -> Result<(), String> {
-        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}"), patch).await
+        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}"), patch)
+            .await
     }
 
     /// Deletes a Service.
@@ -313,11 +379,13 @@ impl SimulatedCluster {
     /// # Errors
     /// The server refuses.
     pub async fn delete_service(&self, name: &str) -> Result<(), String> {
-        self.request("DELETE", &format!("/api/v1/namespaces/default/services/{name}"), Value::Null).await
+        self.request("DELETE", &format!("/api/v1/namespaces/default/services/{name}"), Value::Null)
+            .await
     }
 
-    /// Deletes a Service of type ClusterIP, which becomes LoadBalancer just after the server has looked for finalizers. It
-    /// carries the deletion out this much later, whatever finalizer the Service has been given in between.
+    /// Deletes a Service of type ClusterIP, which becomes LoadBalancer just after the server has
+    /// looked for finalizers. It carries the deletion out this much later, whatever finalizer the
+    /// Service has been given in between.
     ///
     /// # Errors
     /// The server refuses.
@@ -325,10 +393,13 @@ impl SimulatedCluster {
         self.serve_with(name, json!({"type": "ClusterIP"})).await?;
         self.witness.expect_unheld(name);
         let this = Match::resource("services").verb("delete").name(name);
-        self.server.faults().add_times(this, Action::LateDelete(late), 1);
+        self.server
+            .faults()
+            .add_times(this, Action::LateDelete(late), 1);
         let change = async {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            self.patch_service(name, json!({"spec": {"type": "LoadBalancer"}})).await
+            self.patch_service(name, json!({"spec": {"type": "LoadBalancer"}}))
+                .await
         };
         tokio::try_join!(self.delete_service(name), change).map(drop)
     }
@@ -338,11 +409,12 @@ impl SimulatedCluster {
     /// # Errors
     /// The server refuses.
     pub async fn patch_service_status(&self, name: &str, patch: Value) -> Result<(), String> {
-        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}/status"), patch).await
+        self.request("PATCH", &format!("/api/v1/namespaces/default/services/{name}/status"), patch)
+            .await
     }
 
-    /// Takes a Service out of the store whatever holds it there, as when its finalizers were taken off by hand, or the store
-    /// was restored from before there was such a Service.
+    /// Takes a Service out of the store whatever holds it there, as when its finalizers were taken
+    /// off by hand, or the store was restored from before there was such a Service.
     ///
     /// # Errors
     /// There is none.
@@ -353,7 +425,9 @@ impl SimulatedCluster {
             tx.remove(kind, &service, service.value());
             Some(service.value())
         });
-        self.taken.lock().push(service.ok_or(format!("there is no Service {name}"))?);
+        self.taken
+            .lock()
+            .push(service.ok_or(format!("there is no Service {name}"))?);
         self.witness.check_changes(None);
         Ok(())
     }
@@ -365,7 +439,9 @@ impl SimulatedCluster {
     pub fn put_back(&self, name: &str) -> Result<(), String> {
         let kind = resources::find("", "v1", "services").ok_or("services are not served")?;
         let mut taken = self.taken.lock();
-        let at = taken.iter().position(|service| service["metadata"]["name"] == name);
+        let at = taken
+            .iter()
+            .position(|service| service["metadata"]["name"] == name);
         let service = taken.swap_remove(at.ok_or(format!("Service {name} was not taken out"))?);
         drop(taken);
         self.server.store().write(|tx| tx.put(kind, service));
@@ -380,8 +456,13 @@ impl SimulatedCluster {
     pub fn take_networks(&self, name: &str) -> Result<(), String> {
         let kind = resources::find("", "v1", "nodes").ok_or("nodes are not served")?;
         self.server.store().write(|tx| {
-            let mut node = tx.get(("", "nodes"), "", name).ok_or(format!("there is no Node {name}"))?.value();
-            let spec = node["spec"].as_object_mut().ok_or(format!("Node {name} has no spec"))?;
+            let mut node = tx
+                .get(("", "nodes"), "", name)
+                .ok_or(format!("there is no Node {name}"))?
+                .value();
+            let spec = node["spec"]
+                .as_object_mut()
+                .ok_or(format!("Node {name} has no spec"))?;
             spec.retain(|key, _| !key.starts_with("podCIDR"));
             tx.put(kind, node);
             Ok::<_, String>(())
@@ -391,11 +472,29 @@ impl SimulatedCluster {
     }
 
     async fn request(&self, method: &str, path: &str, body: Value) -> Result<(), String> {
-        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content);
-        let request = request.body(kube::client::Body::from(bytes)).map_err(|error| error.to_string())?;
-        let answer = self.server.client().send(request).await.map_err(|error| error.to_string())?;
+        let content = if method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let bytes = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content);
+        let request = request
+            .body(kube::client::Body::from(bytes))
+            .map_err(|error| error.to_string())?;
+        let answer = self
+            .server
+            .client()
+            .send(request)
+            .await
+            .map_err(|error| error.to_string())?;
         self.witness.check_changes(None);
         match answer.status().is_success() {
             true => Ok(()),
@@ -407,7 +506,11 @@ impl SimulatedCluster {
     ///
     /// # Errors
     /// The last thing that was wrong.
-    pub async fn until(&self, limit: Duration, wrong: impl Fn(&Self) -> Option<String>) -> Result<(), String> {
+    pub async fn until(
+        &self,
+        limit: Duration,
+        wrong: impl Fn(&Self) -> Option<String>,
+    ) -> Result<(), String> {
         let end = self.seam.now() + limit;
         let mut pause = Duration::from_millis(100);
         while let Some(wrong) = wrong(self) {
@@ -422,7 +525,13 @@ impl SimulatedCluster {
 
     /// All objects of a kind.
     pub fn objects(&self, kind: &'static str) -> Vec<Value> {
-        self.server.store().list(("", kind), None).0.iter().map(|object| object.value()).collect()
+        self.server
+            .store()
+            .list(("", kind), None)
+            .0
+            .iter()
+            .map(|object| object.value())
+            .collect()
     }
 }
 
@@ -457,7 +566,11 @@ async fn keep_running(world: Arc<SimulatedCluster>, stop: CancellationToken) {
         // What it has begun does not go on, and nothing that it asks for happens.
         process.crash();
         drop(task);
-        if stop.run_until_cancelled(tokio::time::sleep(RESTART)).await.is_none() {
+        if stop
+            .run_until_cancelled(tokio::time::sleep(RESTART))
+            .await
+            .is_none()
+        {
             return;
         }
     }

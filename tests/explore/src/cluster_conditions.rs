@@ -1,4 +1,5 @@
-//! What stands between the processes and the API server for a while: not a fault at a point, but how a cluster is.
+//! What stands between the processes and the API server for a while: not a fault at a point, but
+//! how a cluster is.
 
 use std::sync::Arc;
 
@@ -38,7 +39,8 @@ impl Way {
         *self.0.lock() = obstacle;
     }
 
-    /// The status that this request of a process is answered with before it reaches the server; none if it does.
+    /// The status that this request of a process is answered with before it reaches the server;
+    /// none if it does.
     pub(crate) fn bars(&self, process: &Process, info: &RequestInfo) -> Option<StatusCode> {
         match *self.0.lock() {
             Obstacle::NoRight(resource) if info.resource == resource => Some(StatusCode::FORBIDDEN),
@@ -54,7 +56,9 @@ pub(crate) fn answer(status: StatusCode, retry_after: Option<u32>) -> Response<B
     let body: Value = ApiError::injected(status, retry_after).to_value();
     let mut answer = json(status, body.to_string());
     if let Some(seconds) = retry_after {
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        answer
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     answer
 }
@@ -70,8 +74,14 @@ pub(crate) fn page() -> Response<Body> {
 }
 
 fn response(status: StatusCode, content: &'static str, body: Bytes) -> Response<Body> {
-    let mut answer = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    let mut answer = Response::new(
+        Full::new(body)
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    );
     *answer.status_mut() = status;
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
     answer
 }

@@ -21,19 +21,22 @@ use crate::{
     scenario::{self, Scenario},
 };
 
-/// How long a world may take to become what it is asked for: some errors are tried again after minutes only.
+/// How long a world may take to become what it is asked for: some errors are tried again after
+/// minutes only.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// From then on until the recording ends, for what follows.
 const EPILOGUE: Duration = Duration::from_secs(5);
 /// Between what has happened before and the story.
 const REST: Duration = Duration::from_secs(30);
-/// How long nothing is written in a world that is quiet: twice the period at which nodes are looked at again.
+/// How long nothing is written in a world that is quiet: twice the period at which nodes are looked
+/// at again.
 const QUIET: Duration = Duration::from_secs(600);
 /// The same where processes keep a lease, which costs a request each second.
 const ELECTED_QUIET: Duration = Duration::from_secs(150);
 /// Renewals of a lease are alike; so many of them are points.
 const RENEWALS: u32 = 3;
-/// How soon it must be quiet: some calls are given up after minutes, some errors tried again after more.
+/// How soon it must be quiet: some calls are given up after minutes, some errors tried again after
+/// more.
 const NOISE: Duration = Duration::from_secs(3600);
 /// In the bounded exploration most faults meet one of so many points.
 const IN_TURN: usize = 4;
@@ -119,7 +122,14 @@ pub struct Explorer {
 impl Explorer {
     /// An explorer whose runs happen in runtimes of this kind.
     pub fn new(runtime: fn() -> Runtime, effort: Effort, tell: fn(&str)) -> Self {
-        Self { runtime, effort, tell, bases: Mutex::default(), counts: Mutex::default(), effects: Mutex::default() }
+        Self {
+            runtime,
+            effort,
+            tell,
+            bases: Mutex::default(),
+            counts: Mutex::default(),
+            effects: Mutex::default(),
+        }
     }
 
     /// One run, which is compared with `state` at its end.
@@ -145,16 +155,25 @@ impl Explorer {
         let slot = self.bases.lock().entry(scenario.name).or_default().clone();
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
-            let points: Vec<Point> = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
+            let points: Vec<Point> = outcome
+                .steps
+                .iter()
+                .map(|step| step.point.clone())
+                .filter(counts)
+                .collect();
             let singles = singles(scenario, &points, &Fault::all(), unconditionally).len();
             match &*outcome.findings {
-                [] if points.is_empty() => {
-                    Err(format!("{} without faults: there is no point at which one can happen", scenario.name))
-                }
+                [] if points.is_empty() => Err(format!(
+                    "{} without faults: there is no point at which one can happen",
+                    scenario.name
+                )),
                 [] => Ok(Baseline { points, singles, state: outcome.state }),
-                findings => {
-                    Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
-                }
+                findings => Err(format!(
+                    "{} without faults: {}\n{}",
+                    scenario.name,
+                    findings.join("\n"),
+                    trace(&outcome)
+                )),
             }
         });
         match base {
@@ -163,20 +182,27 @@ impl Explorer {
         }
     }
 
-    /// Every fault of a class at every point, or what was found, with a line to run each again. Answers how many runs that
-    /// were: faults of some classes can happen in some scenarios only.
+    /// Every fault of a class at every point, or what was found, with a line to run each again.
+    /// Answers how many runs that were: faults of some classes can happen in some scenarios only.
     ///
     /// # Errors
     /// What was found.
     pub fn explore(&self, scenario: &'static Scenario, class: Class) -> Result<usize, String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
-        let faults: Vec<Fault> = Fault::all().into_iter().filter(|fault| fault.class() == class).collect();
+        let Some(Ok(base)) = slot.get() else {
+            return Err(NO_BASE.to_owned());
+        };
+        let faults: Vec<Fault> = Fault::all()
+            .into_iter()
+            .filter(|fault| fault.class() == class)
+            .collect();
         let tries = |number: usize, point: &Point, fault: Fault| self.tries(number, point, fault);
         let plans = singles(scenario, &base.points, &faults, tries);
         match plans.len() {
             0 => Ok(0),
-            runs => self.all(scenario, class.as_str(), base, plans.into_iter()).map(|()| runs),
+            runs => self
+                .all(scenario, class.as_str(), base, plans.into_iter())
+                .map(|()| runs),
         }
     }
 
@@ -186,19 +212,34 @@ impl Explorer {
     /// What was found, or that no fault happened.
     pub fn smoke(&self, scenario: &'static Scenario) -> Result<(), String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
+        let Some(Ok(base)) = slot.get() else {
+            return Err(NO_BASE.to_owned());
+        };
         // Scenarios begin alike: each begins with a fault of its own.
         let first: usize = scenario.name.bytes().map(usize::from).sum();
         let at = |(turn, point): (usize, &Point)| {
             let fits = |fault: &Fault| fault.fits(point, scenario.is_elected());
-            let (always, others): (Vec<_>, Vec<_>) =
-                Fault::all().into_iter().filter(fits).partition(|fault| *fault == Fault::CrashAfter);
+            let (always, others): (Vec<_>, Vec<_>) = Fault::all()
+                .into_iter()
+                .filter(fits)
+                .partition(|fault| *fault == Fault::CrashAfter);
             let other = others.get((first + turn) % others.len().max(1)).copied();
             let label = point.label.clone();
-            let shot = move |fault| vec![PlannedFault { at: FaultPosition::Point(label.clone()), fault }];
-            always.into_iter().chain(other).map(shot).collect::<Vec<_>>()
+            let shot =
+                move |fault| vec![PlannedFault { at: FaultPosition::Point(label.clone()), fault }];
+            always
+                .into_iter()
+                .chain(other)
+                .map(shot)
+                .collect::<Vec<_>>()
         };
-        let plans: Vec<_> = base.points.iter().step_by(APART).enumerate().flat_map(at).collect();
+        let plans: Vec<_> = base
+            .points
+            .iter()
+            .step_by(APART)
+            .enumerate()
+            .flat_map(at)
+            .collect();
         self.all(scenario, SMOKE, base, plans.into_iter())
     }
 
@@ -206,23 +247,36 @@ impl Explorer {
     ///
     /// # Errors
     /// What was found.
-    pub fn pairs(&self, scenario: &'static Scenario, seed: u64, count: usize) -> Result<(), String> {
+    pub fn pairs(
+        &self,
+        scenario: &'static Scenario,
+        seed: u64,
+        count: usize,
+    ) -> Result<(), String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
+        let Some(Ok(base)) = slot.get() else {
+            return Err(NO_BASE.to_owned());
+        };
         let mut random = StdRng::seed_from_u64(seed);
         let faults = Fault::all();
         let mut plans = Vec::new();
         while plans.len() < count {
             let point = &base.points[random.random_range(0..base.points.len())];
             let [first, second] = [(); 2].map(|()| faults[random.random_range(0..faults.len())]);
-            // What the second one meets is not known, so it must be one that any operation may meet.
-            let anywhere =
-                second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
+            // What the second one meets is not known, so it must be one that any operation may
+            // meet.
+            let anywhere = second.class() != Class::Refused
+                && second.class() != Class::Split
+                && second != Fault::CrashLate;
             if first.fits(point, scenario.is_elected()) && anywhere {
-                let first = PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: first };
+                let first =
+                    PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: first };
                 plans.push(vec![
                     first,
-                    PlannedFault { at: FaultPosition::Next(random.random_range(1..=NEAR)), fault: second },
+                    PlannedFault {
+                        at: FaultPosition::Next(random.random_range(1..=NEAR)),
+                        fault: second,
+                    },
                 ]);
             }
         }
@@ -234,19 +288,32 @@ impl Explorer {
     /// # Errors
     /// What was found instead, or that nothing was.
     pub fn find_mutant(&self, plant: &MutantCase) -> Result<String, String> {
-        let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
-        let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
+        let scenario = scenario::all()
+            .into_iter()
+            .find(|scenario| scenario.name == plant.scenario);
+        let scenario =
+            scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
-        let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
+        let Some(Ok(base)) = slot.get() else {
+            return Err(NO_BASE.to_owned());
+        };
+        let faults = Fault::all()
+            .into_iter()
+            .filter(|fault| plant.class == Some(fault.class()));
         let faults: Vec<Fault> = faults.collect();
         let mut plans = vec![Vec::new()];
         plans.extend(singles(scenario, &base.points, &faults, unconditionally));
         let mut others = Vec::new();
         for shots in plans {
             let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
-            match outcome.findings.iter().find(|finding| finding.contains(plant.says)) {
-                Some(finding) if plant.class.is_none() == shots.is_empty() => return Ok(finding.clone()),
+            match outcome
+                .findings
+                .iter()
+                .find(|finding| finding.contains(plant.says))
+            {
+                Some(finding) if plant.class.is_none() == shots.is_empty() => {
+                    return Ok(finding.clone());
+                }
                 Some(_) => return Err(format!("it shows without a fault: {:?}", outcome.findings)),
                 None => others.extend(outcome.findings),
             }
@@ -258,20 +325,28 @@ impl Explorer {
     ///
     /// # Errors
     /// What was found, or that the fault did not happen.
-    pub fn replay(&self, scenario: &'static Scenario, shots: &[PlannedFault]) -> Result<(), String> {
+    pub fn replay(
+        &self,
+        scenario: &'static Scenario,
+        shots: &[PlannedFault],
+    ) -> Result<(), String> {
         let slot = self.base(scenario)?;
-        let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
+        let Some(Ok(base)) = slot.get() else {
+            return Err(NO_BASE.to_owned());
+        };
         let outcome = self.run(scenario, shots, None, Some(&base.state));
         match &*outcome.findings {
-            [] if outcome.happened.len() < shots.len() => Err(format!("a fault did not happen:\n{}", trace(&outcome))),
+            [] if outcome.happened.len() < shots.len() => {
+                Err(format!("a fault did not happen:\n{}", trace(&outcome)))
+            }
             [] if outcome.is_idle() => Err(format!("a fault had no effect:\n{}", trace(&outcome))),
             [] => Ok(()),
             findings => Err(format!("{}\n{}", findings.join("\n"), trace(&outcome))),
         }
     }
 
-    /// Whether a fault is tried at the point of this number: in the bounded exploration those that lose most, and the
-    /// others in turn, so that each of them meets every few points.
+    /// Whether a fault is tried at the point of this number: in the bounded exploration those that
+    /// lose most, and the others in turn, so that each of them meets every few points.
     fn tries(&self, number: usize, point: &Point, fault: Fault) -> bool {
         let always = match fault {
             Fault::CrashAfter | Fault::Lost => true,
@@ -279,7 +354,10 @@ impl Explorer {
             Fault::CrashBefore => !point.changes(),
             _ => false,
         };
-        let place = Fault::all().iter().position(|other| *other == fault).unwrap_or_default();
+        let place = Fault::all()
+            .iter()
+            .position(|other| *other == fault)
+            .unwrap_or_default();
         self.effort == Effort::Full || always || (number + place).is_multiple_of(IN_TURN)
     }
 
@@ -305,17 +383,26 @@ impl Explorer {
             }
             if !outcome.findings.is_empty() {
                 count.failed += 1;
-                let text = format!("{}\n  again: {}", outcome.findings.join("\n"), again(scenario, &shots));
+                let text = format!(
+                    "{}\n  again: {}",
+                    outcome.findings.join("\n"),
+                    again(scenario, &shots)
+                );
                 (self.tell)(&text);
                 // A string takes everything.
                 let _ = writeln!(found, "{text}");
             }
         }
         count.took = started.elapsed();
-        let (happened, had) = effects.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (happened, had) = effects
+            .values()
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         if count.unmet == count.runs {
             // A string takes everything.
-            let _ = writeln!(found, "no fault happened in any of the {class} runs, which shows nothing");
+            let _ = writeln!(
+                found,
+                "no fault happened in any of the {class} runs, which shows nothing"
+            );
             count.failed += 1;
         }
         if class != PAIRS && happened >= SOME && had == 0 {
@@ -323,13 +410,19 @@ impl Explorer {
             let _ = writeln!(found, "no fault of class {class} ever had an effect: {effects:?}");
             count.failed += 1;
         }
-        self.counts.lock().insert((scenario.name, class.to_owned()), count);
+        self.counts
+            .lock()
+            .insert((scenario.name, class.to_owned()), count);
         let mut all = self.effects.lock();
         for (fault, (happened, had)) in effects {
             let sum = all.entry(fault).or_default();
             *sum = (sum.0 + happened, sum.1 + had);
         }
-        if found.is_empty() { Ok(()) } else { Err(format!("{} of {} runs failed\n{found}", count.failed, count.runs)) }
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} of {} runs failed\n{found}", count.failed, count.runs))
+        }
     }
 
     /// A table of what was explored.
@@ -339,8 +432,14 @@ impl Explorer {
         let (mut points, mut singles, mut sum) = (0, 0, Count::default());
         for (name, slot) in bases.iter() {
             let Some(Ok(base)) = slot.get() else { continue };
-            let of: Vec<_> = counts.iter().filter(|((scenario, _), _)| scenario == name).collect();
-            let line: Vec<String> = of.iter().map(|((_, class), count)| format!("{class} {}", count.runs)).collect();
+            let of: Vec<_> = counts
+                .iter()
+                .filter(|((scenario, _), _)| scenario == name)
+                .collect();
+            let line: Vec<String> = of
+                .iter()
+                .map(|((_, class), count)| format!("{class} {}", count.runs))
+                .collect();
             points += base.points.len();
             singles += base.singles;
             for (_, count) in &of {
@@ -348,7 +447,13 @@ impl Explorer {
                 (sum.idle, sum.took) = (sum.idle + count.idle, sum.took + count.took);
             }
             let took: f64 = of.iter().map(|(_, count)| count.took.as_secs_f64()).sum();
-            let _ = writeln!(text, "{name}: {} points, {:.1} s: {}", base.points.len(), took, line.join(", "));
+            let _ = writeln!(
+                text,
+                "{name}: {} points, {:.1} s: {}",
+                base.points.len(),
+                took,
+                line.join(", ")
+            );
         }
         let _ = writeln!(
             text,
@@ -359,8 +464,12 @@ impl Explorer {
             sum.missed,
             sum.idle,
         );
-        let effects: Vec<String> =
-            self.effects.lock().iter().map(|(fault, (happened, had))| format!("{fault} {had} of {happened}")).collect();
+        let effects: Vec<String> = self
+            .effects
+            .lock()
+            .iter()
+            .map(|(fault, (happened, had))| format!("{fault} {had} of {happened}"))
+            .collect();
         let _ = writeln!(text, "effects: {}", effects.join(", "));
         text
     }
@@ -378,7 +487,10 @@ impl Explorer {
 
 /// Whether faults happen here.
 fn counts(point: &Point) -> bool {
-    let count = point.label.rsplit_once('#').and_then(|(_, count)| count.parse().ok());
+    let count = point
+        .label
+        .rsplit_once('#')
+        .and_then(|(_, count)| count.parse().ok());
     !point.label.contains(".leases.") || count.is_none_or(|count: u32| count <= RENEWALS)
 }
 
@@ -390,10 +502,14 @@ fn singles(
     tries: impl Fn(usize, &Point, Fault) -> bool,
 ) -> Vec<Vec<PlannedFault>> {
     let at = |(number, point): (usize, &Point)| {
-        let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
+        let fits = faults
+            .iter()
+            .filter(|fault| fault.fits(point, scenario.is_elected()));
         let tried = fits.filter(|fault| tries(number, point, **fault));
         tried
-            .map(|fault| vec![PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: *fault }])
+            .map(|fault| {
+                vec![PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: *fault }]
+            })
             .collect::<Vec<_>>()
     };
     points.iter().enumerate().flat_map(at).collect()
@@ -406,7 +522,11 @@ fn unconditionally(_: usize, _: &Point, _: Fault) -> bool {
 /// The command that does a run again.
 fn again(scenario: &Scenario, shots: &[PlannedFault]) -> String {
     let shots: Vec<String> = shots.iter().map(ToString::to_string).collect();
-    format!("CCM_EXPLORE_REPLAY='{}/{}' cargo test -p ccm-explore explore", scenario.name, shots.join("/"))
+    format!(
+        "CCM_EXPLORE_REPLAY='{}/{}' cargo test -p ccm-explore explore",
+        scenario.name,
+        shots.join("/")
+    )
 }
 
 fn trace(outcome: &RunResult) -> String {
@@ -425,7 +545,12 @@ async fn run_scenario(
     let world = match SimulatedCluster::new(scenario, bug) {
         Ok(world) => Arc::new(world),
         Err(error) => {
-            return RunResult { findings: vec![error], happened: Vec::new(), steps: Vec::new(), state: String::new() };
+            return RunResult {
+                findings: vec![error],
+                happened: Vec::new(),
+                steps: Vec::new(),
+                state: String::new(),
+            };
         }
     };
     let mut recorded = Vec::new();
@@ -446,7 +571,11 @@ async fn run_scenario(
         all.extend(world.ends());
         all.extend(world.witness.check_finalizers());
     }
-    let steps = if all.is_empty() { recorded } else { world.seam.steps() };
+    let steps = if all.is_empty() {
+        recorded
+    } else {
+        world.seam.steps()
+    };
     RunResult { findings: all, happened: world.seam.happened(), steps, state }
 }
 
@@ -476,13 +605,22 @@ async fn run_script(
     let end = world.seam.now() + NOISE;
     loop {
         let last = world.seam.last_change();
-        let quiet = if world.scenario.is_elected() { ELECTED_QUIET } else { QUIET };
+        let quiet = if world.scenario.is_elected() {
+            ELECTED_QUIET
+        } else {
+            QUIET
+        };
         let rest = (last + quiet).saturating_sub(world.seam.now());
         if rest.is_zero() {
             break;
         }
         if world.seam.now() > end {
-            let last = world.seam.steps().last().map(ToString::to_string).unwrap_or_default();
+            let last = world
+                .seam
+                .steps()
+                .last()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             findings.push(format!("the processes never became quiet, last: {last}"));
             break;
         }

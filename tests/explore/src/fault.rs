@@ -6,7 +6,8 @@ use ccm_core::provider::ErrorKind;
 
 use crate::interceptor::{OperationKind, Point, Side};
 
-/// How long something that is late takes. Longer than every deadline of a request to the API server and than the lease.
+/// How long something that is late takes. Longer than every deadline of a request to the API server
+/// and than the lease.
 pub const LATE: Duration = Duration::from_secs(40);
 /// How long something that is slow takes.
 pub const SLOW: Duration = Duration::from_secs(4);
@@ -20,7 +21,8 @@ pub enum Fault {
     CrashBefore,
     /// The process ends after the operation had its effect, before its answer.
     CrashAfter,
-    /// The process ends, and the operation has its effect [`LATE`], when the next one works already.
+    /// The process ends, and the operation has its effect [`LATE`], when the next one works
+    /// already.
     CrashLate,
     /// The operation has its effect; the connection breaks before its answer.
     Lost,
@@ -32,7 +34,8 @@ pub enum Fault {
     HangAfter,
     /// The operation is held up for [`SLOW`], and then has its effect.
     Delay,
-    /// The operation is held up for [`LATE`], and then has its effect, whether or not anybody waits for it.
+    /// The operation is held up for [`LATE`], and then has its effect, whether or not anybody waits
+    /// for it.
     Late,
     /// The answer is held up for [`SLOW`].
     DelayAnswer,
@@ -42,17 +45,19 @@ pub enum Fault {
     Cloud(ErrorKind),
     /// Every watch shows nothing new for [`LAG`], from just before the operation.
     Lag,
-    /// The process ends after the operation; once the caches of the next one are filled its watches stand still for [`LAG`],
-    /// and then tell everything again since the start of the scenario, as those of another API server that lags.
+    /// The process ends after the operation; once the caches of the next one are filled its watches
+    /// stand still for [`LAG`], and then tell everything again since the start of the scenario, as
+    /// those of another API server that lags.
     StaleStart,
     /// Every watch tells everything again since the start of the scenario.
     Rewind,
     /// Every watch breaks, and what it would go on with is forgotten: everything is listed anew.
     Expire,
-    /// Every watch stands still for [`LAG`], and then breaks and everything is listed anew: what happened in between is
-    /// never seen.
+    /// Every watch stands still for [`LAG`], and then breaks and everything is listed anew: what
+    /// happened in between is never seen.
     Missed,
-    /// The process does not reach the API server for [`LATE`]; this operation is still sent and arrives then.
+    /// The process does not reach the API server for [`LATE`]; this operation is still sent and
+    /// arrives then.
     CutOff,
 }
 
@@ -75,7 +80,8 @@ pub enum Class {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Crash, Self::Lost, Self::Refused, Self::Slow, Self::Stale, Self::Split];
+    pub const ALL: [Self; 6] =
+        [Self::Crash, Self::Lost, Self::Refused, Self::Slow, Self::Stale, Self::Split];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -126,7 +132,9 @@ impl Fault {
             Self::Lost | Self::Broken => Class::Lost,
             Self::Status(_) | Self::Cloud(_) => Class::Refused,
             Self::Hang | Self::HangAfter | Self::Delay | Self::DelayAnswer => Class::Slow,
-            Self::Lag | Self::StaleStart | Self::Rewind | Self::Expire | Self::Missed => Class::Stale,
+            Self::Lag | Self::StaleStart | Self::Rewind | Self::Expire | Self::Missed => {
+                Class::Stale
+            }
             Self::Late | Self::CutOff => Class::Split,
         }
     }
@@ -142,8 +150,9 @@ impl Fault {
         match self {
             Self::CrashBefore | Self::Broken | Self::Hang | Self::Delay => true,
             Self::CrashAfter | Self::Lost | Self::HangAfter | Self::DelayAnswer => changes,
-            // What is on its way belongs to a process that has ended. A cloud knows no order of requests, so what arrives
-            // there last stays until the next check of everything; that is another subject.
+            // What is on its way belongs to a process that has ended. A cloud knows no order of
+            // requests, so what arrives there last stays until the next check of everything; that
+            // is another subject.
             Self::CrashLate => point.kind == OperationKind::Write && point.side == Side::Api,
             Self::Lag | Self::Rewind | Self::Expire | Self::Missed | Self::StaleStart => {
                 matches!(point.kind, OperationKind::Write | OperationKind::Read)
@@ -163,18 +172,22 @@ fn refuses(status: u16, kind: OperationKind) -> bool {
     }
 }
 
-/// Which errors an operation of the cloud may have. That something is not there is no error that may come out of nowhere:
-/// it says a fact.
+/// Which errors an operation of the cloud may have. That something is not there is no error that
+/// may come out of nowhere: it says a fact.
 fn fails(kind: ErrorKind, label: &str) -> bool {
     let is = |action: &str| label.starts_with(&format!("cloud.{action}"));
     match kind {
-        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Denied | ErrorKind::Canceled | ErrorKind::Conflict => {
-            true
-        }
+        ErrorKind::Transient
+        | ErrorKind::Throttled
+        | ErrorKind::Denied
+        | ErrorKind::Canceled
+        | ErrorKind::Conflict => true,
         ErrorKind::QuotaExceeded => is("create_load_balancer") || is("apply_routes"),
         ErrorKind::InvalidInput => !is("list_") && !is("get_"),
         // Of a call as a whole, it proves nothing.
-        ErrorKind::NotFound => is("describe_instances") || is("update_load_balancer") || is("modify_load_balancer"),
+        ErrorKind::NotFound => {
+            is("describe_instances") || is("update_load_balancer") || is("modify_load_balancer")
+        }
         ErrorKind::NotImplemented | ErrorKind::ImplementedElsewhere | ErrorKind::NotLeader => false,
     }
 }
@@ -210,7 +223,10 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let unknown = || format!("{text:?} is no fault");
-        Self::all().into_iter().find(|fault| fault.to_string() == text).ok_or_else(unknown)
+        Self::all()
+            .into_iter()
+            .find(|fault| fault.to_string() == text)
+            .ok_or_else(unknown)
     }
 }
 
@@ -254,7 +270,9 @@ pub fn parse_shots(text: &str) -> Result<Vec<PlannedFault>, String> {
     pairs
         .map(|pair| {
             let at = match pair[0].strip_prefix('+') {
-                Some(count) => FaultPosition::Next(count.parse().map_err(|e| format!("{:?}: {e}", pair[0]))?),
+                Some(count) => {
+                    FaultPosition::Next(count.parse().map_err(|e| format!("{:?}: {e}", pair[0]))?)
+                }
                 None => FaultPosition::Point(pair[0].to_owned()),
             };
             Ok(PlannedFault { at, fault: pair[1].parse()? })
@@ -276,12 +294,17 @@ mod tests {
 
     #[test]
     fn plans_are_read_as_they_are_written() {
-        let first = PlannedFault { at: FaultPosition::Point("api.patch.nodes.a#2".into()), fault: Fault::Status(500) };
+        let first = PlannedFault {
+            at: FaultPosition::Point("api.patch.nodes.a#2".into()),
+            fault: Fault::Status(500),
+        };
         let second = PlannedFault { at: FaultPosition::Next(3), fault: Fault::CrashAfter };
         let text = format!("{first}/{second}");
         assert_eq!(text, "api.patch.nodes.a#2/status-500/+3/crash-after");
         assert_eq!(parse_shots(&text), Ok(vec![first, second]));
-        for wrong in ["", "api.get#1", "api.get#1/crash", "api.get#1/crash-after/+x/crash-after", "a/lost/b"] {
+        for wrong in
+            ["", "api.get#1", "api.get#1/crash", "api.get#1/crash-after/+x/crash-after", "a/lost/b"]
+        {
             assert!(parse_shots(wrong).is_err(), "{wrong:?}");
         }
     }

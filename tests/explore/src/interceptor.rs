@@ -1,5 +1,5 @@
-//! The one place that every operation of the processes under test goes through: it has a number and a label there, and
-//! what the plan says happens to it.
+//! The one place that every operation of the processes under test goes through: it has a number and
+//! a label there, and what the plan says happens to it.
 
 use std::{
     collections::HashMap,
@@ -64,7 +64,8 @@ pub struct Operation {
 /// A place in a scenario where a fault can happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Name of the operation and which one of that name it is: `api.patch.services.status.default.web#1`.
+    /// Name of the operation and which one of that name it is:
+    /// `api.patch.services.status.default.web#1`.
     pub label: String,
     /// Where it goes.
     pub side: Side,
@@ -94,7 +95,13 @@ pub struct Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:8.3} s  process {}  {}", self.at.as_secs_f64(), self.process, self.point.label)?;
+        write!(
+            f,
+            "{:8.3} s  process {}  {}",
+            self.at.as_secs_f64(),
+            self.process,
+            self.point.label
+        )?;
         self.fault.map_or(Ok(()), |fault| write!(f, "  <- {fault}"))
     }
 }
@@ -162,14 +169,27 @@ impl Interceptor {
     /// A seam in front of this server.
     pub fn new(server: ApiServer, witness: InvariantChecker) -> Self {
         let (state, late) = (Mutex::default(), Mutex::new(JoinSet::new()));
-        Self { shared: Arc::new(InterceptorInner { server, witness, begin: Instant::now(), state, late }) }
+        Self {
+            shared: Arc::new(InterceptorInner {
+                server,
+                witness,
+                begin: Instant::now(),
+                state,
+                late,
+            }),
+        }
     }
 
     /// Begins to record, with faults to come in this order.
     pub fn begin(&self, shots: &[PlannedFault]) {
         let version = self.shared.server.store().version();
         let mut state = self.shared.state.lock();
-        *state = InterceptorState { recording: true, version, shots: shots.to_vec(), ..InterceptorState::default() };
+        *state = InterceptorState {
+            recording: true,
+            version,
+            shots: shots.to_vec(),
+            ..InterceptorState::default()
+        };
     }
 
     /// Ends the recording; what comes is no point any more and meets no faults.
@@ -185,12 +205,17 @@ impl Interceptor {
     /// When something was last changed, leases aside, or the recording began.
     pub(crate) fn last_change(&self) -> Duration {
         let state = self.shared.state.lock();
-        let changes = |step: &&Step| matches!(step.point.kind, OperationKind::Write | OperationKind::Event);
-        state.steps.iter().rfind(changes).map_or(Duration::ZERO, |step| step.at)
+        let changes =
+            |step: &&Step| matches!(step.point.kind, OperationKind::Write | OperationKind::Event);
+        state
+            .steps
+            .iter()
+            .rfind(changes)
+            .map_or(Duration::ZERO, |step| step.at)
     }
 
-    /// The faults that have happened, and whether each had an effect by now: what was late arrived, what happened was not
-    /// seen, what was past was told again.
+    /// The faults that have happened, and whether each had an effect by now: what was late arrived,
+    /// what happened was not seen, what was past was told again.
     pub fn happened(&self) -> Vec<(Fault, bool)> {
         let retold = self.shared.server.faults().retold();
         let had = |effect: &Effect| match effect {
@@ -198,7 +223,13 @@ impl Interceptor {
             Effect::Awaited(flag) => flag.load(Ordering::Relaxed),
             Effect::Retold(before) => retold > *before,
         };
-        self.shared.state.lock().happened.iter().map(|one| (one.fault, had(&one.effect))).collect()
+        self.shared
+            .state
+            .lock()
+            .happened
+            .iter()
+            .map(|one| (one.fault, had(&one.effect)))
+            .collect()
     }
 
     /// Where the watches stand still, by version of the store, while they do.
@@ -208,7 +239,13 @@ impl Interceptor {
 
     /// How many operations of this name have been begun since the recording began.
     pub(crate) fn count(&self, name: &str) -> u32 {
-        self.shared.state.lock().seen.get(name).copied().unwrap_or_default()
+        self.shared
+            .state
+            .lock()
+            .seen
+            .get(name)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Time since the world began.
@@ -285,7 +322,9 @@ impl Interceptor {
                 self.start_from_stale_list(at);
                 return end(process).await;
             }
-            Fault::Lag | Fault::Rewind | Fault::Expire | Fault::Missed => self.suppress_events(fault, at),
+            Fault::Lag | Fault::Rewind | Fault::Expire | Fault::Missed => {
+                self.suppress_events(fault, at);
+            }
         }
         call.await
     }
@@ -306,13 +345,21 @@ impl Interceptor {
             FaultPosition::Next(count) => *count == state.since,
         };
         let number = state.happened.len();
-        let fault = state.shots.get(number).filter(|shot| state.recording && meets(shot)).map(|shot| shot.fault);
+        let fault = state
+            .shots
+            .get(number)
+            .filter(|shot| state.recording && meets(shot))
+            .map(|shot| shot.fault);
         if let Some(fault) = fault {
-            state.happened.push(InjectedFault { fault, effect: Effect::Sure });
+            state
+                .happened
+                .push(InjectedFault { fault, effect: Effect::Sure });
             state.since = 0;
         }
         let at = self.shared.begin.elapsed();
-        state.steps.push(Step { at, process: process.number, point, fault });
+        state
+            .steps
+            .push(Step { at, process: process.number, point, fault });
         fault.map(|fault| (fault, number))
     }
 
@@ -330,7 +377,11 @@ impl Interceptor {
     }
 
     /// Lets an operation arrive when nobody waits for it any more.
-    fn arrives_late<T: Send + 'static>(&self, fault: usize, call: impl Future<Output = T> + Send + 'static) {
+    fn arrives_late<T: Send + 'static>(
+        &self,
+        fault: usize,
+        call: impl Future<Output = T> + Send + 'static,
+    ) {
         let effect = self.await_effect(fault);
         self.later(LATE, async move {
             call.await;
@@ -339,14 +390,19 @@ impl Interceptor {
     }
 
     /// Lets something happen after a while, whoever is alive then.
-    fn later<T: Send + 'static>(&self, after: Duration, call: impl Future<Output = T> + Send + 'static) {
+    fn later<T: Send + 'static>(
+        &self,
+        after: Duration,
+        call: impl Future<Output = T> + Send + 'static,
+    ) {
         self.shared.late.lock().spawn(async move {
             tokio::time::sleep(after).await;
             call.await;
         });
     }
 
-    /// Lets the watches of every process that starts from now on stand still, and then tell the past.
+    /// Lets the watches of every process that starts from now on stand still, and then tell the
+    /// past.
     fn start_from_stale_list(&self, fault: usize) {
         let version = self.shared.state.lock().version;
         let faults = self.shared.server.faults().clone();
@@ -378,11 +434,15 @@ impl Interceptor {
             }
             _ => {
                 let frozen = server.faults().freeze_watches(all.clone());
-                let (seam, effect, since) = (self.clone(), self.await_effect(number), server.store().version());
+                let (seam, effect, since) =
+                    (self.clone(), self.await_effect(number), server.store().version());
                 self.set_watches_stale(true);
                 self.later(LAG, async move {
                     let unseen = WATCHED.iter().any(|key| {
-                        server.store().backlog(*key, since, 1).is_ok_and(|backlog| !backlog.events.is_empty())
+                        server
+                            .store()
+                            .backlog(*key, since, 1)
+                            .is_ok_and(|backlog| !backlog.events.is_empty())
                     });
                     effect.store(unseen, Ordering::Relaxed);
                     seam.set_watches_stale(false);

@@ -1,4 +1,5 @@
-//! Sees every change of the cluster and the cloud as it happens, and judges what must hold at every moment.
+//! Sees every change of the cluster and the cloud as it happens, and judges what must hold at every
+//! moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,8 +22,8 @@ use tokio::time::Instant;
 use crate::{
     interceptor::{Operation, OperationKind},
     objects::{
-        addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_nobodys, is_of_another_class,
-        pod_cidrs, text, wants_balancer,
+        addresses, has_finalizer, has_taint, ingress, is_backend, is_foreign, is_nobodys,
+        is_of_another_class, pod_cidrs, text, wants_balancer,
     },
     process::Process,
 };
@@ -53,7 +54,8 @@ struct CheckerState {
     unrouted: BTreeMap<(String, String), u64>,
     /// Names of Services whose deletion begins before they have the finalizer.
     late: BTreeSet<String>,
-    /// UIDs of those of them that went with the finalizer, and whether a load balancer that was not there yet may still come.
+    /// UIDs of those of them that went with the finalizer, and whether a load balancer that was not
+    /// there yet may still come.
     unheld: BTreeMap<String, bool>,
     found: Vec<String>,
 }
@@ -61,7 +63,8 @@ struct CheckerState {
 /// A cloud object and since when it is there.
 struct ObservedObject<T> {
     object: T,
-    /// Since which version of the store each part is there: members of a balancer, or the route itself.
+    /// Since which version of the store each part is there: members of a balancer, or the route
+    /// itself.
     since: BTreeMap<String, u64>,
 }
 
@@ -72,7 +75,12 @@ impl InvariantChecker {
     /// A witness of all that happens from now on.
     pub fn new(server: ApiServer, cloud: MockCloud) -> Self {
         let state = CheckerState { version: server.store().version(), ..CheckerState::default() };
-        Self { server, cloud, begin: Instant::now(), state: Arc::new(Mutex::new(state)) }
+        Self {
+            server,
+            cloud,
+            begin: Instant::now(),
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     /// What must not have happened, in order.
@@ -86,7 +94,10 @@ impl InvariantChecker {
         let who = who.map_or("nobody under test".to_owned(), |(process, operation)| {
             format!("process {} by {operation}", process.number)
         });
-        self.state.lock().found.push(format!("{what} ({who}, after {at:.3} s)"));
+        self.state
+            .lock()
+            .found
+            .push(format!("{what} ({who}, after {at:.3} s)"));
     }
 
     /// Judges that an operation is begun at all.
@@ -94,7 +105,9 @@ impl InvariantChecker {
         if operation.kind != OperationKind::Write {
             return;
         }
-        let Some(tenure) = process.tenure() else { return };
+        let Some(tenure) = process.tenure() else {
+            return;
+        };
         let who = Some((process, &*operation.name));
         let age = tenure.renewed.elapsed();
         if age > LEASE {
@@ -104,15 +117,21 @@ impl InvariantChecker {
                 &format!("a write was begun {age:.1} s after the last renewal of the lease, which runs 15 s"),
             );
         }
-        if self.holder().is_some_and(|holder| holder != tenure.identity) {
+        if self
+            .holder()
+            .is_some_and(|holder| holder != tenure.identity)
+        {
             self.report(who, "a write was begun while another process holds the lease");
         }
     }
 
     /// Who holds the lease, as its record says.
     pub(crate) fn holder(&self) -> Option<String> {
-        let lease =
-            self.server.store().get(("coordination.k8s.io", "leases"), "kube-system", "cloud-controller-manager");
+        let lease = self.server.store().get(
+            ("coordination.k8s.io", "leases"),
+            "kube-system",
+            "cloud-controller-manager",
+        );
         lease.map(|lease| text(&lease.value()["spec"]["holderIdentity"]).to_owned())
     }
 
@@ -121,11 +140,14 @@ impl InvariantChecker {
         self.state.lock().late.insert(name.to_owned());
     }
 
-    /// Says it if not every Service that was to go with the finalizer went so: then the scenario shows nothing.
+    /// Says it if not every Service that was to go with the finalizer went so: then the scenario
+    /// shows nothing.
     pub(crate) fn check_finalizers(&self) -> Option<String> {
         let state = self.state.lock();
         let (late, unheld) = (state.late.len(), state.unheld.len());
-        (late != unheld).then(|| format!("of {late} Services {unheld} were deleted although they had the finalizer"))
+        (late != unheld).then(|| {
+            format!("of {late} Services {unheld} were deleted although they had the finalizer")
+        })
     }
 
     /// Looks at what changed since the last look.
@@ -143,27 +165,38 @@ impl InvariantChecker {
         match self.server.store().backlog(key, version, usize::MAX) {
             Ok(backlog) => backlog.events,
             Err(_) => {
-                self.report(None, "the history was lost before it was looked at: a mistake of the explorer");
+                self.report(
+                    None,
+                    "the history was lost before it was looked at: a mistake of the explorer",
+                );
                 Vec::new()
             }
         }
     }
 
     fn balancer_of(&self, uid: &str) -> Option<LoadBalancer> {
-        self.cloud.load_balancers().into_iter().find(|balancer| balancer.uid == uid)
+        self.cloud
+            .load_balancers()
+            .into_iter()
+            .find(|balancer| balancer.uid == uid)
     }
 
     fn check_services(&self, who: Cause<'_>) {
         for event in self.events(SERVICES) {
-            let (after, before) = (event.object.value(), event.previous.as_ref().map(|object| object.value()));
+            let (after, before) =
+                (event.object.value(), event.previous.as_ref().map(|object| object.value()));
             let (name, uid) = (text(&after["metadata"]["name"]), text(&after["metadata"]["uid"]));
             let is_gone = event.change == Change::Deleted;
             let is_guarded = !is_gone && has_finalizer(&after);
             let was_guarded = before.as_ref().is_some_and(has_finalizer);
             let balancer = self.balancer_of(uid);
-            let is_unheld = is_gone && has_finalizer(&after) && self.state.lock().late.contains(name);
+            let is_unheld =
+                is_gone && has_finalizer(&after) && self.state.lock().late.contains(name);
             if is_unheld {
-                self.state.lock().unheld.insert(uid.to_owned(), balancer.is_none());
+                self.state
+                    .lock()
+                    .unheld
+                    .insert(uid.to_owned(), balancer.is_none());
             }
             // A user may take it off by hand.
             if who.is_some() && was_guarded && !is_guarded && !is_unheld && balancer.is_some() {
@@ -182,10 +215,21 @@ impl InvariantChecker {
                 );
                 continue;
             }
-            let told = before.as_ref().is_some_and(|before| ingress(before) == shown);
-            let real: Vec<String> = balancer.iter().flat_map(|b| &b.addresses).map(ToString::to_string).collect();
+            let told = before
+                .as_ref()
+                .is_some_and(|before| ingress(before) == shown);
+            let real: Vec<String> = balancer
+                .iter()
+                .flat_map(|b| &b.addresses)
+                .map(ToString::to_string)
+                .collect();
             if !is_gone && !told && !shown.iter().all(|address| real.contains(address)) {
-                self.report(who, &format!("the status of Service {name} shows {shown:?}, which no load balancer has"));
+                self.report(
+                    who,
+                    &format!(
+                        "the status of Service {name} shows {shown:?}, which no load balancer has"
+                    ),
+                );
             }
         }
     }
@@ -199,10 +243,18 @@ impl InvariantChecker {
         (shown, showed): (usize, Option<Vec<String>>),
     ) {
         if is_guarded && !was_guarded {
-            self.report(who, &format!("Service {name} of another controller's class got a finalizer"));
+            self.report(
+                who,
+                &format!("Service {name} of another controller's class got a finalizer"),
+            );
         }
         if shown == 0 && showed.is_some_and(|showed| !showed.is_empty()) {
-            self.report(who, &format!("the status of Service {name} of another controller's class was taken away"));
+            self.report(
+                who,
+                &format!(
+                    "the status of Service {name} of another controller's class was taken away"
+                ),
+            );
         }
     }
 
@@ -217,23 +269,49 @@ impl InvariantChecker {
                 self.report(who, &format!("Node {name} of nobody was deleted"));
             } else if gone
                 && who.is_some()
-                && self.cloud.instance(&name).is_some_and(|i| i.power_state != PowerState::Terminated)
+                && self
+                    .cloud
+                    .instance(&name)
+                    .is_some_and(|i| i.power_state != PowerState::Terminated)
             {
                 self.report(who, &format!("Node {name} was deleted while its instance exists"));
             }
             let tainted = |node: &Value| has_taint(node, UNINITIALIZED_TAINT);
-            let untainted =
-                !gone && !tainted(&node) && event.previous.as_ref().is_some_and(|old| tainted(&old.value()));
-            if untainted && (addresses(&node).is_empty() || text(&node["spec"]["providerID"]).is_empty()) {
-                self.report(who, &format!("Node {name} lost the taint before it had its addresses and provider ID"));
+            let untainted = !gone
+                && !tainted(&node)
+                && event
+                    .previous
+                    .as_ref()
+                    .is_some_and(|old| tainted(&old.value()));
+            if untainted
+                && (addresses(&node).is_empty() || text(&node["spec"]["providerID"]).is_empty())
+            {
+                self.report(
+                    who,
+                    &format!(
+                        "Node {name} lost the taint before it had its addresses and provider ID"
+                    ),
+                );
             }
             let mut state = self.state.lock();
             if gone || !is_backend(&node) {
                 state.unfit.insert(name.clone(), event.version);
             }
-            let old = event.previous.as_ref().map(|object| object.value()).unwrap_or_default();
-            let now: BTreeSet<_> = if gone { BTreeSet::new() } else { pod_cidrs(&node).into_iter().collect() };
-            for cidr in pod_cidrs(&old).into_iter().chain(pod_cidrs(&node)).filter(|cidr| !now.contains(cidr)) {
+            let old = event
+                .previous
+                .as_ref()
+                .map(|object| object.value())
+                .unwrap_or_default();
+            let now: BTreeSet<_> = if gone {
+                BTreeSet::new()
+            } else {
+                pod_cidrs(&node).into_iter().collect()
+            };
+            for cidr in pod_cidrs(&old)
+                .into_iter()
+                .chain(pod_cidrs(&node))
+                .filter(|cidr| !now.contains(cidr))
+            {
                 state.unrouted.insert((name.clone(), cidr), event.version);
             }
             drop(state);
@@ -241,7 +319,8 @@ impl InvariantChecker {
         }
     }
 
-    /// Nothing of a Node of another provider's is ours: not the Node, nor its taints, labels and provider ID.
+    /// Nothing of a Node of another provider's is ours: not the Node, nor its taints, labels and
+    /// provider ID.
     fn look_at_foreign(&self, who: Cause<'_>, name: &str, event: &Event) {
         if who.is_none() {
             return;
@@ -249,7 +328,9 @@ impl InvariantChecker {
         if event.change == Change::Deleted {
             self.report(who, &format!("Node {name} of another provider was deleted"));
         }
-        let Some(before) = event.previous.as_ref().map(|object| object.value()) else { return };
+        let Some(before) = event.previous.as_ref().map(|object| object.value()) else {
+            return;
+        };
         let after = event.object.value();
         for path in ["/spec/taints", "/spec/providerID", "/metadata/labels"] {
             if before.pointer(path) != after.pointer(path) {
@@ -259,28 +340,54 @@ impl InvariantChecker {
     }
 
     fn check_duplicate_cidrs(&self, who: Cause<'_>, name: &str, cidrs: &BTreeSet<String>) {
-        for other in self.server.store().list(NODES, None).0.iter().map(|object| object.value()) {
+        for other in self
+            .server
+            .store()
+            .list(NODES, None)
+            .0
+            .iter()
+            .map(|object| object.value())
+        {
             let theirs = text(&other["metadata"]["name"]);
-            for cidr in pod_cidrs(&other).iter().filter(|cidr| theirs != name && cidrs.contains(*cidr)) {
-                self.report(who, &format!("pod network {cidr} belongs to Node {name} and to Node {theirs}"));
+            for cidr in pod_cidrs(&other)
+                .iter()
+                .filter(|cidr| theirs != name && cidrs.contains(*cidr))
+            {
+                self.report(
+                    who,
+                    &format!("pod network {cidr} belongs to Node {name} and to Node {theirs}"),
+                );
             }
         }
     }
 
     fn check_load_balancers(&self, who: Cause<'_>, version: u64) {
         // One that is being deleted serves nobody any more.
-        let serving = self.cloud.load_balancers().into_iter().filter(|b| b.state != LoadBalancerState::Deleting);
+        let serving = self
+            .cloud
+            .load_balancers()
+            .into_iter()
+            .filter(|b| b.state != LoadBalancerState::Deleting);
         let now: BTreeMap<_, _> = serving.map(|b| (b.id.clone(), b)).collect();
         let mut before = std::mem::take(&mut self.state.lock().balancers);
         for (id, gone) in before.iter().filter(|(id, _)| !now.contains_key(*id)) {
             let LoadBalancer { service, uid, .. } = &gone.object;
-            if self.service(service).is_some_and(|s| text(&s["metadata"]["uid"]) == uid && wants_balancer(&s)) {
-                self.report(who, &format!("load balancer {id} was deleted while Service {service} wants it"));
+            if self
+                .service(service)
+                .is_some_and(|s| text(&s["metadata"]["uid"]) == uid && wants_balancer(&s))
+            {
+                self.report(
+                    who,
+                    &format!("load balancer {id} was deleted while Service {service} wants it"),
+                );
             }
         }
         for (id, balancer) in &now {
             let members = balancer.members.node_names();
-            let mut since: BTreeMap<_, _> = members.into_iter().map(|member| (member, version)).collect();
+            let mut since: BTreeMap<_, _> = members
+                .into_iter()
+                .map(|member| (member, version))
+                .collect();
             match before.remove(id) {
                 None => self.check_created_load_balancer(who, balancer, &now),
                 Some(seen) => {
@@ -297,18 +404,37 @@ impl InvariantChecker {
         }
     }
 
-    fn check_created_load_balancer(&self, who: Cause<'_>, born: &LoadBalancer, all: &BTreeMap<String, LoadBalancer>) {
+    fn check_created_load_balancer(
+        &self,
+        who: Cause<'_>,
+        born: &LoadBalancer,
+        all: &BTreeMap<String, LoadBalancer>,
+    ) {
         let service = self.service(&born.service);
         if service.as_ref().is_some_and(is_of_another_class) {
-            self.report(who, &format!("a load balancer was made for Service {} of another class", born.service));
+            self.report(
+                who,
+                &format!("a load balancer was made for Service {} of another class", born.service),
+            );
         }
         let guarded = match &service {
             Some(service) => has_finalizer(service),
             // One that is being made when its Service goes comes all the same, but not twice.
-            None => self.state.lock().unheld.get_mut(&born.uid).is_some_and(std::mem::take),
+            None => self
+                .state
+                .lock()
+                .unheld
+                .get_mut(&born.uid)
+                .is_some_and(std::mem::take),
         };
         if !guarded {
-            self.report(who, &format!("a load balancer was made for Service {} before its finalizer", born.service));
+            self.report(
+                who,
+                &format!(
+                    "a load balancer was made for Service {} before its finalizer",
+                    born.service
+                ),
+            );
         }
         if all.values().filter(|other| other.uid == born.uid).count() > 1 {
             self.report(who, &format!("Service {} has two load balancers", born.service));
@@ -316,32 +442,65 @@ impl InvariantChecker {
     }
 
     fn look_at_removal(&self, who: Cause<'_>, balancer: &LoadBalancer, member: &str, added: u64) {
-        let node = self.server.store().get(NODES, "", member).map(|object| object.value());
+        let node = self
+            .server
+            .store()
+            .get(NODES, "", member)
+            .map(|object| object.value());
         let serves = node.is_some_and(|node| is_backend(&node));
-        let always = self.state.lock().unfit.get(member).is_none_or(|unfit| *unfit < added);
+        let always = self
+            .state
+            .lock()
+            .unfit
+            .get(member)
+            .is_none_or(|unfit| *unfit < added);
         if serves && always {
             let service = &balancer.service;
-            self.report(who, &format!("serving node {member} was removed from the load balancer of Service {service}"));
+            self.report(
+                who,
+                &format!(
+                    "serving node {member} was removed from the load balancer of Service {service}"
+                ),
+            );
         }
     }
 
     fn check_routes(&self, who: Cause<'_>, version: u64) {
-        let now: BTreeMap<_, _> = self.cloud.routes().into_iter().map(|route| (route.name.clone(), route)).collect();
+        let now: BTreeMap<_, _> = self
+            .cloud
+            .routes()
+            .into_iter()
+            .map(|route| (route.name.clone(), route))
+            .collect();
         let mut before = std::mem::take(&mut self.state.lock().routes);
         for (name, gone) in before.iter().filter(|(name, _)| !now.contains_key(*name)) {
             let Route { node, destination, .. } = &gone.object;
             let added = gone.since.values().copied().next().unwrap_or(version);
-            let owner = self.server.store().get(NODES, "", node).map(|object| object.value());
-            let wanted = owner.is_some_and(|owner| pod_cidrs(&owner).contains(&destination.to_string()));
+            let owner = self
+                .server
+                .store()
+                .get(NODES, "", node)
+                .map(|object| object.value());
+            let wanted =
+                owner.is_some_and(|owner| pod_cidrs(&owner).contains(&destination.to_string()));
             let key = (node.clone(), destination.to_string());
-            let always = self.state.lock().unrouted.get(&key).is_none_or(|unrouted| *unrouted < added);
+            let always = self
+                .state
+                .lock()
+                .unrouted
+                .get(&key)
+                .is_none_or(|unrouted| *unrouted < added);
             if wanted && always && !gone.object.blackhole {
-                self.report(who, &format!("route {name} was deleted while Node {node} has {destination}"));
+                self.report(
+                    who,
+                    &format!("route {name} was deleted while Node {node} has {destination}"),
+                );
             }
         }
         let seen = |(name, object): (String, Route)| {
-            let since =
-                before.remove(&name).map_or_else(|| BTreeMap::from([(String::new(), version)]), |seen| seen.since);
+            let since = before
+                .remove(&name)
+                .map_or_else(|| BTreeMap::from([(String::new(), version)]), |seen| seen.since);
             (name, ObservedObject { object, since })
         };
         let routes = now.into_iter().map(seen).collect();
@@ -350,6 +509,9 @@ impl InvariantChecker {
 
     fn service(&self, key: &str) -> Option<Value> {
         let (namespace, name) = key.split_once('/')?;
-        self.server.store().get(SERVICES, namespace, name).map(|object| object.value())
+        self.server
+            .store()
+            .get(SERVICES, namespace, name)
+            .map(|object| object.value())
     }
 }

@@ -1,5 +1,5 @@
-//! Bugs that are planted to show that the explorer finds them: a provider or a client that does wrong what the framework
-//! or a provider could do wrong. Nothing of the framework knows of them.
+//! Bugs that are planted to show that the explorer finds them: a provider or a client that does
+//! wrong what the framework or a provider could do wrong. Nothing of the framework knows of them.
 
 mod client;
 mod provider;
@@ -30,7 +30,8 @@ pub enum Bug {
     BackendsCleared,
     /// A node whose instance could not be asked for counts as gone.
     GoneOnError,
-    /// A list of routes that the cloud could not give in full is taken for all that is known of them.
+    /// A list of routes that the cloud could not give in full is taken for all that is known of
+    /// them.
     RoutesPartial,
     /// Renewals of the lease that do not reach the API server count as made.
     LeaseUnchecked,
@@ -40,7 +41,8 @@ pub enum Bug {
     NetworksRemembered,
     /// What was made is never found equal to what is wanted.
     NeverEqual,
-    /// What is asked of the API server before something is deleted is answered by a cache that lags.
+    /// What is asked of the API server before something is deleted is answered by a cache that
+    /// lags.
     ReadFromCache,
     /// An orphan is deleted by the name of its Service, whatever the UID.
     DeletedByName,
@@ -97,34 +99,142 @@ pub struct MutantCase {
 pub const ALL: [MutantCase; 30] = [
     plant(Bug::FinalizerLate, "finalizer-late", "service-created", None, "before its finalizer"),
     plant(Bug::FinalizerEarly, "finalizer-early", "service-slow-cloud", None, REMOVED),
-    plant(Bug::UpdateRacesDelete, "update-races-delete", "everything", None, "before its finalizer"),
+    plant(
+        Bug::UpdateRacesDelete,
+        "update-races-delete",
+        "everything",
+        None,
+        "before its finalizer",
+    ),
     plant(Bug::BackendsCleared, "backends-cleared", "service-nodes", None, "serving node"),
     plant(Bug::NetworksForgotten, "networks-forgotten", "ipam", None, "belongs to Node"),
-    plant(Bug::NetworksRemembered, "networks-remembered", "ipam-restored", None, "has no pod network"),
+    plant(
+        Bug::NetworksRemembered,
+        "networks-remembered",
+        "ipam-restored",
+        None,
+        "has no pod network",
+    ),
     plant(Bug::NeverEqual, "never-equal", "service-created", None, "never became quiet"),
     plant(Bug::DeletedByName, "deleted-by-name", "orphans", None, WANTED),
-    plant(Bug::StrangersClaimed, "strangers-claimed", "foreign-nodes", None, "of another provider was deleted"),
+    plant(
+        Bug::StrangersClaimed,
+        "strangers-claimed",
+        "foreign-nodes",
+        None,
+        "of another provider was deleted",
+    ),
     plant(Bug::StrangersLeftOut, "strangers-left-out", "foreign-nodes", None, "should have nodes"),
-    plant(Bug::InvalidLeftAlone, "invalid-left-alone", "service-invalid", None, "should have nodes"),
-    plant(Bug::ClassIgnored, "class-ignored", "service-classes", None, "of another controller's class got a finalizer"),
+    plant(
+        Bug::InvalidLeftAlone,
+        "invalid-left-alone",
+        "service-invalid",
+        None,
+        "should have nodes",
+    ),
+    plant(
+        Bug::ClassIgnored,
+        "class-ignored",
+        "service-classes",
+        None,
+        "of another controller's class got a finalizer",
+    ),
     plant(Bug::FirstPage, "first-page", "cloud-denies", None, "deleted while its instance exists"),
-    plant(Bug::EveryCacheNeeded, "every-cache-needed", "role-without-services", None, "is not initialised"),
+    plant(
+        Bug::EveryCacheNeeded,
+        "every-cache-needed",
+        "role-without-services",
+        None,
+        "is not initialised",
+    ),
     plant(Bug::PagesBelieved, "pages-believed", "proxy-pages", None, "is not initialised"),
     plant(Bug::ExpiredForGood, "expired-for-good", "standby-expired", None, "is not initialised"),
-    plant(Bug::NobodysDeleted, "nobodys-deleted", "nodes-without-ids", None, "of nobody was deleted"),
-    plant(Bug::DoubtedForEver, "doubted-for-ever", "nodes-without-ids", None, "is there and its instance is not"),
-    plant(Bug::GoneByName, "gone-by-name", "name-reused", None, "deleted while its instance exists"),
-    plant(Bug::DeletedOnError, "deleted-on-error", "service-deleted", Some(Class::Refused), REMOVED),
-    plant(Bug::StatusEarly, "status-early", "service-created", Some(Class::Refused), "which no load balancer has"),
-    plant(Bug::GoneOnError, "gone-on-error", "node-stops", Some(Class::Refused), "deleted while its instance exists"),
-    plant(Bug::RoutesPartial, "routes-partial", "routes", Some(Class::Refused), "was deleted while Node"),
+    plant(
+        Bug::NobodysDeleted,
+        "nobodys-deleted",
+        "nodes-without-ids",
+        None,
+        "of nobody was deleted",
+    ),
+    plant(
+        Bug::DoubtedForEver,
+        "doubted-for-ever",
+        "nodes-without-ids",
+        None,
+        "is there and its instance is not",
+    ),
+    plant(
+        Bug::GoneByName,
+        "gone-by-name",
+        "name-reused",
+        None,
+        "deleted while its instance exists",
+    ),
+    plant(
+        Bug::DeletedOnError,
+        "deleted-on-error",
+        "service-deleted",
+        Some(Class::Refused),
+        REMOVED,
+    ),
+    plant(
+        Bug::StatusEarly,
+        "status-early",
+        "service-created",
+        Some(Class::Refused),
+        "which no load balancer has",
+    ),
+    plant(
+        Bug::GoneOnError,
+        "gone-on-error",
+        "node-stops",
+        Some(Class::Refused),
+        "deleted while its instance exists",
+    ),
+    plant(
+        Bug::RoutesPartial,
+        "routes-partial",
+        "routes",
+        Some(Class::Refused),
+        "was deleted while Node",
+    ),
     plant(Bug::ReadFromCache, "read-from-cache", "orphans-return", Some(Class::Stale), WANTED),
-    plant(Bug::LostCountsAsMade, "lost-counts-as-made", "service-created", Some(Class::Lost), "before its finalizer"),
-    plant(Bug::CreatedAgain, "created-again", "service-created", Some(Class::Lost), "has two load balancers"),
-    plant(Bug::NoDeadline, "no-deadline", "service-created", Some(Class::Slow), "has 0 load balancers"),
-    plant(Bug::DeletionForgotten, "deletion-forgotten", "service-slow-cloud", Some(Class::Crash), REMOVED),
+    plant(
+        Bug::LostCountsAsMade,
+        "lost-counts-as-made",
+        "service-created",
+        Some(Class::Lost),
+        "before its finalizer",
+    ),
+    plant(
+        Bug::CreatedAgain,
+        "created-again",
+        "service-created",
+        Some(Class::Lost),
+        "has two load balancers",
+    ),
+    plant(
+        Bug::NoDeadline,
+        "no-deadline",
+        "service-created",
+        Some(Class::Slow),
+        "has 0 load balancers",
+    ),
+    plant(
+        Bug::DeletionForgotten,
+        "deletion-forgotten",
+        "service-slow-cloud",
+        Some(Class::Crash),
+        REMOVED,
+    ),
     plant(Bug::Unconditional, "unconditional", "service-type", Some(Class::Crash), REMOVED),
-    plant(Bug::LeaseUnchecked, "lease-unchecked", "fail-over", Some(Class::Split), "another process holds the lease"),
+    plant(
+        Bug::LeaseUnchecked,
+        "lease-unchecked",
+        "fail-over",
+        Some(Class::Split),
+        "another process holds the lease",
+    ),
 ];
 
 /// What the witness says of a finalizer that goes too early.

@@ -1,4 +1,5 @@
-//! What judges read of Nodes and Services, written apart from the framework's own code for the same.
+//! What judges read of Nodes and Services, written apart from the framework's own code for the
+//! same.
 
 use ccm_testkit::kubelet::UNINITIALIZED_TAINT;
 use serde_json::Value;
@@ -20,7 +21,12 @@ pub fn text(value: &Value) -> &str {
 }
 
 fn texts(value: &Value) -> Vec<&str> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 /// Whether the finalizer holds a Service, or a patch puts it on one.
@@ -30,7 +36,10 @@ pub fn has_finalizer(service: &Value) -> bool {
 
 /// Addresses that a Service shows.
 pub fn ingress(service: &Value) -> Vec<String> {
-    let list = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+    let list = service["status"]["loadBalancer"]["ingress"]
+        .as_array()
+        .into_iter()
+        .flatten();
     list.map(|entry| text(&entry["ip"]).to_owned()).collect()
 }
 
@@ -65,18 +74,26 @@ pub fn is_nobodys(node: &Value) -> bool {
 
 /// Whether a Node has a taint with this key.
 pub fn has_taint(node: &Value, key: &str) -> bool {
-    node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key)
+    node["spec"]["taints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|taint| taint["key"] == key)
 }
 
 /// Addresses of a Node.
 pub fn addresses(node: &Value) -> Vec<String> {
     let list = node["status"]["addresses"].as_array().into_iter().flatten();
-    list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"]))).collect()
+    list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"])))
+        .collect()
 }
 
 /// Pod networks of a Node.
 pub fn pod_cidrs(node: &Value) -> Vec<String> {
-    texts(&node["spec"]["podCIDRs"]).into_iter().map(str::to_owned).collect()
+    texts(&node["spec"]["podCIDRs"])
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Whether load balancers send traffic to a Node, which they do by its address, whosever it is.
@@ -88,6 +105,10 @@ pub fn is_backend(node: &Value) -> bool {
 
 /// Status of a condition of a Node, or nothing.
 pub fn condition<'a>(node: &'a Value, kind: &str) -> &'a str {
-    let mut list = node["status"]["conditions"].as_array().into_iter().flatten();
-    list.find(|condition| condition["type"] == kind).map_or("", |condition| text(&condition["status"]))
+    let mut list = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    list.find(|condition| condition["type"] == kind)
+        .map_or("", |condition| text(&condition["status"]))
 }

@@ -1,4 +1,5 @@
-//! One run of the manager, as far as faults are concerned: it lives or not, and reaches the API server or not.
+//! One run of the manager, as far as faults are concerned: it lives or not, and reaches the API
+//! server or not.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use tokio::{sync::watch, time::Instant};
 /// Part of the user agent of every process under test.
 pub const AGENT: &str = "ccm-explored";
 
-/// A process under test. One that has crashed gets no further than where it is: nothing that it asks for happens, and no
-/// answer reaches it.
+/// A process under test. One that has crashed gets no further than where it is: nothing that it
+/// asks for happens, and no answer reaches it.
 #[derive(Debug)]
 pub struct Process {
     /// Counted from 1 in the order of starts.
@@ -37,7 +38,11 @@ pub struct LeaseTerm {
 impl Process {
     /// A process that lives.
     pub fn new(number: usize) -> Self {
-        Self { number, alive: watch::Sender::new(true), state: Mutex::default() }
+        Self {
+            number,
+            alive: watch::Sender::new(true),
+            state: Mutex::default(),
+        }
     }
 
     /// Its user agent.
@@ -75,7 +80,10 @@ impl Process {
 
     /// Whether it does not reach the API server.
     pub fn is_cut_off(&self) -> bool {
-        self.state.lock().cut_off.is_some_and(|until| until > Instant::now())
+        self.state
+            .lock()
+            .cut_off
+            .is_some_and(|until| until > Instant::now())
     }
 
     /// Waits until it reaches the API server.

@@ -68,11 +68,19 @@ impl Scenario {
 
 /// Every scenario.
 pub fn all() -> Vec<&'static Scenario> {
-    let all = services::ALL.iter().chain(&nodes::ALL).chain(&families::ALL);
-    all.chain(&foreign_nodes::ALL).chain(&orphans::ALL).chain(&clusters::ALL).collect()
+    let all = services::ALL
+        .iter()
+        .chain(&nodes::ALL)
+        .chain(&families::ALL);
+    all.chain(&foreign_nodes::ALL)
+        .chain(&orphans::ALL)
+        .chain(&clusters::ALL)
+        .collect()
 }
 
 /// Waits until the cluster has what it asks for by now.
 async fn settled(world: &SimulatedCluster) -> Result<(), String> {
-    world.until(Duration::from_secs(3600), final_state::not_converged).await
+    world
+        .until(Duration::from_secs(3600), final_state::not_converged)
+        .await
 }

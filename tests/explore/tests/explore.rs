@@ -1,6 +1,7 @@
-//! Faults at every point of every scenario, or at some in a smoke. What is explored, the environment says
-//! ([`Environment`](ccm_testkit::explore::Environment)): every tier explores everything, each more of it than the one before.
-//! That faults do what they say, and that planted bugs are found, the first tier shows.
+//! Faults at every point of every scenario, or at some in a smoke. What is explored, the
+//! environment says ([`Environment`](ccm_testkit::explore::Environment)): every tier explores
+//! everything, each more of it than the one before. That faults do what they say, and that planted
+//! bugs are found, the first tier shows.
 
 #![allow(clippy::print_stdout)]
 
@@ -32,7 +33,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let explorer = Arc::new(Explorer::new(virtual_time, environment.effort, |finding| println!("{finding}")));
+    let explorer =
+        Arc::new(Explorer::new(virtual_time, environment.effort, |finding| println!("{finding}")));
     let trials = match &environment.replay {
         Some(run) => replay(&explorer, run),
         None => trials(&explorer, &environment, tier),
@@ -41,15 +43,21 @@ fn main() -> ExitCode {
     println!("{}", explorer.report());
     let without = explorer.without_effect();
     // A part of all runs may well lack those that show it, and so may a smoke.
-    let all = arguments.filter.is_none() && arguments.skip.is_empty() && environment.effort != Effort::Smoke;
+    let all = arguments.filter.is_none()
+        && arguments.skip.is_empty()
+        && environment.effort != Effort::Smoke;
     if !without.is_empty() && all && !conclusion.has_failed() {
-        println!("error: these faults never had an effect, so that nothing was shown: {}", without.join(", "));
+        println!(
+            "error: these faults never had an effect, so that nothing was shown: {}",
+            without.join(", ")
+        );
         return ExitCode::FAILURE;
     }
     conclusion.exit_code()
 }
 
-/// One run alone. Like those of all trials its name begins with what chooses explorations in every package.
+/// One run alone. Like those of all trials its name begins with what chooses explorations in every
+/// package.
 fn replay(explorer: &Arc<Explorer>, run: &str) -> Vec<Trial> {
     let (explorer, run) = (explorer.clone(), run.to_owned());
     let again = move || {
@@ -61,7 +69,11 @@ fn replay(explorer: &Arc<Explorer>, run: &str) -> Vec<Trial> {
 
 /// A runtime of one thread whose time passes when nobody has anything to do.
 fn virtual_time() -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime needs no resources")
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs no resources")
 }
 
 fn trials(explorer: &Arc<Explorer>, environment: &Environment, tier: Tier) -> Vec<Trial> {
@@ -76,7 +88,9 @@ fn trials(explorer: &Arc<Explorer>, environment: &Environment, tier: Tier) -> Ve
     for scenario in scenario::all() {
         if pairs > 0 {
             let (of_pairs, pair) = (explorer.clone(), format!("explore/{}/pairs", scenario.name));
-            trials.push(Trial::test(pair, move || of_pairs.pairs(scenario, seed, pairs).map_err(Failed::from)));
+            trials.push(Trial::test(pair, move || {
+                of_pairs.pairs(scenario, seed, pairs).map_err(Failed::from)
+            }));
         }
         if environment.effort == Effort::Smoke {
             let explorer = explorer.clone();
@@ -90,9 +104,17 @@ fn trials(explorer: &Arc<Explorer>, environment: &Environment, tier: Tier) -> Ve
     for plant in mutants::ALL {
         let explorer = explorer.clone();
         let hunt = move || {
-            explorer.find_mutant(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from)
+            explorer
+                .find_mutant(&plant)
+                .map(|finding| println!("{}: {finding}", plant.name))
+                .map_err(Failed::from)
         };
-        trials.extend(Tier::Quick.case(tier, format!("explore/planted/{}", plant.name), None::<&str>, hunt));
+        trials.extend(Tier::Quick.case(
+            tier,
+            format!("explore/planted/{}", plant.name),
+            None::<&str>,
+            hunt,
+        ));
     }
     trials
 }
@@ -108,7 +130,9 @@ fn of_class(explorer: &Arc<Explorer>, scenario: &'static Scenario, class: Class)
 
 /// Reads `<scenario>/<point>/<fault>`.
 fn replayed(name: &str) -> Result<(&'static Scenario, Vec<PlannedFault>), String> {
-    let (scenario, shots) = name.split_once('/').ok_or(format!("{name:?} is not <scenario>/<point>/<fault>"))?;
+    let (scenario, shots) = name
+        .split_once('/')
+        .ok_or(format!("{name:?} is not <scenario>/<point>/<fault>"))?;
     let known = scenario::all().into_iter().find(|s| s.name == scenario);
     Ok((known.ok_or(format!("there is no scenario {scenario:?}"))?, parse_shots(shots)?))
 }

@@ -1,4 +1,5 @@
-//! Drawing values from bytes. When the bytes are used up everything comes out as the first or smallest choice.
+//! Drawing values from bytes. When the bytes are used up everything comes out as the first or
+//! smallest choice.
 
 use arbitrary::Unstructured;
 use serde_json::{Map, Value, json};
@@ -42,7 +43,11 @@ impl<'a> Input<'a> {
 
     /// One of the words mostly, else any text.
     pub(crate) fn word(&mut self, words: &[&str]) -> String {
-        if self.one_in(8) { self.text(12) } else { self.pick(words).to_owned() }
+        if self.one_in(8) {
+            self.text(12)
+        } else {
+            self.pick(words).to_owned()
+        }
     }
 
     /// Up to so many things.
@@ -63,9 +68,16 @@ impl<'a> Input<'a> {
     }
 
     /// Any JSON object with these names and words in it.
-    pub(crate) fn object(&mut self, depth: usize, names: &[&str], words: &[&str]) -> Map<String, Value> {
+    pub(crate) fn object(
+        &mut self,
+        depth: usize,
+        names: &[&str],
+        words: &[&str],
+    ) -> Map<String, Value> {
         let depth = depth.saturating_sub(1);
-        self.list(4, |input| (input.word(names), input.json(depth, names, words))).into_iter().collect()
+        self.list(4, |input| (input.word(names), input.json(depth, names, words)))
+            .into_iter()
+            .collect()
     }
 }
 

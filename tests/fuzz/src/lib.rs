@@ -1,12 +1,16 @@
 //! Fuzz targets: functions that take any bytes and panic when something does not hold.
 //!
-//! A target says more than that nothing panics: what is written is read again as the same, what is decided equals what a
-//! simple model decides, what is foreign stays. Targets for text take the bytes as text; the others draw what they need
-//! from the bytes with [`arbitrary::Unstructured`], so that the same function serves libFuzzer and the loop of
-//! [`run`] here, which needs no nightly compiler.
+//! A target says more than that nothing panics: what is written is read again as the same, what is
+//! decided equals what a simple model decides, what is foreign stays. Targets for text take the
+//! bytes as text; the others draw what they need from the bytes with [`arbitrary::Unstructured`],
+//! so that the same function serves libFuzzer and the loop of [`run`] here, which needs no nightly
+//! compiler.
 
 #![deny(missing_docs)]
-#![allow(clippy::panic, reason = "a target says so that something does not hold")]
+#![allow(
+    clippy::panic,
+    reason = "a target says so that something does not hold"
+)]
 
 mod input;
 pub mod mutate;

@@ -5,8 +5,16 @@ use rand::{RngExt as _, rngs::StdRng};
 /// Longest input that is made.
 pub const LONGEST: usize = 4096;
 /// Numbers at which code changes its mind, as bytes.
-const EDGES: [&[u8]; 8] =
-    [&[0], &[0x7f], &[0x80], &[0xff], &[0xff; 4], &[0xff, 0xff, 0xff, 0x7f], &[0xff; 9], &[0, 0, 0, 0]];
+const EDGES: [&[u8]; 8] = [
+    &[0],
+    &[0x7f],
+    &[0x80],
+    &[0xff],
+    &[0xff; 4],
+    &[0xff, 0xff, 0xff, 0x7f],
+    &[0xff; 9],
+    &[0, 0, 0, 0],
+];
 
 /// Returns a changed input: of one of the corpus, or of two of them, with one to eight changes.
 pub fn mutate(rng: &mut StdRng, corpus: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
@@ -46,7 +54,14 @@ fn change(rng: &mut StdRng, data: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&st
             }
         }
         // Bytes from nowhere.
-        7 => drop(data.splice(at..at, (0..rng.random_range(1..32)).map(|_| rng.random()).collect::<Vec<u8>>())),
+        7 => drop(
+            data.splice(
+                at..at,
+                (0..rng.random_range(1..32))
+                    .map(|_| rng.random())
+                    .collect::<Vec<u8>>(),
+            ),
+        ),
         _ => {
             if let Some(word) = choose(rng, words) {
                 let replaced = if rng.random() { at..end } else { at..at };
@@ -56,7 +71,8 @@ fn change(rng: &mut StdRng, data: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&st
     }
 }
 
-/// Returns the smallest input near this one of which `fails` still holds, after a bounded number of tries.
+/// Returns the smallest input near this one of which `fails` still holds, after a bounded number of
+/// tries.
 pub fn shrink(data: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
     let (mut best, mut tries) = (data.to_vec(), 2000_u32);
     let mut piece = best.len().div_ceil(2).max(1);
@@ -91,7 +107,9 @@ mod tests {
     fn a_seed_gives_the_same_inputs_again_and_they_differ() {
         let inputs = |seed| {
             let mut rng = StdRng::seed_from_u64(seed);
-            (0..50).map(|_| mutate(&mut rng, &[b"[Global]\n".to_vec()], &["Zone"])).collect::<Vec<_>>()
+            (0..50)
+                .map(|_| mutate(&mut rng, &[b"[Global]\n".to_vec()], &["Zone"]))
+                .collect::<Vec<_>>()
         };
         assert_eq!(inputs(3), inputs(3));
         assert_ne!(inputs(3), inputs(4));

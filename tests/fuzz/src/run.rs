@@ -36,10 +36,10 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Reads the environment: `FUZZ_SEED`, `FUZZ_RUNS` and `FUZZ_SECONDS`. By default 4,000 inputs and at most three
-    /// seconds for a target, always from the same seed, since the tests of a change should fail because of that change;
-    /// with `FUZZ_SECONDS` as many inputs as it gives time for, from a seed by chance. In the tier `nightly` it is as with
-    /// `FUZZ_SECONDS=20`.
+    /// Reads the environment: `FUZZ_SEED`, `FUZZ_RUNS` and `FUZZ_SECONDS`. By default 4,000 inputs
+    /// and at most three seconds for a target, always from the same seed, since the tests of a
+    /// change should fail because of that change; with `FUZZ_SECONDS` as many inputs as it gives
+    /// time for, from a seed by chance. In the tier `nightly` it is as with `FUZZ_SECONDS=20`.
     ///
     /// # Errors
     /// One of them is no number.
@@ -49,13 +49,20 @@ impl Effort {
 
     fn of(tier: Tier, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let read = |name: &str| match variable(name) {
-            Some(text) => text.parse::<u64>().map(Some).map_err(|_| format!("{name}={text} is no number")),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| format!("{name}={text} is no number")),
             None => Ok(None),
         };
         let (seed, runs, seconds) = (read("FUZZ_SEED")?, read("FUZZ_RUNS")?, read("FUZZ_SECONDS")?);
         let seconds = seconds.or_else(|| (tier == Tier::Nightly).then_some(NIGHTLY));
         let bounded = if seconds.is_some() { u64::MAX } else { 4000 };
-        let time = if runs.is_some() { u64::from(u32::MAX) } else { 3 };
+        let time = if runs.is_some() {
+            u64::from(u32::MAX)
+        } else {
+            3
+        };
         Ok(Self {
             seed: seed.unwrap_or_else(|| if seconds.is_some() { rand::random() } else { 1 }),
             runs: runs.unwrap_or(bounded),
@@ -66,7 +73,9 @@ impl Effort {
 
 /// Returns the folder of a target's inputs.
 pub fn corpus_folder(target: &Target) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target.name)
 }
 
 /// Reads a target's inputs, with their names, in order.
@@ -79,11 +88,19 @@ pub fn corpus(target: &Target) -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut inputs = Vec::new();
     for entry in std::fs::read_dir(&folder).map_err(told)? {
         let path = entry.map_err(told)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         inputs.push((name, std::fs::read(&path).map_err(told)?));
     }
     inputs.sort();
-    if inputs.is_empty() { Err(format!("{}: there are no inputs", folder.display())) } else { Ok(inputs) }
+    if inputs.is_empty() {
+        Err(format!("{}: there are no inputs", folder.display()))
+    } else {
+        Ok(inputs)
+    }
 }
 
 /// Runs a target over its corpus.
@@ -122,7 +139,11 @@ fn failure_message(target: &Target, seed: u64, runs: u64, data: &[u8], why: &str
     let mut message = format!("{name}: {why}\ninput: b\"{}\"\n", data.escape_ascii());
     let file = std::env::temp_dir().join(format!("fuzz-{name}-{seed}-{runs}"));
     let _ = match std::fs::write(&file, data) {
-        Ok(()) => writeln!(message, "It is in {}: mend the code, and keep it in corpus/{name}/.", file.display()),
+        Ok(()) => writeln!(
+            message,
+            "It is in {}: mend the code, and keep it in corpus/{name}/.",
+            file.display()
+        ),
         Err(error) => writeln!(message, "It could not be written to {}: {error}", file.display()),
     };
     let _ = write!(
@@ -144,11 +165,13 @@ fn once(target: &Target, data: &[u8]) -> Result<(), String> {
     QUIET.call_once(|| {
         panic::set_hook(Box::new(|info| {
             let at = info.location().map(ToString::to_string).unwrap_or_default();
-            PANICKED.with_borrow_mut(|text| *text = format!("{at}: {}", panic_text(info.payload())));
+            PANICKED
+                .with_borrow_mut(|text| *text = format!("{at}: {}", panic_text(info.payload())));
         }));
     });
     let started = Instant::now();
-    panic::catch_unwind(AssertUnwindSafe(|| (target.run)(data))).map_err(|_| PANICKED.with_borrow(String::clone))?;
+    panic::catch_unwind(AssertUnwindSafe(|| (target.run)(data)))
+        .map_err(|_| PANICKED.with_borrow(String::clone))?;
     match started.elapsed() {
         taken if taken > SLOW => Err(format!("took {taken:?}")),
         _ => Ok(()),
@@ -167,7 +190,11 @@ mod tests {
     #[test]
     fn at_night_there_are_other_inputs_and_more_of_them() {
         let of = |tier, seconds: Option<&str>| {
-            let variable = |name: &str| seconds.filter(|_| name == "FUZZ_SECONDS").map(str::to_owned);
+            let variable = |name: &str| {
+                seconds
+                    .filter(|_| name == "FUZZ_SECONDS")
+                    .map(str::to_owned)
+            };
             let effort = Effort::of(tier, variable).unwrap();
             (effort.seed == 1, effort.runs, effort.time.as_secs())
         };
@@ -176,7 +203,8 @@ mod tests {
         assert_eq!(of(Tier::Nightly, None), (false, u64::MAX, NIGHTLY));
         assert_eq!(of(Tier::Nightly, Some("7")), (false, u64::MAX, 7));
         assert_eq!(of(Tier::Quick, Some("7")), (false, u64::MAX, 7));
-        let wrong = Effort::of(Tier::Quick, |name| (name == "FUZZ_RUNS").then(|| "many".to_owned()));
+        let wrong =
+            Effort::of(Tier::Quick, |name| (name == "FUZZ_RUNS").then(|| "many".to_owned()));
         assert_eq!(wrong.unwrap_err(), "FUZZ_RUNS=many is no number");
     }
 
@@ -188,6 +216,10 @@ mod tests {
         let told = explore(&target, effort).unwrap_err();
         assert!(told.contains("input: b\"Zone\"") && told.contains("the word is there"), "{told}");
         assert!(told.contains("FUZZ_SEED=1 FUZZ_RUNS="), "{told}");
-        assert!(replay(&target).unwrap_err().contains("corpus/aws_cloud_conf/"));
+        assert!(
+            replay(&target)
+                .unwrap_err()
+                .contains("corpus/aws_cloud_conf/")
+        );
     }
 }

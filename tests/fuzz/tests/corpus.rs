@@ -1,5 +1,5 @@
-//! Every target over its corpus, and over inputs made from it by chance: `FUZZ_SEED`, `FUZZ_RUNS` and `FUZZ_SECONDS` say
-//! which and how many. At night there are others, and more of them.
+//! Every target over its corpus, and over inputs made from it by chance: `FUZZ_SEED`, `FUZZ_RUNS`
+//! and `FUZZ_SECONDS` say which and how many. At night there are others, and more of them.
 
 #![allow(clippy::print_stdout)]
 
@@ -27,20 +27,36 @@ fn main() -> ExitCode {
     println!("mutated inputs: FUZZ_SEED={}", effort.seed);
     let counts = Arc::new(Mutex::new(Vec::new()));
     // The other tiers have the same inputs as the first.
-    let of_mutated = if tier == Tier::Nightly { Tier::Nightly } else { Tier::Quick };
+    let of_mutated = if tier == Tier::Nightly {
+        Tier::Nightly
+    } else {
+        Tier::Quick
+    };
     let quick = |name: &str, check| Tier::Quick.case(tier, name, None::<&str>, check);
     let mut trials: Vec<Trial> =
-        quick("each_target_has_its_file_for_cargo_fuzz", files_for_cargo_fuzz).into_iter().collect();
+        quick("each_target_has_its_file_for_cargo_fuzz", files_for_cargo_fuzz)
+            .into_iter()
+            .collect();
     for target in TARGETS {
         let corpus = || replay(target).map_err(Failed::from);
-        trials.extend(Tier::Quick.case(tier, format!("corpus/{}", target.name), None::<&str>, corpus));
+        trials.extend(Tier::Quick.case(
+            tier,
+            format!("corpus/{}", target.name),
+            None::<&str>,
+            corpus,
+        ));
         let counts = counts.clone();
         let mutated = move || {
             let runs = explore(target, effort).map_err(Failed::from)?;
             counts.lock().push(format!("{} {runs}", target.name));
             Ok(())
         };
-        trials.extend(of_mutated.case(tier, format!("mutated/{}", target.name), None::<&str>, mutated));
+        trials.extend(of_mutated.case(
+            tier,
+            format!("mutated/{}", target.name),
+            None::<&str>,
+            mutated,
+        ));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     println!("mutated inputs: {}", counts.lock().join(", "));
@@ -62,5 +78,9 @@ fn files_for_cargo_fuzz() -> Result<(), Failed> {
         }
     }
     let files = std::fs::read_dir(folder.join("fuzz_targets"))?.count();
-    if files == TARGETS.len() { Ok(()) } else { Err(format!("{files} files for {} targets", TARGETS.len()).into()) }
+    if files == TARGETS.len() {
+        Ok(())
+    } else {
+        Err(format!("{files} files for {} targets", TARGETS.len()).into())
+    }
 }

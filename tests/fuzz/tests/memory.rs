@@ -8,8 +8,16 @@ use ccm_fuzz::TARGETS;
 /// Mebibytes of address space that this process had at most.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmPeak:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmPeak:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        / 1024
 }
 
 /// A protobuf field with a length and nothing behind it.
@@ -26,7 +34,9 @@ fn claim(number: u8, length: u64) -> Vec<u8> {
 #[test]
 fn no_claimed_length_is_allocated() {
     const CLAIMS: [u64; 5] = [1 << 30, (1 << 31) - 1, u32::MAX as u64, 1 << 40, u64::MAX >> 1];
-    let targets = TARGETS.iter().filter(|target| ["protobuf", "watches"].contains(&target.name));
+    let targets = TARGETS
+        .iter()
+        .filter(|target| ["protobuf", "watches"].contains(&target.name));
     let mut inputs = Vec::new();
     for length in CLAIMS {
         for number in 1..=15 {
@@ -34,7 +44,9 @@ fn no_claimed_length_is_allocated() {
             inputs.push(inner.clone());
             inputs.push([b"k8s\0".to_vec(), inner.clone()].concat());
             // Inside a message that is as long as it says.
-            inputs.extend((1..=15).map(|outer| [claim(outer, inner.len() as u64), inner.clone()].concat()));
+            inputs.extend(
+                (1..=15).map(|outer| [claim(outer, inner.len() as u64), inner.clone()].concat()),
+            );
         }
         let prefix = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
         inputs.push([&prefix[..], b"some bytes"].concat());

@@ -1,9 +1,11 @@
-//! Hooks before and after the n-th operation that changes something, to the API server or to a cloud.
+//! Hooks before and after the n-th operation that changes something, to the API server or to a
+//! cloud.
 //!
 //! One [`Hooks`] stands for one process under test: give it to the process's API client
-//! ([`crate::apiserver::ClientBuilder::hooks`]) and wrap its provider calls ([`Hooks::around`]). Both count on one
-//! sequence, so a test can stop the process at every single write, whichever side it goes to:
-//! run once to learn the count, then once per number and [`Point`], and look at what the world is left in.
+//! ([`crate::apiserver::ClientBuilder::hooks`]) and wrap its provider calls ([`Hooks::around`]).
+//! Both count on one sequence, so a test can stop the process at every single write, whichever side
+//! it goes to: run once to learn the count, then once per number and [`Point`], and look at what
+//! the world is left in.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +28,8 @@ pub enum Side {
 pub struct Operation {
     /// Where it goes.
     pub side: Side,
-    /// What it does: an API verb and resource (`patch nodes/status`) or a provider call (`ensure_load_balancer`).
+    /// What it does: an API verb and resource (`patch nodes/status`) or a provider call
+    /// (`ensure_load_balancer`).
     pub action: String,
     /// What it does it to: `name` or `namespace/name`; empty where there is none.
     pub object: String,
@@ -48,7 +51,8 @@ pub enum HookDecision {
     Continue,
     /// This operation is interrupted here.
     Interrupt,
-    /// This operation is interrupted here, and so is everything the process does from now on, before any effect.
+    /// This operation is interrupted here, and so is everything the process does from now on,
+    /// before any effect.
     Crash,
 }
 
@@ -63,7 +67,11 @@ pub struct Interrupted {
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let point = if self.point == Point::Before { "before" } else { "after" };
+        let point = if self.point == Point::Before {
+            "before"
+        } else {
+            "after"
+        };
         write!(f, "interrupted by a test hook {point} operation {}", self.number)
     }
 }
@@ -72,7 +80,8 @@ impl std::error::Error for Interrupted {}
 
 type Hook = Arc<dyn Fn(u64, Point, &Operation) -> HookDecision + Send + Sync>;
 
-/// The hooks of one process under test; cheap to clone, all clones are one. Without hooks it only counts.
+/// The hooks of one process under test; cheap to clone, all clones are one. Without hooks it only
+/// counts.
 #[derive(Clone)]
 pub struct Hooks {
     shared: Arc<HooksInner>,
@@ -91,13 +100,21 @@ struct HooksState {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { shared: Arc::new(HooksInner { state: Mutex::default(), crashed: watch::Sender::new(false) }) }
+        Self {
+            shared: Arc::new(HooksInner {
+                state: Mutex::default(),
+                crashed: watch::Sender::new(false),
+            }),
+        }
     }
 }
 
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("count", &self.count()).field("crashed", &self.has_crashed()).finish()
+        f.debug_struct("Hooks")
+            .field("count", &self.count())
+            .field("crashed", &self.has_crashed())
+            .finish()
     }
 }
 
@@ -107,8 +124,12 @@ impl Hooks {
         Self::default()
     }
 
-    /// Asks `hook` before and after every operation: its number (from 1), the point and the operation.
-    pub fn on(&self, hook: impl Fn(u64, Point, &Operation) -> HookDecision + Send + Sync + 'static) {
+    /// Asks `hook` before and after every operation: its number (from 1), the point and the
+    /// operation.
+    pub fn on(
+        &self,
+        hook: impl Fn(u64, Point, &Operation) -> HookDecision + Send + Sync + 'static,
+    ) {
         self.shared.state.lock().hooks.push(Arc::new(hook));
     }
 
@@ -123,7 +144,13 @@ impl Hooks {
     }
 
     fn at(&self, number: u64, point: Point, verdict: HookDecision) {
-        self.on(move |n, p, _| if (n, p) == (number, point) { verdict } else { HookDecision::Continue });
+        self.on(move |n, p, _| {
+            if (n, p) == (number, point) {
+                verdict
+            } else {
+                HookDecision::Continue
+            }
+        });
     }
 
     /// How many operations there were, interrupted ones included, those after a crash not.
@@ -158,7 +185,11 @@ impl Hooks {
     /// # Errors
     /// The process has crashed.
     pub fn alive(&self) -> Result<(), Interrupted> {
-        if self.has_crashed() { Err(Interrupted { number: 0, point: Point::Before }) } else { Ok(()) }
+        if self.has_crashed() {
+            Err(Interrupted { number: 0, point: Point::Before })
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts an operation and asks the hooks. Returns its number for [`after`](Self::after).
@@ -204,11 +235,18 @@ impl Hooks {
     fn ask(&self, number: u64, point: Point, operation: &Operation) -> Result<(), Interrupted> {
         // Not under the lock: a hook may look at the count.
         let hooks = self.shared.state.lock().hooks.clone();
-        let verdicts: Vec<HookDecision> = hooks.iter().map(|hook| hook(number, point, operation)).collect();
+        let verdicts: Vec<HookDecision> = hooks
+            .iter()
+            .map(|hook| hook(number, point, operation))
+            .collect();
         if verdicts.contains(&HookDecision::Crash) {
             self.shared.crashed.send_replace(true);
         }
-        if verdicts.iter().all(|v| *v == HookDecision::Continue) { Ok(()) } else { Err(Interrupted { number, point }) }
+        if verdicts.iter().all(|v| *v == HookDecision::Continue) {
+            Ok(())
+        } else {
+            Err(Interrupted { number, point })
+        }
     }
 }
 
@@ -217,7 +255,11 @@ mod tests {
     use super::*;
 
     fn operation(action: &str) -> Operation {
-        Operation { side: Side::Provider, action: action.into(), object: String::new() }
+        Operation {
+            side: Side::Provider,
+            action: action.into(),
+            object: String::new(),
+        }
     }
 
     #[tokio::test]
@@ -244,8 +286,15 @@ mod tests {
     async fn an_interruption_before_has_no_effect_and_is_alone() {
         let hooks = Hooks::new();
         hooks.interrupt_at(1, Point::Before);
-        let failed = hooks.around(operation("a"), async { unreachable!("no effect") }).await;
+        let failed = hooks
+            .around(operation("a"), async { unreachable!("no effect") })
+            .await;
         assert_eq!(failed, Err::<(), _>(Interrupted { number: 1, point: Point::Before }));
-        assert!(hooks.around(operation("a"), async { Ok::<(), Interrupted>(()) }).await.is_ok());
+        assert!(
+            hooks
+                .around(operation("a"), async { Ok::<(), Interrupted>(()) })
+                .await
+                .is_ok()
+        );
     }
 }

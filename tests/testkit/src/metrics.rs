@@ -20,8 +20,19 @@ pub fn documented(page: &str) -> BTreeMap<String, Family> {
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 8, "{row}");
-        let label = |text: &str| text.split(':').next().unwrap_or_default().trim().trim_matches('`').to_owned();
-        let labels = cells[3].split(';').map(label).filter(|label| !label.is_empty()).collect();
+        let label = |text: &str| {
+            text.split(':')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .trim_matches('`')
+                .to_owned()
+        };
+        let labels = cells[3]
+            .split(';')
+            .map(label)
+            .filter(|label| !label.is_empty())
+            .collect();
         (cells[1].trim_matches('`').to_owned(), Family { kind: cells[2].to_owned(), labels })
     })
     .collect()
@@ -31,13 +42,27 @@ pub fn documented(page: &str) -> BTreeMap<String, Family> {
 pub fn scraped(page: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in page.lines() {
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            families.insert(name.to_owned(), Family { kind: kind.to_owned(), labels: BTreeSet::new() });
-        } else if let Some((series, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
-            let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
-            let name = base.filter(|base| families.get(*base).is_some_and(|family| family.kind == "histogram"));
+        if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            families
+                .insert(name.to_owned(), Family { kind: kind.to_owned(), labels: BTreeSet::new() });
+        } else if let Some((series, labels)) =
+            line.split_once('{').filter(|_| !line.starts_with('#'))
+        {
+            let base = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|suffix| series.strip_suffix(suffix));
+            let name = base.filter(|base| {
+                families
+                    .get(*base)
+                    .is_some_and(|family| family.kind == "histogram")
+            });
             if let Some(family) = families.get_mut(name.unwrap_or(series)) {
-                family.labels.extend(names_of(labels).filter(|label| label != "le"));
+                family
+                    .labels
+                    .extend(names_of(labels).filter(|label| label != "le"));
             }
         }
     }
@@ -63,8 +88,8 @@ fn names_of(labels: &str) -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Returns what differs between the documented families and those of a scrape, in words. Families that begin with one of
-/// `absent` may be missing from the scrape.
+/// Returns what differs between the documented families and those of a scrape, in words. Families
+/// that begin with one of `absent` may be missing from the scrape.
 pub fn differences(
     documented: &BTreeMap<String, Family>,
     scraped: &BTreeMap<String, Family>,
@@ -73,14 +98,18 @@ pub fn differences(
     let mut differences = Vec::new();
     for (name, family) in documented {
         match scraped.get(name) {
-            Some(seen) if seen != family => differences.push(format!("{name} is {seen:?}, documented as {family:?}")),
+            Some(seen) if seen != family => {
+                differences.push(format!("{name} is {seen:?}, documented as {family:?}"));
+            }
             None if !absent.iter().any(|prefix| name.starts_with(prefix)) => {
                 differences.push(format!("{name} is missing"));
             }
             _ => {}
         }
     }
-    let undocumented = scraped.keys().filter(|name| !documented.contains_key(*name));
+    let undocumented = scraped
+        .keys()
+        .filter(|name| !documented.contains_key(*name));
     differences.extend(undocumented.map(|name| format!("{name} is not documented")));
     differences
 }

@@ -4,11 +4,13 @@ use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
-/// When the alerts of the chart are to ring and when not, for a job and a Lease with the chart's own names.
+/// When the alerts of the chart are to ring and when not, for a job and a Lease with the chart's
+/// own names.
 const TESTS: &str = include_str!("../../control-plane/promtool/alerts.yaml");
 
-/// Has [`GoProgram::Promtool`](crate::control_plane::GoProgram::Promtool) check the `spec` of a `PrometheusRule` that the
-/// chart made with its own names of job and Lease, and test when its alerts ring. Every alert must be in the tests.
+/// Has [`GoProgram::Promtool`](crate::control_plane::GoProgram::Promtool) check the `spec` of a
+/// `PrometheusRule` that the chart made with its own names of job and Lease, and test when its
+/// alerts ring. Every alert must be in the tests.
 ///
 /// # Errors
 /// What promtool says, or which alert no test names.
@@ -19,12 +21,16 @@ pub fn check(promtool: &Path, spec: &Value) -> Result<(), String> {
 fn check_with(promtool: &Path, spec: &Value, tests: &str) -> Result<(), String> {
     let untested = untested(spec, tests)?;
     if !untested.is_empty() {
-        return Err(format!("tests/control-plane/promtool/alerts.yaml does not have {}", untested.join(", ")));
+        return Err(format!(
+            "tests/control-plane/promtool/alerts.yaml does not have {}",
+            untested.join(", ")
+        ));
     }
     let folder = tempfile::tempdir().map_err(|error| format!("make a folder: {error}"))?;
     // Prometheus reads YAML, of which JSON is a part.
     for (name, text) in [("rules.yaml", spec.to_string()), ("tests.yaml", tests.to_owned())] {
-        std::fs::write(folder.path().join(name), text).map_err(|error| format!("write {name}: {error}"))?;
+        std::fs::write(folder.path().join(name), text)
+            .map_err(|error| format!("write {name}: {error}"))?;
     }
     run(promtool, folder.path(), &["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"])?;
     run(promtool, folder.path(), &["test", "rules", "tests.yaml"])
@@ -38,16 +44,24 @@ fn untested<'a>(spec: &'a Value, tests: &str) -> Result<Vec<&'a str>, String> {
     if alerts.is_empty() {
         return Err("there is no alert to check".to_owned());
     }
-    Ok(alerts.into_iter().filter(|alert| !tests.contains(&format!("alertname=\"{alert}\""))).collect())
+    Ok(alerts
+        .into_iter()
+        .filter(|alert| !tests.contains(&format!("alertname=\"{alert}\"")))
+        .collect())
 }
 
 fn run(promtool: &Path, folder: &Path, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(promtool).current_dir(folder).args(arguments).output();
+    let output = Command::new(promtool)
+        .current_dir(folder)
+        .args(arguments)
+        .output();
     let output = output.map_err(|error| format!("run {}: {error}", promtool.display()))?;
     if output.status.success() {
         return Ok(());
     }
-    let text = [&*output.stdout, &*output.stderr].map(String::from_utf8_lossy).concat();
+    let text = [&*output.stdout, &*output.stderr]
+        .map(String::from_utf8_lossy)
+        .concat();
     Err(format!("promtool {}: {}\n{text}", arguments.join(" "), output.status))
 }
 
@@ -59,7 +73,8 @@ mod tests {
 
     #[test]
     fn every_alert_is_tested() {
-        let spec = json!({"groups": [{"rules": [{"alert": "Known"}, {"record": "x"}, {"alert": "New"}]}]});
+        let spec =
+            json!({"groups": [{"rules": [{"alert": "Known"}, {"record": "x"}, {"alert": "New"}]}]});
         let tests = r#"exp_samples: [{labels: '{alertname="Known"}', value: 1}]"#;
         assert_eq!(untested(&spec, tests).unwrap(), ["New"]);
         let wrong = check_with(Path::new("promtool"), &spec, tests).unwrap_err();
@@ -68,6 +83,10 @@ mod tests {
 
     #[test]
     fn nothing_to_check_is_a_mistake() {
-        assert!(check(Path::new("promtool"), &json!({"groups": []})).unwrap_err().contains("no alert"));
+        assert!(
+            check(Path::new("promtool"), &json!({"groups": []}))
+                .unwrap_err()
+                .contains("no alert")
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! Tiers of tests, and cases that say why they did not run.
 //!
-//! `cargo xtask test` runs the first tier, which needs Rust alone; `--full` adds what needs Go, Python or a cloud's SDK,
-//! and `--nightly` what takes long. A suite that has cases of several tiers is one program, run once for each tier: it
-//! leaves out the cases of the tiers before, which were shown, and reports those of later tiers as ignored. A case whose
-//! tools are not there is ignored as well, with what is missing; it is never reported as passed. That nothing is missing
+//! `cargo xtask test` runs the first tier, which needs Rust alone; `--full` adds what needs Go,
+//! Python or a cloud's SDK, and `--nightly` what takes long. A suite that has cases of several
+//! tiers is one program, run once for each tier: it leaves out the cases of the tiers before, which
+//! were shown, and reports those of later tiers as ignored. A case whose tools are not there is
+//! ignored as well, with what is missing; it is never reported as passed. That nothing is missing
 //! is for `cargo xtask test --require-all` to see to.
 
 use std::fmt;
@@ -23,13 +24,17 @@ impl Tier {
     }
 
     pub(crate) fn of(word: Option<&str>) -> anyhow::Result<Self> {
-        let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(Self::default()) };
+        let Some(word) = word.filter(|word| !word.is_empty()) else {
+            return Ok(Self::default());
+        };
         let found = Self::ALL.into_iter().find(|tier| tier.word() == word);
-        found.with_context(|| format!("{TIER_VARIABLE}={word:?} is none of quick, full and nightly"))
+        found
+            .with_context(|| format!("{TIER_VARIABLE}={word:?} is none of quick, full and nightly"))
     }
 
-    /// A case of this tier, as it is when `chosen` is run: `None` when an earlier run has shown it, ignored when it is of a
-    /// later tier or when something is `missing`, which the reason then names.
+    /// A case of this tier, as it is when `chosen` is run: `None` when an earlier run has shown it,
+    /// ignored when it is of a later tier or when something is `missing`, which the reason then
+    /// names.
     pub fn case<R>(
         self,
         chosen: Self,
@@ -58,7 +63,11 @@ impl Tier {
 /// # Errors
 /// As [`Tier::chosen`].
 pub fn sized(quick: usize, whole: usize) -> anyhow::Result<usize> {
-    Ok(if Tier::chosen()? == Tier::Quick { quick } else { whole })
+    Ok(if Tier::chosen()? == Tier::Quick {
+        quick
+    } else {
+        whole
+    })
 }
 
 /// A case that does not run here, and why.
@@ -83,14 +92,23 @@ mod tests {
         assert_eq!(of(Some("quick")), Some(Tier::Quick));
         assert_eq!(of(Some("full")), Some(Tier::Full));
         assert_eq!(of(Some("nightly")), Some(Tier::Nightly));
-        assert!(Tier::of(Some("all")).unwrap_err().to_string().contains("CCM_TEST_TIER=\"all\""));
+        assert!(
+            Tier::of(Some("all"))
+                .unwrap_err()
+                .to_string()
+                .contains("CCM_TEST_TIER=\"all\"")
+        );
     }
 
     #[test]
     fn a_case_runs_in_its_own_tier_alone() {
-        let arguments = libtest_mimic::Arguments { quiet: true, ..libtest_mimic::Arguments::default() };
+        let arguments =
+            libtest_mimic::Arguments { quiet: true, ..libtest_mimic::Arguments::default() };
         let run = |of: Tier, chosen, missing: Option<&str>| {
-            let trials: Vec<_> = of.case(chosen, "it", missing, || Err("it ran".into())).into_iter().collect();
+            let trials: Vec<_> = of
+                .case(chosen, "it", missing, || Err("it ran".into()))
+                .into_iter()
+                .collect();
             let seen = libtest_mimic::run(&arguments, trials);
             (seen.num_failed, seen.num_ignored)
         };

@@ -1,8 +1,9 @@
 //! Child processes that cannot outlive us, without `unsafe` and on any Unix.
 //!
-//! Each program runs under a small `sh` whose standard input is a pipe that only we hold open. When we end, however we
-//! end, the kernel closes the pipe, the shell reads the end of it and kills the program. The shell sits in a process
-//! group of its own, so a Ctrl-C at the terminal reaches us alone.
+//! Each program runs under a small `sh` whose standard input is a pipe that only we hold open. When
+//! we end, however we end, the kernel closes the pipe, the shell reads the end of it and kills the
+//! program. The shell sits in a process group of its own, so a Ctrl-C at the terminal reaches us
+//! alone.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -17,19 +18,20 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Where [`free_port`] looks: below the ports that systems give to whoever does not choose, so that nobody has one of them by
-/// chance.
+/// Where [`free_port`] looks: below the ports that systems give to whoever does not choose, so that
+/// nobody has one of them by chance.
 const PORTS: Range<u16> = 20_000..30_000;
 
-/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose one itself. Until this
-/// process ends no other test gets it, whichever process that is in.
+/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose
+/// one itself. Until this process ends no other test gets it, whichever process that is in.
 ///
 /// # Errors
 /// None is free, or the folder with the locks cannot be made.
 pub fn free_port() -> io::Result<u16> {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     // One for each user, as another's cannot be written to.
-    let user = std::fs::metadata("/proc/self").map_or(0, |this| std::os::unix::fs::MetadataExt::uid(&this));
+    let user = std::fs::metadata("/proc/self")
+        .map_or(0, |this| std::os::unix::fs::MetadataExt::uid(&this));
     let folder = std::env::temp_dir().join(format!("ccm-test-ports-{user}"));
     std::fs::create_dir_all(&folder)?;
     // Each process begins elsewhere, so that few meet.
@@ -37,7 +39,11 @@ pub fn free_port() -> io::Result<u16> {
     let first = std::process::id().wrapping_mul(97) % count;
     for port in (0..count).filter_map(|turn| u16::try_from((first + turn) % count).ok()) {
         let port = PORTS.start + port;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(port.to_string()))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join(port.to_string()))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => continue,
@@ -45,7 +51,10 @@ pub fn free_port() -> io::Result<u16> {
         }
         // For either protocol, on the loopback addresses that there are.
         let hosts = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let is_free = |host: &IpAddr| match (TcpListener::bind((*host, port)), UdpSocket::bind((*host, port))) {
+        let is_free = |host: &IpAddr| match (
+            TcpListener::bind((*host, port)),
+            UdpSocket::bind((*host, port)),
+        ) {
             (Ok(_), Ok(_)) => true,
             (Err(error), _) | (_, Err(error)) => error.kind() == io::ErrorKind::AddrNotAvailable,
         };
@@ -57,8 +66,9 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
 }
 
-/// `$1` is the log file, the rest is the program with its arguments. Prints the program's process id.
-/// A background command of a shell gets `/dev/null` as its standard input, hence the detour by descriptor 3.
+/// `$1` is the log file, the rest is the program with its arguments. Prints the program's process
+/// id. A background command of a shell gets `/dev/null` as its standard input, hence the detour by
+/// descriptor 3.
 const SUPERVISOR: &str = r#"
 exec 3<&0
 log=$1
@@ -74,8 +84,8 @@ kill -KILL "$watcher" 2>/dev/null
 exit "$status"
 "#;
 
-/// Removes the directory `$1` once its standard input ends; tries again while programs that are being killed still
-/// write into it.
+/// Removes the directory `$1` once its standard input ends; tries again while programs that are
+/// being killed still write into it.
 const JANITOR: &str = r#"
 while read -r _; do :; done
 n=0
@@ -96,7 +106,8 @@ pub struct CommandLine {
     pub args: Vec<OsString>,
 }
 
-/// A running program under its supervisor. Dropping it kills the program; [`Supervised::stop`] also waits.
+/// A running program under its supervisor. Dropping it kills the program; [`Supervised::stop`] also
+/// waits.
 #[derive(Debug)]
 pub struct Supervised {
     name: &'static str,
@@ -110,19 +121,28 @@ impl Supervised {
     /// Starts the program; what it prints goes to the end of `log`.
     ///
     /// # Errors
-    /// The shell cannot be started. A program that cannot be started shows as one that ended with code 126 or 127.
+    /// The shell cannot be started. A program that cannot be started shows as one that ended with
+    /// code 126 or 127.
     pub async fn spawn(command: &CommandLine, log: &Path) -> io::Result<Self> {
-        let mut shell =
-            shell(SUPERVISOR).arg(log).arg(&command.program).args(&command.args).stdout(Stdio::piped()).spawn()?;
+        let mut shell = shell(SUPERVISOR)
+            .arg(log)
+            .arg(&command.program)
+            .args(&command.args)
+            .stdout(Stdio::piped())
+            .spawn()?;
         let mut line = String::new();
         if let Some(stdout) = shell.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).await?;
         }
-        let pid = line.trim().parse().map_err(|_| io::Error::other("the supervisor printed no process id"))?;
+        let pid = line
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::other("the supervisor printed no process id"))?;
         Ok(Self { name: command.name, shell, pid, log: log.to_owned() })
     }
 
-    /// Process id of the program itself. Another process may have it once this one has [`exited`](Self::exited).
+    /// Process id of the program itself. Another process may have it once this one has
+    /// [`exited`](Self::exited).
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -132,7 +152,8 @@ impl Supervised {
         self.name
     }
 
-    /// How the program ended, if it did: the shell's account, so a signal shows as code 128 and its number.
+    /// How the program ended, if it did: the shell's account, so a signal shows as code 128 and its
+    /// number.
     ///
     /// # Errors
     /// The operating system does not say.
@@ -142,7 +163,9 @@ impl Supervised {
 
     /// What the program printed.
     pub fn log(&self) -> String {
-        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 
     /// Kills the program and waits until it is gone, for at most `deadline`.
@@ -153,7 +176,9 @@ impl Supervised {
         drop(self.shell.stdin.take());
         match tokio::time::timeout(deadline, self.shell.wait()).await {
             Ok(ended) => ended.map(drop),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} did not end", self.name))),
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} did not end", self.name)))
+            }
         }
     }
 }
@@ -165,7 +190,11 @@ pub(crate) fn spawn_janitor(directory: &Path) -> io::Result<Child> {
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", script, "sh"]).stdin(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    command
+        .args(["-c", script, "sh"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0);
     command
 }
 
@@ -174,7 +203,11 @@ mod tests {
     use super::*;
 
     fn command(program: &str, args: &[&str]) -> CommandLine {
-        CommandLine { name: "test", program: program.into(), args: args.iter().map(OsString::from).collect() }
+        CommandLine {
+            name: "test",
+            program: program.into(),
+            args: args.iter().map(OsString::from).collect(),
+        }
     }
 
     #[test]
@@ -187,7 +220,10 @@ mod tests {
 
     /// Whether the process exists: a signal that does nothing can be sent to it.
     async fn is_alive(pid: u32) -> bool {
-        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -0 {pid} 2>/dev/null")]).status().await;
+        let kill = Command::new("/bin/sh")
+            .args(["-c", &format!("kill -0 {pid} 2>/dev/null")])
+            .status()
+            .await;
         kill.unwrap().success()
     }
 
@@ -197,15 +233,21 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait).await.expect("it holds within the deadline");
+        tokio::time::timeout(Duration::from_secs(20), wait)
+            .await
+            .expect("it holds within the deadline");
     }
 
     #[tokio::test]
     async fn dropping_or_stopping_kills_the_program() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let dropped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
-        let stopped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log).await.unwrap();
+        let dropped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log)
+            .await
+            .unwrap();
+        let stopped = Supervised::spawn(&command("/bin/sleep", &["1000"]), &log)
+            .await
+            .unwrap();
         let pids = [dropped.pid(), stopped.pid()];
         assert!(is_alive(pids[0]).await && is_alive(pids[1]).await);
 

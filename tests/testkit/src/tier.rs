@@ -1,4 +1,5 @@
-//! Tiers of tests, and the words for them. `xtask`, which runs them, shares this file by path: std only.
+//! Tiers of tests, and the words for them. `xtask`, which runs them, shares this file by path: std
+//! only.
 
 /// Names the tier in the environment of test programs: `quick`, `full` or `nightly`.
 pub const TIER_VARIABLE: &str = "CCM_TEST_TIER";
@@ -28,7 +29,8 @@ impl Tier {
         }
     }
 
-    /// What runs this tier; test programs give it as the reason why a case of a later tier did not run.
+    /// What runs this tier; test programs give it as the reason why a case of a later tier did not
+    /// run.
     pub(crate) fn command(self) -> &'static str {
         match self {
             Self::Quick => "cargo xtask test",

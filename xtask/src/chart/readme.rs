@@ -14,10 +14,17 @@ pub(super) fn make(root: &Path) -> anyhow::Result<GeneratedFile> {
     let chart = root.join(CHART);
     let path = chart.join("README.md");
     let text = read(&path)?;
-    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("no line {BEGIN:?} in the chart's README"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("no line {END:?} in the chart's README"))?;
+    let (before, rest) = text
+        .split_once(BEGIN)
+        .with_context(|| format!("no line {BEGIN:?} in the chart's README"))?;
+    let (_, after) = rest
+        .split_once(END)
+        .with_context(|| format!("no line {END:?} in the chart's README"))?;
     let tables = tables(&read(&chart.join("values.yaml"))?)?;
-    Ok(GeneratedFile { path, content: format!("{before}{BEGIN}{tables}\n{END}{after}") })
+    Ok(GeneratedFile {
+        path,
+        content: format!("{before}{BEGIN}{tables}\n{END}{after}"),
+    })
 }
 
 /// A heading and a table for each part of the file.
@@ -25,10 +32,16 @@ fn tables(values: &str) -> anyhow::Result<String> {
     let mut tables = String::new();
     for item in items(values)? {
         match item {
-            Item::Part(name) => write!(tables, "\n### {name}\n\n| Value | Default | Meaning |\n|---|---|---|\n")?,
+            Item::Part(name) => {
+                write!(tables, "\n### {name}\n\n| Value | Default | Meaning |\n|---|---|---|\n")?;
+            }
             Item::Value(Value { path, default, meaning }) => {
                 let meaning = meaning.replace('|', "\\|");
-                writeln!(tables, "| `{path}` | {} | {meaning} |", default.as_deref().unwrap_or("see `values.yaml`"))?;
+                writeln!(
+                    tables,
+                    "| `{path}` | {} | {meaning} |",
+                    default.as_deref().unwrap_or("see `values.yaml`")
+                )?;
             }
         }
     }
@@ -51,8 +64,8 @@ struct Value {
     meaning: String,
 }
 
-/// Reads the part of YAML that `values.yaml` is written in: block mappings, whose leaves have a comment above them. A
-/// block with a comment is one value, whatever is in it.
+/// Reads the part of YAML that `values.yaml` is written in: block mappings, whose leaves have a
+/// comment above them. A block with a comment is one value, whatever is in it.
 fn items(values: &str) -> anyhow::Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut comment: Vec<&str> = Vec::new();
@@ -75,11 +88,16 @@ fn items(values: &str) -> anyhow::Result<Vec<Item>> {
             // A comment that belongs to no key.
             comment.clear();
         } else {
-            let (name, default) =
-                text.split_once(':').with_context(|| format!("values.yaml:{}: no key: {text}", number + 1))?;
+            let (name, default) = text
+                .split_once(':')
+                .with_context(|| format!("values.yaml:{}: no key: {text}", number + 1))?;
             above.retain(|(outer, _)| *outer < indent);
             above.push((indent, name));
-            let path = above.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(".");
+            let path = above
+                .iter()
+                .map(|(_, name)| *name)
+                .collect::<Vec<_>>()
+                .join(".");
             let default = default.trim();
             if comment.is_empty() {
                 if !default.is_empty() {
@@ -89,7 +107,11 @@ fn items(values: &str) -> anyhow::Result<Vec<Item>> {
             }
             inside = default.is_empty().then_some(indent);
             let default = (!default.is_empty()).then(|| format!("`{default}`"));
-            items.push(Item::Value(Value { path, default, meaning: std::mem::take(&mut comment).join(" ") }));
+            items.push(Item::Value(Value {
+                path,
+                default,
+                meaning: std::mem::take(&mut comment).join(" "),
+            }));
         }
     }
     Ok(items)

@@ -25,7 +25,8 @@ pub(super) fn make(root: &Path) -> anyhow::Result<Vec<GeneratedFile>> {
     let folder = root.join(CHART).join("files/generated-rules");
     let make = |(name, source): (&str, &str)| {
         let manifest = read(&root.join("rbac").join(source))?;
-        let rules = of(&manifest).with_context(|| format!("rbac/{source} has no rules, or several lists of them"))?;
+        let rules = of(&manifest)
+            .with_context(|| format!("rbac/{source} has no rules, or several lists of them"))?;
         let content = format!("# Made by `cargo xtask chart` from rbac/{source}.\n{rules}");
         Ok(GeneratedFile { path: folder.join(format!("{name}.yaml")), content })
     };
@@ -50,7 +51,11 @@ mod tests {
         let manifest = "kind: Role\nrules:\n  # why\n  - apiGroups: [x]\n    verbs: [get]\n---\nkind: RoleBinding\n";
         assert_eq!(of(manifest).unwrap(), "# why\n- apiGroups: [x]\n  verbs: [get]\n");
         assert_eq!(of("kind: RoleBinding\n"), None);
-        assert_eq!(of("a: b\nrules:\n  - x\n---\na: b\nrules:\n  - y\n"), None, "one of them would be lost");
+        assert_eq!(
+            of("a: b\nrules:\n  - x\n---\na: b\nrules:\n  - y\n"),
+            None,
+            "one of them would be lost"
+        );
         assert_eq!(of("a: b\nrules:\nc: d\n"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the lists of `deny.toml` that are checked here. Not a TOML reader: it knows the form in which that file is
-//! written, and fails on a list that it does not find.
+//! Reads the lists of `deny.toml` that are checked here. Not a TOML reader: it knows the form in
+//! which that file is written, and fails on a list that it does not find.
 
 use anyhow::Context as _;
 
@@ -31,13 +31,25 @@ impl Deny {
 /// The text between the brackets of `key = [ … ]` in `[section]`, without comments.
 fn array(text: &str, section: &str, key: &str) -> anyhow::Result<String> {
     let missing = || format!("deny.toml has no list `{key}` in section `{section}`");
-    let uncommented: String = text.lines().map(|line| without_comment(line).to_owned() + "\n").collect();
-    let (_, body) = uncommented.split_once(&format!("[{section}]\n")).with_context(missing)?;
+    let uncommented: String = text
+        .lines()
+        .map(|line| without_comment(line).to_owned() + "\n")
+        .collect();
+    let (_, body) = uncommented
+        .split_once(&format!("[{section}]\n"))
+        .with_context(missing)?;
     // The section ends where a line starts the next one.
     let body = body.split("\n[").next().unwrap_or_default();
     let start = format!("{key} = [");
-    let value = body.lines().position(|line| line.starts_with(&start)).with_context(missing)?;
-    let rest: String = body.lines().skip(value).map(|line| line.to_owned() + "\n").collect();
+    let value = body
+        .lines()
+        .position(|line| line.starts_with(&start))
+        .with_context(missing)?;
+    let rest: String = body
+        .lines()
+        .skip(value)
+        .map(|line| line.to_owned() + "\n")
+        .collect();
     let value = rest[start.len()..].split(']').next().unwrap_or_default();
     Ok(value.to_owned())
 }
@@ -54,7 +66,12 @@ fn without_comment(line: &str) -> &str {
 
 /// The quoted strings.
 fn strings(list: impl AsRef<str>) -> Vec<String> {
-    list.as_ref().split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    list.as_ref()
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

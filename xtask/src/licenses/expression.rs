@@ -1,9 +1,13 @@
-//! SPDX licence expressions, as far as crates use them: `AND`, `OR`, `WITH`, brackets, and the old `/` for `OR`.
+//! SPDX licence expressions, as far as crates use them: `AND`, `OR`, `WITH`, brackets, and the old
+//! `/` for `OR`.
 
-/// Whether somebody who accepts only the `allowed` licences may use what carries this one. `Err` says what cannot be
-/// read.
+/// Whether somebody who accepts only the `allowed` licences may use what carries this one. `Err`
+/// says what cannot be read.
 pub(super) fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool, String> {
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let spaced = expression
+        .replace('/', " OR ")
+        .replace('(', " ( ")
+        .replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut parser = Parser { words: &words, allowed };
     let verdict = parser.any()?;
@@ -45,7 +49,11 @@ impl Parser<'_> {
     fn one(&mut self) -> Result<bool, String> {
         if self.takes("(") {
             let verdict = self.any()?;
-            return if self.takes(")") { Ok(verdict) } else { Err("a bracket is not closed".to_owned()) };
+            return if self.takes(")") {
+                Ok(verdict)
+            } else {
+                Err("a bracket is not closed".to_owned())
+            };
         }
         let mut name = self.name()?;
         if self.takes("WITH") {

@@ -1,4 +1,5 @@
-//! Checks what would be built on this machine against `deny.toml`, without a network: licences, sources and bans.
+//! Checks what would be built on this machine against `deny.toml`, without a network: licences,
+//! sources and bans.
 
 mod deny;
 mod expression;
@@ -34,15 +35,27 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let deny = Deny::parse(&deny)?;
     let mut cargo = process::cargo()?;
     // Offline, cargo can only tell about packages that were downloaded: those for this machine.
-    cargo.args(["metadata", "--format-version=1", "--locked", "--offline", "--all-features", "--filter-platform"]);
+    cargo.args([
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--offline",
+        "--all-features",
+        "--filter-platform",
+    ]);
     cargo.arg(host()?);
-    let metadata = process::output(&mut cargo).context("cargo cannot list the packages; `cargo fetch` helps")?;
+    let metadata = process::output(&mut cargo)
+        .context("cargo cannot list the packages; `cargo fetch` helps")?;
     let metadata: Metadata = serde_json::from_str(&metadata).context("read cargo's metadata")?;
     let findings = check(&metadata, &deny);
     for finding in &findings {
         eprintln!("{finding}");
     }
-    anyhow::ensure!(findings.is_empty(), "{} packages break the rules of deny.toml", findings.len());
+    anyhow::ensure!(
+        findings.is_empty(),
+        "{} packages break the rules of deny.toml",
+        findings.len()
+    );
     println!("licenses: {} packages are fine", metadata.packages.len());
     Ok(())
 }
@@ -61,24 +74,32 @@ fn check(metadata: &Metadata, deny: &Deny) -> Vec<String> {
             Some(license) => match expression::is_allowed(license, &deny.licenses) {
                 Ok(true) => None,
                 Ok(false) => Some(format!("has the licence `{license}`, which is not allowed")),
-                Err(why) => Some(format!("has the licence `{license}`, which cannot be read: {why}")),
+                Err(why) => {
+                    Some(format!("has the licence `{license}`, which cannot be read: {why}"))
+                }
             },
         };
         let source = match package.source.as_deref() {
             None => (!metadata.workspace_members.contains(&package.id))
                 .then(|| "is in a folder and not a member of the workspace".to_owned()),
             Some(source) => {
-                let allowed =
-                    source.strip_prefix("registry+").is_some_and(|url| deny.registries.iter().any(|r| r == url));
+                let allowed = source
+                    .strip_prefix("registry+")
+                    .is_some_and(|url| deny.registries.iter().any(|r| r == url));
                 (!allowed).then(|| format!("comes from `{source}`"))
             }
         };
-        let banned = deny.banned.contains(&package.name).then(|| "is banned".to_owned());
+        let banned = deny
+            .banned
+            .contains(&package.name)
+            .then(|| "is banned".to_owned());
         [license, source, banned].into_iter().flatten()
     };
     let named = |package: &Package| {
         let name = format!("{} {}", package.name, package.version);
-        problems(package).map(move |problem| format!("{name} {problem}")).collect::<Vec<_>>()
+        problems(package)
+            .map(move |problem| format!("{name} {problem}"))
+            .collect::<Vec<_>>()
     };
     metadata.packages.iter().flat_map(named).collect()
 }

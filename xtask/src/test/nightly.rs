@@ -11,29 +11,42 @@ use crate::tier::Tier;
 use crate::{control_plane, process};
 
 /// Providers, with the features that their images have.
-const IMAGES: [(&str, &[&str]); 3] = [("ccm-mock", &[]), ("ccm-openstack", &[]), ("ccm-aws", &["--features", "sdk"])];
+const IMAGES: [(&str, &[&str]); 3] =
+    [("ccm-mock", &[]), ("ccm-openstack", &[]), ("ccm-aws", &["--features", "sdk"])];
 
 /// Names the program of an image for the suite that looks into it.
 const IMAGE_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
 
 /// Reasons for which advisories may go unchecked: neither can be had everywhere.
-pub(super) const OPTIONAL: [&str; 2] = ["cargo-deny is not installed", "the database of advisories cannot be fetched"];
+pub(super) const OPTIONAL: [&str; 2] =
+    ["cargo-deny is not installed", "the database of advisories cannot be fetched"];
 
-/// Runs the long cases, those of the real API server on the older Kubernetes, properties with other values, and builds
-/// what is shipped.
-pub(super) fn run(all: &mut Run, quick: &[Program], aws: &[Program], tools: &Tools) -> anyhow::Result<()> {
+/// Runs the long cases, those of the real API server on the older Kubernetes, properties with other
+/// values, and builds what is shipped.
+pub(super) fn run(
+    all: &mut Run,
+    quick: &[Program],
+    aws: &[Program],
+    tools: &Tools,
+) -> anyhow::Result<()> {
     all.head("building what images hold");
     let mock = release()?;
     let mut variables = tools.variables(Tier::Nightly);
     variables.push((IMAGE_VARIABLE.to_owned(), mock.to_string_lossy().into_owned()));
     all.head("long tests");
-    let jobs = suites::ALL.iter().filter_map(|suite| suite.jobs(quick, " (nightly)", suite.nightly));
-    let with_sdk = suites::SDK.iter().filter_map(|suite| suite.jobs(aws, " (nightly)", suite.nightly));
+    let jobs = suites::ALL
+        .iter()
+        .filter_map(|suite| suite.jobs(quick, " (nightly)", suite.nightly));
+    let with_sdk = suites::SDK
+        .iter()
+        .filter_map(|suite| suite.jobs(aws, " (nightly)", suite.nightly));
     all.pool(jobs.chain(with_sdk).collect(), &variables)?;
     all.head("properties, with values by chance");
-    // The same programs as before, without the seed that makes them repeatable. The explorations have their own.
+    // The same programs as before, without the seed that makes them repeatable. The explorations
+    // have their own.
     let jobs = suites::ALL.iter().filter(|suite| suite.target == "lib");
-    let jobs = jobs.filter_map(|suite| suite.jobs(quick, " (by chance)", Some(&["--skip", "explore"])));
+    let jobs =
+        jobs.filter_map(|suite| suite.jobs(quick, " (by chance)", Some(&["--skip", "explore"])));
     let mut by_chance = Tools::default().variables(Tier::Full);
     by_chance.push(("PROPTEST_RNG_SEED".to_owned(), seed()));
     all.pool(jobs.collect(), &by_chance)?;
@@ -43,7 +56,11 @@ pub(super) fn run(all: &mut Run, quick: &[Program], aws: &[Program], tools: &Too
         let mut variables = tools.variables(Tier::Full);
         variables.push(("CCM_KUBERNETES".to_owned(), "older".to_owned()));
         let jobs = suites::ALL.iter().filter(|suite| suite.on_older_kubernetes);
-        all.pool(jobs.filter_map(|suite| suite.jobs(quick, " (older)", suite.full)).collect(), &variables)?;
+        all.pool(
+            jobs.filter_map(|suite| suite.jobs(quick, " (older)", suite.full))
+                .collect(),
+            &variables,
+        )?;
     }
     all.head("advisories");
     advisories(all)
@@ -59,7 +76,11 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
         return process::run(process::cargo()?.args(["deny", "--offline", "check", "advisories"]));
     };
     println!("not checked: {missing}");
-    all.outcomes.push(SuiteResult::not_run("advisories".to_owned(), "known vulnerabilities of dependencies", missing));
+    all.outcomes.push(SuiteResult::not_run(
+        "advisories".to_owned(),
+        "known vulnerabilities of dependencies",
+        missing,
+    ));
     Ok(())
 }
 
@@ -67,7 +88,15 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
 fn release() -> anyhow::Result<PathBuf> {
     for (package, features) in IMAGES {
         let mut cargo = process::cargo()?;
-        cargo.args(["build", "--release", "--no-default-features", "--package", package, "--bin", package]);
+        cargo.args([
+            "build",
+            "--release",
+            "--no-default-features",
+            "--package",
+            package,
+            "--bin",
+            package,
+        ]);
         process::run(cargo.args(features))?;
     }
     Ok(control_plane::target()?.join("release/ccm-mock"))

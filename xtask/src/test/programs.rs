@@ -26,11 +26,17 @@ pub(super) struct Program {
 pub(super) fn build(arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
     let names = packages()?;
     let mut cargo = process::cargo()?;
-    cargo.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(arguments);
+    cargo
+        .args(["test", "--no-run", "--message-format", "json-render-diagnostics"])
+        .args(arguments);
     cargo.stdout(Stdio::piped());
     let messages = process::output(&mut cargo)?;
-    let programs = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-    let mut programs: Vec<_> = programs.filter_map(|message| message.program(&names)).collect();
+    let programs = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok());
+    let mut programs: Vec<_> = programs
+        .filter_map(|message| message.program(&names))
+        .collect();
     programs.sort();
     anyhow::ensure!(!programs.is_empty(), "cargo built no test program");
     Ok(programs)
@@ -40,8 +46,13 @@ pub(super) fn build(arguments: &[&str]) -> anyhow::Result<Vec<Program>> {
 fn packages() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut cargo = process::cargo()?;
     cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
-    let metadata: Metadata = serde_json::from_str(&process::output(&mut cargo)?).context("read cargo's metadata")?;
-    Ok(metadata.packages.into_iter().map(|package| (package.manifest_path, package.name)).collect())
+    let metadata: Metadata =
+        serde_json::from_str(&process::output(&mut cargo)?).context("read cargo's metadata")?;
+    Ok(metadata
+        .packages
+        .into_iter()
+        .map(|package| (package.manifest_path, package.name))
+        .collect())
 }
 
 #[derive(Deserialize)]
@@ -55,7 +66,8 @@ struct Package {
     manifest_path: PathBuf,
 }
 
-/// What cargo says of something that it built; of its other messages these fields are not all there.
+/// What cargo says of something that it built; of its other messages these fields are not all
+/// there.
 #[derive(Deserialize)]
 struct Message {
     manifest_path: PathBuf,
@@ -81,7 +93,11 @@ impl Message {
         let library = self.target.kind.iter().any(|kind| kind == "lib");
         Some(Program {
             package: packages.get(&self.manifest_path)?.clone(),
-            target: if library { "lib".to_owned() } else { self.target.name },
+            target: if library {
+                "lib".to_owned()
+            } else {
+                self.target.name
+            },
             executable,
             folder: self.manifest_path.parent()?.to_owned(),
         })
@@ -101,13 +117,18 @@ mod tests {
                  \"target\":{{\"name\":\"x\",\"kind\":[\"{kind}\"]}},\"profile\":{{\"test\":{test}}}}}"
             );
             let message: Message = serde_json::from_str(&line).unwrap();
-            message.program(&names).map(|program| (program.package, program.target, program.folder))
+            message
+                .program(&names)
+                .map(|program| (program.package, program.target, program.folder))
         };
         let at = |target: &str| Some(("a".to_owned(), target.to_owned(), PathBuf::from("/r/a")));
         assert_eq!(read("lib", true, "\"/t/x-1\""), at("lib"));
         assert_eq!(read("test", true, "\"/t/x-1\""), at("x"));
         assert_eq!(read("bin", false, "\"/t/x\""), None, "the program itself");
         assert_eq!(read("lib", false, "null"), None);
-        assert!(serde_json::from_str::<Message>("{\"reason\":\"build-finished\",\"success\":true}").is_err());
+        assert!(
+            serde_json::from_str::<Message>("{\"reason\":\"build-finished\",\"success\":true}")
+                .is_err()
+        );
     }
 }

@@ -23,7 +23,13 @@ pub(super) struct SuiteResult {
 
 impl SuiteResult {
     /// Reads what the program printed.
-    pub(super) fn new(name: String, purpose: &'static str, took: Duration, output: &str, succeeded: bool) -> Self {
+    pub(super) fn new(
+        name: String,
+        purpose: &'static str,
+        took: Duration,
+        output: &str,
+        succeeded: bool,
+    ) -> Self {
         let tests: usize = output.lines().filter_map(passed).sum();
         let mut counts = BTreeMap::new();
         for reason in output.lines().filter_map(ignored) {
@@ -37,7 +43,14 @@ impl SuiteResult {
     /// A suite that cannot run here.
     pub(super) fn not_run(name: String, purpose: &'static str, reason: &str) -> Self {
         let ignored = BTreeMap::from([(reason.to_owned(), 1)]);
-        Self { name, purpose, passed: true, took: Duration::ZERO, tests: 0, ignored }
+        Self {
+            name,
+            purpose,
+            passed: true,
+            took: Duration::ZERO,
+            tests: 0,
+            ignored,
+        }
     }
 
     /// One line for the terminal.
@@ -62,7 +75,9 @@ fn passed(line: &str) -> Option<usize> {
 /// The reason in `test name ... ignored, reason`, and in the same with the reason in parentheses.
 fn ignored(line: &str) -> Option<&str> {
     let (_, after) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
-    let reason = after.strip_prefix(", ").or_else(|| after.trim().strip_prefix('(')?.strip_suffix(')'));
+    let reason = after
+        .strip_prefix(", ")
+        .or_else(|| after.trim().strip_prefix('(')?.strip_suffix(')'));
     Some(reason.unwrap_or("no reason given").trim())
 }
 
@@ -104,7 +119,10 @@ pub(super) fn skipped<'a>(outcomes: &'a [SuiteResult], ran_since: &[&str]) -> Ve
             if ran || why == NOTHING_TO_TRY {
                 continue;
             }
-            let reason = reasons.entry(why).or_insert(LeftOut { why, count: 0, suites: Vec::new() });
+            let reason =
+                reasons
+                    .entry(why)
+                    .or_insert(LeftOut { why, count: 0, suites: Vec::new() });
             reason.count += count;
             reason.suites.push(&outcome.name);
         }
@@ -121,7 +139,13 @@ mod tests {
         test result: ok. 1 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
 
     fn outcome(output: &str, succeeded: bool) -> SuiteResult {
-        SuiteResult::new("a lib".to_owned(), "shows it", Duration::from_millis(1600), output, succeeded)
+        SuiteResult::new(
+            "a lib".to_owned(),
+            "shows it",
+            Duration::from_millis(1600),
+            output,
+            succeeded,
+        )
     }
 
     #[test]
@@ -142,7 +166,10 @@ mod tests {
         assert!(table(&all).ends_with("| a lib | 2 | 1 | shows it |\n"));
         let list = skipped(&all, &["cargo xtask test --full"]);
         let list: Vec<_> = list.iter().map(ToString::to_string).collect();
-        assert_eq!(list, ["- 1 not run: needs the network (a lib)", "- 1 not run: no reason given (a lib)"]);
+        assert_eq!(
+            list,
+            ["- 1 not run: needs the network (a lib)", "- 1 not run: no reason given (a lib)"]
+        );
     }
 
     #[test]

@@ -26,27 +26,39 @@ pub(super) struct TestJob {
     pub(super) arguments: Vec<String>,
 }
 
-/// A suite that takes longer hangs; full explorations beside other work take the better part of an hour.
+/// A suite that takes longer hangs; full explorations beside other work take the better part of an
+/// hour.
 const LIMIT: Duration = Duration::from_mins(90);
 
 /// How often it is asked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs the programs in this order with these variables, and prints what each came to as soon as it has ended: one line, and
-/// all its output when it failed. What it printed stays in `logs`.
-pub(super) fn run(jobs: Vec<TestJob>, variables: &[(String, String)], logs: &Path) -> anyhow::Result<Vec<SuiteResult>> {
+/// Runs the programs in this order with these variables, and prints what each came to as soon as it
+/// has ended: one line, and all its output when it failed. What it printed stays in `logs`.
+pub(super) fn run(
+    jobs: Vec<TestJob>,
+    variables: &[(String, String)],
+    logs: &Path,
+) -> anyhow::Result<Vec<SuiteResult>> {
     std::fs::create_dir_all(logs).with_context(|| format!("make {}", logs.display()))?;
     // One more than there are processors, since many wait.
     let at_once = thread::available_parallelism().map_or(2, NonZero::get) + 1;
     let waiting = Mutex::new(jobs.into_iter().enumerate().collect::<VecDeque<_>>());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || {
+        waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    };
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some((place, job)) = next() {
                     let outcome = one(&job, variables, logs);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
+                    done.lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((place, outcome));
                 }
             });
         }
@@ -61,22 +73,35 @@ fn one(job: &TestJob, variables: &[(String, String)], logs: &Path) -> anyhow::Re
     let log = logs.join(format!("{}.log", job.name.replace([' ', ':', '/'], "-")));
     let file = File::create(&log).with_context(|| format!("make {}", log.display()))?;
     let mut command = Command::new(executable);
-    command.args(&job.arguments).current_dir(folder).stdin(Stdio::null());
+    command
+        .args(&job.arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null());
     // As cargo does.
-    command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
+    command
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("CARGO_PKG_NAME", package);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
-    command.stdout(file.try_clone().context("share the log")?).stderr(file);
+    command
+        .stdout(file.try_clone().context("share the log")?)
+        .stderr(file);
     let started = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("run {}", executable.display()))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("run {}", executable.display()))?;
     let status = wait(&mut child, started)?;
     let output = std::fs::read(&log).with_context(|| format!("read {}", log.display()))?;
     let output = String::from_utf8_lossy(&output);
     let succeeded = status.is_some_and(|status| status.success());
-    let outcome = SuiteResult::new(job.name.clone(), job.purpose, started.elapsed(), &output, succeeded);
+    let outcome =
+        SuiteResult::new(job.name.clone(), job.purpose, started.elapsed(), &output, succeeded);
     if outcome.passed {
         println!("{}", outcome.line());
     } else {
-        let end = status.map_or_else(|| format!("killed after {} s", LIMIT.as_secs()), |status| status.to_string());
+        let end = status.map_or_else(
+            || format!("killed after {} s", LIMIT.as_secs()),
+            |status| status.to_string(),
+        );
         println!("=== {}\n{output}\n{} ({end})", job.name, outcome.line());
     }
     Ok(outcome)
@@ -90,7 +115,9 @@ fn wait(child: &mut Child, started: Instant) -> anyhow::Result<Option<ExitStatus
         }
         if started.elapsed() > LIMIT {
             child.kill().context("kill a test program that hangs")?;
-            child.wait().context("wait for a test program that was killed")?;
+            child
+                .wait()
+                .context("wait for a test program that was killed")?;
             return Ok(None);
         }
         thread::sleep(LOOK);

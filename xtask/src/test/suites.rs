@@ -14,7 +14,8 @@ pub(super) struct Suite {
     pub(super) full: Option<&'static [&'static str]>,
     /// Its arguments in the third tier.
     pub(super) nightly: Option<&'static [&'static str]>,
-    /// Whether the second tier's cases fail, instead of saying so, where there is no real kube-apiserver.
+    /// Whether the second tier's cases fail, instead of saying so, where there is no real
+    /// kube-apiserver.
     pub(super) needs_kube_apiserver: bool,
     /// Whether the second tier's cases are run on the older Kubernetes too, in the third.
     pub(super) on_older_kubernetes: bool,
@@ -54,17 +55,26 @@ impl Suite {
     }
 }
 
-/// Checks that every program that was built is a suite of this list, and the other way round: none is left out in silence.
+/// Checks that every program that was built is a suite of this list, and the other way round: none
+/// is left out in silence.
 pub(super) fn check(programs: &[Program], suites: &[Suite]) -> anyhow::Result<()> {
-    let unknown = programs.iter().filter(|program| !suites.iter().any(|suite| suite.is(program)));
-    let unknown: Vec<_> = unknown.map(|program| format!("{} {}", program.package, program.target)).collect();
+    let unknown = programs
+        .iter()
+        .filter(|program| !suites.iter().any(|suite| suite.is(program)));
+    let unknown: Vec<_> = unknown
+        .map(|program| format!("{} {}", program.package, program.target))
+        .collect();
     anyhow::ensure!(
         unknown.is_empty(),
         "xtask/src/test/suites.rs does not say what these are for: {}",
         unknown.join(", ")
     );
-    let missing = suites.iter().filter(|suite| !programs.iter().any(|program| suite.is(program)));
-    let missing: Vec<_> = missing.map(|suite| format!("{} {}", suite.package, suite.target)).collect();
+    let missing = suites
+        .iter()
+        .filter(|suite| !programs.iter().any(|program| suite.is(program)));
+    let missing: Vec<_> = missing
+        .map(|suite| format!("{} {}", suite.package, suite.target))
+        .collect();
     anyhow::ensure!(missing.is_empty(), "cargo built none of these suites: {}", missing.join(", "));
     Ok(())
 }
@@ -152,11 +162,17 @@ pub(super) static ALL: [Suite; 27] = [
 
 /// Suites of the AWS provider with its SDK.
 pub(super) static SDK: [Suite; 3] = [
-    Suite::new("ccm-aws", "moto", "requests through the SDK, the conformance kit and the AWS manager, against moto")
-        .full(ALL_OF_IT)
+    Suite::new(
+        "ccm-aws",
+        "moto",
+        "requests through the SDK, the conformance kit and the AWS manager, against moto",
+    )
+    .full(ALL_OF_IT)
+    .nightly(ALL_OF_IT),
+    Suite::new("ccm-aws", "lib", "how requests and answers of the SDK are made and read")
+        .full(&["sdk::"]),
+    Suite::new("ccm-aws", "takeover", "swap from upstream's AWS manager to ours, and back")
         .nightly(ALL_OF_IT),
-    Suite::new("ccm-aws", "lib", "how requests and answers of the SDK are made and read").full(&["sdk::"]),
-    Suite::new("ccm-aws", "takeover", "swap from upstream's AWS manager to ours, and back").nightly(ALL_OF_IT),
 ];
 
 #[cfg(test)]
@@ -174,7 +190,11 @@ mod tests {
             executable: PathBuf::new(),
             folder: PathBuf::new(),
         };
-        let refused = |programs: &[Program]| check(programs, &suites).err().map(|error| error.to_string());
+        let refused = |programs: &[Program]| {
+            check(programs, &suites)
+                .err()
+                .map(|error| error.to_string())
+        };
         assert_eq!(refused(&[program("lib"), program("x")]), None);
         assert_eq!(refused(&[program("lib")]).unwrap(), "cargo built none of these suites: a x");
         let unknown = refused(&[program("lib"), program("x"), program("y")]).unwrap();

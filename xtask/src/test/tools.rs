@@ -14,7 +14,8 @@ pub(super) struct Tools {
     found: Vec<(&'static str, PathBuf)>,
 }
 
-/// Says what is missing of what a tier needs, and what is left out for that; fails when it is `required`.
+/// Says what is missing of what a tier needs, and what is left out for that; fails when it is
+/// `required`.
 pub(super) fn check(tier: Tier, required: bool) -> anyhow::Result<()> {
     let missing = missing(tier);
     for line in &missing {
@@ -34,8 +35,14 @@ fn missing(tier: Tier) -> Vec<String> {
         return missing;
     }
     if !control_plane::go_is_there() {
-        let real = if control_plane::all_there(Release::chosen()) { "" } else { "a real kube-apiserver, helm, " };
-        missing.push(format!("Go (`go version` does not run): no tests with {real}Go's own controllers"));
+        let real = if control_plane::all_there(Release::chosen()) {
+            ""
+        } else {
+            "a real kube-apiserver, helm, "
+        };
+        missing.push(format!(
+            "Go (`go version` does not run): no tests with {real}Go's own controllers"
+        ));
     }
     for tool in [python::MOTO, python::OPENSTACK] {
         if !tool.can_be_prepared() {
@@ -61,7 +68,8 @@ impl Tools {
         }
         if go {
             let upstreams = tier == Tier::Nightly;
-            let programs = control_plane::build_go_programs(upstreams).context("build programs in Go")?;
+            let programs =
+                control_plane::build_go_programs(upstreams).context("build programs in Go")?;
             found.push((assets::GO_PROGRAMS_VARIABLE, programs));
         }
         for tool in [python::MOTO, python::OPENSTACK] {
@@ -75,7 +83,10 @@ impl Tools {
     /// What test programs of a tier are told.
     pub(super) fn variables(&self, tier: Tier) -> Vec<(String, String)> {
         let tier = (TIER_VARIABLE.to_owned(), tier.word().to_owned());
-        let found = self.found.iter().map(|(name, path)| ((*name).to_owned(), path.to_string_lossy().into_owned()));
+        let found = self
+            .found
+            .iter()
+            .map(|(name, path)| ((*name).to_owned(), path.to_string_lossy().into_owned()));
         std::iter::once(tier).chain(found).collect()
     }
 }

@@ -1,11 +1,12 @@
-//! Looks whether every command builds the same dependencies: a crate with other features is another build, and so is
-//! everything above it.
+//! Looks whether every command builds the same dependencies: a crate with other features is another
+//! build, and so is everything above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::process;
 
-/// What people build: arguments for cargo. The first is what tests build; `normal` are those of a program without tests.
+/// What people build: arguments for cargo. The first is what tests build; `normal` are those of a
+/// program without tests.
 const BUILDS: [&[&str]; 14] = [
     &["--workspace"],
     &["--package", "ccm-aws", "--features", "sdk"],
@@ -24,7 +25,8 @@ const BUILDS: [&[&str]; 14] = [
     &["--package", "ccm-openstack", "--edges", "normal,build"],
 ];
 
-/// Crates, and with which sets of features they are built. One crate may have two: for build scripts and macros too.
+/// Crates, and with which sets of features they are built. One crate may have two: for build
+/// scripts and macros too.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
 /// One line for each crate that some command builds otherwise than tests do.
@@ -34,7 +36,11 @@ pub(super) fn check() -> anyhow::Result<Vec<String>> {
     let mut findings = Vec::new();
     for build in others {
         let differing = differing(&tests, &features(build)?);
-        findings.extend(differing.into_iter().map(|crates| format!("cargo … {}: {crates}", build.join(" "))));
+        findings.extend(
+            differing
+                .into_iter()
+                .map(|crates| format!("cargo … {}: {crates}", build.join(" "))),
+        );
     }
     Ok(findings)
 }
@@ -51,19 +57,30 @@ fn features(build: &[&str]) -> anyhow::Result<Features> {
 fn parse(tree: &str) -> Features {
     let mut features = Features::new();
     for line in tree.lines() {
-        let Some((name, set)) = line.trim_end_matches(" (*)").split_once('|') else { continue };
+        let Some((name, set)) = line.trim_end_matches(" (*)").split_once('|') else {
+            continue;
+        };
         // It has two sets of features on purpose.
         if !name.starts_with("ccm-aws ") {
-            features.entry(name.replace(" (proc-macro)", "")).or_default().insert(set.to_owned());
+            features
+                .entry(name.replace(" (proc-macro)", ""))
+                .or_default()
+                .insert(set.to_owned());
         }
     }
     features
 }
 
 fn differing(tests: &Features, build: &Features) -> Vec<String> {
-    let known = build.iter().filter_map(|(name, sets)| Some((name, sets, tests.get(name)?)));
+    let known = build
+        .iter()
+        .filter_map(|(name, sets)| Some((name, sets, tests.get(name)?)));
     let others = known.filter(|(_, sets, tests)| !sets.is_subset(tests));
-    others.map(|(name, sets, tests)| format!("{name} has the features {sets:?}, with tests {tests:?}")).collect()
+    others
+        .map(|(name, sets, tests)| {
+            format!("{name} has the features {sets:?}, with tests {tests:?}")
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -72,8 +89,9 @@ mod tests {
 
     #[test]
     fn a_crate_with_other_features_is_found() {
-        let tests =
-            parse("a v1.0.0|std,x\nb v1.0.0 (proc-macro)|\nccm-aws v0.1.0 (/r)|\na v1.0.0|std,x (*)\na v1.0.0|std\n");
+        let tests = parse(
+            "a v1.0.0|std,x\nb v1.0.0 (proc-macro)|\nccm-aws v0.1.0 (/r)|\na v1.0.0|std,x (*)\na v1.0.0|std\n",
+        );
         let same = parse("a v1.0.0|std\nb v1.0.0|\nccm-aws v0.1.0 (/r)|sdk\nc v1.0.0|only-here\n");
         assert_eq!(differing(&tests, &same), Vec::<String>::new());
         let other = parse("a v1.0.0|\n");

@@ -49,7 +49,9 @@ const FORBIDDEN_CALLS: [(&[&str], &str); 6] = [
 pub(super) fn is_plan(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
         && (path.file_stem().is_some_and(|stem| stem == "plan")
-            || path.parent().is_some_and(|parent| parent.components().any(|part| part.as_os_str() == "plan")))
+            || path
+                .parent()
+                .is_some_and(|parent| parent.components().any(|part| part.as_os_str() == "plan")))
 }
 
 /// Forbidden paths in a plan's source.
@@ -58,19 +60,37 @@ pub(super) fn check(path: &Path, source: &str) -> Vec<Finding> {
     let paths = paths(&tokens(&blanked));
     let finding = |(path_used, line): &(Vec<&str>, usize)| {
         let why = forbidden(path_used)?;
-        Some(Finding::new(path, *line, format!("a plan is pure and may not use `{}`, {why}", path_used.join("::"))))
+        Some(Finding::new(
+            path,
+            *line,
+            format!("a plan is pure and may not use `{}`, {why}", path_used.join("::")),
+        ))
     };
     paths.iter().filter_map(finding).collect()
 }
 
 fn forbidden(used: &[&str]) -> Option<&'static str> {
-    let by_start = FORBIDDEN.iter().find(|(start, _)| used.starts_with(start)).map(|(_, why)| *why);
-    let by_sdk = || SDK_PREFIXES.iter().any(|prefix| used[0].starts_with(prefix)).then_some("a cloud's SDK");
-    let by_call = || FORBIDDEN_CALLS.iter().find(|(call, _)| used.ends_with(call)).map(|(_, why)| *why);
+    let by_start = FORBIDDEN
+        .iter()
+        .find(|(start, _)| used.starts_with(start))
+        .map(|(_, why)| *why);
+    let by_sdk = || {
+        SDK_PREFIXES
+            .iter()
+            .any(|prefix| used[0].starts_with(prefix))
+            .then_some("a cloud's SDK")
+    };
+    let by_call = || {
+        FORBIDDEN_CALLS
+            .iter()
+            .find(|(call, _)| used.ends_with(call))
+            .map(|(_, why)| *why)
+    };
     by_start.or_else(by_sdk).or_else(by_call)
 }
 
-/// Every path in the source with its line: each leaf of a `use` tree, and elsewhere every chain of two names or more.
+/// Every path in the source with its line: each leaf of a `use` tree, and elsewhere every chain of
+/// two names or more.
 fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(Vec<&'a str>, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -101,7 +121,9 @@ mod tests {
     fn found(source: &str) -> Vec<String> {
         check(Path::new("plan.rs"), source)
             .into_iter()
-            .map(|finding| format!("{}: {}", finding.line, finding.message.split('`').nth(1).unwrap()))
+            .map(|finding| {
+                format!("{}: {}", finding.line, finding.message.split('`').nth(1).unwrap())
+            })
             .collect()
     }
 
@@ -130,7 +152,10 @@ mod tests {
 
     #[test]
     fn groups_renames_and_full_paths_do_not_hide_it() {
-        assert_eq!(found("use std::{collections::{BTreeMap, BTreeSet}, env as e, fmt};"), ["1: std::env"]);
+        assert_eq!(
+            found("use std::{collections::{BTreeMap, BTreeSet}, env as e, fmt};"),
+            ["1: std::env"]
+        );
         assert_eq!(found("use kube::{\n    Resource,\n    Client,\n};"), ["3: kube::Client"]);
         assert_eq!(found("use ::tokio::sync as s;"), ["1: tokio::sync"]);
         assert_eq!(found("pub use {rand, crate::x};"), ["1: rand"]);

@@ -20,13 +20,21 @@ pub(super) fn check(path: &Path, source: &str) -> Vec<Finding> {
     let lines: Vec<&str> = source.lines().collect();
     let blanked = blank_literals(source);
     let tokens = tokens(&blanked);
-    let code: BTreeSet<usize> =
-        tokens.iter().filter(|token| token.text.starts_with(is_ident)).map(|token| token.line).collect();
+    let code: BTreeSet<usize> = tokens
+        .iter()
+        .filter(|token| token.text.starts_with(is_ident))
+        .map(|token| token.line)
+        .collect();
     let mut findings = Vec::new();
-    let has_file_reason = lines.iter().take_while(|line| is_comment_or_blank(line)).any(|line| has_reason(line));
+    let has_file_reason = lines
+        .iter()
+        .take_while(|line| is_comment_or_blank(line))
+        .any(|line| has_reason(line));
     if code.len() > FILE && !has_file_reason {
-        let message =
-            format!("{} lines of code, more than {FILE}: split it, or begin it with `{REASON} <reason>`", code.len());
+        let message = format!(
+            "{} lines of code, more than {FILE}: split it, or begin it with `{REASON} <reason>`",
+            code.len()
+        );
         findings.push(Finding::new(path, 1, message));
     }
     for Function { name, first, last } in functions(&tokens) {
@@ -47,11 +55,14 @@ fn is_excused(lines: &[&str], first: usize) -> bool {
         let line = line.trim_start();
         line.starts_with("//") || line.starts_with("#[")
     });
-    above.chain([&lines[first - 1]]).any(|line| has_reason(line))
+    above
+        .chain([&lines[first - 1]])
+        .any(|line| has_reason(line))
 }
 
 fn has_reason(line: &str) -> bool {
-    line.split_once(REASON).is_some_and(|(_, reason)| !reason.trim().is_empty())
+    line.split_once(REASON)
+        .is_some_and(|(_, reason)| !reason.trim().is_empty())
 }
 
 fn is_comment_or_blank(line: &str) -> bool {
@@ -66,7 +77,10 @@ struct Function<'a> {
 }
 
 fn functions<'a>(tokens: &[Token<'a>]) -> Vec<Function<'a>> {
-    let starts = tokens.windows(2).enumerate().filter(|(_, pair)| pair[0].text == "fn" && pair[1].is_word());
+    let starts = tokens
+        .windows(2)
+        .enumerate()
+        .filter(|(_, pair)| pair[0].text == "fn" && pair[1].is_word());
     starts
         .filter_map(|(at, pair)| {
             let last = body_end(&tokens[at + 2..])?;
@@ -103,12 +117,18 @@ mod tests {
     use super::*;
 
     fn found(source: &str) -> Vec<(usize, String)> {
-        check(Path::new("a.rs"), source).into_iter().map(|finding| (finding.line, finding.message)).collect()
+        check(Path::new("a.rs"), source)
+            .into_iter()
+            .map(|finding| (finding.line, finding.message))
+            .collect()
     }
 
     /// A function of that many lines of code.
     fn function(lines: usize) -> String {
-        format!("fn f(a: [u8; {{ 3 }}]) -> u8 {{\n    // Free.\n\n{}}}\n", "    g(\"}\");\n".repeat(lines - 1))
+        format!(
+            "fn f(a: [u8; {{ 3 }}]) -> u8 {{\n    // Free.\n\n{}}}\n",
+            "    g(\"}\");\n".repeat(lines - 1)
+        )
     }
 
     #[test]
@@ -125,14 +145,18 @@ mod tests {
         for excused in ["// length: a table\n", "/// Doc.\n// length: a table\n#[test]\n"] {
             assert_eq!(found(&format!("{excused}{}", function(61))), [], "{excused}");
         }
-        for not in ["// length:\n", "// length: elsewhere\n\n", "// length: elsewhere\nstruct S;\n"] {
+        for not in ["// length:\n", "// length: elsewhere\n\n", "// length: elsewhere\nstruct S;\n"]
+        {
             assert_eq!(found(&format!("{not}{}", function(61))).len(), 1, "{not}");
         }
     }
 
     #[test]
     fn declarations_and_pointers_are_no_functions() {
-        let source = format!("trait T {{ fn f(); }}\ntype P = fn(u8);\nstruct S {{\n{}}}\n", "    a: u8,\n".repeat(70));
+        let source = format!(
+            "trait T {{ fn f(); }}\ntype P = fn(u8);\nstruct S {{\n{}}}\n",
+            "    a: u8,\n".repeat(70)
+        );
         assert_eq!(found(&source), []);
     }
 

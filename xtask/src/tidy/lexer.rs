@@ -1,6 +1,8 @@
-//! Just enough of Rust's lexical grammar: where comments and literals are, and what the rest is made of.
+//! Just enough of Rust's lexical grammar: where comments and literals are, and what the rest is
+//! made of.
 
-/// The source with comments and the insides of literals replaced by spaces; lines stay where they are.
+/// The source with comments and the insides of literals replaced by spaces; lines stay where they
+/// are.
 pub(super) fn blank_literals(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut out = String::with_capacity(source.len());
@@ -11,7 +13,11 @@ pub(super) fn blank_literals(source: &str) -> String {
             out.push(chars[at]);
             at += 1;
         } else {
-            out.extend(chars[at..end].iter().map(|&c| if c == '\n' { '\n' } else { ' ' }));
+            out.extend(
+                chars[at..end]
+                    .iter()
+                    .map(|&c| if c == '\n' { '\n' } else { ' ' }),
+            );
             at = end;
         }
     }
@@ -31,18 +37,23 @@ fn literal_end(chars: &[char], at: usize) -> Option<usize> {
     }
 }
 
-/// Whether the character before belongs to the same word, so that an `r` here starts nothing; `br` and `cr` do.
+/// Whether the character before belongs to the same word, so that an `r` here starts nothing; `br`
+/// and `cr` do.
 fn continues_word(chars: &[char], at: usize) -> bool {
     let is_word = |at: usize| chars.get(at).is_some_and(|&c| is_ident(c));
     match at.checked_sub(1) {
-        Some(before) if matches!(chars[before], 'b' | 'c') => before.checked_sub(1).is_some_and(is_word),
+        Some(before) if matches!(chars[before], 'b' | 'c') => {
+            before.checked_sub(1).is_some_and(is_word)
+        }
         Some(before) => is_word(before),
         None => false,
     }
 }
 
 fn find(chars: &[char], from: usize, fits: impl Fn(char) -> bool) -> usize {
-    (from..chars.len()).find(|&at| fits(chars[at])).unwrap_or(chars.len())
+    (from..chars.len())
+        .find(|&at| fits(chars[at]))
+        .unwrap_or(chars.len())
 }
 
 /// Block comments nest.
@@ -77,9 +88,14 @@ fn raw_string_end(chars: &[char], at: usize) -> Option<usize> {
         return None;
     }
     let hashes = quote - at - 1;
-    let closes =
-        |end: &usize| chars[*end] == '"' && chars[end + 1..].iter().take_while(|&&c| c == '#').count() >= hashes;
-    Some((quote + 1..chars.len()).find(closes).map_or(chars.len(), |end| end + 1 + hashes))
+    let closes = |end: &usize| {
+        chars[*end] == '"' && chars[end + 1..].iter().take_while(|&&c| c == '#').count() >= hashes
+    };
+    Some(
+        (quote + 1..chars.len())
+            .find(closes)
+            .map_or(chars.len(), |end| end + 1 + hashes),
+    )
 }
 
 /// A character literal; a quote that starts a lifetime is none.
@@ -106,7 +122,8 @@ pub(super) struct Token<'a> {
 impl Token<'_> {
     /// Whether it is a name or keyword.
     pub(super) fn is_word(&self) -> bool {
-        self.text.starts_with(|c: char| is_ident(c) && !c.is_numeric())
+        self.text
+            .starts_with(|c: char| is_ident(c) && !c.is_numeric())
     }
 }
 
@@ -138,11 +155,13 @@ mod tests {
 
     #[test]
     fn comments_and_literals_are_blank_and_lines_stay() {
-        let source =
-            "a // {\nb /* { /* } */ { */ c\n\"{\\\"{\n\" d r#\"{\"{\"# e b\"{\" '{' '\\'' '\\n' &'x f br\"{\" r#g";
+        let source = "a // {\nb /* { /* } */ { */ c\n\"{\\\"{\n\" d r#\"{\"{\"# e b\"{\" '{' '\\'' '\\n' &'x f br\"{\" r#g";
         let blanked = blank_literals(source);
         assert_eq!(blanked.lines().count(), source.lines().count());
-        let words: Vec<_> = tokens(&blanked).into_iter().map(|token| token.text).collect();
+        let words: Vec<_> = tokens(&blanked)
+            .into_iter()
+            .map(|token| token.text)
+            .collect();
         assert_eq!(words, ["a", "b", "c", "d", "e", "b", "&", "'", "x", "f", "b", "r", "#", "g"]);
     }
 

@@ -42,7 +42,8 @@ impl fmt::Display for Finding {
 pub(crate) fn run() -> anyhow::Result<()> {
     let root = root()?;
     let mut git = Command::new("git");
-    git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    git.current_dir(&root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let list = process::output(&mut git)?;
     let paths: Vec<&Path> = list.split_terminator('\0').map(Path::new).collect();
     let (files, mut findings) = check_tree(&root, paths.iter().copied())?;
@@ -59,13 +60,20 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// Checks the files; also returns how many there were.
-fn check_tree<'a>(root: &Path, paths: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<(usize, Vec<Finding>)> {
+fn check_tree<'a>(
+    root: &Path,
+    paths: impl IntoIterator<Item = &'a Path>,
+) -> anyhow::Result<(usize, Vec<Finding>)> {
     let mut files = 0;
     let mut findings = Vec::new();
     for path in paths {
         let full = root.join(path);
-        // A deleted file is listed until the deletion is committed; a symbolic link is checked where it leads.
-        if !full.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+        // A deleted file is listed until the deletion is committed; a symbolic link is checked
+        // where it leads.
+        if !full
+            .symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_file())
+        {
             continue;
         }
         files += 1;
@@ -117,10 +125,16 @@ mod tests {
         let names = files.iter().map(|(name, _)| Path::new(*name));
         let names = names.chain([Path::new("binary"), Path::new("deleted")]);
         let (count, findings) = check_tree(directory.path(), names).unwrap();
-        let found: Vec<_> = findings.iter().map(|finding| finding.path.to_str().unwrap()).collect();
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| finding.path.to_str().unwrap())
+            .collect();
         assert_eq!(found, ["long.rs", "plan.rs", "README.md", "script"]);
         assert_eq!(count, 6);
-        assert_eq!(findings[1].to_string(), "plan.rs:1: a plan is pure and may not use `tokio::sync`, the runtime");
+        assert_eq!(
+            findings[1].to_string(),
+            "plan.rs:1: a plan is pure and may not use `tokio::sync`, the runtime"
+        );
     }
 
     #[test]

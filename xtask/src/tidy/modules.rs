@@ -1,6 +1,8 @@
-//! How the modules of a crate may depend on each other: no circles, and in the framework no dependency on a higher floor.
+//! How the modules of a crate may depend on each other: no circles, and in the framework no
+//! dependency on a higher floor.
 //!
-//! Modules are files. A module may use its parent and its children, so a folder counts as one thing with several files.
+//! Modules are files. A module may use its parent and its children, so a folder counts as one thing
+//! with several files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +16,8 @@ use super::{
     paths::{chain, use_tree},
 };
 
-/// The top-level modules of the framework, from the lowest floor to the highest. A module uses its own floor and lower ones.
+/// The top-level modules of the framework, from the lowest floor to the highest. A module uses its
+/// own floor and lower ones.
 const FLOORS: [&[&str]; 9] = [
     &["error", "k8s", "percent", "redact", "write_gate"],
     &["config"],
@@ -30,13 +33,20 @@ const FLOORS: [&[&str]; 9] = [
 /// The crate that has floors.
 const FRAMEWORK: &str = "ccm-core";
 
-/// Crates that are checked for circles. The local OpenStack is left out: the resources of its services refer to each other,
-/// as they do in OpenStack.
-const CRATES: [&str; 6] =
-    [FRAMEWORK, "providers/aws", "providers/mock", "providers/openstack", "providers/openstack-api", "xtask"];
+/// Crates that are checked for circles. The local OpenStack is left out: the resources of its
+/// services refer to each other, as they do in OpenStack.
+const CRATES: [&str; 6] = [
+    FRAMEWORK,
+    "providers/aws",
+    "providers/mock",
+    "providers/openstack",
+    "providers/openstack-api",
+    "xtask",
+];
 
 /// What stands before the name of an item.
-const ITEM_KEYWORDS: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
+const ITEM_KEYWORDS: [&str; 8] =
+    ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
 
 /// Path of a module in its crate: `["runtime", "api"]`; empty for the crate's root.
 type ModulePath = Vec<String>;
@@ -53,8 +63,8 @@ struct Use {
 struct Module {
     file: PathBuf,
     uses: Vec<Use>,
-    /// What `use` gives a name here: the name, and the path that it stands for. A private import is a name for the children
-    /// too.
+    /// What `use` gives a name here: the name, and the path that it stands for. A private import is
+    /// a name for the children too.
     imports: BTreeMap<String, ModulePath>,
     /// Modules of which everything is imported.
     globs: Vec<ModulePath>,
@@ -71,7 +81,10 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
     for krate in CRATES {
         let folder = Path::new(krate).join("src");
         let mut texts = BTreeMap::new();
-        for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+        for path in files
+            .iter()
+            .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        {
             if let Ok(below) = path.strip_prefix(&folder)
                 && let Ok(text) = std::fs::read_to_string(root.join(path))
             {
@@ -84,14 +97,21 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
         if krate == FRAMEWORK {
             found.extend(upward(&modules));
         }
-        findings.extend(found.into_iter().map(|finding| Finding { path: folder.join(finding.path), ..finding }));
+        findings.extend(
+            found
+                .into_iter()
+                .map(|finding| Finding { path: folder.join(finding.path), ..finding }),
+        );
     }
     Ok(findings)
 }
 
 /// Reads the modules of a crate that are not compiled for tests alone, by their paths below `src`.
 fn modules(texts: &BTreeMap<PathBuf, String>) -> Modules {
-    let split: BTreeMap<&PathBuf, Split> = texts.iter().map(|(path, text)| (path, Split::of(path, text))).collect();
+    let split: BTreeMap<&PathBuf, Split> = texts
+        .iter()
+        .map(|(path, text)| (path, Split::of(path, text)))
+        .collect();
     let of_tests: Vec<&PathBuf> = split.values().flat_map(|split| &split.modules).collect();
     let has_library = texts.contains_key(Path::new("lib.rs"));
     let is_program = |path: &Path| {
@@ -100,27 +120,36 @@ fn modules(texts: &BTreeMap<PathBuf, String>) -> Modules {
         let is_other_crate = has_library && path == Path::new("main.rs");
         !is_other_crate && !of_tests.iter().any(|test| module.starts_with(test))
     };
-    let files: Vec<(&PathBuf, &Split)> =
-        split.iter().filter(|(path, _)| is_program(path)).map(|(path, split)| (*path, split)).collect();
+    let files: Vec<(&PathBuf, &Split)> = split
+        .iter()
+        .filter(|(path, _)| is_program(path))
+        .map(|(path, split)| (*path, split))
+        .collect();
     let all: BTreeSet<ModulePath> = files.iter().map(|(path, _)| module_path(path)).collect();
     let read = |(path, split): (&PathBuf, &Split)| {
         let mut module = read_module(path, &split.program, &all);
-        module.uses.extend(uses_in_attributes(&module_path(path), &texts[path], &split.program));
+        module
+            .uses
+            .extend(uses_in_attributes(&module_path(path), &texts[path], &split.program));
         (module_path(path), module)
     };
     files.into_iter().map(read).collect()
 }
 
-/// Reads the paths in attributes such as `#[serde(with = "crate::duration")]`. The second text is the first one without
-/// literals and tests, line by line.
+/// Reads the paths in attributes such as `#[serde(with = "crate::duration")]`. The second text is
+/// the first one without literals and tests, line by line.
 fn uses_in_attributes(own: &[String], text: &str, program: &str) -> Vec<Use> {
     let mut uses = Vec::new();
     for (number, (line, code)) in text.lines().zip(program.lines()).enumerate() {
         if !code.contains('=') {
             continue;
         }
-        let Some((_, value)) = line.split_once("= \"") else { continue };
-        let Some((value, _)) = value.split_once('"') else { continue };
+        let Some((_, value)) = line.split_once("= \"") else {
+            continue;
+        };
+        let Some((value, _)) = value.split_once('"') else {
+            continue;
+        };
         let path: Vec<&str> = value.split("::").collect();
         if let Some(path) = absolute(own, &path) {
             uses.push(Use { path, line: number + 1 });
@@ -130,21 +159,36 @@ fn uses_in_attributes(own: &[String], text: &str, program: &str) -> Vec<Use> {
 }
 
 fn module_path(file: &Path) -> ModulePath {
-    let mut path: ModulePath =
-        file.with_extension("").components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    if path.last().is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main")) {
+    let mut path: ModulePath = file
+        .with_extension("")
+        .components()
+        .map(|part| part.as_os_str().to_string_lossy().into_owned())
+        .collect();
+    if path
+        .last()
+        .is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main"))
+    {
         path.pop();
     }
     path
 }
 
-/// Reads what a file names below its own crate: leaves of `use` trees, and paths that begin with `crate`, `self`, `super`.
+/// Reads what a file names below its own crate: leaves of `use` trees, and paths that begin with
+/// `crate`, `self`, `super`.
 fn read_module(file: &Path, code: &str, all: &BTreeSet<ModulePath>) -> Module {
     let own = module_path(file);
     // `use child::Item` means the module of that name, which hides a crate.
     let full_path = |path: &[&str]| {
-        let child: ModulePath = own.iter().cloned().chain(path.first().map(|name| (*name).to_owned())).collect();
-        if all.contains(&child) { absolute(&own, &[&["self"], path].concat()) } else { absolute(&own, path) }
+        let child: ModulePath = own
+            .iter()
+            .cloned()
+            .chain(path.first().map(|name| (*name).to_owned()))
+            .collect();
+        if all.contains(&child) {
+            absolute(&own, &[&["self"], path].concat())
+        } else {
+            absolute(&own, path)
+        }
     };
     let tokens = tokens(code);
     let mut module = Module { file: file.to_owned(), ..Module::default() };
@@ -155,7 +199,9 @@ fn read_module(file: &Path, code: &str, all: &BTreeSet<ModulePath>) -> Module {
             let mut leaves = Vec::new();
             let end = use_tree(&tokens, at + 1, &[], &mut leaves);
             for leaf in leaves {
-                let Some(mut path) = full_path(&leaf.path) else { continue };
+                let Some(mut path) = full_path(&leaf.path) else {
+                    continue;
+                };
                 if leaf.name == "*" {
                     path.pop();
                     module.globs.push(path.clone());
@@ -165,7 +211,8 @@ fn read_module(file: &Path, code: &str, all: &BTreeSet<ModulePath>) -> Module {
                 module.uses.push(Use { path, line: leaf.line });
             }
             at = end;
-        } else if matches!(token.text, "crate" | "self" | "super") && tokens.get(at + 1).is_some_and(|t| t.text == "::")
+        } else if matches!(token.text, "crate" | "self" | "super")
+            && tokens.get(at + 1).is_some_and(|t| t.text == "::")
         {
             let (path, after) = chain(&tokens, at);
             at = after;
@@ -203,7 +250,11 @@ fn absolute(own: &[String], path: &[&str]) -> Option<ModulePath> {
         _ => return None,
     }
     // `a::{self}` is `a`.
-    base.extend(rest.iter().filter(|part| **part != "self").map(|part| (*part).to_owned()));
+    base.extend(
+        rest.iter()
+            .filter(|part| **part != "self")
+            .map(|part| (*part).to_owned()),
+    );
     Some(base)
 }
 
@@ -212,22 +263,32 @@ fn resolve(modules: &Modules, path: &[String]) -> Option<ModulePath> {
     let mut path = path.to_vec();
     // A chain of imports is short; a circle of them would not compile.
     for _ in 0..8 {
-        let length = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
+        let length = (0..=path.len())
+            .rev()
+            .find(|length| modules.contains_key(&path[..*length]))?;
         let (module, rest) = path.split_at(length);
-        let Some(name) = rest.first() else { return Some(module.to_vec()) };
+        let Some(name) = rest.first() else {
+            return Some(module.to_vec());
+        };
         match imported(modules, &modules[module], name) {
-            Some(target) if target != path => path = target.iter().chain(&rest[1..]).cloned().collect(),
+            Some(target) if target != path => {
+                path = target.iter().chain(&rest[1..]).cloned().collect();
+            }
             _ => return Some(module.to_vec()),
         }
     }
     None
 }
 
-/// Returns the path that a name stands for in a module that imports it, by itself or with everything of another module.
+/// Returns the path that a name stands for in a module that imports it, by itself or with
+/// everything of another module.
 fn imported(modules: &Modules, module: &Module, name: &str) -> Option<ModulePath> {
     let from_glob = || {
-        let source =
-            module.globs.iter().find(|glob| modules.get(*glob).is_some_and(|source| source.items.contains(name)))?;
+        let source = module.globs.iter().find(|glob| {
+            modules
+                .get(*glob)
+                .is_some_and(|source| source.items.contains(name))
+        })?;
         Some(source.iter().cloned().chain([name.to_owned()]).collect())
     };
     module.imports.get(name).cloned().or_else(from_glob)
@@ -238,13 +299,16 @@ fn are_relatives(a: &[String], b: &[String]) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// Which modules each module uses, other than its parents and children, with the line of the first use.
+/// Which modules each module uses, other than its parents and children, with the line of the first
+/// use.
 fn edges(modules: &Modules) -> BTreeMap<&ModulePath, BTreeMap<ModulePath, usize>> {
     let mut edges = BTreeMap::new();
     for (path, module) in modules {
         let mut used = BTreeMap::new();
         for one in &module.uses {
-            if let Some(target) = resolve(modules, &one.path).filter(|target| !are_relatives(path, target)) {
+            if let Some(target) =
+                resolve(modules, &one.path).filter(|target| !are_relatives(path, target))
+            {
                 used.entry(target).or_insert(one.line);
             }
         }
@@ -283,7 +347,9 @@ fn circles(modules: &Modules) -> Vec<Finding> {
 fn upward(modules: &Modules) -> Vec<Finding> {
     let floor = |path: &[String]| {
         let top = path.first()?;
-        FLOORS.iter().position(|floor| floor.contains(&top.as_str()))
+        FLOORS
+            .iter()
+            .position(|floor| floor.contains(&top.as_str()))
     };
     let mut findings = Vec::new();
     for (path, module) in modules.iter().filter(|(path, _)| !path.is_empty()) {
@@ -293,10 +359,15 @@ fn upward(modules: &Modules) -> Vec<Finding> {
             continue;
         };
         for one in &module.uses {
-            let Some(target) = resolve(modules, &one.path) else { continue };
+            let Some(target) = resolve(modules, &one.path) else {
+                continue;
+            };
             if floor(&target).is_some_and(|floor| floor > own) {
-                let message =
-                    format!("`{}` may not use `{}`, which is on a higher floor", path.join("::"), target.join("::"));
+                let message = format!(
+                    "`{}` may not use `{}`, which is on a higher floor",
+                    path.join("::"),
+                    target.join("::")
+                );
                 findings.push(Finding::new(&module.file, one.line, message));
             }
         }
@@ -309,11 +380,19 @@ mod tests {
     use super::*;
 
     fn of(files: &[(&str, &str)]) -> Modules {
-        modules(&files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect())
+        modules(
+            &files
+                .iter()
+                .map(|(path, text)| (PathBuf::from(path), (*text).to_owned()))
+                .collect(),
+        )
     }
 
     fn said(findings: &[Finding]) -> Vec<String> {
-        findings.iter().map(|finding| format!("{}:{}", finding.path.display(), finding.line)).collect()
+        findings
+            .iter()
+            .map(|finding| format!("{}:{}", finding.path.display(), finding.line))
+            .collect()
     }
 
     #[test]
@@ -331,7 +410,8 @@ mod tests {
         ];
         for (name, a, b) in closed {
             let lib = "pub mod a;\npub mod b;\npub use b::B as Unused;\npub use self::b::B as Other;\nuse b::B as Private;\npub use b::*;\n";
-            let modules = of(&[("lib.rs", lib), ("main.rs", "mod a;"), ("a.rs", a), ("b/mod.rs", b)]);
+            let modules =
+                of(&[("lib.rs", lib), ("main.rs", "mod a;"), ("a.rs", a), ("b/mod.rs", b)]);
             assert_eq!(said(&circles(&modules)), ["a.rs:1", "b/mod.rs:1"], "{name}");
         }
         let around = [
@@ -352,10 +432,15 @@ mod tests {
                 "#[cfg(test)]\nmod tests { use crate::a::A; }\n#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod more;",
             ),
         ] {
-            let modules = of(&[("lib.rs", ""), ("a.rs", a), ("b.rs", b), ("b_tests.rs", "use crate::a::A;")]);
+            let modules =
+                of(&[("lib.rs", ""), ("a.rs", a), ("b.rs", b), ("b_tests.rs", "use crate::a::A;")]);
             assert_eq!(said(&circles(&modules)), [""; 0], "{b}");
         }
-        let family = [("a/mod.rs", "use self::b::B;"), ("a/b.rs", "use super::A;"), ("a/b/c.rs", "use crate::a::A;")];
+        let family = [
+            ("a/mod.rs", "use self::b::B;"),
+            ("a/b.rs", "use super::A;"),
+            ("a/b/c.rs", "use crate::a::A;"),
+        ];
         assert_eq!(said(&circles(&of(&family))), [""; 0]);
     }
 
@@ -378,6 +463,9 @@ mod tests {
             ("k8s.rs", "fn f(x: crate::config::Config) {}"),
         ]);
         assert_eq!(said(&upward(&modules)), ["attic.rs:1", "provider/mod.rs:2"]);
-        assert_eq!(said(&upward(&modules_of_all)), ["k8s.rs:1", "provider/mod.rs:2", "runtime/api.rs:1"]);
+        assert_eq!(
+            said(&upward(&modules_of_all)),
+            ["k8s.rs:1", "provider/mod.rs:2", "runtime/api.rs:1"]
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! Names that say nothing, and home-made words for what the field has a word for; see `docs/glossary.md`.
+//! Names that say nothing, and home-made words for what the field has a word for; see
+//! `docs/glossary.md`.
 
 use std::path::Path;
 
 use super::Finding;
 use super::lexer::{blank_literals, tokens};
 
-/// Names that no type, trait, function, constant or module may have by itself, and what to use instead.
+/// Names that no type, trait, function, constant or module may have by itself, and what to use
+/// instead.
 const RETIRED: [(&str, &str); 36] = [
     ("Bringing", "Reconcile…"),
     ("Footing", "InterfaceGroups, or what it is"),
@@ -72,7 +74,10 @@ mod tests {
     #[test]
     fn a_retired_name_is_found_where_it_is_given_and_nowhere_else() {
         let source = "struct Known;\nfn f(known: Known) { let trouble = \"fn trouble\"; }\n// fn lanes()\nmod lanes;\n";
-        let found: Vec<_> = check(Path::new("a.rs"), source).iter().map(ToString::to_string).collect();
+        let found: Vec<_> = check(Path::new("a.rs"), source)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             found,
             [

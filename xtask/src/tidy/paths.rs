@@ -66,7 +66,12 @@ pub(super) fn use_tree<'a>(
     if !is_group && path.len() > prefix.len() {
         let line = tokens[at - 1].line;
         // `a::{self}` has the name `a` here.
-        let own_name = path.iter().rev().copied().find(|part| *part != "self").unwrap_or("self");
+        let own_name = path
+            .iter()
+            .rev()
+            .copied()
+            .find(|part| *part != "self")
+            .unwrap_or("self");
         leaves.push(Leaf { name: alias.unwrap_or(own_name), path, line });
     }
     at

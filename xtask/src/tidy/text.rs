@@ -5,23 +5,31 @@ use std::path::{Path, PathBuf};
 use super::Finding;
 
 /// Where people and machines keep their own files. Written in pieces, or this file would be found.
-const MACHINE_PATHS: [&str; 3] = [concat!("/", "work/"), concat!("/", "root/"), concat!("/", "home/")];
+const MACHINE_PATHS: [&str; 3] =
+    [concat!("/", "work/"), concat!("/", "root/"), concat!("/", "home/")];
 
 /// Paths that exist on somebody's machine only.
 pub(super) fn machine_paths(path: &Path, text: &str) -> Vec<Finding> {
     let starts_path = |line: &str, at: usize| {
-        !line[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | ')'))
+        !line[..at]
+            .ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | ')'))
     };
     let finding = |(number, line): (usize, &str)| {
-        let found =
-            MACHINE_PATHS.into_iter().find(|needle| line.match_indices(needle).any(|(at, _)| starts_path(line, at)))?;
+        let found = MACHINE_PATHS.into_iter().find(|needle| {
+            line.match_indices(needle)
+                .any(|(at, _)| starts_path(line, at))
+        })?;
         Some(Finding::new(path, number + 1, format!("`{found}` is a path of somebody's machine")))
     };
     text.lines().enumerate().filter_map(finding).collect()
 }
 
 /// Relative links of a Markdown file that lead to nothing.
-pub(super) fn broken_links(path: &Path, text: &str, exists: impl Fn(&Path) -> bool) -> Vec<Finding> {
+pub(super) fn broken_links(
+    path: &Path,
+    text: &str,
+    exists: impl Fn(&Path) -> bool,
+) -> Vec<Finding> {
     let mut in_code = false;
     let mut findings = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -29,9 +37,9 @@ pub(super) fn broken_links(path: &Path, text: &str, exists: impl Fn(&Path) -> bo
             in_code = !in_code;
         } else if !in_code {
             let broken = targets(line).filter(|target| !resolves(path, target, &exists));
-            findings.extend(
-                broken.map(|target| Finding::new(path, number + 1, format!("the link to `{target}` leads nowhere"))),
-            );
+            findings.extend(broken.map(|target| {
+                Finding::new(path, number + 1, format!("the link to `{target}` leads nowhere"))
+            }));
         }
     }
     findings
@@ -39,9 +47,15 @@ pub(super) fn broken_links(path: &Path, text: &str, exists: impl Fn(&Path) -> bo
 
 /// Targets of `[text](target)`, `[text](target "title")` and `[label]: target`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let reference =
-        line.trim_start().strip_prefix('[').and_then(|rest| rest.split_once("]:")).map(|(_, target)| target);
-    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let reference = line
+        .trim_start()
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"))
+        .map(|(_, target)| target);
+    let inline = line
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
     inline
         .chain(reference)
         .filter_map(|target| target.split_whitespace().next())
@@ -81,9 +95,14 @@ mod tests {
     fn machine_paths_are_found_and_others_pass() {
         for needle in MACHINE_PATHS {
             let text = format!("ok\nsee {needle}x\n\"{needle}\"\n");
-            let lines: Vec<_> = machine_paths(Path::new("a"), &text).into_iter().map(|finding| finding.line).collect();
+            let lines: Vec<_> = machine_paths(Path::new("a"), &text)
+                .into_iter()
+                .map(|finding| finding.line)
+                .collect();
             assert_eq!(lines, [2, 3]);
-            assert!(machine_paths(Path::new("a"), &format!("https://example.com{needle}x")).is_empty());
+            assert!(
+                machine_paths(Path::new("a"), &format!("https://example.com{needle}x")).is_empty()
+            );
         }
     }
 
@@ -93,11 +112,23 @@ mod tests {
         let found = |text: &str| -> Vec<_> {
             broken_links(Path::new("docs/b.md"), text, exists)
                 .into_iter()
-                .map(|finding| (finding.line, finding.message.split('`').nth(1).unwrap_or_default().to_owned()))
+                .map(|finding| {
+                    (
+                        finding.line,
+                        finding
+                            .message
+                            .split('`')
+                            .nth(1)
+                            .unwrap_or_default()
+                            .to_owned(),
+                    )
+                })
                 .collect()
         };
         assert_eq!(
-            found("[x](a.md) [y](../README.md#part) [z](#here) [w](https://example.com/q) [v](./a.md 'title')"),
+            found(
+                "[x](a.md) [y](../README.md#part) [z](#here) [w](https://example.com/q) [v](./a.md 'title')"
+            ),
             []
         );
         assert_eq!(found("\n[x](a.md) and [y](c.md#part)"), [(2, "c.md#part".to_owned())]);

@@ -4,7 +4,12 @@ use super::Flag;
 use super::Group::{CloudNode, CloudNodeLifecycle, Generic, Misc, NodeIpam, Orphans, ServiceLb};
 use crate::config::value::FlagTarget::{self, Bool, Choice, Duration, Int, Text};
 
-const fn node_ipam(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn node_ipam(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, NodeIpam, target, default, help)
 }
 

@@ -2,16 +2,33 @@
 
 use super::Flag;
 use super::Group::{Debugging, Generic, Misc, Shadow};
-use crate::config::value::FlagTarget::{self, Bool, Duration, Float, Int, List, Networks, Path, Switches, Text};
+use crate::config::value::FlagTarget::{
+    self, Bool, Duration, Float, Int, List, Networks, Path, Switches, Text,
+};
 
-const fn generic(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn generic(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, Generic, target, default, help)
 }
 
 /// The cluster, the client, debugging.
 pub(super) static GENERIC: &[Flag] = &[
-    generic("cloud-provider", Text(|c| &mut c.generic.cloud_provider), "", "Cloud provider. Must be set."),
-    generic("cloud-config", Path(|c| &mut c.generic.cloud_config), "", "Configuration file of the cloud provider."),
+    generic(
+        "cloud-provider",
+        Text(|c| &mut c.generic.cloud_provider),
+        "",
+        "Cloud provider. Must be set.",
+    ),
+    generic(
+        "cloud-config",
+        Path(|c| &mut c.generic.cloud_config),
+        "",
+        "Configuration file of the cloud provider.",
+    ),
     generic(
         "cluster-name",
         Text(|c| &mut c.generic.cluster_name),
@@ -44,9 +61,14 @@ pub(super) static GENERIC: &[Flag] = &[
         "Volume plugin of the cloud.",
     )
     .without_effect("a cloud-controller-manager runs no volume controllers"),
-    generic("node-sync-period", Duration(|c| &mut c.generic.node_sync_period), "0s", "Period of a sync of nodes.")
-        .without_effect("node changes are watched")
-        .deprecated("it does nothing and will be removed"),
+    generic(
+        "node-sync-period",
+        Duration(|c| &mut c.generic.node_sync_period),
+        "0s",
+        "Period of a sync of nodes.",
+    )
+    .without_effect("node changes are watched")
+    .deprecated("it does nothing and will be removed"),
     generic(
         "controllers",
         List(|c| &mut c.raw.controllers),
@@ -66,8 +88,18 @@ pub(super) static GENERIC: &[Flag] = &[
         "Lower bound of the period after which every object is looked at again.",
     )
     .without_effect("each controller looks at its objects again at a period of its own"),
-    generic("kube-api-qps", Float(|c| &mut c.kube_client.qps), "20", "Requests to the API server a second."),
-    generic("kube-api-burst", Int(|c| &mut c.raw.kube_api_burst), "30", "Requests to the API server at once."),
+    generic(
+        "kube-api-qps",
+        Float(|c| &mut c.kube_client.qps),
+        "20",
+        "Requests to the API server a second.",
+    ),
+    generic(
+        "kube-api-burst",
+        Int(|c| &mut c.raw.kube_api_burst),
+        "30",
+        "Requests to the API server at once.",
+    ),
     generic(
         "kube-api-content-type",
         Text(|c| &mut c.kube_client.content_type),

@@ -4,7 +4,12 @@ use super::Flag;
 use super::Group::Global;
 use crate::config::value::FlagTarget::{self, Bool, Choice, Duration, Int, Text, Version};
 
-const fn global(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn global(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, Global, target, default, help)
 }
 
@@ -39,7 +44,12 @@ pub(super) static GLOBAL: &[Flag] = &[
         "Longest time between log flushes.",
     )
     .without_effect(UNBUFFERED),
-    global("logging-format", Choice(|c| &mut c.logging.format), "text", "Format of logs: `text` or `json`."),
+    global(
+        "logging-format",
+        Choice(|c| &mut c.logging.format),
+        "text",
+        "Format of logs: `text` or `json`.",
+    ),
     global(
         "log-text-split-stream",
         Bool(|c| &mut c.logging.text.split_stream),

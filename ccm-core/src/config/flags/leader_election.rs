@@ -4,7 +4,12 @@ use super::Flag;
 use super::Group::{Generic, LeaderMigration};
 use crate::config::value::FlagTarget::{self, Bool, Duration, Path, Text};
 
-const fn generic(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn generic(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, Generic, target, default, help)
 }
 

@@ -1,6 +1,8 @@
-//! The table of all flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
+//! The table of all flags. Parsing, help, the reference page, the warnings and the test of defaults
+//! are made from it.
 //!
-//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
+//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core
+//! reference_page`.
 
 mod controllers;
 mod generic;
@@ -28,7 +30,10 @@ pub struct Flag {
 
 impl fmt::Debug for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flag").field("name", &self.name).field("default", &self.default).finish_non_exhaustive()
+        f.debug_struct("Flag")
+            .field("name", &self.name)
+            .field("default", &self.default)
+            .finish_non_exhaustive()
     }
 }
 
@@ -40,10 +45,20 @@ impl Flag {
         default: &'static str,
         help: &'static str,
     ) -> Self {
-        Self { name, short: None, group, target, default, help, support: FlagSupport::Supported, deprecated: None }
+        Self {
+            name,
+            short: None,
+            group,
+            target,
+            default,
+            help,
+            support: FlagSupport::Supported,
+            deprecated: None,
+        }
     }
 
-    /// Makes a provider's own flag with a value. Its text is in [`Config::extra`](super::Config::extra).
+    /// Makes a provider's own flag with a value. Its text is in
+    /// [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: false }, default, help)
@@ -168,9 +183,12 @@ impl Group {
 
 /// Returns all flags of a product: the framework's, then the provider's own.
 pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + Clone + 'a {
-    framework()
-        .map(|flag| -> &'a Flag { flag })
-        .chain(product.extra_flags.iter().filter(|extra| framework().all(|own| own.name != extra.name)))
+    framework().map(|flag| -> &'a Flag { flag }).chain(
+        product
+            .extra_flags
+            .iter()
+            .filter(|extra| framework().all(|own| own.name != extra.name)),
+    )
 }
 
 fn framework() -> impl Iterator<Item = &'static Flag> + Clone {

@@ -2,23 +2,45 @@
 
 use super::Flag;
 use super::Group::{Authentication, Authorization, SecureServing, Webhook, WebhookServing};
-use crate::config::value::FlagTarget::{self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path};
+use crate::config::value::FlagTarget::{
+    self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path,
+};
 
-const fn secure(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn secure(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, SecureServing, target, default, help)
 }
 
-const fn authn(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn authn(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, Authentication, target, default, help)
 }
 
-const fn authz(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn authz(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, Authorization, target, default, help)
 }
 
 const NO_WEBHOOKS: &str = "admission webhooks are not supported";
 
-const fn webhook(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+const fn webhook(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
     Flag::new(name, WebhookServing, target, default, help).without_effect(NO_WEBHOOKS)
 }
 
@@ -30,14 +52,24 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
         "0.0.0.0",
         "Address to serve HTTPS on. 0.0.0.0 and :: both stand for every address of both families.",
     ),
-    secure("secure-port", Int(|c| &mut c.raw.secure_port), "10258", "Port to serve HTTPS on; 0 turns the server off."),
+    secure(
+        "secure-port",
+        Int(|c| &mut c.raw.secure_port),
+        "10258",
+        "Port to serve HTTPS on; 0 turns the server off.",
+    ),
     secure(
         "cert-dir",
         Path(|c| &mut c.serving.cert_dir),
         "",
         "Directory of the certificate cloud-controller-manager.crt and its key, made if they are not there. Without it they stay in memory.",
     ),
-    secure("tls-cert-file", Path(|c| &mut c.serving.tls_cert_file), "", "Certificate file, read again on change."),
+    secure(
+        "tls-cert-file",
+        Path(|c| &mut c.serving.tls_cert_file),
+        "",
+        "Certificate file, read again on change.",
+    ),
     secure(
         "tls-private-key-file",
         Path(|c| &mut c.serving.tls_private_key_file),
@@ -68,7 +100,12 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
         "",
         "Certificate and key for further server names, as `certificate,key[:names]`; without names those in the certificate. May be repeated.",
     ),
-    secure("disable-http2-serving", Bool(|c| &mut c.serving.disable_http2), "false", "Serve HTTP/1.1 only."),
+    secure(
+        "disable-http2-serving",
+        Bool(|c| &mut c.serving.disable_http2),
+        "false",
+        "Serve HTTP/1.1 only.",
+    ),
     secure(
         "http2-max-streams-per-connection",
         Int(|c| &mut c.raw.http2_max_streams),
@@ -115,7 +152,12 @@ pub(super) static DELEGATED_AUTH: &[Flag] = &[
         "10s",
         "How long the answer of a TokenReview is kept.",
     ),
-    authn("client-ca-file", Path(|c| &mut c.authentication.client_ca_file), "", "CAs of client certificates."),
+    authn(
+        "client-ca-file",
+        Path(|c| &mut c.authentication.client_ca_file),
+        "",
+        "CAs of client certificates.",
+    ),
     authn(
         "requestheader-client-ca-file",
         Path(|c| &mut c.authentication.requestheader_client_ca_file),
@@ -205,15 +247,30 @@ pub(super) static WEBHOOK: &[Flag] = &[
         "",
         "Directory of the certificate cloud-controller-manager-webhook.crt and its key. Without it they stay in memory.",
     ),
-    webhook("webhook-tls-cert-file", Path(|c| &mut c.webhook.serving.tls_cert_file), "", "Certificate file."),
-    webhook("webhook-tls-private-key-file", Path(|c| &mut c.webhook.serving.tls_private_key_file), "", "Key file."),
+    webhook(
+        "webhook-tls-cert-file",
+        Path(|c| &mut c.webhook.serving.tls_cert_file),
+        "",
+        "Certificate file.",
+    ),
+    webhook(
+        "webhook-tls-private-key-file",
+        Path(|c| &mut c.webhook.serving.tls_private_key_file),
+        "",
+        "Key file.",
+    ),
     webhook(
         "webhook-tls-cipher-suites",
         List(|c| &mut c.webhook.serving.tls_cipher_suites),
         "",
         "As --tls-cipher-suites.",
     ),
-    webhook("webhook-tls-min-version", Choice(|c| &mut c.webhook.serving.tls_min_version), "", "As --tls-min-version."),
+    webhook(
+        "webhook-tls-min-version",
+        Choice(|c| &mut c.webhook.serving.tls_min_version),
+        "",
+        "As --tls-min-version.",
+    ),
     webhook(
         "webhook-tls-curve-preferences",
         Numbers(|c| &mut c.webhook.serving.tls_curve_preferences),

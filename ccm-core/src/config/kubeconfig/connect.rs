@@ -1,4 +1,5 @@
-//! Connections to the API server: through a proxy where one is configured, and with fast detection of dead peers.
+//! Connections to the API server: through a proxy where one is configured, and with fast detection
+//! of dead peers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,9 +30,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Interval between keepalive probes, and how many of them may stay unanswered.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// How long sent data may stay unacknowledged. Together with the keepalive, a peer that disappeared without closing the
-/// connection (a firewall that dropped its state, a machine that lost power) is detected within 25 s, whether the
-/// connection is idle or not.
+/// How long sent data may stay unacknowledged. Together with the keepalive, a peer that disappeared
+/// without closing the connection (a firewall that dropped its state, a machine that lost power) is
+/// detected within 25 s, whether the connection is idle or not.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of connecting; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,11 +40,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Sends requests with fixed credentials, over connections of its own.
 type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// Makes a client as [`kube::Client::try_from`] does, with proxies, with detection of dead connections, and with
-/// credentials that are reloaded from their files.
+/// Makes a client as [`kube::Client::try_from`] does, with proxies, with detection of dead
+/// connections, and with credentials that are reloaded from their files.
 ///
-/// After a file has changed, the next request uses new connections with the new contents. Requests in flight on old
-/// connections, including watches, are finished there; no other request uses these, and idle ones are closed.
+/// After a file has changed, the next request uses new connections with the new contents. Requests
+/// in flight on old connections, including watches, are finished there; no other request uses
+/// these, and idle ones are closed.
 ///
 /// # Errors
 /// Certificates or credentials that cannot be used, or a proxy of another kind.
@@ -58,12 +60,17 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
         if !Arc::ptr_eq(&current, &used) && Instant::now() >= not_before {
             match connect(&config.filled(&current)) {
                 Ok(new) => (used, connections) = (current, new),
-                // The files themselves were already checked, so the cause is something else: a plug-in, for example.
+                // The files themselves were already checked, so the cause is something else: a
+                // plug-in, for example.
                 Err(error) => {
                     not_before = Instant::now() + RELOAD_INTERVAL;
                     let kubeconfig = config.source();
                     let error = chain(&error);
-                    tracing::warn!(kubeconfig, error, "no new connections for changed credentials, trying again");
+                    tracing::warn!(
+                        kubeconfig,
+                        error,
+                        "no new connections for changed credentials, trying again"
+                    );
                 }
             }
         }
@@ -74,7 +81,8 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
 
 /// Prepares connections from a configuration in which all credentials are in-line.
 ///
-/// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a password if it needs them.
+/// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a
+/// password if it needs them.
 fn connect(config: &kube::Config) -> kube::Result<Connections> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -86,18 +94,25 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
 
-    let Some(url) = &config.proxy_url else { return over(tcp, config) };
-    let unsupported = || kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(without_credentials(url)) };
+    let Some(url) = &config.proxy_url else {
+        return over(tcp, config);
+    };
+    let unsupported =
+        || kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(without_credentials(url)) };
     let proxy = intercept(url, &config.cluster_url).ok_or_else(unsupported)?;
     let address = proxy.uri().clone();
     match address.scheme_str() {
         Some("http") => over(tunnel(tcp, &proxy), config),
         // The proxy's certificate is verified with the same CA bundle as the API server's.
-        Some("https") => over(tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy), config),
+        Some("https") => {
+            over(tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy), config)
+        }
         Some("socks5" | "socks5h") => {
             let socks = SocksV5::new(address, tcp);
             match proxy.raw_auth() {
-                Some((user, password)) => over(socks.with_auth(user.to_owned(), password.to_owned()), config),
+                Some((user, password)) => {
+                    over(socks.with_auth(user.to_owned(), password.to_owned()), config)
+                }
                 None => over(socks, config),
             }
         }
@@ -109,16 +124,29 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
 pub(crate) fn is_proxy(url: &Uri) -> bool {
     let any = Uri::from_static("https://kubernetes.default.svc");
     let schemes = ["http", "https", "socks5", "socks5h"];
-    intercept(url, &any).is_some_and(|proxy| proxy.uri().scheme_str().is_some_and(|scheme| schemes.contains(&scheme)))
+    intercept(url, &any).is_some_and(|proxy| {
+        proxy
+            .uri()
+            .scheme_str()
+            .is_some_and(|scheme| schemes.contains(&scheme))
+    })
 }
 
 fn intercept(proxy: &Uri, destination: &Uri) -> Option<Intercept> {
-    Matcher::builder().all(proxy.to_string()).build().intercept(destination)
+    Matcher::builder()
+        .all(proxy.to_string())
+        .build()
+        .intercept(destination)
 }
 
 fn without_credentials(url: &Uri) -> Uri {
-    let host = url.host().map(|host| Uri::builder().scheme(url.scheme_str().unwrap_or("http")).authority(host));
-    host.and_then(|host| host.path_and_query("/").build().ok()).unwrap_or_default()
+    let host = url.host().map(|host| {
+        Uri::builder()
+            .scheme(url.scheme_str().unwrap_or("http"))
+            .authority(host)
+    });
+    host.and_then(|host| host.path_and_query("/").build().ok())
+        .unwrap_or_default()
 }
 
 fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
@@ -129,7 +157,8 @@ fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
     }
 }
 
-/// Builds the service with TLS, base address, credentials and headers of a configuration over a connector.
+/// Builds the service with TLS, base address, credentials and headers of a configuration over a
+/// connector.
 fn over<C>(connector: C, config: &kube::Config) -> kube::Result<Connections>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -181,9 +210,13 @@ mod tests {
         let served = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let head = head(&mut stream).await;
-            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 32\r\n\r\n";
+            let answer =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 32\r\n\r\n";
             stream.write_all(answer.as_bytes()).await.unwrap();
-            stream.write_all(br#"{"major":"1","minor":"36","a":1}"#).await.unwrap();
+            stream
+                .write_all(br#"{"major":"1","minor":"36","a":1}"#)
+                .await
+                .unwrap();
             head
         });
         (address, served)
@@ -198,15 +231,25 @@ mod tests {
             let (mut client, _) = listener.accept().await.unwrap();
             let head = head(&mut client).await;
             let mut server = TcpStream::connect(api).await.unwrap();
-            client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await.unwrap();
+            client
+                .write_all(b"HTTP/1.1 200 Connected\r\n\r\n")
+                .await
+                .unwrap();
             // Until either side is done.
             let _ = copy_bidirectional(&mut client, &mut server).await;
             head
         });
         let mut config = kube::Config::new(format!("http://{api}").parse().unwrap());
-        config.proxy_url = Some(format!("http://some%40body:pass%3Aword@{proxy}").parse().unwrap());
+        config.proxy_url = Some(
+            format!("http://some%40body:pass%3Aword@{proxy}")
+                .parse()
+                .unwrap(),
+        );
         let client = client(&ClientConfig::without_files(config)).unwrap();
-        let text = client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        let text = client
+            .request_text(Request::get("/version").body(Vec::new()).unwrap())
+            .await
+            .unwrap();
         assert!(text.contains("\"minor\":\"36\""), "{text}");
         drop(client);
         assert!(served.await.unwrap().starts_with("GET /version"));
@@ -214,7 +257,9 @@ mod tests {
         assert!(connect.starts_with(&format!("CONNECT {api} ")), "{connect}");
         // some@body:pass:word
         assert!(
-            connect.to_lowercase().contains("proxy-authorization: basic c29tzubib2r5onbhc3m6d29yza=="),
+            connect
+                .to_lowercase()
+                .contains("proxy-authorization: basic c29tzubib2r5onbhc3m6d29yza=="),
             "{connect}"
         );
     }
@@ -224,7 +269,10 @@ mod tests {
         let (api, served) = api_server().await;
         let config = kube::Config::new(format!("http://{api}").parse().unwrap());
         let client = client(&ClientConfig::without_files(config)).unwrap();
-        client.request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap();
+        client
+            .request_text(Request::get("/version").body(Vec::new()).unwrap())
+            .await
+            .unwrap();
         assert!(served.await.unwrap().starts_with("GET /version"));
     }
 

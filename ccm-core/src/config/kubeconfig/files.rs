@@ -1,5 +1,5 @@
-//! CA bundle, client certificate, client key and token from files that a kubeconfig or a pod's ServiceAccount names.
-//! They are reloaded at runtime.
+//! CA bundle, client certificate, client key and token from files that a kubeconfig or a pod's
+//! ServiceAccount names. They are reloaded at runtime.
 
 use std::{fmt, fs, path::PathBuf, str, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use rustls::{
 };
 use tokio::time::Instant;
 
-/// Minimum interval between two reads of the files, which happen when a request is sent. client-go reads certificates
-/// every five minutes and tokens every minute.
+/// Minimum interval between two reads of the files, which happen when a request is sent. client-go
+/// reads certificates every five minutes and tokens every minute.
 pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Configuration of an API client. Clones share the last read contents of the files.
@@ -63,8 +63,8 @@ struct File {
 struct CredentialFiles {
     source: String,
     files: Vec<File>,
-    /// Configuration for testing the files' contents, since one part may be in-line: a key without its certificate, for
-    /// example.
+    /// Configuration for testing the files' contents, since one part may be in-line: a key without
+    /// its certificate, for example.
     base: kube::Config,
     state: Mutex<State>,
 }
@@ -88,16 +88,22 @@ pub(super) struct Credentials {
 }
 
 impl ClientConfig {
-    /// Reads the files that a configuration names. As in client-go, a token file takes precedence over an in-line
-    /// token, which is used only if the file cannot be read now.
+    /// Reads the files that a configuration names. As in client-go, a token file takes precedence
+    /// over an in-line token, which is used only if the file cannot be read now.
     ///
     /// # Errors
     /// A file that cannot be used.
     pub(super) fn new(mut kube: kube::Config, origin: Origin) -> Result<Self, UnusableFile> {
         let Origin { source, cluster, user } = origin;
         let token = kube.auth_info.token_file.clone();
-        if let Some(path) = token.filter(|path| kube.auth_info.token.is_some() && fs::metadata(path).is_err()) {
-            tracing::warn!(kubeconfig = source, file = path, "token file is not there, the token beside it is used");
+        if let Some(path) =
+            token.filter(|path| kube.auth_info.token.is_some() && fs::metadata(path).is_err())
+        {
+            tracing::warn!(
+                kubeconfig = source,
+                file = path,
+                "token file is not there, the token beside it is used"
+            );
             kube.auth_info.token_file = None;
         }
         let mut base = kube.clone();
@@ -119,14 +125,14 @@ impl ClientConfig {
         Self { kube, files: Arc::new(files) }
     }
 
-    /// Returns the contents of the files; reads them again if that is due. Returns the same `Arc` as long as the
-    /// contents are unchanged.
+    /// Returns the contents of the files; reads them again if that is due. Returns the same `Arc`
+    /// as long as the contents are unchanged.
     pub(super) fn credentials(&self) -> Arc<Credentials> {
         self.files.current()
     }
 
-    /// Returns the configuration with these credentials in place of files. Credentials whose file the configuration no
-    /// longer names are left out.
+    /// Returns the configuration with these credentials in place of files. Credentials whose file
+    /// the configuration no longer names are left out.
     pub(super) fn filled(&self, credentials: &Credentials) -> kube::Config {
         fill(self.kube.clone(), credentials)
     }
@@ -138,17 +144,29 @@ impl ClientConfig {
 }
 
 /// Returns the files to watch. A file whose contents are also in-line is ignored.
-fn files(ca_bundle: Option<PathBuf>, user: &AuthInfo, cluster_name: &str, user_name: &str) -> Vec<File> {
+fn files(
+    ca_bundle: Option<PathBuf>,
+    user: &AuthInfo,
+    cluster_name: &str,
+    user_name: &str,
+) -> Vec<File> {
     let of_user = |role, path: &Option<String>, is_in_line: bool| {
         let path = path.as_ref().filter(|_| !is_in_line)?.into();
         Some(File { role, path, owner: user_name.to_owned() })
     };
-    let ca_bundle = ca_bundle.map(|path| File { role: Role::CaBundle, path, owner: cluster_name.to_owned() });
-    let certificate =
-        of_user(Role::ClientCertificate, &user.client_certificate, user.client_certificate_data.is_some());
+    let ca_bundle =
+        ca_bundle.map(|path| File { role: Role::CaBundle, path, owner: cluster_name.to_owned() });
+    let certificate = of_user(
+        Role::ClientCertificate,
+        &user.client_certificate,
+        user.client_certificate_data.is_some(),
+    );
     let key = of_user(Role::ClientKey, &user.client_key, user.client_key_data.is_some());
     let token = of_user(Role::Token, &user.token_file, false);
-    [ca_bundle, certificate, key, token].into_iter().flatten().collect()
+    [ca_bundle, certificate, key, token]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
@@ -157,13 +175,25 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
         config.root_cert = Some(bundle.clone());
         config.root_cert_file = None;
     }
-    if let Some(certificate) = credentials.client_certificate.as_ref().filter(|_| user.client_certificate.is_some()) {
+    if let Some(certificate) = credentials
+        .client_certificate
+        .as_ref()
+        .filter(|_| user.client_certificate.is_some())
+    {
         user.client_certificate_data = Some(certificate.clone());
     }
-    if let Some(key) = credentials.client_key.as_ref().filter(|_| user.client_key.is_some()) {
+    if let Some(key) = credentials
+        .client_key
+        .as_ref()
+        .filter(|_| user.client_key.is_some())
+    {
         user.client_key_data = Some(key.clone().into());
     }
-    if let Some(token) = credentials.token.as_ref().filter(|_| user.token_file.is_some()) {
+    if let Some(token) = credentials
+        .token
+        .as_ref()
+        .filter(|_| user.token_file.is_some())
+    {
         user.token = Some(token.clone().into());
     }
     config
@@ -172,7 +202,11 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
 impl CredentialFiles {
     /// Makes the files before they are read for the first time.
     fn unread(source: String, files: Vec<File>, base: kube::Config) -> Self {
-        let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
+        let state = State {
+            last_good: Arc::default(),
+            checked: Instant::now(),
+            problem: None,
+        };
         Self { source, files, base, state: Mutex::new(state) }
     }
 
@@ -187,12 +221,19 @@ impl CredentialFiles {
 
     fn check(&self, state: &mut State) {
         let read = self.read().and_then(|contents| {
-            if contents == state.last_good.contents { Ok(None) } else { self.try_out(contents).map(Some) }
+            if contents == state.last_good.contents {
+                Ok(None)
+            } else {
+                self.try_out(contents).map(Some)
+            }
         });
         match read {
             Ok(None) => state.problem = None,
             Ok(Some(credentials)) => {
-                let changed = self.files.iter().zip(credentials.contents.iter().zip(&state.last_good.contents));
+                let changed = self
+                    .files
+                    .iter()
+                    .zip(credentials.contents.iter().zip(&state.last_good.contents));
                 for (file, _) in changed.filter(|(_, (now, before))| now != before) {
                     let what = file.role.what();
                     let path = file.path.display();
@@ -217,8 +258,9 @@ impl CredentialFiles {
     }
 
     fn read(&self) -> Result<Vec<Vec<u8>>, UnusableFile> {
-        let read =
-            |file: &File| fs::read(&file.path).map_err(|error| file.unusable(format!("cannot be read: {error}")));
+        let read = |file: &File| {
+            fs::read(&file.path).map_err(|error| file.unusable(format!("cannot be read: {error}")))
+        };
         self.files.iter().map(read).collect()
     }
 
@@ -226,12 +268,16 @@ impl CredentialFiles {
     fn try_out(&self, contents: Vec<Vec<u8>>) -> Result<Credentials, UnusableFile> {
         let mut credentials = Credentials::default();
         for (file, content) in self.files.iter().zip(&contents) {
-            credentials.take(file.role, content).map_err(|reason| file.unusable(reason))?;
+            credentials
+                .take(file.role, content)
+                .map_err(|reason| file.unusable(reason))?;
         }
         let of_pair = |file: &&File| matches!(file.role, Role::ClientCertificate | Role::ClientKey);
         // kube's error message may repeat contents of the file.
         if let Some(file) = self.files.iter().rfind(of_pair)
-            && fill(self.base.clone(), &credentials).rustls_client_config().is_err()
+            && fill(self.base.clone(), &credentials)
+                .rustls_client_config()
+                .is_err()
         {
             return Err(file.unusable("cannot be used: certificate and key are no pair".to_owned()));
         }
@@ -246,9 +292,16 @@ impl Credentials {
                 let mut roots = RootCertStore::empty();
                 let certificates = certificates(content)?;
                 for certificate in certificates.clone() {
-                    roots.add(certificate).map_err(|error| format!("holds a certificate that is none: {error}"))?;
+                    roots
+                        .add(certificate)
+                        .map_err(|error| format!("holds a certificate that is none: {error}"))?;
                 }
-                self.ca_bundle = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+                self.ca_bundle = Some(
+                    certificates
+                        .iter()
+                        .map(|certificate| certificate.to_vec())
+                        .collect(),
+                );
             }
             Role::ClientCertificate => {
                 certificates(content)?;

@@ -7,7 +7,10 @@ use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
 use rustls::{ServerConfig, server::WebPkiClientVerifier};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -43,7 +46,9 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, uuid::Uuid::new_v4().to_string());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, uuid::Uuid::new_v4().to_string());
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
@@ -55,7 +60,10 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages = vec![usage];
-        Pair { certificate: params.signed_by(&key, &self.0).unwrap().pem(), key: key.serialize_pem() }
+        Pair {
+            certificate: params.signed_by(&key, &self.0).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
     }
 
     fn client(&self) -> Pair {
@@ -129,7 +137,10 @@ impl Server {
     /// Waits until so many connections are open.
     async fn open(&self, count: usize) {
         let mut open = self.shared.open.subscribe();
-        timeout(SOON, open.wait_for(|open| *open == count)).await.expect("connections stay open").unwrap();
+        timeout(SOON, open.wait_for(|open| *open == count))
+            .await
+            .expect("connections stay open")
+            .unwrap();
     }
 }
 
@@ -142,7 +153,10 @@ impl Drop for Server {
 fn tls(authority: &Authority, clients: &Authority) -> Arc<ServerConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(clients.0.der().clone()).unwrap();
-    let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+        .allow_unauthenticated()
+        .build()
+        .unwrap();
     let pair = authority.pair(ExtendedKeyUsagePurpose::ServerAuth);
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
     let config = ServerConfig::builder().with_client_cert_verifier(verifier);
@@ -152,14 +166,26 @@ fn tls(authority: &Authority, clients: &Authority) -> Arc<ServerConfig> {
 impl Shared {
     async fn connection(self: Arc<Self>, number: usize, stream: TcpStream) {
         let acceptor = TlsAcceptor::from(self.tls.lock().clone());
-        let Ok(stream) = acceptor.accept(stream).await else { return };
-        let certificate = stream.get_ref().1.peer_certificates().map(|chain| chain[0].clone().into_owned());
+        let Ok(stream) = acceptor.accept(stream).await else {
+            return;
+        };
+        let certificate = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .map(|chain| chain[0].clone().into_owned());
         self.open.send_modify(|open| *open += 1);
         let answer = service_fn(|request| {
-            std::future::ready(Ok::<_, Infallible>(self.clone().answer(number, certificate.clone(), &request)))
+            std::future::ready(Ok::<_, Infallible>(self.clone().answer(
+                number,
+                certificate.clone(),
+                &request,
+            )))
         });
         // It ends with an error when the client just goes.
-        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+        let _ = http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), answer)
+            .await;
         self.open.send_modify(|open| *open -= 1);
     }
 
@@ -171,7 +197,9 @@ impl Shared {
     ) -> Response<axum::body::Body> {
         let authorization = request.headers().get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
-        self.seen.lock().push(Seen { connection, certificate, authorization });
+        self.seen
+            .lock()
+            .push(Seen { connection, certificate, authorization });
         if request.uri().path() == "/watch" {
             let end = futures::stream::once(async move {
                 self.end.notified().await;
@@ -191,7 +219,10 @@ struct Files {
 
 impl Files {
     fn new(server: &Server, authority: &Authority) -> Self {
-        let files = Self { directory: tempfile::tempdir().unwrap(), server: server.address };
+        let files = Self {
+            directory: tempfile::tempdir().unwrap(),
+            server: server.address,
+        };
         files.write("ca.crt", &authority.pem());
         files
     }
@@ -240,7 +271,13 @@ async fn send(client: &kube::Client, path: &str) -> Result<Response<Body>, Strin
 
 /// Sends a request; returns what went wrong.
 async fn ask(client: &kube::Client, path: &str) -> Result<(), String> {
-    send(client, path).await?.into_body().collect().await.map(drop).map_err(|error| error.to_string())
+    send(client, path)
+        .await?
+        .into_body()
+        .collect()
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Has so much time go by that files are read again.
@@ -327,7 +364,9 @@ async fn a_token_file_is_followed_and_an_in_line_token_stays() {
     let in_line = files.client("{token: in-line}").await;
     // As client-go: a file that is not there leaves the token beside it.
     let missing = files.client("{token: in-line, tokenFile: gone}").await;
-    for (client, expected) in [(&both, "Bearer one"), (&in_line, "Bearer in-line"), (&missing, "Bearer in-line")] {
+    for (client, expected) in
+        [(&both, "Bearer one"), (&in_line, "Bearer in-line"), (&missing, "Bearer in-line")]
+    {
         ask(client, "/").await.unwrap();
         assert_eq!(sent(), expected);
     }
@@ -336,7 +375,9 @@ async fn a_token_file_is_followed_and_an_in_line_token_stays() {
     ask(&both, "/").await.unwrap();
     assert_eq!(sent(), "Bearer one", "read at every request");
     later().await;
-    for (client, expected) in [(&both, "Bearer two"), (&in_line, "Bearer in-line"), (&missing, "Bearer in-line")] {
+    for (client, expected) in
+        [(&both, "Bearer two"), (&in_line, "Bearer in-line"), (&missing, "Bearer in-line")]
+    {
         ask(client, "/").await.unwrap();
         assert_eq!(sent(), expected);
     }
@@ -362,8 +403,10 @@ async fn a_file_that_cannot_be_used_leaves_the_last_one_and_is_logged_once() {
         files.write("ca.crt", &authority.pem());
         files.write_pair(&old);
         files.write("token", "secret-t0ken");
-        let config =
-            files.load("{client-certificate: client.crt, client-key: client.key, tokenFile: token}").await.unwrap();
+        let config = files
+            .load("{client-certificate: client.crt, client-key: client.key, tokenFile: token}")
+            .await
+            .unwrap();
         let clients = [(); 2].map(|()| connect::client(&config).unwrap());
         let (log, _guard) = captured();
         match &content {
@@ -378,13 +421,19 @@ async fn a_file_that_cannot_be_used_leaves_the_last_one_and_is_logged_once() {
             assert_eq!(seen.authorization.as_deref(), Some("Bearer secret-t0ken"), "{name}");
         }
         let text = log.text();
-        let warnings: Vec<_> = text.lines().filter(|line| line.contains("cannot be used")).collect();
+        let warnings: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("cannot be used"))
+            .collect();
         assert_eq!(warnings.len(), 1, "{name}: {text}");
         let path = files.path().join(name).display().to_string();
         assert!(warnings[0].contains(&path) && warnings[0].contains(owner), "{text}");
         assert!(warnings[0].contains("--kubeconfig="), "{text}");
         let secrets = [&new.key, &old.key, "secret-t0ken", "t0\nhalf-a-secret"];
-        let lines = secrets.iter().flat_map(|secret| secret.lines()).filter(|line| !line.starts_with("---"));
+        let lines = secrets
+            .iter()
+            .flat_map(|secret| secret.lines())
+            .filter(|line| !line.starts_with("---"));
         lines.for_each(|line| assert!(!text.contains(line), "{name}: {line} in {text}"));
         // Mended.
         files.write("ca.crt", &authority.pem());
@@ -405,11 +454,26 @@ async fn a_file_that_cannot_be_used_at_the_start_is_an_error_that_names_it() {
     files.write_pair(&server.clients.client());
     files.write("other.key", &server.clients.client().key);
     for (user, part) in [
-        ("{client-certificate: gone.crt, client-key: client.key}", "gone.crt of user \"u\" cannot be read"),
-        ("{client-certificate: client.crt, client-key: gone.key}", "gone.key of user \"u\" cannot be read"),
-        ("{client-certificate: client.crt, client-key: client.crt}", "client.crt of user \"u\" holds no private key"),
-        ("{client-certificate: client.key, client-key: client.key}", "client.key of user \"u\" holds no certificate"),
-        ("{client-certificate: client.crt, client-key: other.key}", "other.key of user \"u\" cannot be used"),
+        (
+            "{client-certificate: gone.crt, client-key: client.key}",
+            "gone.crt of user \"u\" cannot be read",
+        ),
+        (
+            "{client-certificate: client.crt, client-key: gone.key}",
+            "gone.key of user \"u\" cannot be read",
+        ),
+        (
+            "{client-certificate: client.crt, client-key: client.crt}",
+            "client.crt of user \"u\" holds no private key",
+        ),
+        (
+            "{client-certificate: client.key, client-key: client.key}",
+            "client.key of user \"u\" holds no certificate",
+        ),
+        (
+            "{client-certificate: client.crt, client-key: other.key}",
+            "other.key of user \"u\" cannot be used",
+        ),
         ("{client-certificate: client.crt}", "client.crt of user \"u\" cannot be used"),
         ("{tokenFile: gone}", "gone of user \"u\" cannot be read"),
     ] {

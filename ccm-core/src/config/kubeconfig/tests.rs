@@ -5,7 +5,10 @@ use super::*;
 const TOKEN: &str = "s3cr3t-t0ken";
 
 fn product() -> Product {
-    Product { commit: "abc1234", ..Product::new("ccm-test", "v1.2.3", &["mock"]) }
+    Product {
+        commit: "abc1234",
+        ..Product::new("ccm-test", "v1.2.3", &["mock"])
+    }
 }
 
 /// Directory that goes when the test ends.
@@ -41,14 +44,23 @@ fn kubeconfig(cluster: &str, user: &str) -> String {
 async fn load_file(text: &str, master: &str) -> Result<kube::Config, String> {
     let directory = Directory::new();
     let path = directory.file("kubeconfig", text);
-    let flags =
-        KubeClientConfig { kubeconfig: Some(path.clone()), master: master.into(), ..KubeClientConfig::default() };
-    load(&flags, &product(), "node-controller").await.map(|client| client.kube).map_err(|error| {
-        let text = error.to_string();
-        assert!(text.contains(&path.display().to_string()) || text.contains("--master"), "no file named: {text}");
-        assert!(!format!("{text} {error:?}").contains(TOKEN), "secret shown: {text}");
-        text
-    })
+    let flags = KubeClientConfig {
+        kubeconfig: Some(path.clone()),
+        master: master.into(),
+        ..KubeClientConfig::default()
+    };
+    load(&flags, &product(), "node-controller")
+        .await
+        .map(|client| client.kube)
+        .map_err(|error| {
+            let text = error.to_string();
+            assert!(
+                text.contains(&path.display().to_string()) || text.contains("--master"),
+                "no file named: {text}"
+            );
+            assert!(!format!("{text} {error:?}").contains(TOKEN), "secret shown: {text}");
+            text
+        })
 }
 
 #[tokio::test]
@@ -59,8 +71,18 @@ async fn kubeconfig_gives_address_and_credentials_without_showing_them() {
     assert!(config.auth_info.token.is_some());
     assert!(config.disable_compression);
     let agent = format!("ccm-test/v1.2.3 ({}/", std::env::consts::OS);
-    let sent = config.headers.iter().find(|(name, _)| name == header::USER_AGENT).unwrap().1.to_str().unwrap();
-    assert!(sent.starts_with(&agent) && sent.ends_with(") kubernetes/abc1234/node-controller"), "{sent}");
+    let sent = config
+        .headers
+        .iter()
+        .find(|(name, _)| name == header::USER_AGENT)
+        .unwrap()
+        .1
+        .to_str()
+        .unwrap();
+    assert!(
+        sent.starts_with(&agent) && sent.ends_with(") kubernetes/abc1234/node-controller"),
+        "{sent}"
+    );
     assert!(!format!("{config:?}").contains(TOKEN));
 }
 
@@ -78,7 +100,10 @@ async fn master_wins_over_the_kubeconfig_and_may_stand_in_for_its_server() {
 
 #[tokio::test]
 async fn master_alone_has_no_credentials() {
-    for (master, url) in [("127.0.0.1:8001", "http://127.0.0.1:8001/"), ("https://a.example", "https://a.example/")] {
+    for (master, url) in [
+        ("127.0.0.1:8001", "http://127.0.0.1:8001/"),
+        ("https://a.example", "https://a.example/"),
+    ] {
         let flags = KubeClientConfig { master: master.into(), ..KubeClientConfig::default() };
         let config = load(&flags, &product(), "x").await.unwrap().kube;
         assert_eq!(config.cluster_url.to_string(), url);
@@ -99,12 +124,21 @@ async fn errors_name_the_file_and_what_failed() {
     let server = "{server: 'https://10.0.0.1:6443'}";
     let token = format!("{{token: {TOKEN}}}");
     for (text, part) in [
-        (kubeconfig(server, &token).replace("current-context: c\n", ""), "sets no current-context"),
-        (kubeconfig(server, &token).replace("current-context: c", "current-context: d"), "has no context \"d\""),
+        (
+            kubeconfig(server, &token).replace("current-context: c\n", ""),
+            "sets no current-context",
+        ),
+        (
+            kubeconfig(server, &token).replace("current-context: c", "current-context: d"),
+            "has no context \"d\"",
+        ),
         (kubeconfig(server, &token).replace("cluster: k,", "cluster: l,"), "has no cluster \"l\""),
         (kubeconfig("{}", &token), "cluster url is missing"),
         (kubeconfig("{server: 'https://a b'}", &token), "failed to parse cluster url"),
-        (kubeconfig("{server: 'https://a', certificate-authority-data: '!'}", &token), "certificate authority"),
+        (
+            kubeconfig("{server: 'https://a', certificate-authority-data: '!'}", &token),
+            "certificate authority",
+        ),
         (kubeconfig("{server: 'https://a', certificate-authority: gone.crt}", &token), "gone.crt"),
         (kubeconfig(server, &format!("[{TOKEN}]")), "is no kubeconfig: line"),
         (kubeconfig(server, &format!("{{token: {TOKEN}")), "is no kubeconfig: line"),
@@ -117,7 +151,10 @@ async fn errors_name_the_file_and_what_failed() {
 
 #[tokio::test]
 async fn a_missing_file_is_named() {
-    let flags = KubeClientConfig { kubeconfig: Some("/nowhere/kubeconfig".into()), ..KubeClientConfig::default() };
+    let flags = KubeClientConfig {
+        kubeconfig: Some("/nowhere/kubeconfig".into()),
+        ..KubeClientConfig::default()
+    };
     let message = load(&flags, &product(), "x").await.unwrap_err().to_string();
     assert!(message.starts_with("--kubeconfig=/nowhere/kubeconfig: cannot be read: "), "{message}");
 }
@@ -128,12 +165,21 @@ async fn outside_a_cluster_the_flags_are_named() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return;
     }
-    let message = load(&KubeClientConfig::default(), &product(), "x").await.unwrap_err().to_string();
+    let message = load(&KubeClientConfig::default(), &product(), "x")
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("--kubeconfig") && message.contains("--master"), "{message}");
 }
 
-fn variables(set: &'static [(&'static str, &'static str)]) -> impl Fn(&'static str) -> Option<String> {
-    move |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+fn variables(
+    set: &'static [(&'static str, &'static str)],
+) -> impl Fn(&'static str) -> Option<String> {
+    move |name| {
+        set.iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| (*value).to_owned())
+    }
 }
 
 #[test]
@@ -152,15 +198,31 @@ fn the_proxy_of_the_environment_is_found_by_gos_rules() {
         (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.96.0.0/12,.svc")], None),
         (API, &[("HTTPS_PROXY", "http://proxy"), ("no_proxy", "10.96.0.1")], None),
         (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "*")], None),
-        (API, &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.1.0.0/16")], Some("http://proxy/")),
-        ("https://api.example.org", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "example.org")], None),
-        ("https://10.96.0.1:443", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.96.0.1:443")], None),
+        (
+            API,
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.1.0.0/16")],
+            Some("http://proxy/"),
+        ),
+        (
+            "https://api.example.org",
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "example.org")],
+            None,
+        ),
+        (
+            "https://10.96.0.1:443",
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "10.96.0.1:443")],
+            None,
+        ),
         (
             "https://api.example.org:6443",
             &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "api.example.org:443")],
             Some("http://proxy/"),
         ),
-        ("https://api.example.org:6443", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "x, *.example.org")], None),
+        (
+            "https://api.example.org:6443",
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "x, *.example.org")],
+            None,
+        ),
         (
             "https://example.org",
             &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", ".example.org")],
@@ -171,29 +233,54 @@ fn the_proxy_of_the_environment_is_found_by_gos_rules() {
             &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "example.org")],
             Some("http://proxy/"),
         ),
-        ("https://[fd00::1]:6443", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "[fd00::1]:6443")], None),
-        ("https://[fd00::1]:6443", &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "fd00::1")], None),
+        (
+            "https://[fd00::1]:6443",
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "[fd00::1]:6443")],
+            None,
+        ),
+        (
+            "https://[fd00::1]:6443",
+            &[("HTTPS_PROXY", "http://proxy"), ("NO_PROXY", "fd00::1")],
+            None,
+        ),
         ("https://127.0.0.1:6443", &[("HTTPS_PROXY", "http://proxy")], None),
         ("https://[::1]:6443", &[("HTTPS_PROXY", "http://proxy")], None),
         ("https://localhost:6443", &[("HTTPS_PROXY", "http://proxy")], None),
     ];
     for (destination, set, expected) in cases {
         let found = proxy_for(&destination.parse().unwrap(), variables(set)).unwrap();
-        assert_eq!(found.map(|proxy| proxy.to_string()).as_deref(), *expected, "{destination} {set:?}");
+        assert_eq!(
+            found.map(|proxy| proxy.to_string()).as_deref(),
+            *expected,
+            "{destination} {set:?}"
+        );
     }
-    let wrong = proxy_for(&API.parse().unwrap(), variables(&[("HTTPS_PROXY", "ftp://somebody:s3cr3t-t0ken@proxy")]));
+    let wrong = proxy_for(
+        &API.parse().unwrap(),
+        variables(&[("HTTPS_PROXY", "ftp://somebody:s3cr3t-t0ken@proxy")]),
+    );
     let error = wrong.unwrap_err().to_string();
-    assert!(error.starts_with("HTTPS_PROXY is no address of a proxy") && !error.contains(TOKEN), "{error}");
+    assert!(
+        error.starts_with("HTTPS_PROXY is no address of a proxy") && !error.contains(TOKEN),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn the_proxy_of_a_kubeconfig_is_taken_or_refused_by_name() {
-    let with = |url: &str| kubeconfig(&format!("{{server: 'https://10.0.0.1:6443', proxy-url: '{url}'}}"), "{}");
-    let config = load_file(&with(&format!("http://somebody:{TOKEN}@proxy:3128")), "").await.unwrap();
+    let with = |url: &str| {
+        kubeconfig(&format!("{{server: 'https://10.0.0.1:6443', proxy-url: '{url}'}}"), "{}")
+    };
+    let config = load_file(&with(&format!("http://somebody:{TOKEN}@proxy:3128")), "")
+        .await
+        .unwrap();
     assert_eq!(config.proxy_url.unwrap().host(), Some("proxy"));
     assert!(load_file(&with(""), "").await.unwrap().proxy_url.is_none());
     for wrong in ["ftp://proxy", "://"] {
-        let error = load_file(&with(&wrong.replace("://proxy", &format!("://a:{TOKEN}@proxy"))), "").await.unwrap_err();
+        let error =
+            load_file(&with(&wrong.replace("://proxy", &format!("://a:{TOKEN}@proxy"))), "")
+                .await
+                .unwrap_err();
         assert!(error.contains("proxy-url"), "{error}");
     }
 }

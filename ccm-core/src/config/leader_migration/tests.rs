@@ -7,9 +7,15 @@ fn parse(text: &str) -> Result<LeaderMigration, String> {
 
 /// A file of this version, with these entries.
 fn file(version: &str, entries: &[(&str, &str)]) -> String {
-    let entries: Vec<String> =
-        entries.iter().map(|(name, component)| format!("  - name: {name}\n    component: {component:?}\n")).collect();
-    let list = if entries.is_empty() { " []\n".to_owned() } else { format!("\n{}", entries.concat()) };
+    let entries: Vec<String> = entries
+        .iter()
+        .map(|(name, component)| format!("  - name: {name}\n    component: {component:?}\n"))
+        .collect();
+    let list = if entries.is_empty() {
+        " []\n".to_owned()
+    } else {
+        format!("\n{}", entries.concat())
+    };
     format!(
         "apiVersion: controllermanager.config.k8s.io/{version}\nkind: LeaderMigrationConfiguration\n\
          leaderName: m\ncontrollerLeaders:{list}"
@@ -30,7 +36,11 @@ fn each_controller_has_its_lock() {
     let moving = |component: &'static str| {
         file(
             "v1",
-            &[("route-controller", component), ("service-controller", component), (CLOUD_NODE_LIFECYCLE, component)],
+            &[
+                ("route-controller", component),
+                ("service-controller", component),
+                (CLOUD_NODE_LIFECYCLE, component),
+            ],
         )
     };
     for (what, text, in_kcm, in_ccm) in [
@@ -66,7 +76,8 @@ fn each_controller_has_its_lock() {
     }
 }
 
-/// Upstream compares names as they are, so that its own default protects one controller of three (W19).
+/// Upstream compares names as they are, so that its own default protects one controller of three
+/// (W19).
 #[test]
 fn the_built_in_list_protects_all_three_controllers() {
     let migration = LeaderMigration::default();
@@ -130,13 +141,25 @@ fn mistakes_are_named_with_their_fields() {
             good.replace("kind: LeaderMigrationConfiguration", "kind: KubeletConfiguration"),
             vec!["kind", "KubeletConfiguration"],
         ),
-        ("another group", good.replace(GROUP, "kubelet.config.k8s.io"), vec!["apiVersion", "kubelet.config.k8s.io"]),
+        (
+            "another group",
+            good.replace(GROUP, "kubelet.config.k8s.io"),
+            vec!["apiVersion", "kubelet.config.k8s.io"],
+        ),
         ("another version", good.replace("v1alpha1", "v2"), vec!["apiVersion", "/v2"]),
         ("unknown field", with("colour: red"), vec!["colour", "line 1"]),
-        ("unknown field of an entry", good.replace("component:", "komponent:"), vec!["komponent", "line 6"]),
+        (
+            "unknown field of an entry",
+            good.replace("component:", "komponent:"),
+            vec!["komponent", "line 6"],
+        ),
         ("field in other letters", good.replace("leaderName", "LeaderName"), vec!["LeaderName"]),
         ("a field twice", with("leaderName: other"), vec!["duplicate", "leaderName"]),
-        ("no leader name", good.replace("leaderName: m", "leaderName: \"\""), vec!["leaderName: must be set"]),
+        (
+            "no leader name",
+            good.replace("leaderName: m", "leaderName: \"\""),
+            vec!["leaderName: must be set"],
+        ),
         ("endpoints", with("resourceLock: endpoints"), vec!["resourceLock", "endpoints"]),
         ("a lock of no kind", with("resourceLock: invalid"), vec!["resourceLock", "invalid"]),
         ("no name", file("v1", &[("\"\"", "*")]), vec!["controllerLeaders[0].name: must be set"]),
@@ -168,5 +191,11 @@ fn one_controller_may_be_named_twice_for_the_same_component() {
 #[test]
 fn names_that_mean_nothing_here_are_told() {
     let text = file("v1", &[("sevice", "*"), ("ttl-controller", KCM), ("route", CCM)]);
-    assert_eq!(parse(&text).unwrap().unknown(&standard()).collect::<Vec<_>>(), ["sevice"]);
+    assert_eq!(
+        parse(&text)
+            .unwrap()
+            .unknown(&standard())
+            .collect::<Vec<_>>(),
+        ["sevice"]
+    );
 }

@@ -1,5 +1,5 @@
-//! Defaults, checks and warnings. The health handler, leader migration's file and filter, and the configuration's JSON form
-//! (`/configz`) have their tests beside them.
+//! Defaults, checks and warnings. The health handler, leader migration's file and filter, and the
+//! configuration's JSON form (`/configz`) have their tests beside them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Every flag with its documented default, written out a second time on purpose: the table may not drift.
+/// Every flag with its documented default, written out a second time on purpose: the table may not
+/// drift.
 const DEFAULTS: &[(&str, &str)] = &[
     ("allocate-node-cidrs", "false"),
     ("allow-untagged-cloud", "false"),
@@ -115,10 +116,19 @@ const DEFAULTS: &[(&str, &str)] = &[
 #[test]
 fn defaults_are_upstreams() {
     let config = run("");
-    let values: Vec<(&str, &str)> = config.flags().iter().map(|flag| (flag.name, flag.value.as_str())).collect();
+    let values: Vec<(&str, &str)> = config
+        .flags()
+        .iter()
+        .map(|flag| (flag.name, flag.value.as_str()))
+        .collect();
     assert_eq!(values, DEFAULTS);
     assert!(config.warnings().is_empty(), "{:?}", config.warnings());
-    let changed: Vec<&str> = config.flags().iter().filter(|flag| flag.changed).map(|flag| flag.name).collect();
+    let changed: Vec<&str> = config
+        .flags()
+        .iter()
+        .filter(|flag| flag.changed)
+        .map(|flag| flag.name)
+        .collect();
     assert_eq!(changed, ["cloud-provider"]);
 }
 
@@ -233,22 +243,41 @@ const IN_COMPANY: &[&str] = &[
 #[test]
 fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
     let product = product();
-    let covered: BTreeSet<&str> = OTHERS.iter().map(|(name, _)| *name).chain(IN_COMPANY.iter().copied()).collect();
+    let covered: BTreeSet<&str> = OTHERS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(IN_COMPANY.iter().copied())
+        .collect();
     assert_eq!(covered, flags::all(&product).map(Flag::name).collect());
     for (name, value) in OTHERS {
         let config = run(&format!("--{name}={value}"));
-        let changed: Vec<&FlagValue> =
-            config.flags().iter().filter(|f| f.changed && f.name != "cloud-provider").collect();
+        let changed: Vec<&FlagValue> = config
+            .flags()
+            .iter()
+            .filter(|f| f.changed && f.name != "cloud-provider")
+            .collect();
         if *name != "cloud-provider" {
             assert_eq!(changed.len(), 1, "{name}: {changed:?}");
             assert_eq!((changed[0].name, changed[0].value.as_str()), (*name, *value));
         }
-        let flag = flags::all(&product).find(|flag| flag.name == *name).unwrap();
+        let flag = flags::all(&product)
+            .find(|flag| flag.name == *name)
+            .unwrap();
         let expected = usize::from(flag.support != flags::FlagSupport::Supported)
             + usize::from(flag.deprecated.is_some())
-            + usize::from(matches!(*name, "allocate-node-cidrs" | "feature-gates" | "leader-migration-config"));
+            + usize::from(matches!(
+                *name,
+                "allocate-node-cidrs" | "feature-gates" | "leader-migration-config"
+            ));
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());
-        assert!(config.warnings().iter().all(|warning| warning.contains(name)), "{name}: {:?}", config.warnings());
+        assert!(
+            config
+                .warnings()
+                .iter()
+                .all(|warning| warning.contains(name)),
+            "{name}: {:?}",
+            config.warnings()
+        );
     }
 }
 
@@ -256,19 +285,30 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
 fn orphans_are_collected_only_where_they_are_looked_for() {
     assert!(!run("--orphan-report-period=0").orphans.collect);
     let error = refused("--orphan-report-period=0 --collect-orphans").join("\n");
-    assert!(error.contains("--collect-orphans") && error.contains("--orphan-report-period"), "{error}");
+    assert!(
+        error.contains("--collect-orphans") && error.contains("--orphan-report-period"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_shadow_takes_no_lease_and_minds_no_setting_of_one() {
     for flag in ["--shadow", "--shadow-once"] {
-        let config =
-            run(&format!("{flag} --leader-elect=true --leader-elect-lease-duration=1s --leader-elect-retry-period=0"));
+        let config = run(&format!(
+            "{flag} --leader-elect=true --leader-elect-lease-duration=1s --leader-elect-retry-period=0"
+        ));
         assert!(config.shadow.is_on());
         let named = |name: &str| {
-            config.warnings().iter().any(|w| w.starts_with(&format!("--{name}=")) && w.contains("no lease"))
+            config
+                .warnings()
+                .iter()
+                .any(|w| w.starts_with(&format!("--{name}=")) && w.contains("no lease"))
         };
-        assert!(named("leader-elect") && named("leader-elect-lease-duration"), "{:?}", config.warnings());
+        assert!(
+            named("leader-elect") && named("leader-elect-lease-duration"),
+            "{:?}",
+            config.warnings()
+        );
         assert_eq!(config.warnings().len(), 3, "{:?}", config.warnings());
     }
     assert!(!run("").shadow.is_on() && run("--shadow").warnings().is_empty());
@@ -276,15 +316,23 @@ fn a_shadow_takes_no_lease_and_minds_no_setting_of_one() {
 
 #[test]
 fn values_land_in_their_groups() {
-    let config = run("--cluster-cidr=10.1.2.3/16,fd00::1/48 --cloud-config=/etc/cloud --tls-min-version=VersionTLS13 \
+    let config = run(
+        "--cluster-cidr=10.1.2.3/16,fd00::1/48 --cloud-config=/etc/cloud --tls-min-version=VersionTLS13 \
          --webhook-tls-cipher-suites=A,B --webhook-tls-min-version=VersionTLS12 --webhook-tls-sni-cert-key=a,b \
-         --tls-cert-file=/c --tls-private-key-file=/k --secure-port=0 --node-deletion-safety=upstream");
-    assert_eq!(config.generic.cluster_cidrs, ["10.1.0.0/16".parse().unwrap(), "fd00::/48".parse().unwrap()]);
+         --tls-cert-file=/c --tls-private-key-file=/k --secure-port=0 --node-deletion-safety=upstream",
+    );
+    assert_eq!(
+        config.generic.cluster_cidrs,
+        ["10.1.0.0/16".parse().unwrap(), "fd00::/48".parse().unwrap()]
+    );
     assert_eq!(config.generic.cloud_config.as_deref(), Some(Path::new("/etc/cloud")));
     assert_eq!(config.serving.tls_min_version, TlsVersion::Tls13);
     assert_eq!(config.serving.tls_cert_file.as_deref(), Some(Path::new("/c")));
     assert_eq!(config.serving.port, None);
-    assert!(config.serving.tls_cipher_suites.is_empty() && config.serving.tls_sni_certificates.is_empty());
+    assert!(
+        config.serving.tls_cipher_suites.is_empty()
+            && config.serving.tls_sni_certificates.is_empty()
+    );
     assert_eq!(config.webhook.serving.tls_cipher_suites, ["A", "B"]);
     assert_eq!(config.webhook.serving.tls_min_version, TlsVersion::Tls12);
     assert_eq!(config.webhook.serving.tls_sni_certificates.len(), 1);
@@ -302,7 +350,11 @@ fn status_workers_follow_the_syncs_unless_set() {
         ("--concurrent-node-status-updates=0", 1, 1),
     ] {
         let node = run(args).node;
-        assert_eq!((node.concurrent_syncs.get(), node.concurrent_status_updates.get()), (syncs, updates), "{args}");
+        assert_eq!(
+            (node.concurrent_syncs.get(), node.concurrent_status_updates.get()),
+            (syncs, updates),
+            "{args}"
+        );
     }
 }
 
@@ -315,16 +367,31 @@ const REFUSALS: &[(&str, &str)] = &[
     ),
     ("--concurrent-node-syncs=0", "--concurrent-node-syncs=0: must be a positive number"),
     ("--concurrent-node-syncs=-3", "--concurrent-node-syncs=-3: must be a positive number"),
-    ("--concurrent-node-status-updates=-1", "--concurrent-node-status-updates=-1: cannot be a negative number"),
-    ("--concurrent-node-lifecycle-syncs=0", "--concurrent-node-lifecycle-syncs=0: must be a positive number"),
-    ("--concurrent-service-syncs=0", "--concurrent-service-syncs=0: must be a positive number"),
+    (
+        "--concurrent-node-status-updates=-1",
+        "--concurrent-node-status-updates=-1: cannot be a negative number",
+    ),
+    (
+        "--concurrent-node-lifecycle-syncs=0",
+        "--concurrent-node-lifecycle-syncs=0: must be a positive number",
+    ),
+    (
+        "--concurrent-service-syncs=0",
+        "--concurrent-service-syncs=0: must be a positive number",
+    ),
     ("--node-monitor-period=0", "--node-monitor-period=0s: must be greater than zero"),
-    ("--node-monitor-period=-5s", "invalid argument \"-5s\" for \"--node-monitor-period\" flag: must not be negative"),
+    (
+        "--node-monitor-period=-5s",
+        "invalid argument \"-5s\" for \"--node-monitor-period\" flag: must not be negative",
+    ),
     (
         "--leader-elect-resource-lock=configmapsleases",
         "--leader-elect-resource-lock=configmapsleases: resourceLock value must be \"leases\"",
     ),
-    ("--leader-elect-resource-name=", "--leader-elect-resource-name=: cannot be empty when leader election is on"),
+    (
+        "--leader-elect-resource-name=",
+        "--leader-elect-resource-name=: cannot be empty when leader election is on",
+    ),
     (
         "--leader-elect-lease-duration=10s",
         "--leader-elect-lease-duration=10s: must be greater than --leader-elect-renew-deadline=10s",
@@ -333,7 +400,10 @@ const REFUSALS: &[(&str, &str)] = &[
         "--leader-elect-renew-deadline=2400ms",
         "--leader-elect-renew-deadline=2.4s: must be greater than 1.2 times --leader-elect-retry-period=2s",
     ),
-    ("--leader-elect-retry-period=0", "--leader-elect-retry-period=0s: must be greater than zero"),
+    (
+        "--leader-elect-retry-period=0",
+        "--leader-elect-retry-period=0s: must be greater than zero",
+    ),
     (
         "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
         "--cluster-cidr=10.0.0.0/8,11.0.0.0/8: two networks must be of different families, one IPv4 and one IPv6",
@@ -349,29 +419,56 @@ const REFUSALS: &[(&str, &str)] = &[
     ("--master=ftp://a", "--master=ftp://a: must be an http or https address"),
     ("--master=https://u:password@a", "--master=<redacted>@a: must not contain credentials"),
     ("--kube-api-burst=-1", "--kube-api-burst=-1: cannot be a negative number"),
-    ("--secure-port=70000", "--secure-port=70000: must be between 0 and 65535, inclusive; 0 turns the server off"),
-    ("--webhook-secure-port=10258", "--webhook-secure-port=10258: must differ from --secure-port=10258"),
+    (
+        "--secure-port=70000",
+        "--secure-port=70000: must be between 0 and 65535, inclusive; 0 turns the server off",
+    ),
+    (
+        "--webhook-secure-port=10258",
+        "--webhook-secure-port=10258: must differ from --secure-port=10258",
+    ),
     ("--tls-cert-file=/a", "--tls-cert-file=/a: needs --tls-private-key-file, too"),
-    ("--requestheader-group-headers=a,,b", "--requestheader-group-headers=a,,b: must not have blank entries"),
-    ("--requestheader-allowed-names=a,", "--requestheader-allowed-names=a,: must not have blank entries"),
+    (
+        "--requestheader-group-headers=a,,b",
+        "--requestheader-group-headers=a,,b: must not have blank entries",
+    ),
+    (
+        "--requestheader-allowed-names=a,",
+        "--requestheader-allowed-names=a,: must not have blank entries",
+    ),
     (
         "--authorization-always-allow-paths=/healthz,/a*b",
         "--authorization-always-allow-paths=/a*b: may have a * at its end only",
     ),
-    ("--requestheader-uid-headers=X-Uid", "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid"),
+    (
+        "--requestheader-uid-headers=X-Uid",
+        "--requestheader-uid-headers=X-Uid: must contain X-Remote-Uid",
+    ),
     ("--webhooks=a,-b", "--webhooks=a,-b: admission webhooks are not supported"),
     ("--webhooks=*", "--webhooks=*: admission webhooks are not supported"),
-    ("--tls-curve-preferences=29,29", "--tls-curve-preferences=29,29: duplicate curve preference 29"),
+    (
+        "--tls-curve-preferences=29,29",
+        "--tls-curve-preferences=29,29: duplicate curve preference 29",
+    ),
     ("--v=-1", "--v=-1: cannot be a negative number"),
     ("--vmodule=node", "--vmodule=node: \"node\" is not of the form pattern=N"),
-    ("--vmodule=a=1 --logging-format=json", "--vmodule=a=1: only works with --logging-format=text"),
+    (
+        "--vmodule=a=1 --logging-format=json",
+        "--vmodule=a=1: only works with --logging-format=text",
+    ),
     ("--feature-gates=Nope=true", "--feature-gates=Nope=true: unrecognized feature gate"),
-    ("--log-text-split-stream", "--log-text-split-stream=true: needs --feature-gates=LoggingAlphaOptions=true"),
+    (
+        "--log-text-split-stream",
+        "--log-text-split-stream=true: needs --feature-gates=LoggingAlphaOptions=true",
+    ),
     (
         "--node-deletion-safety=maybe",
         "invalid argument \"maybe\" for \"--node-deletion-safety\" flag: must be one of: \"strict\" \"upstream\"",
     ),
-    ("--bind-address=here", "invalid argument \"here\" for \"--bind-address\" flag: failed to parse IP: \"here\""),
+    (
+        "--bind-address=here",
+        "invalid argument \"here\" for \"--bind-address\" flag: failed to parse IP: \"here\"",
+    ),
     (
         "--feature-gates=WatchList",
         "invalid argument \"WatchList\" for \"--feature-gates\" flag: missing bool value for WatchList",
@@ -395,22 +492,27 @@ fn all_checks_are_reported_together() {
 
 #[test]
 fn election_flags_are_not_checked_when_there_is_no_election() {
-    let config = run("--leader-elect=false --leader-elect-lease-duration=1s --leader-elect-resource-lock=endpoints");
+    let config = run(
+        "--leader-elect=false --leader-elect-lease-duration=1s --leader-elect-resource-lock=endpoints",
+    );
     assert_eq!(config.leader_election.lease_duration, SECOND);
     assert!(!config.leader_election.enabled);
 }
 
 #[test]
 fn alpha_logging_flags_pass_with_their_gate() {
-    let config =
-        run("--feature-gates=LoggingAlphaOptions=true --log-json-split-stream --log-json-info-buffer-size=64Ki");
+    let config = run(
+        "--feature-gates=LoggingAlphaOptions=true --log-json-split-stream --log-json-info-buffer-size=64Ki",
+    );
     assert!(config.logging.json.split_stream);
     assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
 }
 
 #[test]
 fn a_cipher_suite_is_known_weak_or_a_mistake() {
-    let config = run("--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA");
+    let config = run(
+        "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA",
+    );
     let weak = "--tls-cipher-suites: TLS_RSA_WITH_AES_128_CBC_SHA left out: weak, and not served by this program";
     assert_eq!(config.warnings(), [weak]);
     let wrong = refused("--tls-cipher-suites=TLS_FOO,TLS_AES_128_GCM_SHA256");

@@ -7,7 +7,10 @@ const STARTED: &str = "--controllers=*,nodeipam --allocate-node-cidrs=true";
 
 /// The networks and masks that the flags choose.
 fn networks(flags: &str) -> Vec<(String, u8)> {
-    let pools = run(&format!("{STARTED} {flags}")).node_ipam.pools.expect("the controller is started");
+    let pools = run(&format!("{STARTED} {flags}"))
+        .node_ipam
+        .pools
+        .expect("the controller is started");
     let pair = |network: PodNetwork| (network.cluster.to_string(), network.node_mask);
     pools.networks.into_iter().map(pair).collect()
 }
@@ -30,7 +33,11 @@ fn the_flags_are_not_looked_at_unless_the_controller_is_named_and_told_to_alloca
 
 #[test]
 fn masks_are_upstreams_unless_given() {
-    let of = |list: &[(&str, u8)]| list.iter().map(|(net, mask)| ((*net).to_owned(), *mask)).collect::<Vec<_>>();
+    let of = |list: &[(&str, u8)]| {
+        list.iter()
+            .map(|(net, mask)| ((*net).to_owned(), *mask))
+            .collect::<Vec<_>>()
+    };
     for (flags, expected) in [
         ("--cluster-cidr=10.244.0.0/16", of(&[("10.244.0.0/16", 24)])),
         ("--cluster-cidr=fd00::/48", of(&[("fd00::/48", 64)])),
@@ -48,7 +55,9 @@ fn masks_are_upstreams_unless_given() {
     ] {
         assert_eq!(networks(flags), expected, "{flags}");
     }
-    let pools = run(&format!("{STARTED} --cluster-cidr=10.0.0.0/8 --service-cluster-ip-range=10.96.0.0/12,fd01::/108"));
+    let pools = run(&format!(
+        "{STARTED} --cluster-cidr=10.0.0.0/8 --service-cluster-ip-range=10.96.0.0/12,fd01::/108"
+    ));
     let services = pools.node_ipam.pools.expect("started").services;
     assert_eq!(services, ["10.96.0.0/12".parse().unwrap(), "fd01::/108".parse().unwrap()]);
 }
@@ -108,7 +117,10 @@ const REFUSALS: &[(&str, &str)] = &[
         "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size-ipv4=33",
         "--node-cidr-mask-size-ipv4=33: the mask of a network like 10.0.0.0/16 can be at most 32",
     ),
-    ("--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=-1", "--node-cidr-mask-size=-1: is no prefix length"),
+    (
+        "--cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=-1",
+        "--node-cidr-mask-size=-1: is no prefix length",
+    ),
     (
         "--cluster-cidr=fd00::/32 --node-cidr-mask-size-ipv6=49",
         "--node-cidr-mask-size-ipv6=49: the node CIDR size is too big: an IPv6 network can hold at most 2^16 blocks, so the mask for fd00::/32 can be at most 48",

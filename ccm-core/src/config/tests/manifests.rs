@@ -1,5 +1,6 @@
-//! Flag lists of well-known deployments, whole and in their order: they must be taken as they are. The values of templates
-//! are made up. Sources are named by repository, file, and the version that was read.
+//! Flag lists of well-known deployments, whole and in their order: they must be taken as they are.
+//! The values of templates are made up. Sources are named by repository, file, and the version that
+//! was read.
 
 use super::*;
 
@@ -15,7 +16,11 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
         "--v=2 --cloud-provider=aws --use-service-account-credentials=false --configure-cloud-routes=false",
         0,
     ),
-    ("kubernetes/cloud-provider-aws v1.36.1: charts/aws-cloud-controller-manager", "--v=2 --cloud-provider=aws", 0),
+    (
+        "kubernetes/cloud-provider-aws v1.36.1: charts/aws-cloud-controller-manager",
+        "--v=2 --cloud-provider=aws",
+        0,
+    ),
     (
         "kubernetes/cloud-provider-aws v1.36.1: its own flags, pkg/controllers/options/tagging_controller.go",
         "--v=2 --cloud-provider=aws --controllers=*,tagging --tags=a=b,c=d --resources=instance --resources=volume \
@@ -116,7 +121,8 @@ const MANIFESTS: &[(&str, &str, usize)] = &[
     ),
 ];
 
-/// A product with the flags that these managers have of their own, as their providers' binaries declare them here.
+/// A product with the flags that these managers have of their own, as their providers' binaries
+/// declare them here.
 fn manager() -> Product {
     let text = |name| Flag::provider(name, "", "A flag of the provider's own.");
     let tagging = ControllerInfo {
@@ -125,16 +131,24 @@ fn manager() -> Product {
         client_name: "tagging-controller",
         enabled_by_default: false,
     };
-    let names = ["tags", "resources", "tagging-controller-burst-limit", "tagging-controller-concurrent-node-syncs"];
+    let names = [
+        "tags",
+        "resources",
+        "tagging-controller-burst-limit",
+        "tagging-controller-concurrent-node-syncs",
+    ];
     let mut product = Product {
         providers: &["mock", "aws", "openstack", "hcloud", "vsphere", "k3s"],
         extra_flags: names.map(text).to_vec(),
         ..product()
     };
-    product.extra_flags.extend([text("user-agent"), text("node-labels")]);
     product
         .extra_flags
-        .push(Flag::provider_switch("tagging-controller-enable-batching", "A switch of the provider's own."));
+        .extend([text("user-agent"), text("node-labels")]);
+    product.extra_flags.push(Flag::provider_switch(
+        "tagging-controller-enable-batching",
+        "A switch of the provider's own.",
+    ));
     product.controllers.push(tagging);
     product
 }
@@ -146,7 +160,13 @@ fn manifests_of_other_controller_managers_are_accepted_unchanged() {
             Ok(Invocation::Run(config)) => config,
             other => panic!("{manifest}: {other:?}"),
         };
-        assert!(config.generic.controllers.is_enabled(controller_names::CLOUD_NODE), "{manifest}");
+        assert!(
+            config
+                .generic
+                .controllers
+                .is_enabled(controller_names::CLOUD_NODE),
+            "{manifest}"
+        );
         assert_eq!(config.warnings().len(), *warnings, "{manifest}: {:?}", config.warnings());
     }
 }
@@ -156,7 +176,11 @@ fn selections_in_manifests_mean_what_they_mean_upstream() {
     let enabled = |args: &str| run(args).generic.controllers.enabled().to_vec();
     assert_eq!(
         enabled("--controllers=*,-service"),
-        [controller_names::CLOUD_NODE, controller_names::CLOUD_NODE_LIFECYCLE, controller_names::NODE_ROUTE]
+        [
+            controller_names::CLOUD_NODE,
+            controller_names::CLOUD_NODE_LIFECYCLE,
+            controller_names::NODE_ROUTE
+        ]
     );
     assert_eq!(
         enabled("--controllers=cloud-node,cloud-node-lifecycle"),
@@ -166,10 +190,13 @@ fn selections_in_manifests_mean_what_they_mean_upstream() {
 
 #[test]
 fn the_path_of_a_manager_in_front_is_ignored_and_nothing_else_is() {
-    for path in
-        ["/bin/openstack-cloud-controller-manager", "/bin/cloud-controller-manager", "/cloud-controller-manager"]
-    {
-        let Invocation::Run(config) = parse(&product(), [path, "--cloud-provider=mock"]).unwrap() else {
+    for path in [
+        "/bin/openstack-cloud-controller-manager",
+        "/bin/cloud-controller-manager",
+        "/cloud-controller-manager",
+    ] {
+        let Invocation::Run(config) = parse(&product(), [path, "--cloud-provider=mock"]).unwrap()
+        else {
             panic!("{path}")
         };
         assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
@@ -183,6 +210,9 @@ fn the_path_of_a_manager_in_front_is_ignored_and_nothing_else_is() {
         ["/bin/cloud-controller-manager", "/bin/cloud-controller-manager"],
     ] {
         let refused = parse(&product(), arguments).unwrap_err().to_string();
-        assert!(refused.contains("/bin") || refused.contains("cloud-controller-manager"), "{refused}");
+        assert!(
+            refused.contains("/bin") || refused.contains("cloud-controller-manager"),
+            "{refused}"
+        );
     }
 }

@@ -32,10 +32,18 @@ fn switches_take_values_only_after_the_equals_sign() {
     ] {
         assert_eq!(run(args).generic.allow_untagged_cloud, on, "{args}");
     }
-    assert_eq!(refused("--leader-elect false"), ["\"ccm-test\" does not take any arguments, got [\"false\"]"]);
+    assert_eq!(
+        refused("--leader-elect false"),
+        ["\"ccm-test\" does not take any arguments, got [\"false\"]"]
+    );
     for value in ["yes", "on", "tRUE", ""] {
         let wrong = refused(&format!("--leader-elect={value}"));
-        assert_eq!(wrong, [format!("invalid argument {value:?} for \"--leader-elect\" flag: must be true or false")]);
+        assert_eq!(
+            wrong,
+            [format!(
+                "invalid argument {value:?} for \"--leader-elect\" flag: must be true or false"
+            )]
+        );
     }
 }
 
@@ -45,8 +53,14 @@ fn verbosity_takes_every_form_of_a_shorthand() {
         assert_eq!(run(args).logging.verbosity, 4, "{args}");
     }
     assert_eq!(refused("-v"), ["flag needs an argument: --v"]);
-    assert_eq!(refused("-v=x"), ["invalid argument \"x\" for \"--v\" flag: must be a whole number of at most 32 bits"]);
-    assert_eq!(refused("-v="), ["invalid argument \"=\" for \"--v\" flag: must be a whole number of at most 32 bits"]);
+    assert_eq!(
+        refused("-v=x"),
+        ["invalid argument \"x\" for \"--v\" flag: must be a whole number of at most 32 bits"]
+    );
+    assert_eq!(
+        refused("-v="),
+        ["invalid argument \"=\" for \"--v\" flag: must be a whole number of at most 32 bits"]
+    );
     assert_eq!(refused("-x=1"), ["unknown shorthand flag: -x in -x=1"]);
 }
 
@@ -62,7 +76,12 @@ fn numbers_are_gos() {
 
 #[test]
 fn the_last_scalar_wins_but_each_is_read() {
-    assert_eq!(run("--cluster-name=a --cluster-name b").generic.cluster_name, "b");
+    assert_eq!(
+        run("--cluster-name=a --cluster-name b")
+            .generic
+            .cluster_name,
+        "b"
+    );
     assert_eq!(refused("--node-monitor-period=x --node-monitor-period=5s").len(), 1);
 }
 
@@ -75,23 +94,34 @@ fn lists_replace_the_default_and_then_add_up() {
         ["/a", "/b", "/c"]
     );
     assert!(paths("--authorization-always-allow-paths=").is_empty());
-    assert_eq!(paths("--authorization-always-allow-paths=\"a,b\",c,\"d\"\"e\""), ["a,b", "c", "d\"e"]);
+    assert_eq!(
+        paths("--authorization-always-allow-paths=\"a,b\",c,\"d\"\"e\""),
+        ["a,b", "c", "d\"e"]
+    );
     for broken in ["\"a", "a\"b", "\"a\"b"] {
-        assert_eq!(refused(&format!("--authorization-always-allow-paths={broken}")).len(), 1, "{broken}");
+        assert_eq!(
+            refused(&format!("--authorization-always-allow-paths={broken}")).len(),
+            1,
+            "{broken}"
+        );
     }
-    let gates = run("--feature-gates=AllAlpha=true,WatchList=false --feature-gates=WatchList=true").feature_gates;
+    let gates = run("--feature-gates=AllAlpha=true,WatchList=false --feature-gates=WatchList=true")
+        .feature_gates;
     assert!(gates.is_enabled("AllAlpha") && gates.is_enabled("WatchList"));
     assert_eq!(
-        run("--tls-curve-preferences=23,24 --tls-curve-preferences=29").serving.tls_curve_preferences,
+        run("--tls-curve-preferences=23,24 --tls-curve-preferences=29")
+            .serving
+            .tls_curve_preferences,
         [23, 24, 29]
     );
 }
 
 #[test]
 fn certificates_for_names_are_one_a_use() {
-    let pairs = run("--tls-sni-cert-key=a.crt,a.key --tls-sni-cert-key b.crt,b.key:*.b.example,b.example")
-        .serving
-        .tls_sni_certificates;
+    let pairs =
+        run("--tls-sni-cert-key=a.crt,a.key --tls-sni-cert-key b.crt,b.key:*.b.example,b.example")
+            .serving
+            .tls_sni_certificates;
     assert_eq!(pairs.len(), 2);
     assert_eq!(pairs[1].names, ["*.b.example", "b.example"]);
     assert_eq!(pairs[1].to_string(), "b.crt,b.key:*.b.example,b.example");
@@ -141,19 +171,28 @@ fn arguments_that_are_not_unicode_are_refused() {
 #[test]
 fn help_has_every_flag_under_its_group() {
     for args in ["--help", "-h", "--help=true --cloud-provider=", "--help --version"] {
-        let Ok(Invocation::Help(text)) = parse(&product(), arguments(args)) else { panic!("{args}") };
+        let Ok(Invocation::Help(text)) = parse(&product(), arguments(args)) else {
+            panic!("{args}")
+        };
         for flag in flags::all(&product()) {
             assert!(text.contains(&format!("--{}", flag.name)), "{}", flag.name);
         }
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
-        let lifecycle = text.split("Cloud-node-lifecycle-controller flags:").nth(1).unwrap();
+        let lifecycle = text
+            .split("Cloud-node-lifecycle-controller flags:")
+            .nth(1)
+            .unwrap();
         let lifecycle = lifecycle.split(" flags:").next().unwrap();
         assert!(
-            lifecycle.contains("--node-deletion-safety string") && lifecycle.contains("--node-monitor-period duration")
+            lifecycle.contains("--node-deletion-safety string")
+                && lifecycle.contains("--node-monitor-period duration")
         );
     }
     assert_eq!(refused("--help --bogus"), ["unknown flag: --bogus"]);
-    assert!(matches!(parse(&product(), ["--help=false", "--cloud-provider=mock"]), Ok(Invocation::Run(_))));
+    assert!(matches!(
+        parse(&product(), ["--help=false", "--cloud-provider=mock"]),
+        Ok(Invocation::Run(_))
+    ));
 }
 
 #[test]
@@ -165,9 +204,16 @@ fn version_prints_or_is_reported() {
             "{args}"
         );
     }
-    let Ok(Invocation::Version(raw)) = parse(&product(), ["--version=raw"]) else { panic!() };
+    let Ok(Invocation::Version(raw)) = parse(&product(), ["--version=raw"]) else {
+        panic!()
+    };
     assert!(raw.contains("commit: unknown"), "{raw}");
-    assert_eq!(run("--version=v1.30.1-rc.0+abc").reported_version.as_deref(), Some("v1.30.1-rc.0+abc"));
+    assert_eq!(
+        run("--version=v1.30.1-rc.0+abc")
+            .reported_version
+            .as_deref(),
+        Some("v1.30.1-rc.0+abc")
+    );
     assert_eq!(run("--version=false").reported_version, None);
     for text in ["v1", "v1.2", "v1.2.x", "v1.2.3-", "vx", "maybe"] {
         assert_eq!(refused(&format!("--version={text}")).len(), 1, "{text}");

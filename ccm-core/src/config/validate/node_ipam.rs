@@ -1,11 +1,12 @@
-//! Flags of the node-IPAM controller. They are checked only if it runs: manifests set them, with values for other
-//! allocators, while kube-controller-manager allocates.
+//! Flags of the node-IPAM controller. They are checked only if it runs: manifests set them, with
+//! values for other allocators, while kube-controller-manager allocates.
 
 use ipnet::IpNet;
 
 use super::{at_most_one_of_each_family, rejected};
 use crate::config::{
-    ConfigError, NodeIpamOptions, PodNetwork, controller_names::NODE_IPAM, types::Config, value::parse_networks,
+    ConfigError, NodeIpamOptions, PodNetwork, controller_names::NODE_IPAM, types::Config,
+    value::parse_networks,
 };
 
 const ALLOCATOR: &str = "RangeAllocator";
@@ -35,7 +36,8 @@ pub(super) fn check(config: &mut Config, errors: &mut Vec<ConfigError>) {
 /// Returns the networks of Services.
 fn services(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) -> Vec<IpNet> {
     let value = &config.raw.service_cluster_ip_range;
-    let mut reject = |reason: &str| errors.push(rejected("service-cluster-ip-range", value, reason));
+    let mut reject =
+        |reason: &str| errors.push(rejected("service-cluster-ip-range", value, reason));
     let services = match parse_networks(value) {
         Ok(services) => services,
         Err(reason) => {
@@ -46,7 +48,10 @@ fn services(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     if let Err(reason) = at_most_one_of_each_family(&services) {
         reject(reason);
     }
-    for cluster in clusters.iter().filter(|cluster| services.iter().any(|service| service.contains(*cluster))) {
+    for cluster in clusters
+        .iter()
+        .filter(|cluster| services.iter().any(|service| service.contains(*cluster)))
+    {
         reject(&format!("leaves nothing of --cluster-cidr={cluster} for nodes"));
     }
     services
@@ -58,11 +63,17 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     let mut both = raw.node_cidr_mask_size;
     let ipv4 = raw.node_cidr_mask_size_ipv4;
     let ipv6 = raw.node_cidr_mask_size_ipv6;
-    let has = |is_ipv4| clusters.iter().any(|cluster| cluster.addr().is_ipv4() == is_ipv4);
+    let has = |is_ipv4| {
+        clusters
+            .iter()
+            .any(|cluster| cluster.addr().is_ipv4() == is_ipv4)
+    };
     let mut reject = |flag, value: i32, reason: &str| errors.push(rejected(flag, &value, reason));
     // First, check that each mask flag fits the address families of the cluster.
     let misplaced = if clusters.len() > 1 {
-        Some("not in a dual-stack cluster; use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+        Some(
+            "not in a dual-stack cluster; use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6",
+        )
     } else if ipv4 != 0 || ipv6 != 0 {
         Some("not together with --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6")
     } else {
@@ -81,13 +92,19 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     // Then choose the mask of each network and check it.
     let mut networks = Vec::new();
     for &cluster in clusters {
-        let (flag, own, default) = if cluster.addr().is_ipv4() { (MASK_IPV4, ipv4, 24) } else { (MASK_IPV6, ipv6, 64) };
+        let (flag, own, default) = if cluster.addr().is_ipv4() {
+            (MASK_IPV4, ipv4, 24)
+        } else {
+            (MASK_IPV6, ipv6, 64)
+        };
         let (flag, mask) = match (own, both) {
             (0, 0) => (flag, default),
             (0, both) => (MASK, both),
             (own, _) => (flag, own),
         };
-        let network = u8::try_from(mask).ok().map(|node_mask| PodNetwork { cluster, node_mask });
+        let network = u8::try_from(mask)
+            .ok()
+            .map(|node_mask| PodNetwork { cluster, node_mask });
         match network.map(|network| (network, network.block_count())) {
             Some((network, Ok(_))) => networks.push(network),
             Some((_, Err(error))) => reject(flag, mask, &error.to_string()),

@@ -9,7 +9,11 @@ pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
         errors.push(rejected("tls-cipher-suites", &serving.tls_cipher_suites.join(","), why));
     }
     if let Err(why) = cipher_suites::key_exchanges(&serving.tls_curve_preferences) {
-        let numbers: Vec<_> = serving.tls_curve_preferences.iter().map(ToString::to_string).collect();
+        let numbers: Vec<_> = serving
+            .tls_curve_preferences
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         errors.push(rejected("tls-curve-preferences", &numbers.join(","), why));
     }
 }
@@ -17,8 +21,9 @@ pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
 /// Returns warnings about suites and groups that Go would offer and this program does not.
 pub(in crate::config) fn warnings(config: &Config) -> Vec<String> {
     let serving = &config.serving;
-    let suites =
-        cipher_suites::cipher_suites(&serving.tls_cipher_suites).map(|chosen| chosen.unsupported).unwrap_or_default();
+    let suites = cipher_suites::cipher_suites(&serving.tls_cipher_suites)
+        .map(|chosen| chosen.unsupported)
+        .unwrap_or_default();
     let groups = cipher_suites::key_exchanges(&serving.tls_curve_preferences)
         .map(|chosen| chosen.unsupported)
         .unwrap_or_default();
@@ -26,5 +31,8 @@ pub(in crate::config) fn warnings(config: &Config) -> Vec<String> {
         (!names.is_empty()).then(|| format!("--{flag}: {} left out: {why}", names.join(",")))
     };
     let suites = warn("tls-cipher-suites", suites, "weak, and not served by this program");
-    suites.into_iter().chain(warn("tls-curve-preferences", groups, "not supported by this program")).collect()
+    suites
+        .into_iter()
+        .chain(warn("tls-curve-preferences", groups, "not supported by this program"))
+        .collect()
 }

@@ -1,12 +1,14 @@
-//! Applies the plans of the cloud-node controller: at most one status patch and one JSON Patch per attempt to
-//! initialise a node.
+//! Applies the plans of the cloud-node controller: at most one status patch and one JSON Patch per
+//! attempt to initialise a node.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::plan::{InitializationError, InitializationPlan, NodeChange, labels, plan_initialization};
+use super::plan::{
+    InitializationError, InitializationPlan, NodeChange, labels, plan_initialization,
+};
 use crate::{
     controllers::route::{ConditionPatch, NetworkConditions},
     k8s::{NodeAddress, NodeFields, NodeView},
@@ -40,8 +42,8 @@ pub(crate) enum NodeWriteError {
     Api(#[from] ApiError),
 }
 
-/// Initialises a node. The addresses are written first, so that no pod is scheduled to a node without an address; then
-/// everything else, together with the removal of the taint.
+/// Initialises a node. The addresses are written first, so that no pod is scheduled to a node
+/// without an address; then everything else, together with the removal of the taint.
 pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
@@ -58,14 +60,17 @@ pub(crate) async fn initialize(
             initialize_once(api, network, &node, meta).await
         };
         let retry = match &result {
-            Err(NodeWriteError::Api(error)) if error.is_not_found() => return Ok(InitializeOutcome::NotNeeded),
+            Err(NodeWriteError::Api(error)) if error.is_not_found() => {
+                return Ok(InitializeOutcome::NotNeeded);
+            }
             Err(NodeWriteError::Api(error)) => error.is_conflict(),
             _ => false,
         };
         if !retry || attempt == ATTEMPTS {
             return result.map(InitializeOutcome::Done);
         }
-        // Then read the node again, and go on only if it is the same node and still needs initialisation.
+        // Then read the node again, and go on only if it is the same node and still needs
+        // initialisation.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
@@ -109,11 +114,15 @@ async fn initialize_once(
 fn update_from_patch(node: &mut NodeView, patched: Patched) {
     node.resource_version = patched.resource_version.into();
     node.has_labels = !patched.labels.is_empty();
-    node.labels = patched.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    node.labels = patched
+        .labels
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
 }
 
-/// Replaces the addresses of a node, and in the same patch writes the condition `NetworkUnavailable` that `network` has
-/// for it, if any.
+/// Replaces the addresses of a node, and in the same patch writes the condition
+/// `NetworkUnavailable` that `network` has for it, if any.
 pub(crate) async fn patch_addresses(
     api: &ApiClient,
     network: Option<&NetworkConditions>,
@@ -121,37 +130,59 @@ pub(crate) async fn patch_addresses(
     addresses: &[NodeAddress],
 ) -> Result<Patched, ApiError> {
     let condition_patch = network.and_then(|network| network.combine_with_address_patch(node));
-    let patch = address_patch(node, addresses, condition_patch.as_ref().map(ConditionPatch::condition));
-    let patched = api.patch_node(&node.name, Subresource::Status, &patch).await?;
+    let patch =
+        address_patch(node, addresses, condition_patch.as_ref().map(ConditionPatch::condition));
+    let patched = api
+        .patch_node(&node.name, Subresource::Status, &patch)
+        .await?;
     if let Some(rider) = condition_patch {
         rider.mark_written();
     }
     Ok(patched)
 }
 
-/// Builds the status patch. The address list replaces the server's list as a whole: merged by type, it would lose the
-/// second address of a type (W6). Conditions are merged by type, so that conditions of other writers stay.
-pub(crate) fn address_patch(node: &NodeView, addresses: &[NodeAddress], condition: Option<Value>) -> Patch {
-    let list = addresses.iter().map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
-    // The UID makes the server reject the patch if another node was registered under this name meanwhile.
+/// Builds the status patch. The address list replaces the server's list as a whole: merged by type,
+/// it would lose the second address of a type (W6). Conditions are merged by type, so that
+/// conditions of other writers stay.
+pub(crate) fn address_patch(
+    node: &NodeView,
+    addresses: &[NodeAddress],
+    condition: Option<Value>,
+) -> Patch {
+    let list = addresses
+        .iter()
+        .map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
+    // The UID makes the server reject the patch if another node was registered under this name
+    // meanwhile.
     let metadata = json!({ "uid": &*node.uid });
     let Some(condition) = condition else {
         let list: Vec<Value> = list.collect();
         return Patch::Merge(json!({ "metadata": metadata, "status": { "addresses": list } }));
     };
-    let list: Vec<Value> = std::iter::once(json!({ "$patch": "replace" })).chain(list).collect();
-    Patch::Strategic(json!({ "metadata": metadata, "status": { "addresses": list, "conditions": [condition] } }))
+    let list: Vec<Value> = std::iter::once(json!({ "$patch": "replace" }))
+        .chain(list)
+        .collect();
+    Patch::Strategic(
+        json!({ "metadata": metadata, "status": { "addresses": list, "conditions": [condition] } }),
+    )
 }
 
 /// Applies a change outside the status.
-pub(crate) async fn patch_node(api: &ApiClient, node: &NodeView, change: &NodeChange) -> Result<(), ApiError> {
+pub(crate) async fn patch_node(
+    api: &ApiClient,
+    node: &NodeView,
+    change: &NodeChange,
+) -> Result<(), ApiError> {
     if change.is_empty() {
         return Ok(());
     }
-    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, change))).await.map(drop)
+    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, change)))
+        .await
+        .map(drop)
 }
 
-/// Sets stable labels to the values of their beta labels, provided that the beta labels still have those values.
+/// Sets stable labels to the values of their beta labels, provided that the beta labels still have
+/// those values.
 pub(crate) async fn patch_label_copies(
     api: &ApiClient,
     node: &NodeView,
@@ -164,11 +195,13 @@ pub(crate) async fn patch_label_copies(
         }
         operations.push(PatchOp::Add { path: label_path(stable), value: Value::from(value) });
     }
-    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations)).await.map(drop)
+    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations))
+        .await
+        .map(drop)
 }
 
-/// Translates a change to JSON Patch operations. A test operation precedes every removal of a taint, because JSON Patch
-/// addresses taints by position.
+/// Translates a change to JSON Patch operations. A test operation precedes every removal of a
+/// taint, because JSON Patch addresses taints by position.
 pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     if change.requires_unchanged_node {
@@ -178,7 +211,10 @@ pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
         operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), key));
     }
     if let Some(id) = &change.provider_id {
-        operations.push(PatchOp::Add { path: "/spec/providerID".to_owned(), value: Value::from(&**id) });
+        operations.push(PatchOp::Add {
+            path: "/spec/providerID".to_owned(),
+            value: Value::from(&**id),
+        });
     }
     if !change.labels.is_empty() && !node.has_labels {
         operations.push(PatchOp::Add { path: "/metadata/labels".to_owned(), value: json!({}) });

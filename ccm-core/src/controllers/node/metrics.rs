@@ -51,7 +51,10 @@ impl NodeMetrics {
             registry,
             "ccm_node_syncs_total",
             "Work on nodes by kind and outcome.",
-            &[("work", &["initialize", "addresses", "labels"]), ("outcome", &["changed", "unchanged", "failed"])],
+            &[
+                ("work", &["initialize", "addresses", "labels"]),
+                ("outcome", &["changed", "unchanged", "failed"]),
+            ],
         )?;
         Ok(Self {
             taint_removal: register(registry, taint_removal)?,

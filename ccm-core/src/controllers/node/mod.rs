@@ -1,8 +1,10 @@
-//! Initialises nodes and keeps their addresses and labels up to date (upstream's `cloud-node-controller`).
+//! Initialises nodes and keeps their addresses and labels up to date (upstream's
+//! `cloud-node-controller`).
 //!
-//! For a node with the uninitialized taint, the controller reads the instance from the cloud, writes the addresses,
-//! then the provider ID and the labels, and removes the taint. After that it compares the node's addresses with the
-//! cloud's once per period. Nodes that the provider does not claim are never changed.
+//! For a node with the uninitialized taint, the controller reads the instance from the cloud,
+//! writes the addresses, then the provider ID and the labels, and removes the taint. After that it
+//! compares the node's addresses with the cloud's once per period. Nodes that the provider does not
+//! claim are never changed.
 
 pub(crate) mod apply;
 mod dry_run;
@@ -26,8 +28,8 @@ use crate::{
     error::{caught, chain},
     k8s::NodeView,
     provider::{
-        CloudError, ErrorKind, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership,
-        PowerState,
+        CloudError, ErrorKind, EventType, InstanceBatcher, InstanceQuery, InstanceStatus,
+        MetadataScope, NodeOwnership, PowerState,
     },
     runtime::{
         api::{ApiError, ApiErrorKind},
@@ -38,19 +40,24 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear together.
+/// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear
+/// together.
 const MAX_NODES_AT_ONCE: usize = 512;
-/// Lower bound of the limit of API writes in flight, whatever `--concurrent-node-syncs` says: with upstream's default
-/// of one, the start of a large cluster would write one node per round trip.
+/// Lower bound of the limit of API writes in flight, whatever `--concurrent-node-syncs` says: with
+/// upstream's default of one, the start of a large cluster would write one node per round trip.
 const MIN_WRITES_AT_ONCE: usize = 16;
-/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s; a node whose instance becomes
-/// visible a second later waits for the rest of that time (W8).
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// Back-off after an error that only a person can fix (invalid input, exceeded quota). A change of the node still
-/// triggers a sync at once.
+/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s; a node whose
+/// instance becomes visible a second later waits for the rest of that time (W8).
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
+/// Back-off after an error that only a person can fix (invalid input, exceeded quota). A change of
+/// the node still triggers a sync at once.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
 
-/// Consecutive failures after which a transient error (an outage, throttling) is reported as an event of the node.
+/// Consecutive failures after which a transient error (an outage, throttling) is reported as an
+/// event of the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 
 /// Settings of the cloud-node controller.
@@ -58,13 +65,14 @@ const FAILURES_BEFORE_EVENT: u32 = 3;
 pub struct NodeControllerConfig {
     /// `--concurrent-node-syncs`: limit of API writes in flight; values below 16 count as 16.
     pub concurrent_syncs: usize,
-    /// `--concurrent-node-status-updates`: limit of API writes in flight for the periodic update; values below 16 count
-    /// as 16.
+    /// `--concurrent-node-status-updates`: limit of API writes in flight for the periodic update;
+    /// values below 16 count as 16.
     pub concurrent_status_updates: usize,
-    /// `--node-status-update-frequency`: interval between two comparisons of a node's addresses with the cloud's.
+    /// `--node-status-update-frequency`: interval between two comparisons of a node's addresses
+    /// with the cloud's.
     pub status_update_period: Duration,
-    /// Feature gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the addresses. Needs
-    /// [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
+    /// Feature gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the
+    /// addresses. Needs [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
     pub refresh_additional_labels: bool,
 }
 
@@ -97,24 +105,29 @@ impl NodeController {
         // Queue the provider's nodes that may need a write, whenever they appear or change.
         let sender = queue.clone();
         let provider = cx.provider.clone();
-        cx.nodes.on_change(move |change: &Change<NodeView>| match change {
-            Change::Added(node) if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours => {
-                sender.add(node.name.clone());
-            }
-            Change::Updated { old, new }
-                if needs_work(new)
-                    && provider.node_ownership(new) == NodeOwnership::Ours
-                    && (needs_sync_after(old, new) || provider.node_ownership(old) != NodeOwnership::Ours) =>
-            {
-                sender.add(new.name.clone());
-            }
-            // One last sync clears the node's back-off and event state.
-            Change::Deleted(node) => sender.add(node.name.clone()),
-            Change::Added(_) | Change::Updated { .. } => {}
-        });
+        cx.nodes
+            .on_change(move |change: &Change<NodeView>| match change {
+                Change::Added(node)
+                    if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours =>
+                {
+                    sender.add(node.name.clone());
+                }
+                Change::Updated { old, new }
+                    if needs_work(new)
+                        && provider.node_ownership(new) == NodeOwnership::Ours
+                        && (needs_sync_after(old, new)
+                            || provider.node_ownership(old) != NodeOwnership::Ours) =>
+                {
+                    sender.add(new.name.clone());
+                }
+                // One last sync clears the node's back-off and event state.
+                Change::Deleted(node) => sender.add(node.name.clone()),
+                Change::Added(_) | Change::Updated { .. } => {}
+            });
         // Limit the writes in flight, separately for syncs and for the periodic update.
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
-        let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
+        let status_writes =
+            Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let event_dedup = EventDeduplicator::default();
         let network = None;
         let began = Instant::now();
@@ -132,8 +145,8 @@ impl NodeController {
         })
     }
 
-    /// Writes condition `NetworkUnavailable` in the same patch as the addresses, if the route controller of this
-    /// process has decided its value by then.
+    /// Writes condition `NetworkUnavailable` in the same patch as the addresses, if the route
+    /// controller of this process has decided its value by then.
     #[must_use]
     pub fn with_network_conditions(mut self, network: NetworkConditions) -> Self {
         self.network_conditions = Some(network);
@@ -145,10 +158,11 @@ impl NodeController {
         tokio::join!(self.work(&cancel), self.update_periodically(&cancel));
     }
 
-    /// Processes the queue, many nodes concurrently in one task: the work is waiting for responses, not computing.
+    /// Processes the queue, many nodes concurrently in one task: the work is waiting for responses,
+    /// not computing.
     async fn work(&self, cancel: &CancellationToken) {
-        // As upstream, wait until the cache is complete. The nodes that exist at the start then fill batches, however
-        // slowly the list arrived.
+        // As upstream, wait until the cache is complete. The nodes that exist at the start then
+        // fill batches, however slowly the list arrived.
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
         let mut accepts_more = true;
@@ -158,10 +172,11 @@ impl NodeController {
                 Some(()) = working.next(), if !working.is_empty() => {}
                 name = self.queue.get(), if accepts_more => working.push(self.process(name)),
             }
-            // Once full, accept new nodes only when half of the slots are free, so that they share cloud calls.
-            // Replacing each finished node by one new node would mean one cloud call per node.
-            accepts_more =
-                working.len() <= MAX_NODES_AT_ONCE / 2 || (accepts_more && working.len() < MAX_NODES_AT_ONCE);
+            // Once full, accept new nodes only when half of the slots are free, so that they share
+            // cloud calls. Replacing each finished node by one new node would mean one cloud call
+            // per node.
+            accepts_more = working.len() <= MAX_NODES_AT_ONCE / 2
+                || (accepts_more && working.len() < MAX_NODES_AT_ONCE);
         }
         while working.next().await.is_some() {}
     }
@@ -170,7 +185,10 @@ impl NodeController {
         let node = self.cx.nodes.get(&name).filter(|node| self.is_ours(node));
         let result = match &node {
             Some(node) => {
-                self.cx.controller_metrics.reconcile(names::CLOUD_NODE, &name, self.sync_with_outcome(node)).await
+                self.cx
+                    .controller_metrics
+                    .reconcile(names::CLOUD_NODE, &name, self.sync_with_outcome(node))
+                    .await
             }
             None => Ok(()),
         };
@@ -179,29 +197,36 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
             }
-            // Requeue also when the process seems to be stopping: if it goes on after all, the node must not be lost.
+            // Requeue also when the process seems to be stopping: if it goes on after all, the node
+            // must not be lost.
             Err(error) => {
                 let failures = self.queue.failed(&name);
                 if let Some(node) = node {
                     self.report_failure(&node, &error, failures);
                 }
-                self.queue.add_after(name.clone(), error.delay().unwrap_or_else(|| self.backoff(&error, failures)));
+                self.queue.add_after(
+                    name.clone(),
+                    error
+                        .delay()
+                        .unwrap_or_else(|| self.backoff(&error, failures)),
+                );
             }
         }
         self.queue.done(&name);
     }
 
-    /// Returns the delay before the next attempt. Nodes that wait for the cloud are retried at the same moments, so
-    /// that they share a batch; random delays would mean one cloud call per node. A write is one request per node in
-    /// any case, so retries of writes are spread at random.
+    /// Returns the delay before the next attempt. Nodes that wait for the cloud are retried at the
+    /// same moments, so that they share a batch; random delays would mean one cloud call per node.
+    /// A write is one request per node in any case, so retries of writes are spread at random.
     fn backoff(&self, error: &NodeSyncError, failures: u32) -> Duration {
         match error {
             NodeSyncError::Unknown | NodeSyncError::Cloud(_) => {
                 BACKOFF.shared_delay(failures, self.started_at.elapsed())
             }
-            NodeSyncError::Apply(_) | NodeSyncError::Race | NodeSyncError::Stopping | NodeSyncError::Panicked(_) => {
-                BACKOFF.delay(failures)
-            }
+            NodeSyncError::Apply(_)
+            | NodeSyncError::Race
+            | NodeSyncError::Stopping
+            | NodeSyncError::Panicked(_) => BACKOFF.delay(failures),
         }
     }
 
@@ -209,12 +234,21 @@ impl NodeController {
         !node.deleting && self.cx.provider.node_ownership(node) == NodeOwnership::Ours
     }
 
-    async fn sync_with_outcome(&self, node: &Arc<NodeView>) -> (Reconciled, Result<(), NodeSyncError>) {
-        record_reason(if node.is_uninitialized() { "node is not initialised" } else { "labels differ" });
+    async fn sync_with_outcome(
+        &self,
+        node: &Arc<NodeView>,
+    ) -> (Reconciled, Result<(), NodeSyncError>) {
+        record_reason(if node.is_uninitialized() {
+            "node is not initialised"
+        } else {
+            "labels differ"
+        });
         let result = self.sync(node).await;
         let outcome = match &result {
             Ok(()) => Reconciled::Done,
-            Err(NodeSyncError::Stopping | NodeSyncError::Race | NodeSyncError::Unknown) => Reconciled::Pending,
+            Err(NodeSyncError::Stopping | NodeSyncError::Race | NodeSyncError::Unknown) => {
+                Reconciled::Pending
+            }
             Err(_) => Reconciled::Failed,
         };
         (outcome, result)
@@ -223,15 +257,26 @@ impl NodeController {
     /// Syncs one node. A panic, in the provider's code or ours, fails only this node.
     async fn sync(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
         let work = async {
-            if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
+            if node.is_uninitialized() {
+                self.initialize(node).await
+            } else {
+                self.reconcile_labels(node).await
+            }
         };
-        caught(work).await.unwrap_or_else(|panic| Err(NodeSyncError::Panicked(panic)))
+        caught(work)
+            .await
+            .unwrap_or_else(|panic| Err(NodeSyncError::Panicked(panic)))
     }
 
     async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
-        let query = InstanceQuery { node: node.clone(), scope: MetadataScope::All, max_age: Duration::ZERO };
+        let query = InstanceQuery {
+            node: node.clone(),
+            scope: MetadataScope::All,
+            max_age: Duration::ZERO,
+        };
         let meta = match self.instances.describe(query).await? {
-            InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. } => {
+            InstanceStatus::NotFound
+            | InstanceStatus::Found { power_state: PowerState::Terminated, .. } => {
                 return Err(NodeSyncError::Unknown);
             }
             InstanceStatus::Found { meta, .. } => meta,
@@ -245,14 +290,23 @@ impl NodeController {
             &meta,
         )
         .await?;
-        let InitializeOutcome::Done(dropped) = applied else { return Ok(()) };
+        let InitializeOutcome::Done(dropped) = applied else {
+            return Ok(());
+        };
         for label in dropped {
             tracing::warn!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
         }
-        let age = self.cx.clock.now().duration_since(node.created).as_secs_f64().max(0.0);
+        let age = self
+            .cx
+            .clock
+            .now()
+            .duration_since(node.created)
+            .as_secs_f64()
+            .max(0.0);
         self.metrics.taint_removal.observe(age);
         self.metrics.initial_sync.observe(age);
-        self.metrics.count(NodeOperation::Initialize, NodeOutcome::Changed);
+        self.metrics
+            .count(NodeOperation::Initialize, NodeOutcome::Changed);
         tracing::info!(node = %node.name, provider_id = meta.provider_id.as_deref(), zone = meta.zone.as_deref(), "node initialised");
         self.cx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
@@ -270,27 +324,39 @@ impl NodeController {
         }
         let _permit = self.writes.acquire().await;
         match apply::patch_label_copies(&self.cx.api, node, copies).await {
-            Ok(()) => self.metrics.count(NodeOperation::Labels, NodeOutcome::Changed),
+            Ok(()) => self
+                .metrics
+                .count(NodeOperation::Labels, NodeOutcome::Changed),
             Err(error) if error.is_not_found() => {}
-            // Another client changed the node; the watch delivers the change before the next attempt.
+            // Another client changed the node; the watch delivers the change before the next
+            // attempt.
             Err(error) if error.is_conflict() => return Err(NodeSyncError::Race),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Logs and counts a failure, and emits an event if the reason differs from that of the last event.
+    /// Logs and counts a failure, and emits an event if the reason differs from that of the last
+    /// event.
     fn report_failure(&self, node: &NodeView, error: &NodeSyncError, failures: u32) {
-        let Some(reason) = error.event_reason() else { return };
-        let work = if node.is_uninitialized() { NodeOperation::Initialize } else { NodeOperation::Labels };
+        let Some(reason) = error.event_reason() else {
+            return;
+        };
+        let work = if node.is_uninitialized() {
+            NodeOperation::Initialize
+        } else {
+            NodeOperation::Labels
+        };
         self.metrics.count(work, NodeOutcome::Failed);
         let note = error.event_note(node);
         tracing::warn!(node = %node.name, reason, error = note, failures, ?work, "node not synced");
-        // A transient error usually affects every node at once: do not emit one event per node right away.
+        // A transient error usually affects every node at once: do not emit one event per node
+        // right away.
         if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
             return;
         }
-        self.event_dedup.warn_once(&self.cx.events, node, reason, &note);
+        self.event_dedup
+            .warn_once(&self.cx.events, node, reason, &note);
     }
 }
 
@@ -299,8 +365,8 @@ fn needs_work(node: &NodeView) -> bool {
     !node.deleting && (node.is_uninitialized() || !plan::labels::reconciled_labels(node).is_empty())
 }
 
-/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they also do
-/// not cut a back-off short (W8).
+/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do
+/// not, so they also do not cut a back-off short (W8).
 fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
     old.uid != new.uid
         || old.is_uninitialized() != new.is_uninitialized()
@@ -367,8 +433,12 @@ impl NodeSyncError {
                 ErrorKind::Throttled => "CloudThrottled",
                 _ => "CloudError",
             })),
-            Self::Apply(NodeWriteError::Plan(plan::InitializationError::Address { .. })) => Some("InvalidNodeIP"),
-            Self::Apply(NodeWriteError::Plan(plan::InitializationError::NoProviderId(_))) => Some("MissingProviderID"),
+            Self::Apply(NodeWriteError::Plan(plan::InitializationError::Address { .. })) => {
+                Some("InvalidNodeIP")
+            }
+            Self::Apply(NodeWriteError::Plan(plan::InitializationError::NoProviderId(_))) => {
+                Some("MissingProviderID")
+            }
             Self::Panicked(_) => Some("NodeSyncFailed"),
             Self::Apply(NodeWriteError::Api(error)) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
@@ -380,7 +450,9 @@ impl NodeSyncError {
     fn event_note(&self, node: &NodeView) -> String {
         match self {
             Self::Unknown => match &node.provider_id {
-                Some(id) => format!("the cloud does not know an instance {id} for node {} yet", node.name),
+                Some(id) => {
+                    format!("the cloud does not know an instance {id} for node {} yet", node.name)
+                }
                 None => format!("the cloud does not know an instance for node {} yet", node.name),
             },
             other => chain(other),
@@ -391,7 +463,10 @@ impl NodeSyncError {
     fn is_transient(&self) -> bool {
         match self {
             Self::Cloud(error) => {
-                matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict)
+                matches!(
+                    error.kind(),
+                    ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict
+                )
             }
             Self::Apply(NodeWriteError::Api(error)) => {
                 !matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_))

@@ -1,4 +1,5 @@
-//! Periodic update: compares the addresses of every initialised node with the cloud's, once per period.
+//! Periodic update: compares the addresses of every initialised node with the cloud's, once per
+//! period.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,12 +32,14 @@ impl NodeController {
             self.update_all(period, cancel).await;
             // After a long pass (a slow cloud), wait at least half a period.
             let next = (start + period).max(Instant::now() + period / 2);
-            cancel.run_until_cancelled(tokio::time::sleep_until(next)).await;
+            cancel
+                .run_until_cancelled(tokio::time::sleep_until(next))
+                .await;
         }
     }
 
-    /// Updates all nodes in slices of the provider's batch size, spread over the first half of the period. Upstream
-    /// queries all nodes at once (W2).
+    /// Updates all nodes in slices of the provider's batch size, spread over the first half of the
+    /// period. Upstream queries all nodes at once (W2).
     async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
         let mut nodes = self.cx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
@@ -56,14 +59,21 @@ impl NodeController {
     }
 
     async fn update_slice(&self, nodes: &[Arc<NodeView>], max_age: Duration) {
-        let need = if self.config.refresh_additional_labels { MetadataScope::All } else { MetadataScope::Addresses };
-        let queries = nodes.iter().map(|node| InstanceQuery { node: node.clone(), scope: need, max_age }).collect();
+        let need = if self.config.refresh_additional_labels {
+            MetadataScope::All
+        } else {
+            MetadataScope::Addresses
+        };
+        let queries = nodes
+            .iter()
+            .map(|node| InstanceQuery { node: node.clone(), scope: need, max_age })
+            .collect();
         let answers = self.instances.describe_many(queries).await;
         stream::iter(nodes.iter().zip(answers))
             .for_each_concurrent(None, |(node, answer)| async move {
                 match answer {
-                    // The node-lifecycle controller proves whether the instance is really gone. The addresses that a
-                    // terminated instance still shows are not the node's.
+                    // The node-lifecycle controller proves whether the instance is really gone. The
+                    // addresses that a terminated instance still shows are not the node's.
                     Ok(
                         InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
                     ) => {
@@ -81,7 +91,12 @@ impl NodeController {
 
     async fn update_node(&self, asked: &NodeView, meta: &InstanceMetadata) {
         // The node may have changed since the query: plan with the node as it is now.
-        let Some(node) = self.cx.nodes.get(&asked.name).filter(|n| n.uid == asked.uid && !n.is_uninitialized()) else {
+        let Some(node) = self
+            .cx
+            .nodes
+            .get(&asked.name)
+            .filter(|n| n.uid == asked.uid && !n.is_uninitialized())
+        else {
             return;
         };
         match plan::plan_addresses(&node, &meta.addresses) {
@@ -90,21 +105,31 @@ impl NodeController {
                 self.record_result(
                     &node,
                     NodeOperation::Addresses,
-                    apply::patch_addresses(&self.cx.api, self.network_conditions.as_ref(), &node, &addresses)
-                        .await
-                        .map(drop),
+                    apply::patch_addresses(
+                        &self.cx.api,
+                        self.network_conditions.as_ref(),
+                        &node,
+                        &addresses,
+                    )
+                    .await
+                    .map(drop),
                 );
             }
             Ok(None) => {
                 self.event_dedup.clear(&node.name);
-                self.metrics.count(NodeOperation::Addresses, NodeOutcome::Unchanged);
-                self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeAddresses);
+                self.metrics
+                    .count(NodeOperation::Addresses, NodeOutcome::Unchanged);
+                self.cx
+                    .controller_metrics
+                    .count_skipped_write(SkippedWrite::NodeAddresses);
             }
             Err(error) => {
-                self.metrics.count(NodeOperation::Addresses, NodeOutcome::Failed);
+                self.metrics
+                    .count(NodeOperation::Addresses, NodeOutcome::Failed);
                 let note = chain(&error);
                 tracing::warn!(node = %node.name, error = note, "addresses left alone");
-                self.event_dedup.warn_once(&self.cx.events, &node, "InvalidNodeIP", &note);
+                self.event_dedup
+                    .warn_once(&self.cx.events, &node, "InvalidNodeIP", &note);
             }
         }
         if self.config.refresh_additional_labels {
@@ -118,10 +143,16 @@ impl NodeController {
             tracing::debug!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
         }
         if change.is_empty() {
-            self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeLabels);
+            self.cx
+                .controller_metrics
+                .count_skipped_write(SkippedWrite::NodeLabels);
         } else {
             let _permit = self.status_writes.acquire().await;
-            self.record_result(node, NodeOperation::Labels, apply::patch_node(&self.cx.api, node, &change).await);
+            self.record_result(
+                node,
+                NodeOperation::Labels,
+                apply::patch_node(&self.cx.api, node, &change).await,
+            );
         }
     }
 

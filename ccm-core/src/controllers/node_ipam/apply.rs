@@ -21,23 +21,36 @@ pub(crate) enum PatchFailure {
     Refused,
 }
 
-/// Writes the node's pod CIDRs, provided that its resource version is still the one that was read without pod CIDRs.
+/// Writes the node's pod CIDRs, provided that its resource version is still the one that was read
+/// without pod CIDRs.
 ///
-/// JSON Patch has no portable test for "absent", so the patch tests the resource version. This also makes a request
-/// harmless that arrives after another writer's.
-pub(crate) async fn set_pod_cidrs(api: &ApiClient, node: &NodeView, cidrs: &[IpNet]) -> Result<(), ApiError> {
-    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, cidrs))).await.map(drop)
+/// JSON Patch has no portable test for "absent", so the patch tests the resource version. This also
+/// makes a request harmless that arrives after another writer's.
+pub(crate) async fn set_pod_cidrs(
+    api: &ApiClient,
+    node: &NodeView,
+    cidrs: &[IpNet],
+) -> Result<(), ApiError> {
+    api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, cidrs)))
+        .await
+        .map(drop)
 }
 
 pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
-    let cidrs: Vec<Value> = cidrs.iter().map(|cidr| Value::from(cidr.to_string())).collect();
+    let cidrs: Vec<Value> = cidrs
+        .iter()
+        .map(|cidr| Value::from(cidr.to_string()))
+        .collect();
     let mut operations = vec![
         PatchOp::test("/metadata/uid", &node.uid),
         PatchOp::test("/metadata/resourceVersion", &node.resource_version),
     ];
     // The API server requires `podCIDR` to equal the first entry of `podCIDRs`.
-    operations
-        .extend(cidrs.first().map(|first| PatchOp::Add { path: "/spec/podCIDR".to_owned(), value: first.clone() }));
+    operations.extend(
+        cidrs
+            .first()
+            .map(|first| PatchOp::Add { path: "/spec/podCIDR".to_owned(), value: first.clone() }),
+    );
     operations.push(PatchOp::Add { path: "/spec/podCIDRs".to_owned(), value: Value::from(cidrs) });
     operations
 }
@@ -47,7 +60,9 @@ pub(crate) fn classify_failure(error: &ApiError) -> PatchFailure {
     match error.kind() {
         ApiErrorKind::NotFound => PatchFailure::Gone,
         // Validation rejects a change of pod CIDRs that are already set.
-        ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => PatchFailure::Changed,
+        ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => {
+            PatchFailure::Changed
+        }
         ApiErrorKind::Timeout | ApiErrorKind::Unavailable => PatchFailure::Unknown,
         // A response that could not be read may have been a success.
         ApiErrorKind::Other if error.code().is_none() => PatchFailure::Unknown,

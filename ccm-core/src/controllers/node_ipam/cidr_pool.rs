@@ -1,5 +1,5 @@
-//! The holders of the blocks of one cluster CIDR. A block can have several holders, because other writers may have
-//! given overlapping pod CIDRs to nodes.
+//! The holders of the blocks of one cluster CIDR. A block can have several holders, because other
+//! writers may have given overlapping pod CIDRs to nodes.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use super::cidr_set::CidrSet;
 use crate::config::InvalidBlocks;
 
-/// One cluster CIDR: its blocks and their holders. A block is taken while it has at least one holder.
+/// One cluster CIDR: its blocks and their holders. A block is taken while it has at least one
+/// holder.
 #[derive(Debug)]
 pub(crate) struct CidrPool {
     set: CidrSet,
@@ -37,11 +38,20 @@ impl CidrPool {
     pub(crate) fn new(cluster: IpNet, mask: u8, services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let mut set = CidrSet::new(cluster, mask)?;
         let mut changed = PoolChanges::default();
-        let services: Vec<_> = services.iter().filter_map(|net| Some((*net, set.blocks_of(net)?))).collect();
+        let services: Vec<_> = services
+            .iter()
+            .filter_map(|net| Some((*net, set.blocks_of(net)?)))
+            .collect();
         for (_, blocks) in &services {
             changed.taken += set.occupy(blocks.clone());
         }
-        Ok(Self { set, services, single_block_holders: BTreeMap::new(), range_holders: Vec::new(), changed })
+        Ok(Self {
+            set,
+            services,
+            single_block_holders: BTreeMap::new(),
+            range_holders: Vec::new(),
+            changed,
+        })
     }
 
     pub(crate) fn set(&self) -> &CidrSet {
@@ -59,7 +69,10 @@ impl CidrPool {
     pub(crate) fn allocate_blocks(&mut self, blocks: &Range<u64>, holder: &Arc<str>) {
         self.changed.taken += self.set.occupy(blocks.clone());
         if is_single(blocks) {
-            self.single_block_holders.entry(blocks.start).or_default().push(holder.clone());
+            self.single_block_holders
+                .entry(blocks.start)
+                .or_default()
+                .push(holder.clone());
         } else {
             self.range_holders.push((blocks.clone(), holder.clone()));
         }
@@ -75,36 +88,59 @@ impl CidrPool {
                 }
             }
         } else {
-            self.range_holders.retain(|(known, other)| known != blocks || &**other != holder);
+            self.range_holders
+                .retain(|(known, other)| known != blocks || &**other != holder);
         }
         let freed = self.set.release(blocks.clone());
         let mut still = 0;
-        for index in self.single_block_holders.range(blocks.clone()).map(|(index, _)| *index) {
+        for index in self
+            .single_block_holders
+            .range(blocks.clone())
+            .map(|(index, _)| *index)
+        {
             still += self.set.occupy(index..index + 1);
         }
         let services = self.services.iter().map(|(_, held)| held);
-        for held in self.range_holders.iter().map(|(held, _)| held).chain(services).filter(|held| overlap(held, blocks))
+        for held in self
+            .range_holders
+            .iter()
+            .map(|(held, _)| held)
+            .chain(services)
+            .filter(|held| overlap(held, blocks))
         {
-            still += self.set.occupy(held.start.max(blocks.start)..held.end.min(blocks.end));
+            still += self
+                .set
+                .occupy(held.start.max(blocks.start)..held.end.min(blocks.end));
         }
         self.changed.freed += freed - still;
     }
 
-    /// Returns the other holders of any of these blocks, lazily: if there are many, callers often need only the first.
+    /// Returns the other holders of any of these blocks, lazily: if there are many, callers often
+    /// need only the first.
     pub(crate) fn other_holders<'a>(
         &'a self,
         blocks: &Range<u64>,
         holder: &'a str,
     ) -> impl Iterator<Item = &'a Arc<str>> {
         let blocks = blocks.clone();
-        let single = self.single_block_holders.range(blocks.clone()).flat_map(|(_, holders)| holders);
-        let wide = self.range_holders.iter().filter(move |(held, _)| overlap(held, &blocks)).map(|(_, other)| other);
+        let single = self
+            .single_block_holders
+            .range(blocks.clone())
+            .flat_map(|(_, holders)| holders);
+        let wide = self
+            .range_holders
+            .iter()
+            .filter(move |(held, _)| overlap(held, &blocks))
+            .map(|(_, other)| other);
         single.chain(wide).filter(move |other| &***other != holder)
     }
 
     /// Returns the first service CIDR that overlaps with these blocks.
     pub(crate) fn overlapping_service_cidr(&self, blocks: &Range<u64>) -> Option<IpNet> {
-        self.services.iter().find(|(_, held)| overlap(held, blocks)).map(|(net, _)| *net)
+        self.services
+            .iter()
+            .find(|(_, held)| overlap(held, blocks))
+            .map(|(net, _)| *net)
     }
 
     /// Returns the changes since the last call.

@@ -1,6 +1,7 @@
 //! The blocks of one cluster CIDR: a bitmap with a cursor that wraps around.
 //!
-//! No metrics here: each operation returns what it changed, so that the owner of the set can count it.
+//! No metrics here: each operation returns what it changed, so that the owner of the set can count
+//! it.
 
 use std::{net::IpAddr, ops::Range};
 
@@ -36,8 +37,16 @@ impl CidrSet {
     pub(crate) fn new(cluster: IpNet, mask: u8) -> Result<Self, InvalidBlocks> {
         let cluster = cluster.trunc();
         let len = PodNetwork { cluster, node_mask: mask }.block_count()?;
-        let words = usize::try_from(len.div_ceil(WORD)).map_err(|_| InvalidBlocks::TooMany { cluster })?;
-        Ok(Self { cluster, mask, len, taken: 0, cursor: 0, words: vec![0; words] })
+        let words =
+            usize::try_from(len.div_ceil(WORD)).map_err(|_| InvalidBlocks::TooMany { cluster })?;
+        Ok(Self {
+            cluster,
+            mask,
+            len,
+            taken: 0,
+            cursor: 0,
+            words: vec![0; words],
+        })
     }
 
     /// Returns the cluster CIDR.
@@ -60,8 +69,9 @@ impl CidrSet {
         self.taken == self.len
     }
 
-    /// Returns the blocks that overlap with a network: one for a network inside a block, all for a network that
-    /// contains the cluster CIDR. `None` if there is no overlap, or the network is of the other IP family.
+    /// Returns the blocks that overlap with a network: one for a network inside a block, all for a
+    /// network that contains the cluster CIDR. `None` if there is no overlap, or the network is of
+    /// the other IP family.
     pub(crate) fn blocks_of(&self, net: &IpNet) -> Option<Range<u64>> {
         if self.cluster.addr().is_ipv4() != net.addr().is_ipv4() {
             return None;
@@ -77,7 +87,9 @@ impl CidrSet {
 
     /// Returns the block at a position; positions past the end wrap around.
     pub(crate) fn block(&self, index: u64) -> IpNet {
-        let offset = u128::from(index % self.len).checked_shl(self.host_bits()).unwrap_or(0);
+        let offset = u128::from(index % self.len)
+            .checked_shl(self.host_bits())
+            .unwrap_or(0);
         match self.cluster {
             IpNet::V4(net) => {
                 // Below 2^32, since the index is below 2^(mask - prefix).
@@ -106,11 +118,18 @@ impl CidrSet {
         flipped
     }
 
-    /// Finds the first free block at or after the cursor, wrapping around, and moves the cursor past it; `None` if all
-    /// blocks are taken. The block stays free until [`occupy`](Self::occupy) marks it as taken.
+    /// Finds the first free block at or after the cursor, wrapping around, and moves the cursor
+    /// past it; `None` if all blocks are taken. The block stays free until [`occupy`](Self::occupy)
+    /// marks it as taken.
     pub(crate) fn take_next_free(&mut self) -> Option<FreeBlock> {
-        let index = self.first_free(self.cursor..self.len).or_else(|| self.first_free(0..self.cursor))?;
-        let skipped = if index >= self.cursor { index - self.cursor } else { self.len - self.cursor + index };
+        let index = self
+            .first_free(self.cursor..self.len)
+            .or_else(|| self.first_free(0..self.cursor))?;
+        let skipped = if index >= self.cursor {
+            index - self.cursor
+        } else {
+            self.len - self.cursor + index
+        };
         self.cursor = (index + 1) % self.len;
         Some(FreeBlock { index, skipped })
     }
@@ -122,11 +141,12 @@ impl CidrSet {
     /// Returns the position of the block with this address, which must be inside the cluster CIDR.
     fn index_of(&self, address: IpAddr) -> u64 {
         let offset = bits(address) ^ bits(self.cluster.network());
-        u64::try_from(offset.checked_shr(self.host_bits()).unwrap_or(0)).map_or(0, |index| index.min(self.len - 1))
+        u64::try_from(offset.checked_shr(self.host_bits()).unwrap_or(0))
+            .map_or(0, |index| index.min(self.len - 1))
     }
 
-    /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and returns the new
-    /// word and the bits that it flipped. Returns the number of flipped bits.
+    /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and
+    /// returns the new word and the bits that it flipped. Returns the number of flipped bits.
     fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
         let mut at = blocks.start;
         let end = blocks.end.min(self.len);
@@ -136,7 +156,10 @@ impl CidrSet {
             let first = at % WORD;
             let count = (WORD - first).min(end - at);
             let mask = (u64::MAX >> (WORD - count)) << first;
-            if let Some(word) = usize::try_from(word).ok().and_then(|word| self.words.get_mut(word)) {
+            if let Some(word) = usize::try_from(word)
+                .ok()
+                .and_then(|word| self.words.get_mut(word))
+            {
                 let (new, changed) = change(*word, mask);
                 *word = new;
                 flipped += u64::from(changed.count_ones());
@@ -149,7 +172,9 @@ impl CidrSet {
     fn first_free(&self, within: Range<u64>) -> Option<u64> {
         let mut at = within.start;
         while at < within.end {
-            let word = usize::try_from(at / WORD).ok().and_then(|word| self.words.get(word))?;
+            let word = usize::try_from(at / WORD)
+                .ok()
+                .and_then(|word| self.words.get(word))?;
             let free = !word & (u64::MAX << (at % WORD));
             if free != 0 {
                 let index = at - at % WORD + u64::from(free.trailing_zeros());

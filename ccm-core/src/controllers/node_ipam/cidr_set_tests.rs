@@ -98,9 +98,10 @@ fn the_same_blocks_come_again_whatever_the_order_of_their_release() {
 
 #[test]
 fn what_is_occupied_is_not_given() {
-    for (cluster, mask, half) in
-        [("127.123.234.0/24", 32, "127.123.234.0/25"), ("2001:db8::/56", 64, "2001:db8:0:80::/57")]
-    {
+    for (cluster, mask, half) in [
+        ("127.123.234.0/24", 32, "127.123.234.0/25"),
+        ("2001:db8::/56", 64, "2001:db8:0:80::/57"),
+    ] {
         let mut set = set(cluster, mask);
         assert_eq!(occupy(&mut set, half), 128);
         let rest: Vec<String> = std::iter::from_fn(|| take(&mut set)).collect();
@@ -156,13 +157,19 @@ fn a_network_touches_the_blocks_inside_or_around_it() {
         ("fd00::/48", 64, "fd00:0:1::/64", None),
         ("fd00::/48", 64, "10.0.0.0/8", None),
     ] {
-        assert_eq!(set(cluster, mask).blocks_of(&net(other)), blocks, "{other} of {cluster} by /{mask}");
+        assert_eq!(
+            set(cluster, mask).blocks_of(&net(other)),
+            blocks,
+            "{other} of {cluster} by /{mask}"
+        );
     }
 }
 
 #[test]
 fn the_first_free_block_is_found_behind_any_number_of_taken_ones() {
-    for (taken, next) in [(0, 0), (1, 1), (64, 64), (128, 128), (257, 257), (1031, 1031), (65_535, 65_535)] {
+    for (taken, next) in
+        [(0, 0), (1, 1), (64, 64), (128, 128), (257, 257), (1031, 1031), (65_535, 65_535)]
+    {
         let mut set = set("10.0.0.0/8", 24);
         set.occupy(0..taken);
         let found = set.take_next_free().unwrap();
@@ -196,8 +203,16 @@ fn sizes_have_upstreams_limits() {
     assert_eq!(set("10.0.0.0/8", 32).len(), 1 << 24);
     assert_eq!(set("2001:db8::/32", 48).len(), 1 << 16);
     let too_big = CidrSet::new(net("2001:db8::/32"), 49).unwrap_err();
-    assert!(too_big.to_string().starts_with("the node CIDR size is too big"), "{too_big}");
-    assert!(matches!(CidrSet::new(net("10.0.0.0/16"), 15), Err(InvalidBlocks::LargerThanCluster { .. })));
+    assert!(
+        too_big
+            .to_string()
+            .starts_with("the node CIDR size is too big"),
+        "{too_big}"
+    );
+    assert!(matches!(
+        CidrSet::new(net("10.0.0.0/16"), 15),
+        Err(InvalidBlocks::LargerThanCluster { .. })
+    ));
     assert!(matches!(CidrSet::new(net("10.0.0.0/16"), 33), Err(InvalidBlocks::NoSuchMask { .. })));
     assert!(matches!(CidrSet::new(net("fd00::/120"), 129), Err(InvalidBlocks::NoSuchMask { .. })));
     let mut small = set("2001:db8:1234:3690::/60", 64);

@@ -25,12 +25,24 @@ impl DryRun for NodeIpamDryRun {
         let Self(controller) = self;
         let mut nodes = controller.cx.nodes.list();
         let compared = vec![("nodes", nodes.len())];
-        nodes.retain(|node| node.pod_cidrs.is_empty() && !node.deleting && controller.behind(&node.name).is_none());
+        nodes.retain(|node| {
+            node.pod_cidrs.is_empty() && !node.deleting && controller.behind(&node.name).is_none()
+        });
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        // Proposals are not cancelled, so that each node is shown different blocks, and the same ones every time.
-        let offers =
-            nodes.iter().map(|node| (node, controller.shared.with_allocator(|l| l.decide(&node.name, &node.uid))));
-        let difference = |(node, offer): (&std::sync::Arc<crate::k8s::NodeView>, AllocationDecision)| match offer {
+        // Proposals are not cancelled, so that each node is shown different blocks, and the same
+        // ones every time.
+        let offers = nodes.iter().map(|node| {
+            (
+                node,
+                controller
+                    .shared
+                    .with_allocator(|l| l.decide(&node.name, &node.uid)),
+            )
+        });
+        let difference = |(node, offer): (
+            &std::sync::Arc<crate::k8s::NodeView>,
+            AllocationDecision,
+        )| match offer {
             AllocationDecision::Write(cidrs) => {
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 let difference = Difference {
@@ -46,6 +58,10 @@ impl DryRun for NodeIpamDryRun {
             }
             AllocationDecision::Full | AllocationDecision::Nothing => None,
         };
-        DryRunFindings { compared, differences: offers.filter_map(difference).collect(), ..DryRunFindings::default() }
+        DryRunFindings {
+            compared,
+            differences: offers.filter_map(difference).collect(),
+            ..DryRunFindings::default()
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! Random histories: nodes come and go, requests land late, twice, or never, watches lag, leaders change with requests of
-//! the last one still on their way, etcd is restored from a backup, and somebody else allocates as well. Whatever happens, nothing that is written by this
-//! controller gives a block to a second node, and at the end exactly what nodes have is taken.
+//! Random histories: nodes come and go, requests land late, twice, or never, watches lag, leaders
+//! change with requests of the last one still on their way, etcd is restored from a backup, and
+//! somebody else allocates as well. Whatever happens, nothing that is written by this controller
+//! gives a block to a second node, and at the end exactly what nodes have is taken.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +10,20 @@ use proptest::prelude::*;
 use super::*;
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// Eight IPv4 blocks of which services take two, and six IPv6 blocks less than there could be: both run out.
+/// Eight IPv4 blocks of which services take two, and six IPv6 blocks less than there could be: both
+/// run out.
 const CLUSTERS: [(&str, u8); 2] = [("10.0.0.0/28", 31), ("fd00::/61", 64)];
 const SERVICES: [&str; 1] = ["10.0.0.8/30"];
 /// What others write: blocks of ours, wider and narrower ones, and what is none.
-const FOREIGN: [&str; 7] =
-    ["10.0.0.0/31", "10.0.0.2/31", "10.0.0.4/30", "10.0.0.6/32", "10.9.0.0/24", "nonsense", "10.0.0.12/31"];
+const FOREIGN: [&str; 7] = [
+    "10.0.0.0/31",
+    "10.0.0.2/31",
+    "10.0.0.4/30",
+    "10.0.0.6/32",
+    "10.9.0.0/24",
+    "nonsense",
+    "10.0.0.12/31",
+];
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -45,11 +54,13 @@ enum Step {
     Lead,
     /// So much time passes that requests of earlier leaders have ended.
     Settle,
-    /// So much time passes that a cache without what a node got is believed, whether or not it is behind.
+    /// So much time passes that a cache without what a node got is believed, whether or not it is
+    /// behind.
     Wait,
     /// etcd is backed up.
     Backup,
-    /// etcd is restored from the backup. API servers are down meanwhile: no request and no watch is left of before.
+    /// etcd is restored from the backup. API servers are down meanwhile: no request and no watch is
+    /// left of before.
     Restore,
 }
 
@@ -106,16 +117,21 @@ struct SimulatedCluster {
 }
 
 fn new_ledger() -> CidrAllocator {
-    let networks = CLUSTERS.map(|(cluster, node_mask)| PodNetwork { cluster: cluster.parse().unwrap(), node_mask });
+    let networks = CLUSTERS
+        .map(|(cluster, node_mask)| PodNetwork { cluster: cluster.parse().unwrap(), node_mask });
     CidrAllocator::new(&networks, &SERVICES.map(|net| net.parse().unwrap())).unwrap()
 }
 
 fn nets(node: &NodeView) -> Vec<IpNet> {
-    node.pod_cidrs.iter().filter_map(|cidr| cidr.parse().ok()).collect()
+    node.pod_cidrs
+        .iter()
+        .filter_map(|cidr| cidr.parse().ok())
+        .collect()
 }
 
 fn overlap(a: &[IpNet], b: &[IpNet]) -> bool {
-    a.iter().any(|a| b.iter().any(|b| a.contains(b) || b.contains(a)))
+    a.iter()
+        .any(|a| b.iter().any(|b| a.contains(b) || b.contains(a)))
 }
 
 impl SimulatedCluster {
@@ -142,7 +158,9 @@ impl SimulatedCluster {
     /// Changes a node on the server.
     fn change(&mut self, name: &'static str, change: impl FnOnce(&mut NodeView)) {
         let version = self.version();
-        let Some(node) = self.server.get_mut(name) else { return };
+        let Some(node) = self.server.get_mut(name) else {
+            return;
+        };
         change(node);
         node.resource_version = version;
         self.watch.push_back((name, Some(node.clone())));
@@ -216,7 +234,8 @@ impl SimulatedCluster {
         let leader = self.leader;
         self.requests.retain(|request| request.leader == leader);
         for name in self.ledger.unconfirmed_nodes() {
-            self.ledger.confirm_initial_node(&name, self.server.get(&*name));
+            self.ledger
+                .confirm_initial_node(&name, self.server.get(&*name));
         }
     }
 
@@ -226,7 +245,14 @@ impl SimulatedCluster {
         if !self.ledger.initial_nodes_confirmed() || self.requests.iter().any(waits) {
             return;
         }
-        let Some(mut node) = self.cache.get(name).filter(|node| node.pod_cidrs.is_empty()).cloned() else { return };
+        let Some(mut node) = self
+            .cache
+            .get(name)
+            .filter(|node| node.pod_cidrs.is_empty())
+            .cloned()
+        else {
+            return;
+        };
         if !node.deleting && self.ledger.missing(name, &node.uid, self.now).is_some() {
             return;
         }
@@ -246,11 +272,18 @@ impl SimulatedCluster {
             }
             node = fresh;
         }
-        let AllocationDecision::Write(cidrs) = self.ledger.decide(&node.name, &node.uid) else { return };
+        let AllocationDecision::Write(cidrs) = self.ledger.decide(&node.name, &node.uid) else {
+            return;
+        };
         for other in self.cache.values().filter(|other| *other.name != *name) {
-            assert!(!overlap(&nets(other), &cidrs), "{name} is to get {cidrs:?}, {} is known to have it", other.name);
+            assert!(
+                !overlap(&nets(other), &cidrs),
+                "{name} is to get {cidrs:?}, {} is known to have it",
+                other.name
+            );
         }
-        self.requests.push(Request { leader: self.leader, node, cidrs, heard: true });
+        self.requests
+            .push(Request { leader: self.leader, node, cidrs, heard: true });
     }
 
     fn take(&mut self, number: usize) -> Option<Request> {
@@ -258,27 +291,45 @@ impl SimulatedCluster {
         Some(self.requests.remove(number))
     }
 
-    /// Lets the server decide on a request; `None` when the node is gone, else whether it was as expected.
+    /// Lets the server decide on a request; `None` when the node is gone, else whether it was as
+    /// expected.
     fn serve(&mut self, request: &Request) -> Option<bool> {
-        let name = NAMES.into_iter().find(|name| *name == &*request.node.name).unwrap();
+        let name = NAMES
+            .into_iter()
+            .find(|name| *name == &*request.node.name)
+            .unwrap();
         let node = self.server.get(name)?;
         if node.uid != request.node.uid || node.resource_version != request.node.resource_version {
             return Some(false);
         }
         assert!(node.pod_cidrs.is_empty(), "a version is one state");
-        for other in self.server.values().filter(|other| *other.name != *name && overlap(&nets(other), &request.cidrs))
+        for other in self
+            .server
+            .values()
+            .filter(|other| *other.name != *name && overlap(&nets(other), &request.cidrs))
         {
-            // Written by somebody else after, or unseen before, the request was sent: nobody can prevent that.
+            // Written by somebody else after, or unseen before, the request was sent: nobody can
+            // prevent that.
             let by_others = other.annotations.contains("foreign");
-            assert!(by_others, "{name} gets {:?}, {} has {:?}", request.cidrs, other.name, other.pod_cidrs);
+            assert!(
+                by_others,
+                "{name} gets {:?}, {} has {:?}",
+                request.cidrs, other.name, other.pod_cidrs
+            );
         }
-        let cidrs: Box<[Arc<str>]> = request.cidrs.iter().map(|cidr| Arc::from(cidr.to_string())).collect();
+        let cidrs: Box<[Arc<str>]> = request
+            .cidrs
+            .iter()
+            .map(|cidr| Arc::from(cidr.to_string()))
+            .collect();
         self.change(name, |node| node.pod_cidrs = cidrs);
         Some(true)
     }
 
     fn land(&mut self, number: usize, heard: bool) {
-        let Some(request) = self.take(number) else { return };
+        let Some(request) = self.take(number) else {
+            return;
+        };
         let outcome = self.serve(&request);
         if !request.heard {
             return;
@@ -290,20 +341,26 @@ impl SimulatedCluster {
                 self.sync_node(name);
             }
             None if heard => self.ledger.node_not_found(name, uid),
-            None => self.ledger.patch_unanswered(name, uid, &request.node.resource_version),
+            None => self
+                .ledger
+                .patch_unanswered(name, uid, &request.node.resource_version),
         }
     }
 
     fn sync_node(&mut self, name: &str) {
-        self.look.extend(NAMES.into_iter().find(|known| *known == name));
+        self.look
+            .extend(NAMES.into_iter().find(|known| *known == name));
     }
 
     /// The leader hears nothing of a request, which may go on.
     fn unheard(&mut self, number: usize, goes_on: bool) {
-        let Some(mut request) = self.take(number) else { return };
+        let Some(mut request) = self.take(number) else {
+            return;
+        };
         if std::mem::replace(&mut request.heard, false) {
             let Request { node, .. } = &request;
-            self.ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version);
+            self.ledger
+                .patch_unanswered(&node.name, &node.uid, &node.resource_version);
         }
         if goes_on {
             self.requests.push(request);
@@ -311,7 +368,9 @@ impl SimulatedCluster {
     }
 
     fn refuse(&mut self, number: usize) {
-        let Some(request) = self.take(number) else { return };
+        let Some(request) = self.take(number) else {
+            return;
+        };
         if request.heard {
             self.ledger.cancel(&request.node.name, &request.node.uid);
         }
@@ -324,7 +383,11 @@ impl SimulatedCluster {
             Step::Delete(node) => self.change(NAMES[node], |node| node.deleting = true),
             Step::Heartbeat(node) => self.change(NAMES[node], |_| ()),
             Step::Foreign(node, cidr) => {
-                if self.server.get(NAMES[node]).is_some_and(|node| node.pod_cidrs.is_empty()) {
+                if self
+                    .server
+                    .get(NAMES[node])
+                    .is_some_and(|node| node.pod_cidrs.is_empty())
+                {
                     self.change(NAMES[node], |node| {
                         node.pod_cidrs = Box::new([Arc::from(FOREIGN[cidr])]);
                         node.annotations = [("foreign", "")].into_iter().collect();
@@ -382,7 +445,11 @@ impl SimulatedCluster {
         for node in self.server.values() {
             fresh.observe_node(node);
         }
-        fresh.pools().iter().map(|pool| pool.set().taken()).collect()
+        fresh
+            .pools()
+            .iter()
+            .map(|pool| pool.set().taken())
+            .collect()
     }
 }
 

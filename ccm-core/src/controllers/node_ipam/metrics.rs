@@ -1,6 +1,9 @@
-//! Metrics of the node-IPAM controller: upstream's five, including the misspelt `cirdset_max_cidrs`.
+//! Metrics of the node-IPAM controller: upstream's five, including the misspelt
+//! `cirdset_max_cidrs`.
 
-use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
+};
 
 use super::{cidr_pool::PoolChanges, cidr_set::CidrSet};
 use crate::telemetry::metrics::register;
@@ -27,9 +30,14 @@ impl NodeIpamMetrics {
             opts("cidrset_cidrs_releases_total", "Blocks of the cluster CIDR that were released."),
             labels,
         )?;
-        let max = IntGaugeVec::new(opts("cirdset_max_cidrs", "Blocks that the cluster CIDR has."), labels)?;
-        let usage =
-            GaugeVec::new(opts("cidrset_usage_cidrs", "Share of the cluster CIDR's blocks that are taken."), labels)?;
+        let max = IntGaugeVec::new(
+            opts("cirdset_max_cidrs", "Blocks that the cluster CIDR has."),
+            labels,
+        )?;
+        let usage = GaugeVec::new(
+            opts("cidrset_usage_cidrs", "Share of the cluster CIDR's blocks that are taken."),
+            labels,
+        )?;
         let tries = HistogramVec::new(
             HistogramOpts::new(
                 "node_ipam_controller_cidrset_allocation_tries_per_request",
@@ -62,10 +70,16 @@ impl NodeIpamMetrics {
     pub(crate) fn record(&self, set: &CidrSet, changed: &PoolChanges) {
         let cluster = set.cluster().to_string();
         let label = &[cluster.as_str()];
-        self.allocations.with_label_values(label).inc_by(changed.taken);
+        self.allocations
+            .with_label_values(label)
+            .inc_by(changed.taken);
         self.releases.with_label_values(label).inc_by(changed.freed);
-        self.max.with_label_values(label).set(i64::try_from(set.len()).unwrap_or(i64::MAX));
-        self.usage.with_label_values(label).set(set.taken() as f64 / set.len() as f64);
+        self.max
+            .with_label_values(label)
+            .set(i64::try_from(set.len()).unwrap_or(i64::MAX));
+        self.usage
+            .with_label_values(label)
+            .set(set.taken() as f64 / set.len() as f64);
         let tries = self.tries.with_label_values(label);
         for skipped in &changed.skipped {
             tries.observe(*skipped as f64);

@@ -1,10 +1,12 @@
-//! Allocates pod CIDRs to the nodes of the cluster (upstream's `node-ipam-controller` with its `RangeAllocator`).
+//! Allocates pod CIDRs to the nodes of the cluster (upstream's `node-ipam-controller` with its
+//! `RangeAllocator`).
 //!
-//! Nodes that the provider does not claim get pod CIDRs too, as upstream: pod CIDRs belong to the cluster, not to the
-//! cloud.
+//! Nodes that the provider does not claim get pod CIDRs too, as upstream: pod CIDRs belong to the
+//! cluster, not to the cloud.
 //!
-//! The allocations are kept by the `CidrAllocator` of the `plan` module. It processes every change of the node cache,
-//! in the order of the cache, so that no decision is based on an older state than the cache's.
+//! The allocations are kept by the `CidrAllocator` of the `plan` module. It processes every change
+//! of the node cache, in the order of the cache, so that no decision is based on an older state
+//! than the cache's.
 
 pub(crate) mod apply;
 mod cidr_pool;
@@ -47,20 +49,26 @@ use crate::{
 const NODES_AT_ONCE: usize = 30;
 /// Attempts at a node before it is requeued with a back-off, as upstream.
 const MAX_ATTEMPTS: usize = 3;
-/// Delay between two attempts; up to the same amount is added at random. Upstream has no delay (W32).
+/// Delay between two attempts; up to the same amount is added at random. Upstream has no delay
+/// (W32).
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Back-off of a node that got no pod CIDRs. Upstream's grows to 1,000 s.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// Consecutive failures after which throttling by the API server is reported as an event of the node.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
+/// Consecutive failures after which throttling by the API server is reported as an event of the
+/// node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
-/// How long the last request of a previous leader's allocator may still take effect: the API server ends writes after
-/// 34 s.
+/// How long the last request of a previous leader's allocator may still take effect: the API server
+/// ends writes after 34 s.
 const LATE_REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// Why the controller cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeIpamError {
-    /// A cluster CIDR cannot be divided into blocks of the given size. The check of the flags rejects such values.
+    /// A cluster CIDR cannot be divided into blocks of the given size. The check of the flags
+    /// rejects such values.
     #[error(transparent)]
     Networks(#[from] InvalidBlocks),
     /// A metric is registered already.
@@ -85,7 +93,8 @@ struct SharedAllocator {
 }
 
 impl SharedAllocator {
-    /// Calls `act` with the allocator, updates the metrics, and queues waiting nodes for which blocks became free.
+    /// Calls `act` with the allocator, updates the metrics, and queues waiting nodes for which
+    /// blocks became free.
     fn with_allocator<R>(&self, act: impl FnOnce(&mut CidrAllocator) -> R) -> R {
         let mut allocator = self.allocator.lock();
         let result = act(&mut allocator);
@@ -98,15 +107,20 @@ impl SharedAllocator {
         result
     }
 
-    /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do not queue the node.
+    /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do
+    /// not queue the node.
     fn on_node_change(&self, change: &Change<NodeView>) {
         let (name, others) = match change {
-            Change::Added(node) => (&node.name, self.with_allocator(|allocator| allocator.observe_node(node))),
-            Change::Updated { old, new } if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting => {
+            Change::Added(node) => {
+                (&node.name, self.with_allocator(|allocator| allocator.observe_node(node)))
+            }
+            Change::Updated { old, new }
+                if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting =>
+            {
                 return self.wait_for_initial_nodes(&new.name);
             }
-            // Record the node's blocks before it counts as confirmed: the confirmation may let the controller start to
-            // allocate blocks.
+            // Record the node's blocks before it counts as confirmed: the confirmation may let the
+            // controller start to allocate blocks.
             Change::Updated { new, .. } => {
                 let others = self.with_allocator(|ledger| ledger.observe_node(new));
                 self.wait_for_initial_nodes(&new.name);
@@ -139,7 +153,8 @@ impl NodeIpamController {
     /// Makes the controller and attaches it to the node cache.
     ///
     /// # Errors
-    /// When a cluster CIDR cannot be divided into blocks of the given size, or its metrics are registered already.
+    /// When a cluster CIDR cannot be divided into blocks of the given size, or its metrics are
+    /// registered already.
     pub fn new(cx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
         let shared = Arc::new(SharedAllocator {
             allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),
@@ -151,7 +166,8 @@ impl NodeIpamController {
         // Export the metrics of all cluster CIDRs from the start.
         shared.with_allocator(|_| ());
         let follower = shared.clone();
-        cx.nodes.on_change(move |change| follower.on_node_change(change));
+        cx.nodes
+            .on_change(move |change| follower.on_node_change(change));
         Ok(Self { cx, shared, event_dedup: EventDeduplicator::default() })
     }
 
@@ -169,26 +185,33 @@ impl NodeIpamController {
         while working.next().await.is_some() {}
     }
 
-    /// Waits for the complete list of nodes, and until no request of a previous leader's allocator can change it any
-    /// more: after a failover, its last request may be in flight and write a block that looks free here.
+    /// Waits for the complete list of nodes, and until no request of a previous leader's allocator
+    /// can change it any more: after a failover, its last request may be in flight and write a
+    /// block that looks free here.
     async fn settle(&self) {
         // First, record which nodes have no blocks in the complete list.
         self.cx.nodes.synced().await;
         let nodes = self.cx.nodes.list();
         self.shared.allocator.lock().record_initial_nodes(&nodes);
-        // Then wait until the watch shows a change of each of them, for as long as such a request may take effect.
+        // Then wait until the watch shows a change of each of them, for as long as such a request
+        // may take effect.
         let settled = async {
             while !self.shared.allocator.lock().initial_nodes_confirmed() {
                 self.shared.initial_nodes_confirmed.notified().await;
             }
         };
-        if tokio::time::timeout(LATE_REQUEST_LIMIT, settled).await.is_ok() {
+        if tokio::time::timeout(LATE_REQUEST_LIMIT, settled)
+            .await
+            .is_ok()
+        {
             return;
         }
         // Finally, read the rest from the API server, until every read has succeeded.
         for failures in 1.. {
             let unsettled = self.shared.allocator.lock().unconfirmed_nodes();
-            stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.recheck_node(name)).await;
+            stream::iter(unsettled)
+                .for_each_concurrent(NODES_AT_ONCE, |name| self.recheck_node(name))
+                .await;
             if self.shared.allocator.lock().initial_nodes_confirmed() {
                 return;
             }
@@ -196,12 +219,16 @@ impl NodeIpamController {
         }
     }
 
-    /// Reads a node that has not changed in the cache since the start: the watch may not have delivered a write yet.
+    /// Reads a node that has not changed in the cache since the start: the watch may not have
+    /// delivered a write yet.
     async fn recheck_node(&self, name: Arc<str>) {
         match self.cx.api.get_node(&name, &self.cx.node_fields).await {
-            Ok(fresh) => self.shared.with_allocator(|allocator| allocator.confirm_initial_node(&name, Some(&fresh))),
+            Ok(fresh) => self
+                .shared
+                .with_allocator(|allocator| allocator.confirm_initial_node(&name, Some(&fresh))),
             Err(error) if error.is_not_found() => {
-                self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, None));
+                self.shared
+                    .with_allocator(|ledger| ledger.confirm_initial_node(&name, None));
             }
             Err(error) => {
                 tracing::warn!(node = %name, error = chain(&error), "node not read, no pod networks are given yet");
@@ -219,8 +246,8 @@ impl NodeIpamController {
                 Ok(())
             }
             Some(_) if self.behind(&name).is_some() => Ok(()),
-            // A node that is being deleted gets no blocks, but the outcome of an earlier request must still be found
-            // out.
+            // A node that is being deleted gets no blocks, but the outcome of an earlier request
+            // must still be found out.
             Some(node) if !node.deleting || self.is_unanswered(node) => {
                 let allocation = async {
                     record_reason(if node.deleting {
@@ -229,11 +256,24 @@ impl NodeIpamController {
                         "node has no pod networks"
                     });
                     let result = self.allocate(node).await;
-                    (if result.is_ok() { ReconcileOutcome::Done } else { ReconcileOutcome::Failed }, result)
+                    (
+                        if result.is_ok() {
+                            ReconcileOutcome::Done
+                        } else {
+                            ReconcileOutcome::Failed
+                        },
+                        result,
+                    )
                 };
-                let result = self.cx.controller_metrics.reconcile(names::NODE_IPAM, &name, allocation).await;
-                // The proposed blocks are free again, except those that a request in flight may still write.
-                self.shared.with_allocator(|allocator| allocator.cancel(&name, &node.uid));
+                let result = self
+                    .cx
+                    .controller_metrics
+                    .reconcile(names::NODE_IPAM, &name, allocation)
+                    .await;
+                // The proposed blocks are free again, except those that a request in flight may
+                // still write.
+                self.shared
+                    .with_allocator(|allocator| allocator.cancel(&name, &node.uid));
                 result
             }
             Some(_) => Ok(()),
@@ -247,7 +287,10 @@ impl NodeIpamController {
             (Err(error), Some(node)) => {
                 let failures = queue.failed(&name);
                 self.report(&node, &error, failures);
-                queue.add_after(name.clone(), error.delay().unwrap_or_else(|| BACKOFF.delay(failures)));
+                queue.add_after(
+                    name.clone(),
+                    error.delay().unwrap_or_else(|| BACKOFF.delay(failures)),
+                );
             }
             _ => {
                 queue.forget(&name);
@@ -259,17 +302,23 @@ impl NodeIpamController {
         queue.done(&name);
     }
 
-    /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have; `None` if the cache
-    /// is not behind.
+    /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have;
+    /// `None` if the cache is not behind.
     fn behind(&self, name: &str) -> Option<Duration> {
         let mut allocator = self.shared.allocator.lock();
         let now = self.shared.began.elapsed();
-        // Read the cache under the lock: the allocator processes any later change of the cache after this.
-        let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
+        // Read the cache under the lock: the allocator processes any later change of the cache
+        // after this.
+        let node = self
+            .cx
+            .nodes
+            .get(name)
+            .filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
         allocator.missing(name, &node.uid, now)
     }
 
-    /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks stay taken.
+    /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks
+    /// stay taken.
     fn report_problems(&self, node: &NodeView) {
         let problems = self.shared.allocator.lock().problems(&node.name);
         if problems.is_empty() {
@@ -279,7 +328,8 @@ impl NodeIpamController {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
         tracing::warn!(node = %node.name, problem = note, "pod CIDR of the node is not as it should be");
-        self.event_dedup.warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
+        self.event_dedup
+            .warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
     }
 
     async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), AllocationError> {
@@ -295,7 +345,10 @@ impl NodeIpamController {
                     None => return Ok(()),
                 }
             }
-            let cidrs = match self.shared.with_allocator(|allocator| allocator.decide(&node.name, &node.uid)) {
+            let cidrs = match self
+                .shared
+                .with_allocator(|allocator| allocator.decide(&node.name, &node.uid))
+            {
                 AllocationDecision::Write(cidrs) => cidrs,
                 AllocationDecision::Full => return Err(AllocationError::Full),
                 AllocationDecision::Nothing => return Ok(()),
@@ -310,13 +363,17 @@ impl NodeIpamController {
     }
 
     fn is_unanswered(&self, node: &NodeView) -> bool {
-        self.shared.allocator.lock().has_in_flight_patch(&node.name, &node.uid)
+        self.shared
+            .allocator
+            .lock()
+            .has_in_flight_patch(&node.name, &node.uid)
     }
 
     async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> PatchOutcome {
         let error = match apply::set_pod_cidrs(&self.cx.api, node, cidrs).await {
             Ok(()) => {
-                self.shared.with_allocator(|allocator| allocator.patch_applied(&node.name, &node.uid));
+                self.shared
+                    .with_allocator(|allocator| allocator.patch_applied(&node.name, &node.uid));
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "node got its pod networks");
                 self.event_dedup.clear(&node.name);
@@ -326,13 +383,15 @@ impl NodeIpamController {
         };
         match apply::classify_failure(&error) {
             PatchFailure::Gone => {
-                self.shared.with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
+                self.shared
+                    .with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
                 PatchOutcome::NotNeeded
             }
             PatchFailure::Changed => PatchOutcome::Retry(error),
             PatchFailure::Unknown => {
-                self.shared
-                    .with_allocator(|ledger| ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version));
+                self.shared.with_allocator(|ledger| {
+                    ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version);
+                });
                 PatchOutcome::Retry(error)
             }
             PatchFailure::Refused => PatchOutcome::Refused(error),
@@ -343,12 +402,16 @@ impl NodeIpamController {
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
         match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
             Ok(fresh) => {
-                let others = self.shared.with_allocator(|allocator| allocator.node_read(&node.name, &node.uid, &fresh));
+                let others = self
+                    .shared
+                    .with_allocator(|allocator| allocator.node_read(&node.name, &node.uid, &fresh));
                 self.shared.add_all(others);
-                Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting).then(|| Arc::new(fresh)))
+                Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting)
+                    .then(|| Arc::new(fresh)))
             }
             Err(error) if error.is_not_found() => {
-                self.shared.with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
+                self.shared
+                    .with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -356,10 +419,13 @@ impl NodeIpamController {
     }
 
     fn report(&self, node: &NodeView, error: &AllocationError, failures: u32) {
-        let Some(reason) = error.reason(failures) else { return };
+        let Some(reason) = error.reason(failures) else {
+            return;
+        };
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "node got no pod networks");
         let note = format!("Node {} status is now: {reason}", node.name);
-        self.event_dedup.emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
+        self.event_dedup
+            .emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
     }
 }
 

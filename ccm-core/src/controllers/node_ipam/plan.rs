@@ -1,13 +1,16 @@
-//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and every decision is
-//! one call of it. It reads nothing itself: callers report the state of the cluster to it.
+//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and
+//! every decision is one call of it. It reads nothing itself: callers report the state of the
+//! cluster to it.
 //!
 //! Invariants after every call:
 //!
-//! - A block that any node has, including a node that is being deleted, is not proposed to another node.
-//! - A proposed block stays taken until the node has it, or the request certainly cannot take effect any more: the node
-//!   has another block, is deleted, or was read in a later resource version than the one that the request tests.
-//! - If etcd is restored from a backup that does not have a node's blocks, they stay taken and are proposed to the node
-//!   again.
+//! - A block that any node has, including a node that is being deleted, is not proposed to another
+//!   node.
+//! - A proposed block stays taken until the node has it, or the request certainly cannot take
+//!   effect any more: the node has another block, is deleted, or was read in a later resource
+//!   version than the one that the request tests.
+//! - If etcd is restored from a backup that does not have a node's blocks, they stay taken and are
+//!   proposed to the node again.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -25,8 +28,9 @@ use crate::{
     k8s::NodeView,
 };
 
-/// How long the cache may show a node without the pod CIDRs that it is known to have. After that the cache counts as
-/// right: etcd may have been restored from a backup. Longer than any earlier request can take.
+/// How long the cache may show a node without the pod CIDRs that it is known to have. After that
+/// the cache counts as right: etcd may have been restored from a backup. Longer than any earlier
+/// request can take.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The blocks of all cluster CIDRs, which nodes hold them, and which nodes wait for free blocks.
@@ -34,14 +38,14 @@ const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct CidrAllocator {
     pools: Vec<CidrPool>,
     nodes: HashMap<Arc<str>, NodeAllocation>,
-    /// Nodes that found no free block, longest waiting first. An entry counts only while the node's `is_waiting` is
-    /// true.
+    /// Nodes that found no free block, longest waiting first. An entry counts only while the node's
+    /// `is_waiting` is true.
     waiting: VecDeque<Arc<str>>,
-    /// Nodes without blocks at the start, each of which the last request of a previous leader's allocator may still
-    /// change.
+    /// Nodes without blocks at the start, each of which the last request of a previous leader's
+    /// allocator may still change.
     unconfirmed: BTreeSet<Arc<str>>,
-    /// Until [`record_initial_nodes`](Self::record_initial_nodes): nodes that changed since the first list, which are
-    /// not added to `unconfirmed`. `None` afterwards.
+    /// Until [`record_initial_nodes`](Self::record_initial_nodes): nodes that changed since the
+    /// first list, which are not added to `unconfirmed`. `None` afterwards.
     changed_before_start: Option<BTreeSet<Arc<str>>>,
 }
 
@@ -53,7 +57,8 @@ struct NodeAllocation {
     cidrs: Box<[Arc<str>]>,
     /// Since when the cache shows the node without `cidrs`.
     missing_since: Option<Duration>,
-    /// The blocks that `cidrs` cover, or those that the node had before etcd was restored from a backup.
+    /// The blocks that `cidrs` cover, or those that the node had before etcd was restored from a
+    /// backup.
     allocated: Vec<BlockRange>,
     /// The blocks to write next: one of each pool, or none.
     proposed: Vec<BlockRange>,
@@ -64,7 +69,8 @@ struct NodeAllocation {
 /// Requests for one node that have no response.
 #[derive(Debug)]
 struct InFlightPatch {
-    /// Resource version of the node that they test: once the node has another one, they cannot take effect.
+    /// Resource version of the node that they test: once the node has another one, they cannot take
+    /// effect.
     version: Box<str>,
     /// The blocks that they would write.
     ranges: Vec<BlockRange>,
@@ -80,11 +86,14 @@ struct BlockRange {
 /// What to do for a node without pod CIDRs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocationDecision {
-    /// Write these, one of each cluster CIDR in their order. They stay taken until the outcome is reported.
+    /// Write these, one of each cluster CIDR in their order. They stay taken until the outcome is
+    /// reported.
     Write(Vec<IpNet>),
-    /// A cluster CIDR has no free block. [`CidrAllocator::take_changes`] returns the node when there may be one.
+    /// A cluster CIDR has no free block. [`CidrAllocator::take_changes`] returns the node when
+    /// there may be one.
     Full,
-    /// Write nothing: the node has pod CIDRs, is deleted, or was replaced by another node of its name.
+    /// Write nothing: the node has pod CIDRs, is deleted, or was replaced by another node of its
+    /// name.
     Nothing,
 }
 
@@ -107,10 +116,18 @@ impl fmt::Display for PodCidrProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotACidr(cidr) => write!(f, "pod CIDR {cidr:?} is not a network"),
-            Self::Outside(cidr, cluster) => write!(f, "pod CIDR {cidr} is not inside cluster CIDR {cluster}"),
-            Self::TooManyCidrs(cidr) => write!(f, "pod CIDR {cidr} is one more than there are cluster CIDRs"),
-            Self::Shared(cidr, node) => write!(f, "pod CIDR {cidr} overlaps with that of node {node}"),
-            Self::Service(cidr, net) => write!(f, "pod CIDR {cidr} overlaps with service network {net}"),
+            Self::Outside(cidr, cluster) => {
+                write!(f, "pod CIDR {cidr} is not inside cluster CIDR {cluster}")
+            }
+            Self::TooManyCidrs(cidr) => {
+                write!(f, "pod CIDR {cidr} is one more than there are cluster CIDRs")
+            }
+            Self::Shared(cidr, node) => {
+                write!(f, "pod CIDR {cidr} overlaps with that of node {node}")
+            }
+            Self::Service(cidr, net) => {
+                write!(f, "pod CIDR {cidr} overlaps with service network {net}")
+            }
         }
     }
 }
@@ -121,7 +138,8 @@ impl CidrAllocator {
     /// # Errors
     /// When a cluster CIDR cannot be divided into blocks of the given size.
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
-        let pool = |network: &PodNetwork| CidrPool::new(network.cluster, network.node_mask, services);
+        let pool =
+            |network: &PodNetwork| CidrPool::new(network.cluster, network.node_mask, services);
         let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
         Ok(Self {
             pools,
@@ -132,9 +150,14 @@ impl CidrAllocator {
         })
     }
 
-    /// Records the state of a node. Returns the other nodes whose blocks overlap with pod CIDRs that are new.
+    /// Records the state of a node. Returns the other nodes whose blocks overlap with pod CIDRs
+    /// that are new.
     pub(crate) fn observe_node(&mut self, node: &NodeView) -> Vec<Arc<str>> {
-        if self.nodes.get(&node.name).is_some_and(|known| known.uid != node.uid) {
+        if self
+            .nodes
+            .get(&node.name)
+            .is_some_and(|known| known.uid != node.uid)
+        {
             self.remove_node(&node.name);
         }
         let new = || NodeAllocation { uid: node.uid.clone(), ..NodeAllocation::default() };
@@ -148,7 +171,9 @@ impl CidrAllocator {
             return Vec::new();
         }
         let held = blocks_of_cidrs(&self.pools, &node.pod_cidrs);
-        let others = held.iter().flat_map(|hold| self.pools[hold.pool].other_holders(&hold.blocks, &node.name));
+        let others = held
+            .iter()
+            .flat_map(|hold| self.pools[hold.pool].other_holders(&hold.blocks, &node.name));
         let others: BTreeSet<Arc<str>> = others.cloned().collect();
         self.update(&node.name, |entry| {
             let uid = std::mem::take(&mut entry.uid);
@@ -158,10 +183,14 @@ impl CidrAllocator {
         others.into_iter().collect()
     }
 
-    /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to have some, returns how
-    /// much longer to wait for the cache to show them; `None` if it has none, or the cache counts as right by now.
+    /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to
+    /// have some, returns how much longer to wait for the cache to show them; `None` if it has
+    /// none, or the cache counts as right by now.
     pub(crate) fn missing(&mut self, name: &str, uid: &str, now: Duration) -> Option<Duration> {
-        let entry = self.nodes.get_mut(name).filter(|entry| &*entry.uid == uid && !entry.cidrs.is_empty())?;
+        let entry = self
+            .nodes
+            .get_mut(name)
+            .filter(|entry| &*entry.uid == uid && !entry.cidrs.is_empty())?;
         let left = (*entry.missing_since.get_or_insert(now) + ECHO_TIMEOUT).saturating_sub(now);
         if !left.is_zero() {
             return Some(left);
@@ -174,21 +203,27 @@ impl CidrAllocator {
 
     /// Records that the node was deleted. A new node of the same name is kept.
     pub(crate) fn node_deleted(&mut self, node: &NodeView) {
-        if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
+        if self
+            .nodes
+            .get(&node.name)
+            .is_some_and(|known| known.uid == node.uid)
+        {
             self.remove_node(&node.name);
         }
     }
 
-    /// Records the nodes without blocks in the first complete list. Until such a node has changed, a request that a
-    /// previous leader's allocator sent last may give it a block that looks free.
+    /// Records the nodes without blocks in the first complete list. Until such a node has changed,
+    /// a request that a previous leader's allocator sent last may give it a block that looks free.
     pub(crate) fn record_initial_nodes(&mut self, nodes: &[Arc<NodeView>]) {
         let early = self.changed_before_start.take().unwrap_or_default();
-        let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
+        let without = nodes
+            .iter()
+            .filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
         self.unconfirmed = without.map(|node| node.name.clone()).collect();
     }
 
-    /// Records that a node of the first list changed or was deleted, so that no request that tests its old resource
-    /// version can take effect. Returns whether it was the last unconfirmed node.
+    /// Records that a node of the first list changed or was deleted, so that no request that tests
+    /// its old resource version can take effect. Returns whether it was the last unconfirmed node.
     pub(crate) fn node_changed_since_start(&mut self, node: &str) -> bool {
         if let Some(early) = &mut self.changed_before_start {
             early.insert(Arc::from(node));
@@ -202,8 +237,8 @@ impl CidrAllocator {
         self.unconfirmed.iter().cloned().collect()
     }
 
-    /// Records the state of an unconfirmed node (`None` if it was deleted) that was read after every request of a
-    /// previous leader's allocator had ended.
+    /// Records the state of an unconfirmed node (`None` if it was deleted) that was read after
+    /// every request of a previous leader's allocator had ended.
     pub(crate) fn confirm_initial_node(&mut self, name: &str, fresh: Option<&NodeView>) {
         self.unconfirmed.remove(name);
         if let Some(fresh) = fresh.filter(|fresh| self.allocation(name, &fresh.uid).is_some()) {
@@ -216,19 +251,30 @@ impl CidrAllocator {
         self.unconfirmed.is_empty()
     }
 
-    /// Tells whether a request for the node got no response, so that the node must be read before the next request.
+    /// Tells whether a request for the node got no response, so that the node must be read before
+    /// the next request.
     pub(crate) fn has_in_flight_patch(&self, name: &str, uid: &str) -> bool {
-        self.allocation(name, uid).is_some_and(|entry| entry.unanswered.is_some())
+        self.allocation(name, uid)
+            .is_some_and(|entry| entry.unanswered.is_some())
     }
 
     /// Decides which blocks the node gets. Earlier proposals are repeated if they are still valid.
     pub(crate) fn decide(&mut self, name: &Arc<str>, uid: &str) -> AllocationDecision {
-        let Some(entry) = self.allocation(name, uid).filter(|entry| entry.cidrs.is_empty()) else {
+        let Some(entry) = self
+            .allocation(name, uid)
+            .filter(|entry| entry.cidrs.is_empty())
+        else {
             return AllocationDecision::Nothing;
         };
-        // First, keep what was proposed before, except blocks that another allocator gave to another node meanwhile.
+        // First, keep what was proposed before, except blocks that another allocator gave to
+        // another node meanwhile.
         let mut offer = entry.proposed.clone();
-        offer.retain(|hold| self.pools[hold.pool].other_holders(&hold.blocks, name).next().is_none());
+        offer.retain(|hold| {
+            self.pools[hold.pool]
+                .other_holders(&hold.blocks, name)
+                .next()
+                .is_none()
+        });
         // Then prefer the blocks that the node had before a backup was restored.
         let has = |offer: &[BlockRange], pool| offer.iter().any(|hold| hold.pool == pool);
         for pool in 0..self.pools.len() {
@@ -236,9 +282,11 @@ impl CidrAllocator {
                 offer.extend(self.held_before(entry, pool, name));
             }
         }
-        let missing: Vec<usize> = (0..self.pools.len()).filter(|pool| !has(&offer, *pool)).collect();
-        // If any cluster CIDR is full, let the node wait. Check all before taking a block, so that nothing leaks if
-        // only the second one is full.
+        let missing: Vec<usize> = (0..self.pools.len())
+            .filter(|pool| !has(&offer, *pool))
+            .collect();
+        // If any cluster CIDR is full, let the node wait. Check all before taking a block, so that
+        // nothing leaks if only the second one is full.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
             if !entry.is_waiting {
                 self.waiting.push_back(name.clone());
@@ -256,15 +304,30 @@ impl CidrAllocator {
             offer.extend(block.map(|blocks| BlockRange { pool, blocks }));
         }
         offer.sort_by_key(|hold| hold.pool);
-        let cidrs = offer.iter().map(|hold| self.pools[hold.pool].set().block(hold.blocks.start)).collect();
+        let cidrs = offer
+            .iter()
+            .map(|hold| self.pools[hold.pool].set().block(hold.blocks.start))
+            .collect();
         self.update(name, |entry| (entry.proposed, entry.is_waiting) = (offer, false));
         AllocationDecision::Write(cidrs)
     }
 
     /// Records that the node has the proposed blocks.
     pub(crate) fn patch_applied(&mut self, name: &str, uid: &str) {
-        let Some(entry) = self.allocation(name, uid).filter(|entry| !entry.proposed.is_empty()) else { return };
-        let text = |hold: &BlockRange| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
+        let Some(entry) = self
+            .allocation(name, uid)
+            .filter(|entry| !entry.proposed.is_empty())
+        else {
+            return;
+        };
+        let text = |hold: &BlockRange| {
+            Arc::from(
+                self.pools[hold.pool]
+                    .set()
+                    .block(hold.blocks.start)
+                    .to_string(),
+            )
+        };
         let cidrs = entry.proposed.iter().map(text).collect();
         self.update(name, |entry| {
             let uid = std::mem::take(&mut entry.uid);
@@ -273,30 +336,39 @@ impl CidrAllocator {
         });
     }
 
-    /// Records that a request with the proposed blocks, which tests this resource version of the node, got no response:
-    /// it may have taken effect, or may still do so.
+    /// Records that a request with the proposed blocks, which tests this resource version of the
+    /// node, got no response: it may have taken effect, or may still do so.
     pub(crate) fn patch_unanswered(&mut self, name: &str, uid: &str, version: &str) {
         if self.allocation(name, uid).is_none() {
             return;
         }
         self.update(name, |entry| {
-            let earlier = entry.unanswered.take().filter(|known| &*known.version == version);
+            let earlier = entry
+                .unanswered
+                .take()
+                .filter(|known| &*known.version == version);
             let mut holds = earlier.map(|known| known.ranges).unwrap_or_default();
             holds.extend(entry.proposed.iter().cloned());
             entry.unanswered = Some(InFlightPatch { version: version.into(), ranges: holds });
         });
     }
 
-    /// Records the state of a node that was read from the API server after the last request for it. Returns the same as
-    /// [`observe_node`](Self::observe_node).
+    /// Records the state of a node that was read from the API server after the last request for it.
+    /// Returns the same as [`observe_node`](Self::observe_node).
     pub(crate) fn node_read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
         if &*fresh.uid != uid {
             // The watch reports the new node of this name.
             self.node_not_found(name, uid);
             return Vec::new();
         }
-        let Some(entry) = self.allocation(name, uid) else { return Vec::new() };
-        if entry.unanswered.as_ref().is_some_and(|known| known.version != fresh.resource_version) {
+        let Some(entry) = self.allocation(name, uid) else {
+            return Vec::new();
+        };
+        if entry
+            .unanswered
+            .as_ref()
+            .is_some_and(|known| known.version != fresh.resource_version)
+        {
             self.update(name, |entry| entry.unanswered = None);
         }
         self.observe_node(fresh)
@@ -309,8 +381,8 @@ impl CidrAllocator {
         }
     }
 
-    /// Records that there is no further attempt for now. Proposed blocks that certainly did not reach the node are free
-    /// again.
+    /// Records that there is no further attempt for now. Proposed blocks that certainly did not
+    /// reach the node are free again.
     pub(crate) fn cancel(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
             self.update(name, |entry| entry.proposed = Vec::new());
@@ -319,7 +391,9 @@ impl CidrAllocator {
 
     /// Returns the problems with the pod CIDRs of the node.
     pub(crate) fn problems(&self, name: &str) -> Vec<PodCidrProblem> {
-        let Some(entry) = self.nodes.get(name) else { return Vec::new() };
+        let Some(entry) = self.nodes.get(name) else {
+            return Vec::new();
+        };
         let mut problems = Vec::new();
         for (position, cidr) in entry.cidrs.iter().enumerate() {
             let Ok(net) = cidr.parse::<IpNet>() else {
@@ -334,9 +408,13 @@ impl CidrAllocator {
                 Some(_) => {}
             }
             for pool in &self.pools {
-                let Some(blocks) = pool.set().blocks_of(&net) else { continue };
+                let Some(blocks) = pool.set().blocks_of(&net) else {
+                    continue;
+                };
                 let others = pool.other_holders(&blocks, name).next();
-                problems.extend(others.map(|other| PodCidrProblem::Shared(cidr.clone(), other.clone())));
+                problems.extend(
+                    others.map(|other| PodCidrProblem::Shared(cidr.clone(), other.clone())),
+                );
                 problems.extend(
                     pool.overlapping_service_cidr(&blocks)
                         .map(|service| PodCidrProblem::Service(cidr.clone(), service)),
@@ -346,8 +424,8 @@ impl CidrAllocator {
         problems
     }
 
-    /// Returns the changes of each cluster CIDR since the last call, and the waiting nodes to retry: as many as there
-    /// are blocks that became free, longest waiting first.
+    /// Returns the changes of each cluster CIDR since the last call, and the waiting nodes to
+    /// retry: as many as there are blocks that became free, longest waiting first.
     pub(crate) fn take_changes(&mut self) -> (Vec<PoolChanges>, Vec<Arc<str>>) {
         let changes: Vec<PoolChanges> = self.pools.iter_mut().map(CidrPool::take_changes).collect();
         let freed: u64 = changes.iter().map(|changed| changed.freed).sum();
@@ -379,22 +457,32 @@ impl CidrAllocator {
         }
     }
 
-    /// Returns a block that the node had before a backup was restored and that no other node or service CIDR overlaps.
+    /// Returns a block that the node had before a backup was restored and that no other node or
+    /// service CIDR overlaps.
     fn held_before(&self, entry: &NodeAllocation, pool: usize, name: &str) -> Option<BlockRange> {
         let held = entry.allocated.iter().filter(|hold| hold.pool == pool);
-        let mut blocks = held.flat_map(|hold| hold.blocks.clone()).map(|block| block..block + 1);
+        let mut blocks = held
+            .flat_map(|hold| hold.blocks.clone())
+            .map(|block| block..block + 1);
         let pool_of = &self.pools[pool];
         let is_free = |block: &Range<u64>| {
-            pool_of.other_holders(block, name).next().is_none() && pool_of.overlapping_service_cidr(block).is_none()
+            pool_of.other_holders(block, name).next().is_none()
+                && pool_of.overlapping_service_cidr(block).is_none()
         };
-        blocks.find(is_free).map(|blocks| BlockRange { pool, blocks })
+        blocks
+            .find(is_free)
+            .map(|blocks| BlockRange { pool, blocks })
     }
 
     /// Changes the allocation of a node, and takes and releases blocks of the pools to match.
     fn update(&mut self, name: &str, change: impl FnOnce(&mut NodeAllocation)) {
-        let Some((name, _)) = self.nodes.get_key_value(name) else { return };
+        let Some((name, _)) = self.nodes.get_key_value(name) else {
+            return;
+        };
         let name = name.clone();
-        let Some(entry) = self.nodes.get_mut(&name) else { return };
+        let Some(entry) = self.nodes.get_mut(&name) else {
+            return;
+        };
         let before = entry.all_blocks();
         change(entry);
         let after = entry.all_blocks();
@@ -408,9 +496,13 @@ impl CidrAllocator {
 }
 
 impl NodeAllocation {
-    /// Returns the blocks that the node has, is proposed, or may get by a request in flight, without duplicates.
+    /// Returns the blocks that the node has, is proposed, or may get by a request in flight,
+    /// without duplicates.
     fn all_blocks(&self) -> Vec<BlockRange> {
-        let maybe = self.unanswered.iter().flat_map(|unanswered| &unanswered.ranges);
+        let maybe = self
+            .unanswered
+            .iter()
+            .flat_map(|unanswered| &unanswered.ranges);
         let mut all: Vec<BlockRange> = Vec::with_capacity(self.allocated.len());
         for hold in self.allocated.iter().chain(&self.proposed).chain(maybe) {
             if !all.contains(hold) {
@@ -428,7 +520,11 @@ fn blocks_of_cidrs(pools: &[CidrPool], cidrs: &[Arc<str>]) -> Vec<BlockRange> {
         let blocks = move |(index, pool): (usize, &CidrPool)| {
             Some(BlockRange { pool: index, blocks: pool.set().blocks_of(&net)? })
         };
-        pools.iter().enumerate().filter_map(blocks).collect::<Vec<_>>()
+        pools
+            .iter()
+            .enumerate()
+            .filter_map(blocks)
+            .collect::<Vec<_>>()
     };
     nets.flat_map(blocks).collect()
 }

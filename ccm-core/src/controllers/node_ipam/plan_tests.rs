@@ -8,7 +8,10 @@ fn net(text: &str) -> IpNet {
 
 /// A ledger of clusters `network/mask by node mask`, with service networks.
 fn ledger(clusters: &[(&str, u8)], services: &[&str]) -> CidrAllocator {
-    let network = |(cluster, node_mask): &(&str, u8)| PodNetwork { cluster: net(cluster), node_mask: *node_mask };
+    let network = |(cluster, node_mask): &(&str, u8)| PodNetwork {
+        cluster: net(cluster),
+        node_mask: *node_mask,
+    };
     let networks: Vec<_> = clusters.iter().map(network).collect();
     CidrAllocator::new(&networks, &services.iter().map(|s| net(s)).collect::<Vec<_>>()).unwrap()
 }
@@ -16,7 +19,12 @@ fn ledger(clusters: &[(&str, u8)], services: &[&str]) -> CidrAllocator {
 /// A node whose UID is its name, with pod CIDRs.
 fn node(name: &str, cidrs: &[&str]) -> NodeView {
     let pod_cidrs = cidrs.iter().map(|cidr| Arc::from(*cidr)).collect();
-    NodeView { uid: name.into(), resource_version: "1".into(), pod_cidrs, ..NodeView::named(name) }
+    NodeView {
+        uid: name.into(),
+        resource_version: "1".into(),
+        pod_cidrs,
+        ..NodeView::named(name)
+    }
 }
 
 /// What a node that has nothing is offered; empty when there is nothing for it.
@@ -36,7 +44,11 @@ fn give(ledger: &mut CidrAllocator, name: &str) -> Vec<String> {
 }
 
 fn taken(ledger: &CidrAllocator) -> Vec<u64> {
-    ledger.pools().iter().map(|pool| pool.set().taken()).collect()
+    ledger
+        .pools()
+        .iter()
+        .map(|pool| pool.set().taken())
+        .collect()
 }
 
 const SMALL: &[(&str, u8)] = &[("127.123.234.0/28", 30)];
@@ -109,7 +121,11 @@ fn what_nodes_have_at_the_start_is_taken_and_what_is_wrong_with_it_is_told() {
     for (name, clusters, cidrs, problems, expected) in cases {
         let mut ledger = ledger(clusters, &[]);
         ledger.observe_node(&node("a", cidrs));
-        let told: Vec<String> = ledger.problems("a").iter().map(ToString::to_string).collect();
+        let told: Vec<String> = ledger
+            .problems("a")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             (told, taken(&ledger)),
             (problems.iter().map(|&p| p.to_owned()).collect(), expected.to_vec()),
@@ -126,7 +142,13 @@ fn a_node_gets_the_first_free_block_of_each_cluster_cidr() {
     type Case<'a> = (&'a str, &'a [(&'a str, u8)], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
     let cases: &[Case<'_>] = &[
         ("the first", &[("127.123.234.0/24", 30)], &[], &[], &["127.123.234.0/30"]),
-        ("beside services", &[("127.123.234.0/24", 30)], &["127.123.234.0/26"], &[], &["127.123.234.64/30"]),
+        (
+            "beside services",
+            &[("127.123.234.0/24", 30)],
+            &["127.123.234.0/26"],
+            &[],
+            &["127.123.234.64/30"],
+        ),
         (
             "beside services and nodes",
             &[("127.123.234.0/24", 30)],
@@ -149,8 +171,20 @@ fn a_node_gets_the_first_free_block_of_each_cluster_cidr() {
             &[],
             &["127.123.234.64/30", "abc:def::/64", "10.0.0.0/24"],
         ),
-        ("the gap", &[("10.10.0.0/22", 24)], &[], &["10.10.0.0/24", "10.10.2.0/24"], &["10.10.1.0/24"]),
-        ("nothing left", SMALL, &[], &["127.123.234.0/29", "127.123.234.8/30", "127.123.234.12/30"], &[]),
+        (
+            "the gap",
+            &[("10.10.0.0/22", 24)],
+            &[],
+            &["10.10.0.0/24", "10.10.2.0/24"],
+            &["10.10.1.0/24"],
+        ),
+        (
+            "nothing left",
+            SMALL,
+            &[],
+            &["127.123.234.0/29", "127.123.234.8/30", "127.123.234.12/30"],
+            &[],
+        ),
     ];
     for (name, clusters, services, others, expected) in cases {
         let mut ledger = ledger(clusters, services);
@@ -166,8 +200,14 @@ fn a_node_gets_the_first_free_block_of_each_cluster_cidr() {
 #[test]
 fn a_released_block_is_given_again() {
     let mut ledger = ledger(SMALL, &[]);
-    let all: Vec<String> = ["a", "b", "c", "d"].iter().flat_map(|name| give(&mut ledger, name)).collect();
-    assert_eq!(all, ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"]);
+    let all: Vec<String> = ["a", "b", "c", "d"]
+        .iter()
+        .flat_map(|name| give(&mut ledger, name))
+        .collect();
+    assert_eq!(
+        all,
+        ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"]
+    );
     assert_eq!(propose(&mut ledger, "e"), [""; 0]);
     ledger.node_deleted(&node("b", &[]));
     assert_eq!(ledger.take_changes().1, [Arc::from("e")], "the one that waits is told");
@@ -191,9 +231,18 @@ fn a_node_that_is_being_deleted_keeps_its_block_until_it_is_gone() {
 
 #[test]
 fn no_block_overlaps_with_services_wherever_they_lie() {
-    for service in ["10.0.255.0/24", "10.1.0.0/24", "10.1.255.0/24", "10.2.0.0/24", "10.1.7.128/25", "10.1.16.0/20"] {
+    for service in [
+        "10.0.255.0/24",
+        "10.1.0.0/24",
+        "10.1.255.0/24",
+        "10.2.0.0/24",
+        "10.1.7.128/25",
+        "10.1.16.0/20",
+    ] {
         let mut ledger = ledger(&[("10.1.0.0/16", 24)], &[service]);
-        let given: Vec<String> = (0..260).flat_map(|i| give(&mut ledger, &format!("n{i}"))).collect();
+        let given: Vec<String> = (0..260)
+            .flat_map(|i| give(&mut ledger, &format!("n{i}")))
+            .collect();
         assert!(given.len() >= 240, "{service}");
         for block in given {
             let (block, service) = (net(&block), net(service));
@@ -205,9 +254,19 @@ fn no_block_overlaps_with_services_wherever_they_lie() {
 #[test]
 fn two_nodes_with_one_block_are_both_told_and_the_block_is_free_only_without_both() {
     let mut ledger = ledger(SMALL, &[]);
-    assert!(ledger.observe_node(&node("a", &["127.123.234.0/30"])).is_empty());
+    assert!(
+        ledger
+            .observe_node(&node("a", &["127.123.234.0/30"]))
+            .is_empty()
+    );
     assert_eq!(ledger.observe_node(&node("b", &["127.123.234.0/29"])), [Arc::from("a")]);
-    let told = |ledger: &CidrAllocator, name| ledger.problems(name).iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = |ledger: &CidrAllocator, name| {
+        ledger
+            .problems(name)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(told(&ledger, "a"), ["pod CIDR 127.123.234.0/30 overlaps with that of node b"]);
     assert_eq!(told(&ledger, "b"), ["pod CIDR 127.123.234.0/29 overlaps with that of node a"]);
     ledger.node_deleted(&node("b", &[]));
@@ -224,12 +283,16 @@ fn two_nodes_with_one_block_are_both_told_and_the_block_is_free_only_without_bot
 fn a_node_inside_the_services_is_told() {
     let mut ledger = ledger(SMALL, &["127.123.234.0/30"]);
     ledger.observe_node(&node("a", &["127.123.234.0/30"]));
-    assert_eq!(ledger.problems("a"), [PodCidrProblem::Service("127.123.234.0/30".into(), net("127.123.234.0/30"))]);
+    assert_eq!(
+        ledger.problems("a"),
+        [PodCidrProblem::Service("127.123.234.0/30".into(), net("127.123.234.0/30"))]
+    );
     ledger.node_deleted(&node("a", &[]));
     assert_eq!(taken(&ledger), [1], "that of the services stays");
 }
 
-/// Go takes a block of the first family, finds none of the second, and loses the first: one more with each retry (W32).
+/// Go takes a block of the first family, finds none of the second, and loses the first: one more
+/// with each retry (W32).
 #[test]
 fn nothing_is_taken_of_one_family_when_the_other_has_nothing_left() {
     let mut ledger = ledger(&[("10.0.0.0/24", 28), ("fd00::/63", 64)], &[]);
@@ -249,7 +312,13 @@ fn nothing_is_taken_of_one_family_when_the_other_has_nothing_left() {
 
 #[test]
 fn an_offer_is_free_again_when_it_surely_did_not_reach_the_node() {
-    for end in ["withdrawn", "the node is gone", "the server does not have it", "it has another", "it is another"] {
+    for end in [
+        "withdrawn",
+        "the node is gone",
+        "the server does not have it",
+        "it has another",
+        "it is another",
+    ] {
         let mut ledger = ledger(SMALL, &[]);
         assert_eq!(propose(&mut ledger, "a"), ["127.123.234.0/30"]);
         let expected = match end {
@@ -301,7 +370,11 @@ fn a_request_that_was_not_answered_may_have_reached_the_node() {
     let cidrs = propose(&mut ledger, "a");
     ledger.patch_unanswered("a", "a", "1");
     ledger.cancel("a", "a");
-    ledger.node_read("a", "a", &NodeView { resource_version: "2".into(), ..node("a", &[&cidrs[0]]) });
+    ledger.node_read(
+        "a",
+        "a",
+        &NodeView { resource_version: "2".into(), ..node("a", &[&cidrs[0]]) },
+    );
     assert_eq!((ledger.has_in_flight_patch("a", "a"), taken(&ledger)), (false, vec![1]));
     assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
 }
@@ -310,8 +383,15 @@ fn a_request_that_was_not_answered_may_have_reached_the_node() {
 fn a_block_that_another_allocator_gives_away_meanwhile_is_not_offered_again() {
     let mut ledger = ledger(DUAL, &[]);
     assert_eq!(propose(&mut ledger, "a"), ["127.123.234.0/30", "ace:cab:deca::/64"]);
-    assert_eq!(ledger.observe_node(&node("b", &["127.123.234.0/30", "ace:cab:deca:7::/64"])), [Arc::from("a")]);
-    assert_eq!(propose(&mut ledger, "a"), ["127.123.234.4/30", "ace:cab:deca::/64"], "the other family stays");
+    assert_eq!(
+        ledger.observe_node(&node("b", &["127.123.234.0/30", "ace:cab:deca:7::/64"])),
+        [Arc::from("a")]
+    );
+    assert_eq!(
+        propose(&mut ledger, "a"),
+        ["127.123.234.4/30", "ace:cab:deca::/64"],
+        "the other family stays"
+    );
     assert_eq!(taken(&ledger), [2, 2]);
     ledger.patch_unanswered("a", "a", "1");
     ledger.observe_node(&node("c", &["127.123.234.4/30", "ace:cab:deca:8::/64"]));
@@ -358,7 +438,11 @@ fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_s
             assert_eq!(propose(&mut ledger, "a"), before);
             assert_eq!(taken(&ledger), taken_before);
             ledger.cancel("a", "a");
-            assert_eq!(taken(&ledger), taken_before, "it stays taken, for it, however often that fails");
+            assert_eq!(
+                taken(&ledger),
+                taken_before,
+                "it stays taken, for it, however often that fails"
+            );
         }
         assert!(!propose(&mut ledger, "c").contains(&before[0]));
         assert_eq!(give(&mut ledger, "a"), before);
@@ -386,7 +470,8 @@ fn a_cache_that_shows_what_a_node_has_again_is_waited_for_anew() {
 
 #[test]
 fn what_another_node_has_since_a_backup_was_restored_is_not_offered_again() {
-    // The backup is from when "old" had the block that "new" got later. They are seen in either order.
+    // The backup is from when "old" had the block that "new" got later. They are seen in either
+    // order.
     for old_first in [true, false] {
         let mut ledger = ledger(&[("127.123.234.0/29", 30), ("ace:cab:deca::/63", 64)], &[]);
         assert_eq!(give(&mut ledger, "new"), ["127.123.234.0/30", "ace:cab:deca::/64"]);
@@ -398,10 +483,18 @@ fn what_another_node_has_since_a_backup_was_restored_is_not_offered_again() {
             lose(&mut ledger, "new");
             ledger.observe_node(&old);
         }
-        assert_eq!(propose(&mut ledger, "new"), ["127.123.234.4/30", "ace:cab:deca::/64"], "{old_first}");
+        assert_eq!(
+            propose(&mut ledger, "new"),
+            ["127.123.234.4/30", "ace:cab:deca::/64"],
+            "{old_first}"
+        );
         ledger.cancel("new", "new");
         ledger.observe_node(&node("other", &["127.123.234.4/30"]));
-        assert_eq!(propose(&mut ledger, "new"), [""; 0], "nothing is left of the first cluster CIDR");
+        assert_eq!(
+            propose(&mut ledger, "new"),
+            [""; 0],
+            "nothing is left of the first cluster CIDR"
+        );
         assert_eq!(taken(&ledger), [2, 0]);
         ledger.node_deleted(&old);
         assert_eq!(ledger.take_changes().1, [Arc::from("new")]);
@@ -415,7 +508,11 @@ fn a_node_that_had_a_network_of_another_size_is_offered_a_block_of_it_that_is_it
     ledger.observe_node(&node("a", &["10.0.0.64/26"]));
     ledger.observe_node(&node("b", &["10.0.0.80/28"]));
     lose(&mut ledger, "a");
-    assert_eq!(propose(&mut ledger, "a"), ["10.0.0.96/28"], "the first is of services, the second has another node");
+    assert_eq!(
+        propose(&mut ledger, "a"),
+        ["10.0.0.96/28"],
+        "the first is of services, the second has another node"
+    );
     assert_eq!(taken(&ledger), [4]);
     ledger.patch_applied("a", "a");
     assert_eq!(taken(&ledger), [3]);
@@ -446,7 +543,8 @@ fn a_node_that_changed_between_the_first_list_and_the_start_is_settled() {
 #[test]
 fn changes_are_counted_once_and_per_cluster_cidr() {
     let mut ledger = ledger(&[("10.0.0.0/24", 28), ("fd00::/60", 64)], &["10.0.0.0/28"]);
-    let changed = |taken, freed, skipped: &[u64]| PoolChanges { taken, freed, skipped: skipped.to_vec() };
+    let changed =
+        |taken, freed, skipped: &[u64]| PoolChanges { taken, freed, skipped: skipped.to_vec() };
     assert_eq!(ledger.take_changes().0, [changed(1, 0, &[]), changed(0, 0, &[])]);
     give(&mut ledger, "a");
     ledger.observe_node(&node("b", &["10.0.0.16/28"]));

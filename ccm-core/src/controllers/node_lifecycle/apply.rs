@@ -10,8 +10,8 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// Attempts at a node that keeps changing, and the delay between them (up to the same amount is added at random), as
-/// upstream.
+/// Attempts at a node that keeps changing, and the delay between them (up to the same amount is
+/// added at random), as upstream.
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -27,7 +27,11 @@ pub(super) async fn set_shutdown_taint(
         if node.has_shutdown_taint() == wanted {
             return Ok(false);
         }
-        let patch = Patch::Json(if wanted { add_taint(&node) } else { remove_taints(&node) });
+        let patch = Patch::Json(if wanted {
+            add_taint(&node)
+        } else {
+            remove_taints(&node)
+        });
         match api.patch_node(&node.name, Subresource::None, &patch).await {
             Ok(_) => return Ok(true),
             Err(error) if error.is_not_found() => return Ok(false),
@@ -46,8 +50,9 @@ pub(super) async fn set_shutdown_taint(
     Ok(false)
 }
 
-/// Returns a patch that adds the shutdown taint, only if the node is unchanged since it was read: JSON Patch cannot
-/// create a missing list without replacing one that another writer created meanwhile.
+/// Returns a patch that adds the shutdown taint, only if the node is unchanged since it was read:
+/// JSON Patch cannot create a missing list without replacing one that another writer created
+/// meanwhile.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
     let add = if node.taints.is_empty() {
@@ -63,12 +68,20 @@ pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
 }
 
 pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
-    let positions: Vec<usize> =
-        node.taints.iter().enumerate().filter(|(_, taint)| taint.is_shutdown()).map(|(position, _)| position).collect();
+    let positions: Vec<usize> = node
+        .taints
+        .iter()
+        .enumerate()
+        .filter(|(_, taint)| taint.is_shutdown())
+        .map(|(position, _)| position)
+        .collect();
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     for position in &positions {
         operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
-        operations.push(PatchOp::test(format!("/spec/taints/{position}/effect"), TaintEffect::NoSchedule.as_str()));
+        operations.push(PatchOp::test(
+            format!("/spec/taints/{position}/effect"),
+            TaintEffect::NoSchedule.as_str(),
+        ));
     }
     for position in positions.iter().rev() {
         operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
@@ -81,11 +94,13 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
 pub(super) enum DeleteOutcome {
     /// This controller deleted it.
     Yes,
-    /// Not deleted, because the proof of absence does not apply to the Node as it is now; with the reason.
+    /// Not deleted, because the proof of absence does not apply to the Node as it is now; with the
+    /// reason.
     Aborted(&'static str),
 }
 
-/// Deletes a Node whose instance is proved to be gone, after reading it once more from the API server.
+/// Deletes a Node whose instance is proved to be gone, after reading it once more from the API
+/// server.
 pub(super) async fn delete(
     api: &ApiClient,
     provider: &Arc<dyn CloudProvider>,
@@ -100,15 +115,20 @@ pub(super) async fn delete(
     if let Some(refusal) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
         return Ok(DeleteOutcome::Aborted(refusal));
     }
-    // The precondition on the resource version covers the time between read and delete: a node that became Ready
-    // meanwhile is kept.
-    match api.delete_node(&fresh.name, &fresh.uid, &fresh.resource_version).await {
+    // The precondition on the resource version covers the time between read and delete: a node that
+    // became Ready meanwhile is kept.
+    match api
+        .delete_node(&fresh.name, &fresh.uid, &fresh.resource_version)
+        .await
+    {
         Ok(()) => Ok(DeleteOutcome::Yes),
         Err(error) => match error.kind() {
             ApiErrorKind::NotFound => Ok(DeleteOutcome::Aborted("gone already")),
             ApiErrorKind::Conflict => Ok(DeleteOutcome::Aborted("changed meanwhile")),
             // The response was lost, but the request may have succeeded.
-            ApiErrorKind::Unavailable | ApiErrorKind::Timeout if is_gone(api, fields, &fresh).await => {
+            ApiErrorKind::Unavailable | ApiErrorKind::Timeout
+                if is_gone(api, fields, &fresh).await =>
+            {
                 Ok(DeleteOutcome::Yes)
             }
             _ => Err(error),
@@ -124,9 +144,13 @@ async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool 
     }
 }
 
-/// Returns why the Node as it is now must not be deleted because of a proof about the Node as it was, or `None` if it
-/// may be deleted.
-fn reason_not_to_delete(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> Option<&'static str> {
+/// Returns why the Node as it is now must not be deleted because of a proof about the Node as it
+/// was, or `None` if it may be deleted.
+fn reason_not_to_delete(
+    provider: &dyn CloudProvider,
+    asked: &NodeView,
+    now: &NodeView,
+) -> Option<&'static str> {
     if now.uid != asked.uid {
         Some("registered again meanwhile")
     } else if now.is_ready() {

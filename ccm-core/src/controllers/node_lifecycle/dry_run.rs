@@ -19,7 +19,8 @@ use crate::{
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
 
-/// The controller in shadow mode. Its queries and proofs are the same as those of the real controller.
+/// The controller in shadow mode. Its queries and proofs are the same as those of the real
+/// controller.
 struct LifecycleDryRun {
     controller: NodeLifecycleController,
     tracker: NotReadyTracker,
@@ -28,7 +29,8 @@ struct LifecycleDryRun {
     next: Instant,
     /// Number of nodes in the last pass.
     nodes: usize,
-    /// The difference that followed from the last answer about each node, if any, and when the answer came.
+    /// The difference that followed from the last answer about each node, if any, and when the
+    /// answer came.
     current_findings: HashMap<Arc<str>, (Difference, Instant)>,
     /// Nodes whose last query failed, and the error.
     failed_queries: BTreeMap<Arc<str>, String>,
@@ -66,15 +68,29 @@ impl DryRun for LifecycleDryRun {
         let uncompared = |(name, why): (&Arc<str>, &String)| {
             let object = name.to_string();
             let why = why.clone();
-            (NotCompared { kind: ObjectKind::Node, object, controller: CLOUD_NODE_LIFECYCLE, why }, now)
+            (
+                NotCompared {
+                    kind: ObjectKind::Node,
+                    object,
+                    controller: CLOUD_NODE_LIFECYCLE,
+                    why,
+                },
+                now,
+            )
         };
-        let proved = |name: &str| self.current_findings.get(name).is_some_and(|(found, _)| found.part == DELETION);
+        let proved = |name: &str| {
+            self.current_findings
+                .get(name)
+                .is_some_and(|(found, _)| found.part == DELETION)
+        };
         let doubted = self.tracker.suspected_gone().filter(|name| !proved(name));
         DryRunFindings {
             compared: vec![("nodes", self.nodes)],
             differences: self.current_findings.values().cloned().collect(),
             uncompared: self.failed_queries.iter().map(uncompared).collect(),
-            unsettled: doubted.map(|name| (ObjectKind::Node, name.to_string())).collect(),
+            unsettled: doubted
+                .map(|name| (ObjectKind::Node, name.to_string()))
+                .collect(),
         }
     }
 }
@@ -89,30 +105,55 @@ impl LifecycleDryRun {
         let (queries, mut actions) = self.tracker.plan_queries(&ours, elapsed());
         let answers = self.controller.query_cloud(&queries.routine).await;
         for (node, answer) in queries.routine.iter().zip(&answers) {
-            actions.extend(self.tracker.record_routine(node, InstanceObservation::of(answer), elapsed()));
+            actions.extend(self.tracker.record_routine(
+                node,
+                InstanceObservation::of(answer),
+                elapsed(),
+            ));
         }
         let mut answered: Vec<_> = queries.routine.iter().cloned().zip(answers).collect();
         for suspects in queries.confirmations.chunks(self.controller.confirm_size()) {
-            let (judged, answers) = self.controller.query_with_controls(&ours, suspects, self.pass_number).await;
+            let (judged, answers) = self
+                .controller
+                .query_with_controls(&ours, suspects, self.pass_number)
+                .await;
             let wall = self.controller.cx.clock.now();
             for (node, seen, evidence) in judged {
-                actions.extend(self.tracker.record_confirmation(&node, seen, &evidence, elapsed(), wall));
+                actions.extend(self.tracker.record_confirmation(
+                    &node,
+                    seen,
+                    &evidence,
+                    elapsed(),
+                    wall,
+                ));
             }
             answered.extend(suspects.iter().cloned().zip(answers));
         }
         self.drop_outdated(&ours);
         self.record_answers(&answered);
-        self.current_findings.extend(actions.iter().filter_map(difference).map(|(node, found)| (node, (found, now))));
+        self.current_findings.extend(
+            actions
+                .iter()
+                .filter_map(difference)
+                .map(|(node, found)| (node, (found, now))),
+        );
     }
 
-    /// Removes findings and errors that no longer apply: of nodes that are deleted, being deleted or Ready again, and
-    /// of nodes that have the taint by now.
+    /// Removes findings and errors that no longer apply: of nodes that are deleted, being deleted
+    /// or Ready again, and of nodes that have the taint by now.
     fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
-        let nodes: HashMap<&str, &Arc<NodeView>> = ours.iter().map(|node| (&*node.name, node)).collect();
-        let is_suspect = |name: &str| nodes.get(name).is_some_and(|node| !node.is_ready() && !node.deleting);
+        let nodes: HashMap<&str, &Arc<NodeView>> =
+            ours.iter().map(|node| (&*node.name, node)).collect();
+        let is_suspect = |name: &str| {
+            nodes
+                .get(name)
+                .is_some_and(|node| !node.is_ready() && !node.deleting)
+        };
         self.failed_queries.retain(|name, _| is_suspect(name));
         self.current_findings.retain(|name, (found, _)| {
-            let tainted = nodes.get(&**name).is_some_and(|node| node.has_shutdown_taint());
+            let tainted = nodes
+                .get(&**name)
+                .is_some_and(|node| node.has_shutdown_taint());
             is_suspect(name) && (found.part == DELETION || !tainted)
         });
     }
@@ -139,7 +180,9 @@ fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
     let (node, part, is, would_be, refusal) = match action {
         Action::Taint(node) => (node, taint(), NONE, "set", "its instance is shut down"),
         Action::Untaint(node) => (node, taint(), "set", NONE, "it is Ready"),
-        Action::Delete(node) => (node, DELETION.to_owned(), "there", "deleted", "its instance is gone"),
+        Action::Delete(node) => {
+            (node, DELETION.to_owned(), "there", "deleted", "its instance is gone")
+        }
         // Only reported; nothing is written.
         Action::RefuseDeletion { .. } => return None,
     };

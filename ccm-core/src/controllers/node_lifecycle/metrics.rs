@@ -45,7 +45,10 @@ impl LifecycleMetrics {
             "Questions to the cloud provider, one per node, by operation and result.",
             &[
                 ("operation", &["instance_exists", "instance_shutdown"]),
-                ("result", &["success", "instance_not_found", "not_implemented", "canceled", "error"]),
+                (
+                    "result",
+                    &["success", "instance_not_found", "not_implemented", "canceled", "error"],
+                ),
             ],
         )?;
         let deletions = counters(
@@ -72,11 +75,14 @@ impl LifecycleMetrics {
     pub(crate) fn record_answer(&self, answer: &Result<InstanceStatus, CloudError>) {
         let result = match answer {
             // This controller treats a terminated instance as absent, so it counts as such.
-            Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => {
-                "instance_not_found"
-            }
+            Ok(
+                InstanceStatus::NotFound
+                | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
+            ) => "instance_not_found",
             Ok(InstanceStatus::Found { .. }) => {
-                self.calls.with_label_values(&["instance_shutdown", "success"]).inc();
+                self.calls
+                    .with_label_values(&["instance_shutdown", "success"])
+                    .inc();
                 "success"
             }
             Err(error) => match error.kind() {
@@ -85,7 +91,9 @@ impl LifecycleMetrics {
                 _ => "error",
             },
         };
-        self.calls.with_label_values(&["instance_exists", result]).inc();
+        self.calls
+            .with_label_values(&["instance_exists", result])
+            .inc();
     }
 
     pub(crate) fn deletion(&self, outcome: DeletionOutcome) {

@@ -1,5 +1,5 @@
-//! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists (upstream's
-//! `cloud-node-lifecycle-controller`).
+//! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists
+//! (upstream's `cloud-node-lifecycle-controller`).
 //!
 //! The `plan` module describes what proof a deletion needs. An error never leads to a deletion.
 
@@ -18,8 +18,8 @@ use self::{
     apply::DeleteOutcome,
     metrics::{DeletionOutcome, LifecycleMetrics},
     plan::{
-        Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety, Denied,
-        InstanceObservation, MAX_CONTROLS, NotReadyTracker,
+        Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety,
+        Denied, InstanceObservation, MAX_CONTROLS, NotReadyTracker,
     },
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
@@ -27,17 +27,21 @@ use crate::{
     config::controller_names as names,
     error::chain,
     k8s::NodeView,
-    provider::{CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership},
+    provider::{
+        CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope,
+        NodeOwnership,
+    },
     runtime::events::ObjectRef,
     telemetry::controller_metrics::ReconcileOutcome,
 };
 
-/// Deletions per pass at most: if wrong deletions pass every check, somebody notices before all Nodes are deleted, and
-/// each later Node must be proved absent again in its own pass.
+/// Deletions per pass at most: if wrong deletions pass every check, somebody notices before all
+/// Nodes are deleted, and each later Node must be proved absent again in its own pass.
 const MAX_DELETIONS_PER_PASS: usize = 50;
 /// Delay between two deletions: at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
-/// Lower bound of the limit of taint writes in flight, whatever `--concurrent-node-lifecycle-syncs` says.
+/// Lower bound of the limit of taint writes in flight, whatever `--concurrent-node-lifecycle-syncs`
+/// says.
 const MIN_TAINTS_AT_ONCE: usize = 8;
 
 /// Settings of the node-lifecycle controller.
@@ -45,9 +49,11 @@ const MIN_TAINTS_AT_ONCE: usize = 8;
 pub struct NodeLifecycleOptions {
     /// `--node-monitor-period`: delay between two passes.
     pub period: Duration,
-    /// `--node-deletion-safety=upstream`: one "not found" is enough to delete a Node, as in the Go framework.
+    /// `--node-deletion-safety=upstream`: one "not found" is enough to delete a Node, as in the Go
+    /// framework.
     pub upstream_deletion: bool,
-    /// `--concurrent-node-lifecycle-syncs`: limit of taint writes in flight; values below 8 count as 8.
+    /// `--concurrent-node-lifecycle-syncs`: limit of taint writes in flight; values below 8 count
+    /// as 8.
     pub concurrent_syncs: usize,
 }
 
@@ -71,7 +77,13 @@ impl NodeLifecycleController {
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&cx.metrics)?;
-        Ok(Self { cx, config, instances, metrics, event_dedup: EventDeduplicator::default() })
+        Ok(Self {
+            cx,
+            config,
+            instances,
+            metrics,
+            event_dedup: EventDeduplicator::default(),
+        })
     }
 
     /// Runs until `cancel`; a write in flight is finished.
@@ -83,19 +95,28 @@ impl NodeLifecycleController {
         while !cancel.is_cancelled() {
             let start = Instant::now();
             let pass = async { (self.pass(&mut tracker, begin, pass_number, &cancel).await, ()) };
-            self.cx.controller_metrics.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
+            self.cx
+                .controller_metrics
+                .reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass)
+                .await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
-            cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
+            cancel
+                .run_until_cancelled(tokio::time::sleep(self.config.period))
+                .await;
             pass_number += 1;
         }
     }
 
     fn safety(&self) -> DeletionSafety {
-        if self.config.upstream_deletion { DeletionSafety::Upstream } else { DeletionSafety::Strict }
+        if self.config.upstream_deletion {
+            DeletionSafety::Upstream
+        } else {
+            DeletionSafety::Strict
+        }
     }
 
-    /// Runs one pass over all nodes. The actions that follow from one batch of answers are applied before the next
-    /// batch is queried, so that every proof is recent when it is used.
+    /// Runs one pass over all nodes. The actions that follow from one batch of answers are applied
+    /// before the next batch is queried, so that every proof is recent when it is used.
     async fn pass(
         &self,
         tracker: &mut NotReadyTracker,
@@ -103,14 +124,19 @@ impl NodeLifecycleController {
         pass_number: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
-        // First, query the nodes that are not Ready and not suspected of being gone, and apply what follows.
+        // First, query the nodes that are not Ready and not suspected of being gone, and apply what
+        // follows.
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
         let (queries, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
         let answers = self.query_cloud(&queries.routine).await;
         let all_failed = !answers.is_empty() && answers.iter().all(Result::is_err);
         for (node, answer) in queries.routine.iter().zip(answers) {
-            actions.extend(tracker.record_routine(node, InstanceObservation::of(&answer), begin.elapsed()));
+            actions.extend(tracker.record_routine(
+                node,
+                InstanceObservation::of(&answer),
+                begin.elapsed(),
+            ));
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
@@ -121,7 +147,11 @@ impl NodeLifecycleController {
                 break;
             }
             let mut actions = Vec::new();
-            for (node, seen, evidence) in self.query_with_controls(&ours, suspects, pass_number).await.0 {
+            for (node, seen, evidence) in self
+                .query_with_controls(&ours, suspects, pass_number)
+                .await
+                .0
+            {
                 actions.extend(tracker.record_confirmation(
                     &node,
                     seen,
@@ -134,37 +164,59 @@ impl NodeLifecycleController {
         }
         // Finally, forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
-        self.event_dedup.retain(|name| self.cx.nodes.get(name).is_some());
-        if all_failed { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }
+        self.event_dedup
+            .retain(|name| self.cx.nodes.get(name).is_some());
+        if all_failed {
+            ReconcileOutcome::Failed
+        } else {
+            ReconcileOutcome::Done
+        }
     }
 
     /// Returns how many suspects fit into one batch together with the controls.
     fn confirm_size(&self) -> usize {
         let batch = self.instances.limits().max_batch;
-        NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS)).unwrap_or(NonZeroUsize::MIN).get()
+        NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS))
+            .unwrap_or(NonZeroUsize::MIN)
+            .get()
     }
 
-    async fn query_cloud(&self, nodes: &[Arc<NodeView>]) -> Vec<Result<InstanceStatus, CloudError>> {
-        // With upstream's safety, one answer is enough to delete, so it must not be cached. Otherwise it only starts a
-        // proof.
-        let max_age = if self.config.upstream_deletion { Duration::ZERO } else { self.config.period };
+    async fn query_cloud(
+        &self,
+        nodes: &[Arc<NodeView>],
+    ) -> Vec<Result<InstanceStatus, CloudError>> {
+        // With upstream's safety, one answer is enough to delete, so it must not be cached.
+        // Otherwise it only starts a proof.
+        let max_age = if self.config.upstream_deletion {
+            Duration::ZERO
+        } else {
+            self.config.period
+        };
         let queries = nodes
             .iter()
-            .map(|node| InstanceQuery { node: node.clone(), scope: MetadataScope::PowerState, max_age })
+            .map(|node| InstanceQuery {
+                node: node.clone(),
+                scope: MetadataScope::PowerState,
+                max_age,
+            })
             .collect();
         let answers = self.instances.describe_many(queries).await;
         self.record_answers(nodes, &answers);
         answers
     }
 
-    /// Queries suspects and controls in one batch, without cached answers, so that an error in the query affects both.
-    /// Returns for each suspect the observation and the evidence, and then the suspects' answers themselves.
+    /// Queries suspects and controls in one batch, without cached answers, so that an error in the
+    /// query affects both. Returns for each suspect the observation and the evidence, and then the
+    /// suspects' answers themselves.
     async fn query_with_controls(
         &self,
         ours: &[Arc<NodeView>],
         suspects: &[Arc<NodeView>],
         pass_number: usize,
-    ) -> (Vec<(Arc<NodeView>, InstanceObservation, DeletionEvidence)>, Vec<Result<InstanceStatus, CloudError>>) {
+    ) -> (
+        Vec<(Arc<NodeView>, InstanceObservation, DeletionEvidence)>,
+        Vec<Result<InstanceStatus, CloudError>>,
+    ) {
         let records = self.instances.records();
         let controls = plan::choose_controls(ours, suspects, records, pass_number);
         let before: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
@@ -179,18 +231,31 @@ impl NodeLifecycleController {
         self.record_answers(suspects, &answers);
 
         // The records already contain the new answers; `before` has the earlier ones.
-        let tally = ControlResults::from_answers(control_answers.iter().map(InstanceObservation::of).zip(before));
+        let tally = ControlResults::from_answers(
+            control_answers
+                .iter()
+                .map(InstanceObservation::of)
+                .zip(before),
+        );
         let cluster = ClusterCount::of(ours, records);
         let denied = Denied::of(ours, records);
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
-            let evidence =
-                DeletionEvidence { controls: tally, cluster, denied: denied.near(node), record: records.of(node) };
+            let evidence = DeletionEvidence {
+                controls: tally,
+                cluster,
+                denied: denied.near(node),
+                record: records.of(node),
+            };
             (node.clone(), InstanceObservation::of(answer), evidence)
         });
         (judged.collect(), answers)
     }
 
-    fn record_answers(&self, nodes: &[Arc<NodeView>], answers: &[Result<InstanceStatus, CloudError>]) {
+    fn record_answers(
+        &self,
+        nodes: &[Arc<NodeView>],
+        answers: &[Result<InstanceStatus, CloudError>],
+    ) {
         for (node, answer) in nodes.iter().zip(answers) {
             self.metrics.record_answer(answer);
             if let Err(error) = answer {
@@ -199,18 +264,30 @@ impl NodeLifecycleController {
         }
     }
 
-    async fn apply(&self, actions: Vec<Action>, deletions_left: &mut usize, cancel: &CancellationToken) {
-        let (deletions, taints): (Vec<_>, Vec<_>) = actions.into_iter().partition(|a| matches!(a, Action::Delete(_)));
+    async fn apply(
+        &self,
+        actions: Vec<Action>,
+        deletions_left: &mut usize,
+        cancel: &CancellationToken,
+    ) {
+        let (deletions, taints): (Vec<_>, Vec<_>) = actions
+            .into_iter()
+            .partition(|a| matches!(a, Action::Delete(_)));
         let at_once = self.config.concurrent_syncs.max(MIN_TAINTS_AT_ONCE);
-        let taints = stream::iter(taints).take_while(|_| std::future::ready(!cancel.is_cancelled()));
-        taints.for_each_concurrent(at_once, |action| self.apply_one(action)).await;
+        let taints =
+            stream::iter(taints).take_while(|_| std::future::ready(!cancel.is_cancelled()));
+        taints
+            .for_each_concurrent(at_once, |action| self.apply_one(action))
+            .await;
         for action in deletions {
             if *deletions_left == 0 || cancel.is_cancelled() {
                 return;
             }
             *deletions_left -= 1;
             self.apply_one(action).await;
-            cancel.run_until_cancelled(tokio::time::sleep(MIN_DELETION_INTERVAL)).await;
+            cancel
+                .run_until_cancelled(tokio::time::sleep(MIN_DELETION_INTERVAL))
+                .await;
         }
     }
 
@@ -219,13 +296,17 @@ impl NodeLifecycleController {
             Action::Taint(node) => self.taint(&node, true).await,
             Action::Untaint(node) => self.taint(&node, false).await,
             Action::Delete(node) => self.delete(&node).await,
-            Action::RefuseDeletion { node, reason: why, first } => self.report_refused_deletion(&node, why, first),
+            Action::RefuseDeletion { node, reason: why, first } => {
+                self.report_refused_deletion(&node, why, first);
+            }
         }
     }
 
     async fn taint(&self, node: &NodeView, wanted: bool) {
         match apply::set_shutdown_taint(&self.cx.api, &self.cx.node_fields, node, wanted).await {
-            Ok(true) => tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed"),
+            Ok(true) => {
+                tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed");
+            }
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(node = %node.name, tainted = wanted, error = chain(&error), "shutdown taint not changed");
@@ -239,8 +320,13 @@ impl NodeLifecycleController {
             Ok(DeleteOutcome::Yes) => {
                 self.metrics.deletion(DeletionOutcome::Deleted);
                 tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
-                let note = format!("Deleting node {} because it does not exist in the cloud provider", node.name);
-                self.cx.events.event(&object, EventType::Normal, "DeletingNode", &note);
+                let note = format!(
+                    "Deleting node {} because it does not exist in the cloud provider",
+                    node.name
+                );
+                self.cx
+                    .events
+                    .event(&object, EventType::Normal, "DeletingNode", &note);
                 self.event_dedup.clear(&node.name);
             }
             Ok(DeleteOutcome::Aborted(why)) => {
@@ -252,7 +338,8 @@ impl NodeLifecycleController {
                 let error = chain(&error);
                 tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
-                self.event_dedup.warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
+                self.event_dedup
+                    .warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
             }
         }
     }

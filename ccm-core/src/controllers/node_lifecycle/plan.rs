@@ -1,16 +1,18 @@
 //! Decides when a node is tainted, untainted or deleted. State and decisions only, no I/O.
 //!
-//! Deleting a Node whose machine still runs is the worst thing this software can do. A deletion therefore needs two
-//! things:
+//! Deleting a Node whose machine still runs is the worst thing this software can do. A deletion
+//! therefore needs two things:
 //!
-//! - Proof: the cloud answered "not found" twice, at least one monitor period apart. The second query is not served
-//!   from a cache, and is sent in one batch with queries for other nodes, the controls.
-//! - Evidence that the query itself is right (credentials, region, project): this process has seen the cloud find the
-//!   same instance before (with fewer than three nodes, this counts only after [`LONG_CONFIRMATION`]), or the cloud
-//!   finds a control now. "Terminated" counts as "not found", and needs no evidence.
+//! - Proof: the cloud answered "not found" twice, at least one monitor period apart. The second
+//!   query is not served from a cache, and is sent in one batch with queries for other nodes, the
+//!   controls.
+//! - Evidence that the query itself is right (credentials, region, project): this process has seen
+//!   the cloud find the same instance before (with fewer than three nodes, this counts only after
+//!   [`LONG_CONFIRMATION`]), or the cloud finds a control now. "Terminated" counts as "not found",
+//!   and needs no evidence.
 //!
-//! If the cloud does not find a control that it found before, or most of the cluster looks gone at once, nothing is
-//! deleted.
+//! If the cloud does not find a control that it found before, or most of the cluster looks gone at
+//! once, nothing is deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,17 +33,20 @@ use crate::{
 
 /// Maximum number of control nodes in a batch with suspects.
 pub(crate) const MAX_CONTROLS: usize = 5;
-/// Minimum age of a node that was never initialised, and the minimum time for which the cloud must have answered "not
-/// found", before the node is deleted: a cloud may take minutes to show a new instance.
+/// Minimum age of a node that was never initialised, and the minimum time for which the cloud must
+/// have answered "not found", before the node is deleted: a cloud may take minutes to show a new
+/// instance.
 pub(crate) const LONG_CONFIRMATION: Duration = Duration::from_secs(300);
 /// Number of controls that are Ready nodes whose instance was not found at the last query.
 const LOST_CONTROLS: usize = 2;
-/// How long a Ready node whose instance is not found any more counts as evidence against the cloud's answers.
+/// How long a Ready node whose instance is not found any more counts as evidence against the
+/// cloud's answers.
 const DENIAL_COUNTS: Duration = Duration::from_secs(3600);
-/// Minimum number of nodes for the mass-loss check: a cluster of this size does not lose most of its nodes at once.
+/// Minimum number of nodes for the mass-loss check: a cluster of this size does not lose most of
+/// its nodes at once.
 const MIN_NODES_FOR_MASS_LOSS: usize = 3;
-/// A node whose state does not change is queried less and less often; this is the maximum number of periods between two
-/// queries.
+/// A node whose state does not change is queried less and less often; this is the maximum number of
+/// periods between two queries.
 const MAX_PERIODS_BETWEEN_QUERIES: u32 = 6;
 
 /// How much proof a deletion needs (`--node-deletion-safety`).
@@ -66,7 +71,8 @@ struct TrackedNode {
     uid: Box<str>,
     /// When this controller first saw the node not Ready.
     since: Duration,
-    /// The machine that the node reported then, or when a confirmation found its instance after all.
+    /// The machine that the node reported then, or when a confirmation found its instance after
+    /// all.
     machine: Option<MachineId>,
     /// Progress of the proof of absence; `None` while the instance is not suspected to be absent.
     absence: Option<AbsenceConfirmation>,
@@ -107,9 +113,11 @@ impl AbsenceConfirmation {
 /// Why a Node is not deleted although the cloud answers that its instance does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionRefusal {
-    /// Instances of other nodes that the cloud found before are not found either: the answers are wrong.
+    /// Instances of other nodes that the cloud found before are not found either: the answers are
+    /// wrong.
     Contradicted,
-    /// Nothing shows that the query is right: the cloud has neither found this instance before nor another one now.
+    /// Nothing shows that the query is right: the cloud has neither found this instance before nor
+    /// another one now.
     NoEvidence,
     /// Most instances of the cluster are not found.
     MostGone {
@@ -118,8 +126,8 @@ pub(crate) enum DeletionRefusal {
         /// Number of the provider's nodes that have a provider ID.
         all: usize,
     },
-    /// Another machine has registered under the node's name since the cloud last found the instance: the provider ID is
-    /// stale.
+    /// Another machine has registered under the node's name since the cloud last found the
+    /// instance: the provider ID is stale.
     OtherMachine,
 }
 
@@ -180,7 +188,8 @@ pub(crate) enum Action {
         node: Arc<NodeView>,
         /// Why.
         reason: DeletionRefusal,
-        /// True for the first of consecutive refusals with this reason; only this one emits an event.
+        /// True for the first of consecutive refusals with this reason; only this one emits an
+        /// event.
         first: bool,
     },
 }
@@ -189,8 +198,8 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstanceObservation {
     NotFound,
-    /// The cloud still lists the terminated instance: it counts as absent, and the answer shows that the query is
-    /// right.
+    /// The cloud still lists the terminated instance: it counts as absent, and the answer shows
+    /// that the query is right.
     Terminated,
     ShutDown,
     Running,
@@ -205,12 +214,15 @@ impl InstanceObservation {
         match answer {
             Err(_) => Self::Error,
             Ok(InstanceStatus::NotFound) => Self::NotFound,
-            Ok(InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => Self::Terminated,
+            Ok(InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => {
+                Self::Terminated
+            }
             Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }) => Self::ShutDown,
             Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }) => Self::Running,
-            Ok(InstanceStatus::Found { power_state: PowerState::Transitional | PowerState::Unknown, .. }) => {
-                Self::OtherState
-            }
+            Ok(InstanceStatus::Found {
+                power_state: PowerState::Transitional | PowerState::Unknown,
+                ..
+            }) => Self::OtherState,
         }
     }
 }
@@ -220,9 +232,13 @@ impl NotReadyTracker {
         Self { period, safety, tracked: HashMap::new() }
     }
 
-    /// Starts a pass over all of the provider's nodes: forgets nodes that are Ready, being deleted or deleted, and
-    /// returns the nodes to query and the shutdown taints to remove.
-    pub(crate) fn plan_queries(&mut self, ours: &[Arc<NodeView>], now: Duration) -> (PlannedQueries, Vec<Action>) {
+    /// Starts a pass over all of the provider's nodes: forgets nodes that are Ready, being deleted
+    /// or deleted, and returns the nodes to query and the shutdown taints to remove.
+    pub(crate) fn plan_queries(
+        &mut self,
+        ours: &[Arc<NodeView>],
+        now: Duration,
+    ) -> (PlannedQueries, Vec<Action>) {
         let mut actions = Vec::new();
         let mut queries = PlannedQueries::default();
         let mut known = HashSet::new();
@@ -250,7 +266,8 @@ impl NotReadyTracker {
         (queries, actions)
     }
 
-    /// Returns the nodes with a proof of absence in progress, except those whose deletion was refused.
+    /// Returns the nodes with a proof of absence in progress, except those whose deletion was
+    /// refused.
     pub(crate) fn suspected_gone(&self) -> impl Iterator<Item = &Arc<str>> {
         self.tracked
             .iter()
@@ -287,16 +304,19 @@ impl NotReadyTracker {
         let safety = self.safety;
         let track = self.track(node, now);
         match observation {
-            InstanceObservation::NotFound | InstanceObservation::Terminated if safety == DeletionSafety::Upstream => {
+            InstanceObservation::NotFound | InstanceObservation::Terminated
+                if safety == DeletionSafety::Upstream =>
+            {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
-            // Neither provider ID nor taint: no cloud-controller-manager has ever claimed the node, so do not delete
-            // it.
+            // Neither provider ID nor taint: no cloud-controller-manager has ever claimed the node,
+            // so do not delete it.
             InstanceObservation::NotFound | InstanceObservation::Terminated
                 if node.provider_id.is_none() && !node.is_uninitialized() =>
             {
-                track.periods_between_queries = (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
+                track.periods_between_queries =
+                    (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
             }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
                 track.absence = Some(AbsenceConfirmation::start(now));
@@ -304,8 +324,11 @@ impl NotReadyTracker {
             }
             // After an error, query again in the next period: the next answer may matter.
             InstanceObservation::Error => track.periods_between_queries = 1,
-            InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
-                track.periods_between_queries = (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
+            InstanceObservation::ShutDown
+            | InstanceObservation::Running
+            | InstanceObservation::OtherState => {
+                track.periods_between_queries =
+                    (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
             }
         }
         track.next_query = now + period * track.periods_between_queries;
@@ -313,8 +336,8 @@ impl NotReadyTracker {
             .then(|| Action::Taint(node.clone()))
     }
 
-    /// Records the answer to a confirmation, which was queried uncached and together with controls. Returns what to do
-    /// about the node.
+    /// Records the answer to a confirmation, which was queried uncached and together with controls.
+    /// Returns what to do about the node.
     pub(crate) fn record_confirmation(
         &mut self,
         node: &Arc<NodeView>,
@@ -335,20 +358,27 @@ impl NotReadyTracker {
                 *proof
             }
             InstanceObservation::Error => {
-                track.absence.iter_mut().for_each(AbsenceConfirmation::interrupt);
+                track
+                    .absence
+                    .iter_mut()
+                    .for_each(AbsenceConfirmation::interrupt);
                 return None;
             }
-            InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
+            InstanceObservation::ShutDown
+            | InstanceObservation::Running
+            | InstanceObservation::OtherState => {
                 // The first answer was wrong, or the instance exists again: drop the proof.
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
-                let taint = observation == InstanceObservation::ShutDown && !node.has_shutdown_taint();
+                let taint =
+                    observation == InstanceObservation::ShutDown && !node.has_shutdown_taint();
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
         // Then wait until the proof has lasted long enough.
-        if proof.duration < period || is_too_new(node, proof, now.saturating_sub(track.since), wall) {
+        if proof.duration < period || is_too_new(node, proof, now.saturating_sub(track.since), wall)
+        {
             return None;
         }
         // Finally, delete if the evidence supports the proof.
@@ -359,19 +389,28 @@ impl NotReadyTracker {
             // The query itself is wrong, so the proof is worthless; start over.
             track.absence = Some(AbsenceConfirmation::start(now));
         }
-        let first = track.last_refusal.replace(why).is_none_or(|before| !before.same_kind(why));
+        let first = track
+            .last_refusal
+            .replace(why)
+            .is_none_or(|before| !before.same_kind(why));
         Some(Action::RefuseDeletion { node: node.clone(), reason: why, first })
     }
 }
 
-/// Tells whether the cloud may not show the node's instance yet, because the node was never initialised and is too new.
-/// The age must be sufficient both by the wall clock and by the time that this controller has observed the node,
-/// because the wall clock may be wrong.
-fn is_too_new(node: &NodeView, proof: AbsenceConfirmation, watched: Duration, wall: Timestamp) -> bool {
+/// Tells whether the cloud may not show the node's instance yet, because the node was never
+/// initialised and is too new. The age must be sufficient both by the wall clock and by the time
+/// that this controller has observed the node, because the wall clock may be wrong.
+fn is_too_new(
+    node: &NodeView,
+    proof: AbsenceConfirmation,
+    watched: Duration,
+    wall: Timestamp,
+) -> bool {
     let age = wall.duration_since(node.created);
     let limit = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
     let never_initialised = node.is_uninitialized() || node.provider_id.is_none();
-    never_initialised && (age < limit || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION)
+    never_initialised
+        && (age < limit || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION)
 }
 
 /// Evidence for and against a deletion, apart from the answers about the instance itself.
@@ -381,16 +420,16 @@ pub(crate) struct DeletionEvidence {
     pub(crate) controls: ControlResults,
     /// How many instances of the cluster are not found.
     pub(crate) cluster: ClusterCount,
-    /// Number of Ready nodes in this node's zone whose instances the cloud found until recently and does not find any
-    /// more.
+    /// Number of Ready nodes in this node's zone whose instances the cloud found until recently and
+    /// does not find any more.
     pub(crate) denied: usize,
     /// The cloud's answers about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
 }
 
 impl DeletionEvidence {
-    /// Returns why a node whose instance is not found must not be deleted, or `None` if it may be deleted. `machine` is
-    /// [`TrackedNode::machine`].
+    /// Returns why a node whose instance is not found must not be deleted, or `None` if it may be
+    /// deleted. `machine` is [`TrackedNode::machine`].
     fn refusal(
         &self,
         node: &NodeView,
@@ -399,7 +438,8 @@ impl DeletionEvidence {
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
-        // First, compare the machine: if it has changed, the cloud's answers are about another machine than the node's.
+        // First, compare the machine: if it has changed, the cloud's answers are about another
+        // machine than the node's.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
             return Some(DeletionRefusal::OtherMachine);
@@ -418,13 +458,14 @@ impl DeletionEvidence {
             return Some(DeletionRefusal::Contradicted);
         }
         // Last, require evidence that they are right.
-        let seen_before = record.was_found && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
+        let seen_before = record.was_found
+            && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
         (found == 0 && !seen_before).then_some(DeletionRefusal::NoEvidence)
     }
 }
 
-/// Counts of the answers about the controls of one batch. Errors do not count. A control that is not found and never
-/// was does not count either: its instance may not be in this cloud.
+/// Counts of the answers about the controls of one batch. Errors do not count. A control that is
+/// not found and never was does not count either: its instance may not be in this cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControlResults {
     /// Controls that the cloud finds.
@@ -471,8 +512,8 @@ impl ClusterCount {
         self.all >= MIN_NODES_FOR_MASS_LOSS && self.gone * 2 > self.all
     }
 
-    /// Counts the nodes in `ours` that have a provider ID. A Ready node that was never found is left out: this cloud
-    /// may not have it, as with virtual kubelets.
+    /// Counts the nodes in `ours` that have a provider ID. A Ready node that was never found is
+    /// left out: this cloud may not have it, as with virtual kubelets.
     pub(crate) fn of(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut count = Self::default();
         for node in ours.iter().filter(|node| node.provider_id.is_some()) {
@@ -489,8 +530,9 @@ impl ClusterCount {
     }
 }
 
-/// Counts per zone of Ready nodes whose instance the cloud found until recently and does not find any more. While their
-/// kubelets report, "not found" answers for nodes in the same zone are not trusted.
+/// Counts per zone of Ready nodes whose instance the cloud found until recently and does not find
+/// any more. While their kubelets report, "not found" answers for nodes in the same zone are not
+/// trusted.
 #[derive(Debug, Default)]
 pub(crate) struct Denied<'a> {
     by_zone: HashMap<Option<&'a str>, usize>,
@@ -502,8 +544,12 @@ impl<'a> Denied<'a> {
     pub(crate) fn of(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut denied = Self::default();
         for node in ours.iter().filter(|node| node.is_ready()) {
-            // The time limit is for a kubelet that outlives its instance: it must not block deletions indefinitely.
-            if records.lost_for(node).is_some_and(|time| time < DENIAL_COUNTS) {
+            // The time limit is for a kubelet that outlives its instance: it must not block
+            // deletions indefinitely.
+            if records
+                .lost_for(node)
+                .is_some_and(|time| time < DENIAL_COUNTS)
+            {
                 *denied.by_zone.entry(zone(node)).or_default() += 1;
                 denied.all += 1;
             }
@@ -515,25 +561,31 @@ impl<'a> Denied<'a> {
     pub(crate) fn near(&self, node: &NodeView) -> usize {
         match zone(node) {
             None => self.all,
-            zone => [zone, None].iter().filter_map(|zone| self.by_zone.get(zone)).sum(),
+            zone => [zone, None]
+                .iter()
+                .filter_map(|zone| self.by_zone.get(zone))
+                .sum(),
         }
     }
 }
 
-/// Chooses up to [`MAX_CONTROLS`] of the provider's initialised nodes to query together with suspects: nodes with a
-/// provider ID that are Ready, or whose instance was found at the last query.
+/// Chooses up to [`MAX_CONTROLS`] of the provider's initialised nodes to query together with
+/// suspects: nodes with a provider ID that are Ready, or whose instance was found at the last
+/// query.
 ///
-/// Nodes in the zone of a suspect come first, because a zone or cell may fail alone; within that, Ready nodes come
-/// before others. If there are enough nodes, each pass (`pass_number`) chooses other ones. Ready nodes whose instance was not
-/// found at the last query get two places (all places when most of the cluster looks gone), because a new answer can
-/// show that they exist; they also fill places that are left over.
+/// Nodes in the zone of a suspect come first, because a zone or cell may fail alone; within that,
+/// Ready nodes come before others. If there are enough nodes, each pass (`pass_number`) chooses
+/// other ones. Ready nodes whose instance was not found at the last query get two places (all
+/// places when most of the cluster looks gone), because a new answer can show that they exist; they
+/// also fill places that are left over.
 pub(crate) fn choose_controls(
     ours: &[Arc<NodeView>],
     suspects: &[Arc<NodeView>],
     records: &InstanceRecords,
     pass_number: usize,
 ) -> Vec<Arc<NodeView>> {
-    // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are separate.
+    // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are
+    // separate.
     let suspect_zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
     let names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
     let mut ready_near = Vec::new();
@@ -562,16 +614,30 @@ pub(crate) fn choose_controls(
         }
     }
     // Then rotate each rank, so that every pass starts with other nodes.
-    for nodes in [&mut ready_near, &mut not_ready_near, &mut ready_far, &mut not_ready_far, &mut lost] {
+    for nodes in
+        [&mut ready_near, &mut not_ready_near, &mut ready_far, &mut not_ready_far, &mut lost]
+    {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let start = pass_number.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
+        let start = pass_number
+            .wrapping_mul(MAX_CONTROLS)
+            .checked_rem(nodes.len())
+            .unwrap_or(0);
         nodes.rotate_left(start);
     }
     // Finally, fill the places in order.
-    let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
+    let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() {
+        MAX_CONTROLS
+    } else {
+        LOST_CONTROLS
+    };
     let surplus_lost = lost.split_off(lost.len().min(places_for_lost));
     let in_order = [lost, ready_near, not_ready_near, ready_far, not_ready_far, surplus_lost];
-    in_order.into_iter().flatten().take(MAX_CONTROLS).cloned().collect()
+    in_order
+        .into_iter()
+        .flatten()
+        .take(MAX_CONTROLS)
+        .cloned()
+        .collect()
 }
 
 fn zone(node: &NodeView) -> Option<&str> {

@@ -20,7 +20,12 @@ fn secs(seconds: u64) -> Duration {
 fn node(name: &str, ready: Option<ConditionStatus>) -> NodeView {
     let provider_id = Some(Arc::from(format!("fake://{name}")));
     let ready = ready.map(|status| NodeCondition { status, reason: Arc::from("") });
-    NodeView { uid: name.into(), ready, provider_id, ..NodeView::named(name) }
+    NodeView {
+        uid: name.into(),
+        ready,
+        provider_id,
+        ..NodeView::named(name)
+    }
 }
 
 fn dead(name: &str) -> Arc<NodeView> {
@@ -28,7 +33,12 @@ fn dead(name: &str) -> Arc<NodeView> {
 }
 
 fn with_taint(mut node: NodeView, key: &str) -> Arc<NodeView> {
-    node.taints = [Taint { key: key.into(), value: "".into(), effect: TaintEffect::NoSchedule }].into();
+    node.taints = [Taint {
+        key: key.into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    }]
+    .into();
     Arc::new(node)
 }
 
@@ -40,10 +50,16 @@ const BAD: DeletionEvidence = evidence(ControlResults { found: 4, lost: 1, still
 const NONE: DeletionEvidence = evidence(ControlResults { found: 0, lost: 0, still_lost: 0 });
 /// It has found the instance itself before.
 const FOUND_BEFORE: DeletionEvidence = DeletionEvidence { record: Some(WAS_FOUND), ..NONE };
-const WAS_FOUND: InstanceRecord = InstanceRecord { was_found: true, machine: None, lost_since: None };
+const WAS_FOUND: InstanceRecord =
+    InstanceRecord { was_found: true, machine: None, lost_since: None };
 
 const fn evidence(controls: ControlResults) -> DeletionEvidence {
-    DeletionEvidence { controls, cluster: ClusterCount { gone: 1, all: 10 }, denied: 0, record: None }
+    DeletionEvidence {
+        controls,
+        cluster: ClusterCount { gone: 1, all: 10 },
+        denied: 0,
+        record: None,
+    }
 }
 
 fn strict() -> NotReadyTracker {
@@ -53,14 +69,20 @@ fn strict() -> NotReadyTracker {
 /// A tracker that has heard once, at second 0, that `node` is absent.
 fn suspicious(node: &Arc<NodeView>) -> NotReadyTracker {
     let mut tracker = strict();
-    assert_eq!(tracker.record_routine(node, InstanceObservation::NotFound, secs(0)), None, "one answer is no proof");
+    assert_eq!(
+        tracker.record_routine(node, InstanceObservation::NotFound, secs(0)),
+        None,
+        "one answer is no proof"
+    );
     tracker
 }
 
 #[test]
 fn only_nodes_that_are_not_ready_are_asked_about() {
     use ConditionStatus::{False, True, Unknown};
-    for (ready, asked) in [(Some(True), false), (Some(False), true), (Some(Unknown), true), (None, true)] {
+    for (ready, asked) in
+        [(Some(True), false), (Some(False), true), (Some(Unknown), true), (None, true)]
+    {
         let nodes = [Arc::new(node("n", ready))];
         let (questions, actions) = strict().plan_queries(&nodes, secs(0));
         assert_eq!(questions.routine.len(), usize::from(asked), "{ready:?}");
@@ -78,7 +100,10 @@ fn a_ready_node_loses_its_shutdown_taint_without_any_question() {
 #[test]
 fn a_stopped_instance_is_tainted_once() {
     let plain = dead("n");
-    assert_eq!(strict().record_routine(&plain, InstanceObservation::ShutDown, secs(0)), Some(Action::Taint(plain)));
+    assert_eq!(
+        strict().record_routine(&plain, InstanceObservation::ShutDown, secs(0)),
+        Some(Action::Taint(plain))
+    );
     let tainted = with_taint(node("n", None), wk::TAINT_SHUTDOWN);
     assert_eq!(strict().record_routine(&tainted, InstanceObservation::ShutDown, secs(0)), None);
     assert_eq!(
@@ -90,11 +115,19 @@ fn a_stopped_instance_is_tainted_once() {
 
 #[test]
 fn an_instance_that_exists_or_is_in_doubt_leads_to_nothing() {
-    for seen in [InstanceObservation::Running, InstanceObservation::OtherState, InstanceObservation::Error] {
+    for seen in [
+        InstanceObservation::Running,
+        InstanceObservation::OtherState,
+        InstanceObservation::Error,
+    ] {
         let mut tracker = strict();
         for second in (0..1000).step_by(5) {
             assert_eq!(tracker.record_routine(&dead("n"), seen, secs(second)), None, "{seen:?}");
-            assert_eq!(tracker.record_confirmation(&dead("n"), seen, &GOOD, secs(second), wall()), None, "{seen:?}");
+            assert_eq!(
+                tracker.record_confirmation(&dead("n"), seen, &GOOD, secs(second), wall()),
+                None,
+                "{seen:?}"
+            );
         }
     }
 }
@@ -108,7 +141,13 @@ fn absence_confirmed_a_period_later_with_good_controls_deletes() {
         PlannedQueries::default(),
         "not before a period is over"
     );
-    assert_eq!(tracker.plan_queries(&[node.clone()], secs(5)).0.confirmations, [node.clone()]);
+    assert_eq!(
+        tracker
+            .plan_queries(&[node.clone()], secs(5))
+            .0
+            .confirmations,
+        [node.clone()]
+    );
     assert_eq!(
         tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(5), wall()),
         Some(Action::Delete(node))
@@ -119,7 +158,13 @@ fn absence_confirmed_a_period_later_with_good_controls_deletes() {
 fn two_answers_closer_than_a_period_are_no_proof() {
     let node = dead("n");
     assert_eq!(
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(4), wall()),
+        suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(4),
+            wall()
+        ),
         None
     );
 }
@@ -139,17 +184,35 @@ fn lost_controls_delete_nothing_ever_and_are_reported_once() {
     );
     for second in (10..10_000).step_by(5) {
         assert_eq!(
-            tracker.record_confirmation(&node, InstanceObservation::NotFound, &BAD, secs(second), wall()),
+            tracker.record_confirmation(
+                &node,
+                InstanceObservation::NotFound,
+                &BAD,
+                secs(second),
+                wall()
+            ),
             contradicted(false)
         );
     }
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(9_999), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(9_999),
+            wall()
+        ),
         None,
         "the proof starts over"
     );
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(10_000), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(10_000),
+            wall()
+        ),
         Some(Action::Delete(node))
     );
 }
@@ -158,15 +221,25 @@ fn lost_controls_delete_nothing_ever_and_are_reported_once() {
 fn one_control_that_was_found_before_and_is_not_now_is_enough_to_distrust_the_answers() {
     let verdict = |found, lost, still_lost| {
         let node = dead("n");
-        let controls = DeletionEvidence { controls: ControlResults { found, lost, still_lost }, ..FOUND_BEFORE };
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &controls, secs(5), wall())
+        let controls = DeletionEvidence {
+            controls: ControlResults { found, lost, still_lost },
+            ..FOUND_BEFORE
+        };
+        suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &controls,
+            secs(5),
+            wall(),
+        )
     };
     let deleted = Some(Action::Delete(dead("n")));
     let contradicted = Some(refused(&dead("n"), DeletionRefusal::Contradicted, true));
     assert_eq!(verdict(1, 0, 0), deleted);
     assert_eq!(verdict(4, 1, 0), contradicted);
     assert_eq!(verdict(0, 1, 0), contradicted);
-    // A machine whose kubelet runs on although its instance is gone must not keep all others for ever, ...
+    // A machine whose kubelet runs on although its instance is gone must not keep all others for
+    // ever, ...
     assert_eq!(verdict(1, 0, 4), deleted);
     // ... but it is all that there is to ask about.
     assert_eq!(verdict(0, 0, 1), contradicted);
@@ -190,7 +263,10 @@ fn controls_count_by_what_the_cloud_says_of_them_now_and_said_before() {
         (InstanceObservation::NotFound, None),
         (InstanceObservation::Error, record(true, true)),
     ];
-    assert_eq!(ControlResults::from_answers(answers), ControlResults { found: 4, lost: 1, still_lost: 1 });
+    assert_eq!(
+        ControlResults::from_answers(answers),
+        ControlResults { found: 4, lost: 1, still_lost: 1 }
+    );
 }
 
 #[test]
@@ -202,11 +278,27 @@ fn without_any_evidence_nothing_is_deleted_however_long_the_cloud_answers_so() {
         Some(refused(&node, DeletionRefusal::NoEvidence, true))
     );
     for second in (10..100_000).step_by(5) {
-        let action = tracker.record_confirmation(&node, InstanceObservation::NotFound, &NONE, secs(second), wall());
+        let action = tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &NONE,
+            secs(second),
+            wall(),
+        );
         assert_eq!(action, Some(refused(&node, DeletionRefusal::NoEvidence, false)), "{second}");
     }
-    let action = tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(100_000), wall());
-    assert_eq!(action, Some(Action::Delete(node)), "the proof has lasted, only the evidence was missing");
+    let action = tracker.record_confirmation(
+        &node,
+        InstanceObservation::NotFound,
+        &GOOD,
+        secs(100_000),
+        wall(),
+    );
+    assert_eq!(
+        action,
+        Some(Action::Delete(node)),
+        "the proof has lasted, only the evidence was missing"
+    );
 }
 
 #[test]
@@ -214,12 +306,24 @@ fn an_instance_that_this_process_saw_needs_no_other_node() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::NotFound, &FOUND_BEFORE, secs(4), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &FOUND_BEFORE,
+            secs(4),
+            wall()
+        ),
         None,
         "a period apart"
     );
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::NotFound, &FOUND_BEFORE, secs(5), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &FOUND_BEFORE,
+            secs(5),
+            wall()
+        ),
         Some(Action::Delete(node))
     );
 }
@@ -236,12 +340,23 @@ fn in_a_cluster_too_small_for_most_of_it_a_sighting_alone_takes_five_minutes() {
         refused_first
     );
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::NotFound, &alone, secs(300), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &alone,
+            secs(300),
+            wall()
+        ),
         Some(Action::Delete(node.clone()))
     );
     let with_another = DeletionEvidence { controls: GOOD.controls, ..alone };
-    let action =
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &with_another, secs(5), wall());
+    let action = suspicious(&node).record_confirmation(
+        &node,
+        InstanceObservation::NotFound,
+        &with_another,
+        secs(5),
+        wall(),
+    );
     assert_eq!(action, Some(Action::Delete(node)));
 }
 
@@ -252,12 +367,24 @@ fn an_instance_that_has_ended_and_is_still_listed_is_evidence_enough() {
     let mut tracker = strict();
     assert_eq!(tracker.record_routine(&node, InstanceObservation::Terminated, secs(0)), None);
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::Terminated, &worst, secs(4), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::Terminated,
+            &worst,
+            secs(4),
+            wall()
+        ),
         None,
         "a period"
     );
     assert_eq!(
-        tracker.record_confirmation(&node, InstanceObservation::Terminated, &worst, secs(5), wall()),
+        tracker.record_confirmation(
+            &node,
+            InstanceObservation::Terminated,
+            &worst,
+            secs(5),
+            wall()
+        ),
         Some(Action::Delete(node))
     );
 }
@@ -266,8 +393,13 @@ fn an_instance_that_has_ended_and_is_still_listed_is_evidence_enough() {
 fn ready_nodes_nearby_that_are_denied_contradict_whatever_is_found_elsewhere() {
     let node = dead("n");
     let evidence = DeletionEvidence { denied: 1, controls: GOOD.controls, ..FOUND_BEFORE };
-    let action =
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &evidence, secs(5), wall());
+    let action = suspicious(&node).record_confirmation(
+        &node,
+        InstanceObservation::NotFound,
+        &evidence,
+        secs(5),
+        wall(),
+    );
     assert_eq!(action, Some(refused(&node, DeletionRefusal::Contradicted, true)));
 }
 
@@ -279,7 +411,12 @@ async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
         Arc::new(NodeView { labels, ..node(name, Some(ready)) })
     };
     let (up, down) = (ConditionStatus::True, ConditionStatus::Unknown);
-    let ours = [in_zone("a1", "a", up), in_zone("a2", "a", up), in_zone("a3", "a", down), in_zone("b1", "b", up)];
+    let ours = [
+        in_zone("a1", "a", up),
+        in_zone("a2", "a", up),
+        in_zone("a3", "a", down),
+        in_zone("b1", "b", up),
+    ];
     let records = recorded(&ours.each_ref(), &found());
     let near = |node: &Arc<NodeView>| Denied::of(&ours, &records).near(node);
     assert_eq!(near(&ours[2]), 0);
@@ -287,7 +424,11 @@ async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
         records.record(node, &Ok(InstanceStatus::NotFound));
     }
     let without_zone = dead("x");
-    assert_eq!([near(&ours[2]), near(&ours[3]), near(&without_zone)], [2, 0, 2], "of the Ready ones");
+    assert_eq!(
+        [near(&ours[2]), near(&ours[3]), near(&without_zone)],
+        [2, 0, 2],
+        "of the Ready ones"
+    );
     records.record(&ours[0], &Ok(found()));
     assert_eq!(near(&ours[2]), 1, "it is asked about again");
     tokio::time::advance(secs(3600)).await;
@@ -297,23 +438,45 @@ async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
 #[test]
 fn a_record_of_absence_alone_is_no_evidence() {
     let node = dead("n");
-    let never_found = DeletionEvidence { record: Some(InstanceRecord { was_found: false, ..WAS_FOUND }), ..NONE };
-    let action =
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &never_found, secs(5), wall());
+    let never_found = DeletionEvidence {
+        record: Some(InstanceRecord { was_found: false, ..WAS_FOUND }),
+        ..NONE
+    };
+    let action = suspicious(&node).record_confirmation(
+        &node,
+        InstanceObservation::NotFound,
+        &never_found,
+        secs(5),
+        wall(),
+    );
     assert_eq!(action, Some(refused(&node, DeletionRefusal::NoEvidence, true)));
 }
 
 #[test]
 fn when_most_of_a_cluster_looks_gone_nothing_is_deleted() {
-    for (gone, all, stays) in [(1, 1, false), (2, 2, false), (1, 3, false), (2, 3, true), (5, 10, false), (6, 10, true)]
+    for (gone, all, stays) in
+        [(1, 1, false), (2, 2, false), (1, 3, false), (2, 3, true), (5, 10, false), (6, 10, true)]
     {
         let node = dead("n");
         let cluster = ClusterCount { gone, all };
         let evidence = DeletionEvidence { cluster, controls: GOOD.controls, ..FOUND_BEFORE };
-        let action =
-            suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &evidence, secs(5), wall());
+        let action = suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &evidence,
+            secs(5),
+            wall(),
+        );
         let most_gone = Some(refused(&node, DeletionRefusal::MostGone { gone, all }, true));
-        assert_eq!(action, if stays { most_gone } else { Some(Action::Delete(node)) }, "{gone} of {all}");
+        assert_eq!(
+            action,
+            if stays {
+                most_gone
+            } else {
+                Some(Action::Delete(node))
+            },
+            "{gone} of {all}"
+        );
     }
 }
 
@@ -322,8 +485,16 @@ fn a_refusal_is_reported_again_for_another_reason_and_not_for_other_numbers() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
     let mut is_first = |evidence: &DeletionEvidence, second| {
-        let action = tracker.record_confirmation(&node, InstanceObservation::NotFound, evidence, secs(second), wall());
-        let Some(Action::RefuseDeletion { first, .. }) = action else { panic!("{action:?}") };
+        let action = tracker.record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            evidence,
+            secs(second),
+            wall(),
+        );
+        let Some(Action::RefuseDeletion { first, .. }) = action else {
+            panic!("{action:?}")
+        };
         first
     };
     let gone = |gone| DeletionEvidence { cluster: ClusterCount { gone, all: 10 }, ..NONE };
@@ -339,21 +510,51 @@ fn a_node_that_another_machine_took_over_is_not_deleted() {
     let record = Some(InstanceRecord { machine: MachineId::of("old"), ..WAS_FOUND });
     let seen_on_old = DeletionEvidence { record, ..GOOD };
     let act = |node: &Arc<NodeView>, evidence: &DeletionEvidence| {
-        suspicious(node).record_confirmation(node, InstanceObservation::NotFound, evidence, secs(5), wall())
+        suspicious(node).record_confirmation(
+            node,
+            InstanceObservation::NotFound,
+            evidence,
+            secs(5),
+            wall(),
+        )
     };
-    assert_eq!(act(&on("new"), &seen_on_old), Some(refused(&on("new"), DeletionRefusal::OtherMachine, true)));
+    assert_eq!(
+        act(&on("new"), &seen_on_old),
+        Some(refused(&on("new"), DeletionRefusal::OtherMachine, true))
+    );
     assert_eq!(act(&on("old"), &seen_on_old), Some(Action::Delete(on("old"))));
     assert_eq!(act(&on(""), &seen_on_old), Some(Action::Delete(on(""))), "it does not say");
 
     // The same without a record, when it happens during the proof.
     let mut tracker = suspicious(&on("old"));
-    let action = tracker.record_confirmation(&on("new"), InstanceObservation::NotFound, &GOOD, secs(5), wall());
+    let action = tracker.record_confirmation(
+        &on("new"),
+        InstanceObservation::NotFound,
+        &GOOD,
+        secs(5),
+        wall(),
+    );
     assert_eq!(action, Some(refused(&on("new"), DeletionRefusal::OtherMachine, true)));
     // The cloud finds the instance, whichever machine it is: from now on it is this one.
-    assert_eq!(tracker.record_confirmation(&on("new"), InstanceObservation::Running, &GOOD, secs(10), wall()), None);
+    assert_eq!(
+        tracker.record_confirmation(
+            &on("new"),
+            InstanceObservation::Running,
+            &GOOD,
+            secs(10),
+            wall()
+        ),
+        None
+    );
     assert_eq!(tracker.record_routine(&on("new"), InstanceObservation::NotFound, secs(15)), None);
     assert_eq!(
-        tracker.record_confirmation(&on("new"), InstanceObservation::NotFound, &GOOD, secs(20), wall()),
+        tracker.record_confirmation(
+            &on("new"),
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(20),
+            wall()
+        ),
         Some(Action::Delete(on("new")))
     );
 }
@@ -362,10 +563,16 @@ fn a_node_that_another_machine_took_over_is_not_deleted() {
 fn an_instance_that_shows_up_again_restarts_the_proof() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    assert_eq!(tracker.record_confirmation(&node, InstanceObservation::Running, &GOOD, secs(5), wall()), None);
+    assert_eq!(
+        tracker.record_confirmation(&node, InstanceObservation::Running, &GOOD, secs(5), wall()),
+        None
+    );
     assert_eq!(tracker.plan_queries(&[node.clone()], secs(10)).0.routine, [node.clone()]);
     assert_eq!(tracker.record_routine(&node, InstanceObservation::NotFound, secs(10)), None);
-    assert_eq!(tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(12), wall()), None);
+    assert_eq!(
+        tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(12), wall()),
+        None
+    );
     assert_eq!(
         tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(15), wall()),
         Some(Action::Delete(node))
@@ -385,7 +592,13 @@ fn becoming_ready_forgets_the_suspicion() {
     let node_dead = dead("n");
     let mut tracker = suspicious(&node_dead);
     tracker.plan_queries(&[Arc::new(node("n", Some(ConditionStatus::True)))], secs(5));
-    assert_eq!(tracker.plan_queries(&[node_dead.clone()], secs(10)).0.routine, [node_dead]);
+    assert_eq!(
+        tracker
+            .plan_queries(&[node_dead.clone()], secs(10))
+            .0
+            .routine,
+        [node_dead]
+    );
 }
 
 #[test]
@@ -398,18 +611,36 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
     };
     let node = young(299);
     assert_eq!(
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(300), wall()),
+        suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(300),
+            wall()
+        ),
         None,
         "by its time stamp"
     );
     let node = young(300);
     assert_eq!(
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(299), wall()),
+        suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(299),
+            wall()
+        ),
         None,
         "by what was watched"
     );
     assert_eq!(
-        suspicious(&node).record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(300), wall()),
+        suspicious(&node).record_confirmation(
+            &node,
+            InstanceObservation::NotFound,
+            &GOOD,
+            secs(300),
+            wall()
+        ),
         Some(Action::Delete(node))
     );
 }
@@ -417,11 +648,20 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
 #[test]
 fn a_node_that_was_never_initialised_needs_a_long_proof_and_another_node_that_is_found() {
     let taint = wk::TAINT_UNINITIALIZED;
-    let node = Arc::new(NodeView { provider_id: None, ..(*with_taint(node("n", None), taint)).clone() });
+    let node = Arc::new(NodeView {
+        provider_id: None,
+        ..(*with_taint(node("n", None), taint)).clone()
+    });
     let mut tracker = suspicious(&node);
     for second in (5..300).step_by(5) {
         assert_eq!(
-            tracker.record_confirmation(&node, InstanceObservation::NotFound, &GOOD, secs(second), wall()),
+            tracker.record_confirmation(
+                &node,
+                InstanceObservation::NotFound,
+                &GOOD,
+                secs(second),
+                wall()
+            ),
             None,
             "{second}"
         );
@@ -444,7 +684,10 @@ fn a_node_that_no_manager_ever_claimed_is_never_deleted() {
         let (questions, _) = tracker.plan_queries(&[node.clone()], secs(second));
         assert!(questions.confirmations.is_empty());
         for node in questions.routine {
-            assert_eq!(tracker.record_routine(&node, InstanceObservation::NotFound, secs(second)), None);
+            assert_eq!(
+                tracker.record_routine(&node, InstanceObservation::NotFound, secs(second)),
+                None
+            );
         }
     }
     assert_eq!(
@@ -458,10 +701,15 @@ fn a_node_that_no_manager_ever_claimed_is_never_deleted() {
 fn an_error_pauses_the_proof() {
     let node = dead("n");
     let mut tracker = suspicious(&node);
-    let mut at = |seen, second| tracker.record_confirmation(&node, seen, &GOOD, secs(second), wall());
+    let mut at =
+        |seen, second| tracker.record_confirmation(&node, seen, &GOOD, secs(second), wall());
     assert_eq!(at(InstanceObservation::NotFound, 3), None);
     assert_eq!(at(InstanceObservation::Error, 8), None);
-    assert_eq!(at(InstanceObservation::NotFound, 13), None, "the ten seconds of errors do not count");
+    assert_eq!(
+        at(InstanceObservation::NotFound, 13),
+        None,
+        "the ten seconds of errors do not count"
+    );
     assert_eq!(at(InstanceObservation::NotFound, 14), None, "four seconds so far");
     assert_eq!(
         at(InstanceObservation::NotFound, 15),
@@ -475,7 +723,10 @@ fn upstream_safety_deletes_on_one_answer_but_never_on_an_error() {
     let node = dead("n");
     let mut tracker = NotReadyTracker::new(PERIOD, DeletionSafety::Upstream);
     assert_eq!(tracker.record_routine(&node, InstanceObservation::Error, secs(0)), None);
-    assert_eq!(tracker.record_routine(&node, InstanceObservation::NotFound, secs(5)), Some(Action::Delete(node)));
+    assert_eq!(
+        tracker.record_routine(&node, InstanceObservation::NotFound, secs(5)),
+        Some(Action::Delete(node))
+    );
 }
 
 #[test]
@@ -501,7 +752,10 @@ fn recorded(nodes: &[&Arc<NodeView>], answer: &InstanceStatus) -> InstanceRecord
 }
 
 fn found() -> InstanceStatus {
-    InstanceStatus::Found { power_state: PowerState::Running, meta: crate::provider::InstanceMetadata::default() }
+    InstanceStatus::Found {
+        power_state: PowerState::Running,
+        meta: crate::provider::InstanceMetadata::default(),
+    }
 }
 
 #[test]
@@ -510,7 +764,10 @@ fn controls_are_initialised_and_from_the_suspects_zone_first() {
         let labels = [(wk::LABEL_ZONE, zone)].into_iter().collect();
         Arc::new(NodeView { labels, ..node(name, Some(ConditionStatus::True)) })
     };
-    let suspect = Arc::new(NodeView { labels: [(wk::LABEL_ZONE, "b")].into_iter().collect(), ..(*dead("s")).clone() });
+    let suspect = Arc::new(NodeView {
+        labels: [(wk::LABEL_ZONE, "b")].into_iter().collect(),
+        ..(*dead("s")).clone()
+    });
     let mut ours: Vec<_> = (0..8).map(|i| ready(&format!("a{i}"), "a")).collect();
     ours.extend([ready("b0", "b"), suspect.clone(), dead("d")]);
     ours.push(with_taint(node("u", Some(ConditionStatus::True)), wk::TAINT_UNINITIALIZED));
@@ -519,7 +776,11 @@ fn controls_are_initialised_and_from_the_suspects_zone_first() {
         let controls = choose_controls(&ours, &[suspect.clone()], &records, turn);
         assert_eq!(controls.len(), MAX_CONTROLS);
         assert_eq!(&*controls[0].name, "b0");
-        assert!(controls.iter().all(|n| n.is_ready() && !n.is_uninitialized()));
+        assert!(
+            controls
+                .iter()
+                .all(|n| n.is_ready() && !n.is_uninitialized())
+        );
     }
     assert!(choose_controls(&[suspect.clone()], &[suspect], &records, 0).is_empty());
 }
@@ -529,7 +790,10 @@ fn controls_are_what_the_cloud_can_know() {
     let ready = |name: &str| Arc::new(node(name, Some(ConditionStatus::True)));
     let without_id = Arc::new(NodeView { provider_id: None, ..(*ready("virtual")).clone() });
     let chosen = |ours: &[Arc<NodeView>], records: &InstanceRecords| -> Vec<String> {
-        choose_controls(ours, &[dead("s")], records, 0).iter().map(|node| node.name.to_string()).collect()
+        choose_controls(ours, &[dead("s")], records, 0)
+            .iter()
+            .map(|node| node.name.to_string())
+            .collect()
     };
     let none = InstanceRecords::default();
     assert_eq!(
@@ -539,18 +803,34 @@ fn controls_are_what_the_cloud_can_know() {
     );
     // Not Ready, but the cloud has it: enough to know that it is asked rightly.
     assert_eq!(chosen(&[ready("r"), dead("d")], &recorded(&[&dead("d")], &found())), ["r", "d"]);
-    assert_eq!(chosen(&[dead("s")], &recorded(&[&dead("s")], &found())), [""; 0], "the suspect itself");
+    assert_eq!(
+        chosen(&[dead("s")], &recorded(&[&dead("s")], &found())),
+        [""; 0],
+        "the suspect itself"
+    );
     let five = ["a", "b", "c", "d", "e"].map(ready);
     let ours = [&five[..], &[ready("aa")]].concat();
     let lost = recorded(&[&ready("aa")], &InstanceStatus::NotFound);
-    assert_eq!(chosen(&ours, &lost), ["aa", "a", "b", "c", "d"], "one that was not found is asked about again");
+    assert_eq!(
+        chosen(&ours, &lost),
+        ["aa", "a", "b", "c", "d"],
+        "one that was not found is asked about again"
+    );
     let three = recorded(&[&five[0], &five[1], &five[2]], &InstanceStatus::NotFound);
-    assert_eq!(chosen(&five, &three), ["a", "b", "d", "e", "c"], "two of those, if there are others");
+    assert_eq!(
+        chosen(&five, &three),
+        ["a", "b", "d", "e", "c"],
+        "two of those, if there are others"
+    );
     let most_lost = recorded(&[&five[1], &five[2], &five[3], &five[4]], &found());
     for node in &five[1..] {
         most_lost.record(node, &Ok(InstanceStatus::NotFound));
     }
-    assert_eq!(chosen(&ours, &most_lost), ["b", "c", "d", "e", "a"], "only they can show that they are not gone");
+    assert_eq!(
+        chosen(&ours, &most_lost),
+        ["b", "c", "d", "e", "a"],
+        "only they can show that they are not gone"
+    );
 }
 
 #[test]
@@ -577,8 +857,9 @@ fn any_seen() -> impl Strategy<Value = InstanceObservation> {
 }
 
 proptest! {
-    /// The invariant itself: whatever the cloud answers and however long, a deletion follows only answers of absence for
-    /// a period with no sighting in between, and evidence that the question is right.
+    /// The invariant itself: whatever the cloud answers and however long, a deletion follows only
+    /// answers of absence for a period with no sighting in between, and evidence that the question
+    /// is right.
     #[test]
     fn no_deletion_without_proof(
         steps in prop::collection::vec(
@@ -662,7 +943,8 @@ proptest! {
     }
 }
 
-/// The first pass of a process over nodes, each with its answer; actions by the names of their nodes.
+/// The first pass of a process over nodes, each with its answer; actions by the names of their
+/// nodes.
 fn pass(nodes: &[(Arc<NodeView>, InstanceObservation)]) -> Vec<Action> {
     let mut tracker = strict();
     let all: Vec<_> = nodes.iter().map(|(node, _)| node.clone()).collect();

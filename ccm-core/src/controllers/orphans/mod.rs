@@ -1,10 +1,11 @@
-//! Finds orphans: cloud objects of this cluster without a Service or Node, left behind by a crash, a lost write or a
-//! cluster that was dismantled.
+//! Finds orphans: cloud objects of this cluster without a Service or Node, left behind by a crash,
+//! a lost write or a cluster that was dismantled.
 //!
-//! Upstream has no such controller. Each new orphan is reported by a log line and an event, and their number by a
-//! metric. Nothing is deleted unless the operator requests it (`--collect-orphans`). Even then, an orphan must be old
-//! enough and confirmed by the API server, and nothing is deleted while a large part of the cluster seems to be
-//! missing. The subcommand `orphans` runs the same scan once.
+//! Upstream has no such controller. Each new orphan is reported by a log line and an event, and
+//! their number by a metric. Nothing is deleted unless the operator requests it
+//! (`--collect-orphans`). Even then, an orphan must be old enough and confirmed by the API server,
+//! and nothing is deleted while a large part of the cluster seems to be missing. The subcommand
+//! `orphans` runs the same scan once.
 
 pub(crate) mod metrics;
 mod plan;
@@ -36,7 +37,8 @@ use crate::{
     runtime::events::WallClock,
 };
 
-/// Delay before the first scan, unless the period is shorter: whatever the last leader started has ended by then.
+/// Delay before the first scan, unless the period is shorter: whatever the last leader started has
+/// ended by then.
 const FIRST_SCAN_DELAY: Duration = Duration::from_secs(600);
 /// Delay after a failed scan, unless the period is shorter.
 const RETRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -72,7 +74,12 @@ impl OrphanController {
         registry: &prometheus::Registry,
         clock: WallClock,
     ) -> prometheus::Result<Self> {
-        Ok(Self { scanner, config: settings, metrics: OrphanMetrics::register(registry)?, clock })
+        Ok(Self {
+            scanner,
+            config: settings,
+            metrics: OrphanMetrics::register(registry)?,
+            clock,
+        })
     }
 
     /// Runs until `cancel`. Then returns when the changes that were requested have been answered.
@@ -84,9 +91,17 @@ impl OrphanController {
         cancel.run_until_cancelled(synced).await;
         let mut history = OrphanHistory::default();
         let mut pause = self.config.report_period.min(FIRST_SCAN_DELAY);
-        while cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+        while cancel
+            .run_until_cancelled(tokio::time::sleep(pause))
+            .await
+            .is_some()
+        {
             let period = self.config.report_period;
-            pause = if self.scan_and_collect(&mut history).await { period } else { period.min(RETRY_INTERVAL) };
+            pause = if self.scan_and_collect(&mut history).await {
+                period
+            } else {
+                period.min(RETRY_INTERVAL)
+            };
         }
     }
 
@@ -111,7 +126,11 @@ impl OrphanController {
     fn report_new(&self, history: &mut OrphanHistory, scan: &OrphanScan) {
         self.metrics.set_orphans(scan.orphans.len());
         let now = Instant::now();
-        let current: HashSet<Key> = scan.orphans.iter().map(|orphan| key(&orphan.object)).collect();
+        let current: HashSet<Key> = scan
+            .orphans
+            .iter()
+            .map(|orphan| key(&orphan.object))
+            .collect();
         history.first_seen.retain(|key, _| current.contains(key));
         for orphan in &scan.orphans {
             if let Entry::Vacant(place) = history.first_seen.entry(key(&orphan.object)) {
@@ -127,15 +146,22 @@ impl OrphanController {
         let owner = report::owner(&object.owner);
         tracing::warn!(kind = %object.kind, id = %object.id, owner, %cause, "cloud object is an orphan");
         if let Some(about) = object_ref(&object.owner) {
-            let note = format!("{} {} was made for this object, but {cause}", object.kind, object.id);
-            self.scanner.events.event(&about, EventType::Warning, "OrphanedCloudObject", &note);
+            let note =
+                format!("{} {} was made for this object, but {cause}", object.kind, object.id);
+            self.scanner
+                .events
+                .event(&about, EventType::Warning, "OrphanedCloudObject", &note);
         }
     }
 
     /// Deletes the orphans that are old enough, one after the other.
     async fn collect(&self, history: &OrphanHistory, scan: OrphanScan) {
         let old_enough = |orphan: &&Orphan| {
-            let seen_for = history.first_seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();
+            let seen_for = history
+                .first_seen
+                .get(&key(&orphan.object))
+                .map(Instant::elapsed)
+                .unwrap_or_default();
             orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
         };
         let due: Vec<&Orphan> = scan.orphans.iter().filter(old_enough).collect();
@@ -164,7 +190,11 @@ impl OrphanController {
     async fn collect_one(&self, orphan: &Orphan) {
         let OwnedObject { kind, id, owner, .. } = &orphan.object;
         let owner = report::owner(owner);
-        let outcome = match self.scanner.collect(orphan, Instant::now() + DELETE_TIMEOUT).await {
+        let outcome = match self
+            .scanner
+            .collect(orphan, Instant::now() + DELETE_TIMEOUT)
+            .await
+        {
             Ok(CollectOutcome::Deleted) => {
                 tracing::warn!(%kind, %id, owner, "orphan was deleted");
                 CollectResult::Deleted

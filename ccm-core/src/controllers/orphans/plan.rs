@@ -14,8 +14,8 @@ use crate::{
     provider::{OwnedObject, Owner},
 };
 
-/// This many orphans, if they are more than half of all objects, are more likely an error about the cluster than real
-/// orphans.
+/// This many orphans, if they are more than half of all objects, are more likely an error about the
+/// cluster than real orphans.
 const MASS_ORPHAN_THRESHOLD: usize = 3;
 
 /// The Services and Nodes that cloud objects can belong to.
@@ -27,9 +27,12 @@ pub struct LiveOwners {
 }
 
 impl LiveOwners {
-    /// Collects the owners from the existing Services and Nodes. Services that are not of type LoadBalancer and do not
-    /// have its finalizer need no cloud objects and are left out.
-    pub fn new<S, N>(services: impl IntoIterator<Item = S>, nodes: impl IntoIterator<Item = N>) -> Self
+    /// Collects the owners from the existing Services and Nodes. Services that are not of type
+    /// LoadBalancer and do not have its finalizer need no cloud objects and are left out.
+    pub fn new<S, N>(
+        services: impl IntoIterator<Item = S>,
+        nodes: impl IntoIterator<Item = N>,
+    ) -> Self
     where
         S: AsRef<ServiceView>,
         N: AsRef<NodeView>,
@@ -38,15 +41,20 @@ impl LiveOwners {
         for service in services {
             let service = service.as_ref();
             if service.is_load_balancer || service.has_finalizer() {
-                live_owners.services.insert(service.key().into(), service.uid.clone());
+                live_owners
+                    .services
+                    .insert(service.key().into(), service.uid.clone());
             }
         }
-        live_owners.nodes = nodes.into_iter().map(|node| node.as_ref().name.clone()).collect();
+        live_owners.nodes = nodes
+            .into_iter()
+            .map(|node| node.as_ref().name.clone())
+            .collect();
         live_owners
     }
 
-    /// Returns why the objects of this owner are orphans; `None` if they are needed, or if that is unknown: what
-    /// belongs to the cluster as a whole is needed as long as the cluster exists.
+    /// Returns why the objects of this owner are orphans; `None` if they are needed, or if that is
+    /// unknown: what belongs to the cluster as a whole is needed as long as the cluster exists.
     pub fn orphan_reason(&self, owner: &Owner) -> Option<OrphanReason> {
         match owner {
             Owner::Cluster => None,
@@ -54,7 +62,9 @@ impl LiveOwners {
                 let Some(found) = self.services.get(&*format!("{namespace}/{name}")) else {
                     return Some(OrphanReason::NoService);
                 };
-                uid.as_ref().is_some_and(|uid| uid != found).then_some(OrphanReason::OtherService)
+                uid.as_ref()
+                    .is_some_and(|uid| uid != found)
+                    .then_some(OrphanReason::OtherService)
             }
             Owner::Node { name } => (!self.nodes.contains(&**name)).then_some(OrphanReason::NoNode),
         }
@@ -64,8 +74,8 @@ impl LiveOwners {
 /// Why an object is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrphanReason {
-    /// The Service does not exist, or it is not of type LoadBalancer and does not wait for a load balancer to be
-    /// deleted.
+    /// The Service does not exist, or it is not of type LoadBalancer and does not wait for a load
+    /// balancer to be deleted.
     NoService,
     /// A Service of this name exists, but it is another one: its UID differs.
     OtherService,
@@ -93,16 +103,23 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// Returns its minimum age: since the cloud created it or, if that is unknown, for as long as it has been seen.
+    /// Returns its minimum age: since the cloud created it or, if that is unknown, for as long as
+    /// it has been seen.
     pub fn age(&self, now: Timestamp, seen_for: Duration) -> Duration {
-        let created = self.object.created.map(|created| now.duration_since(created));
+        let created = self
+            .object
+            .created
+            .map(|created| now.duration_since(created));
         // A creation time in the future counts as now: the cloud's clock is ahead.
         created.map_or(seen_for, |age| Duration::try_from(age).unwrap_or_default())
     }
 }
 
 /// Selects the orphans, ordered by kind and ID.
-pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, live_owners: &LiveOwners) -> Vec<Orphan> {
+pub fn find_orphans(
+    owned: impl IntoIterator<Item = OwnedObject>,
+    live_owners: &LiveOwners,
+) -> Vec<Orphan> {
     let orphan = |object: OwnedObject| {
         let cause = live_owners.orphan_reason(&object.owner)?;
         Some(Orphan { object, reason: cause })
@@ -112,11 +129,16 @@ pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, live_owners: &
     orphans
 }
 
-/// Returns why these orphans must not be deleted unattended, if there is a reason. An API server that was restored
-/// empty, or a manager that was pointed at another cluster, makes orphans of everything.
+/// Returns why these orphans must not be deleted unattended, if there is a reason. An API server
+/// that was restored empty, or a manager that was pointed at another cluster, makes orphans of
+/// everything.
 ///
 /// `made_for_somebody`: how many objects were made for a Service or a Node.
-pub fn refuse_collection(orphans: usize, made_for_somebody: usize, live_owners: &LiveOwners) -> Option<&'static str> {
+pub fn refuse_collection(
+    orphans: usize,
+    made_for_somebody: usize,
+    live_owners: &LiveOwners,
+) -> Option<&'static str> {
     if live_owners.services.is_empty() {
         return Some("the cluster has no Service of type LoadBalancer at all");
     }
@@ -135,7 +157,11 @@ mod tests {
     }
 
     fn owner(name: &str, uid: Option<&str>) -> Owner {
-        Owner::Service { namespace: "default".into(), name: name.into(), uid: uid.map(Into::into) }
+        Owner::Service {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: uid.map(Into::into),
+        }
     }
 
     fn object(kind: &str, id: &str, owner: Owner) -> OwnedObject {
@@ -143,7 +169,10 @@ mod tests {
     }
 
     fn sample_owners() -> LiveOwners {
-        let plain = ServiceView { is_load_balancer: false, ..ServiceView::named("default", "plain") };
+        let plain = ServiceView {
+            is_load_balancer: false,
+            ..ServiceView::named("default", "plain")
+        };
         let mut ending = plain.clone();
         ending.name = "ending".into();
         ending.finalizers = Box::new([crate::k8s::well_known::FINALIZER_LOAD_BALANCER.into()]);
@@ -171,7 +200,10 @@ mod tests {
             (owner("plain", None), OrphanReason::NoService),
             (owner("web", Some("u0")), OrphanReason::OtherService),
             (Owner::Node { name: "n2".into() }, OrphanReason::NoNode),
-            (Owner::Service { namespace: "other".into(), name: "web".into(), uid: None }, OrphanReason::NoService),
+            (
+                Owner::Service { namespace: "other".into(), name: "web".into(), uid: None },
+                OrphanReason::NoService,
+            ),
         ] {
             assert_eq!(sample_owners().orphan_reason(&owner), Some(cause), "{owner:?}");
         }
@@ -188,7 +220,10 @@ mod tests {
         let mut reversed = owned.clone();
         reversed.reverse();
         let ids = |owned| {
-            find_orphans(owned, &sample_owners()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>()
+            find_orphans(owned, &sample_owners())
+                .iter()
+                .map(|orphan| orphan.object.id.clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(ids(owned), [Box::from("a"), "z".into(), "b".into()]);
         assert_eq!(ids(reversed), [Box::from("a"), "z".into(), "b".into()]);
@@ -197,7 +232,10 @@ mod tests {
     #[test]
     fn the_age_is_the_clouds_and_else_how_long_it_was_seen() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let mut orphan = Orphan { object: object("k", "i", owner("gone", None)), reason: OrphanReason::NoService };
+        let mut orphan = Orphan {
+            object: object("k", "i", owner("gone", None)),
+            reason: OrphanReason::NoService,
+        };
         let seen = Duration::from_secs(7);
         assert_eq!(orphan.age(at(1000), seen), seen);
         orphan.object.created = Some(at(900));
@@ -212,7 +250,10 @@ mod tests {
         assert_eq!(refuse_collection(2, 2, &sample_owners()), None, "two may well leak");
         assert_eq!(refuse_collection(5, 10, &sample_owners()), None);
         assert!(refuse_collection(6, 10, &sample_owners()).is_some());
-        assert!(refuse_collection(1, 10, &LiveOwners::default()).is_some(), "without Services everything is an orphan");
+        assert!(
+            refuse_collection(1, 10, &LiveOwners::default()).is_some(),
+            "without Services everything is an orphan"
+        );
     }
 
     fn any_owner() -> impl Strategy<Value = Owner> {
@@ -221,7 +262,11 @@ mod tests {
             Just(Owner::Cluster),
             (select(vec!["default", "other"]), select(vec!["web", "db", "plain"]), uid).prop_map(
                 |(namespace, name, uid)| {
-                    Owner::Service { namespace: namespace.into(), name: name.into(), uid: uid.map(Into::into) }
+                    Owner::Service {
+                        namespace: namespace.into(),
+                        name: name.into(),
+                        uid: uid.map(Into::into),
+                    }
                 }
             ),
             select(vec!["n1", "n2", "n3"]).prop_map(|name| Owner::Node { name: name.into() }),
@@ -231,7 +276,11 @@ mod tests {
     fn any_owned() -> impl Strategy<Value = Vec<OwnedObject>> {
         vec(any_owner(), 0..12).prop_map(|owners| {
             let owned = owners.into_iter().enumerate();
-            owned.map(|(at, owner)| object(["load balancer", "group"][at % 2], &format!("id-{at}"), owner)).collect()
+            owned
+                .map(|(at, owner)| {
+                    object(["load balancer", "group"][at % 2], &format!("id-{at}"), owner)
+                })
+                .collect()
         })
     }
 

@@ -67,25 +67,43 @@ impl OrphanAction {
 impl OrphanReport {
     /// Counts the orphans that still exist.
     pub fn remaining(&self) -> usize {
-        self.orphans.iter().filter(|(_, treatment)| treatment.is_remaining()).count()
+        self.orphans
+            .iter()
+            .filter(|(_, treatment)| treatment.is_remaining())
+            .count()
     }
 
     /// Counts the orphans that could not be deleted.
     pub fn failed(&self) -> usize {
-        self.orphans.iter().filter(|(_, treatment)| matches!(treatment, OrphanAction::Collected(Err(_)))).count()
+        self.orphans
+            .iter()
+            .filter(|(_, treatment)| matches!(treatment, OrphanAction::Collected(Err(_))))
+            .count()
     }
 
     /// Formats the report as a table with a summary below.
     pub fn table(&self) -> String {
         let mut rows = vec![["KIND", "ID", "MADE FOR", "AGE", "WHY", "STATE"].map(str::to_owned)];
-        rows.extend(self.orphans.iter().map(|(orphan, treatment)| self.row(orphan, treatment)));
+        rows.extend(
+            self.orphans
+                .iter()
+                .map(|(orphan, treatment)| self.row(orphan, treatment)),
+        );
         let mut text = String::new();
         if rows.len() > 1 {
-            let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+            let width = |column: usize| {
+                rows.iter()
+                    .map(|row| row[column].chars().count())
+                    .max()
+                    .unwrap_or_default()
+            };
             let widths: [usize; 6] = std::array::from_fn(width);
             for row in &rows {
-                let cells: Vec<String> =
-                    row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+                let cells: Vec<String> = row
+                    .iter()
+                    .zip(widths)
+                    .map(|(cell, width)| format!("{cell:<width$}"))
+                    .collect();
                 text.push_str(cells.join("  ").trim_end());
                 text.push('\n');
             }
@@ -104,41 +122,65 @@ impl OrphanReport {
             self.owned,
             self.remaining()
         );
-        if self.orphans.iter().any(|(_, treatment)| matches!(treatment, OrphanAction::Listed)) {
-            let _ = writeln!(text, "to delete those that are old enough, add --delete --confirm={}", self.cluster_id);
+        if self
+            .orphans
+            .iter()
+            .any(|(_, treatment)| matches!(treatment, OrphanAction::Listed))
+        {
+            let _ = writeln!(
+                text,
+                "to delete those that are old enough, add --delete --confirm={}",
+                self.cluster_id
+            );
         }
         text
     }
 
-    fn row(&self, Orphan { object, reason: cause }: &Orphan, treatment: &OrphanAction) -> [String; 6] {
-        let age = object.created.map_or_else(|| "unknown".to_owned(), |created| age(self.at, created));
+    fn row(
+        &self,
+        Orphan { object, reason: cause }: &Orphan,
+        treatment: &OrphanAction,
+    ) -> [String; 6] {
+        let age = object
+            .created
+            .map_or_else(|| "unknown".to_owned(), |created| age(self.at, created));
         let state = match treatment.detail() {
             Some(detail) => format!("{}: {detail}", treatment.as_str()),
             None => treatment.as_str().to_owned(),
         };
-        [object.kind.to_string(), object.id.to_string(), owner(&object.owner), age, cause.to_string(), state]
+        [
+            object.kind.to_string(),
+            object.id.to_string(),
+            owner(&object.owner),
+            age,
+            cause.to_string(),
+            state,
+        ]
     }
 
     /// Formats the report as JSON.
     pub fn json(&self) -> Value {
-        let orphans = self.orphans.iter().map(|(Orphan { object, reason: cause }, treatment)| {
-            let made_for = match &object.owner {
-                Owner::Cluster => json!({"kind": "Cluster"}),
-                Owner::Service { namespace, name, uid } => {
-                    json!({"kind": "Service", "namespace": namespace, "name": name, "uid": uid})
-                }
-                Owner::Node { name } => json!({"kind": "Node", "name": name}),
-            };
-            json!({
-                "kind": &*object.kind,
-                "id": object.id,
-                "madeFor": made_for,
-                "created": object.created,
-                "why": cause.to_string(),
-                "state": treatment.as_str(),
-                "detail": treatment.detail(),
-            })
-        });
+        let orphans = self
+            .orphans
+            .iter()
+            .map(|(Orphan { object, reason: cause }, treatment)| {
+                let made_for = match &object.owner {
+                    Owner::Cluster => json!({"kind": "Cluster"}),
+                    Owner::Service { namespace, name, uid } => {
+                        json!({"kind": "Service", "namespace": namespace, "name": name, "uid": uid})
+                    }
+                    Owner::Node { name } => json!({"kind": "Node", "name": name}),
+                };
+                json!({
+                    "kind": &*object.kind,
+                    "id": object.id,
+                    "madeFor": made_for,
+                    "created": object.created,
+                    "why": cause.to_string(),
+                    "state": treatment.as_str(),
+                    "detail": treatment.detail(),
+                })
+            });
         json!({
             "cluster": self.cluster,
             "identity": self.cluster_id,
@@ -161,7 +203,11 @@ pub(crate) fn owner(owner: &Owner) -> String {
 
 /// Formats the time since the creation in whole seconds; never negative.
 fn age(now: Timestamp, created: Timestamp) -> String {
-    let seconds = now.duration_since(created).as_secs().try_into().unwrap_or_default();
+    let seconds = now
+        .duration_since(created)
+        .as_secs()
+        .try_into()
+        .unwrap_or_default();
     duration::format(std::time::Duration::from_secs(seconds))
 }
 
@@ -182,16 +228,28 @@ mod tests {
     }
 
     fn web() -> Owner {
-        Owner::Service { namespace: "default".into(), name: "web".into(), uid: Some("u1".into()) }
+        Owner::Service {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: Some("u1".into()),
+        }
     }
 
     fn report(treatments: Vec<OrphanAction>) -> OrphanReport {
         let orphans = treatments
             .into_iter()
             .enumerate()
-            .map(|(index, treatment)| (orphan(&format!("lb-{index}"), web(), (index == 0).then_some(100)), treatment));
+            .map(|(index, treatment)| {
+                (orphan(&format!("lb-{index}"), web(), (index == 0).then_some(100)), treatment)
+            });
         let at = Timestamp::from_second(3820).unwrap();
-        OrphanReport { cluster: "blue".into(), cluster_id: "blue-7".into(), owned: 9, at, orphans: orphans.collect() }
+        OrphanReport {
+            cluster: "blue".into(),
+            cluster_id: "blue-7".into(),
+            owned: 9,
+            at,
+            orphans: orphans.collect(),
+        }
     }
 
     fn failed() -> OrphanAction {
@@ -215,13 +273,21 @@ to delete those that are old enough, add --delete --confirm=blue-7
 
     #[test]
     fn a_program_reads_json() {
-        let json = report(vec![OrphanAction::Collected(Ok(CollectOutcome::Pending("it is busy".into())))]).json();
+        let json =
+            report(vec![OrphanAction::Collected(Ok(CollectOutcome::Pending("it is busy".into())))])
+                .json();
         assert_eq!((&json["identity"], &json["owned"]), (&json!("blue-7"), &json!(9)));
         assert_eq!(json["left"], 1);
         let orphan = &json["orphans"][0];
-        assert_eq!(orphan["madeFor"], json!({"kind": "Service", "namespace": "default", "name": "web", "uid": "u1"}));
+        assert_eq!(
+            orphan["madeFor"],
+            json!({"kind": "Service", "namespace": "default", "name": "web", "uid": "u1"})
+        );
         assert_eq!(orphan["created"], "1970-01-01T00:01:40Z");
-        assert_eq!((&orphan["state"], &orphan["detail"]), (&json!("pending"), &json!("it is busy")));
+        assert_eq!(
+            (&orphan["state"], &orphan["detail"]),
+            (&json!("pending"), &json!("it is busy"))
+        );
     }
 
     #[test]

@@ -12,7 +12,8 @@ use super::plan::{LiveOwners, Orphan, OrphanReason, find_orphans};
 use crate::{
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
     provider::{
-        CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress, call_metrics::CloudMetrics,
+        CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress,
+        call_metrics::CloudMetrics,
     },
     runtime::{
         api::{ApiClient, ApiError, ApiErrorKind},
@@ -25,7 +26,8 @@ use crate::{
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Least time between two requests about one object, whatever the provider says.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the cloud is listed to check that deleted objects are gone, and the delay between; a listing may lag.
+/// How often the cloud is listed to check that deleted objects are gone, and the delay between; a
+/// listing may lag.
 const MAX_LISTINGS: usize = 7;
 const LISTING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -87,41 +89,69 @@ pub enum OrphanScanError {
 impl OrphanScanner {
     /// Compares the objects in the cloud with the Services and Nodes of the cluster.
     ///
-    /// The cloud is listed first, because an object is younger than the Service that it was made for. The caches may
-    /// lag nevertheless, so each orphan is confirmed with the API server.
+    /// The cloud is listed first, because an object is younger than the Service that it was made
+    /// for. The caches may lag nevertheless, so each orphan is confirmed with the API server.
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
         let live_owners = LiveOwners::new(self.services.list(), self.nodes.list());
         let for_somebody = |owner: &Owner| !matches!(owner, Owner::Cluster);
-        let made_for_somebody = owned.iter().filter(|object| for_somebody(&object.owner)).count();
+        let made_for_somebody = owned
+            .iter()
+            .filter(|object| for_somebody(&object.owner))
+            .count();
         let count = owned.len();
         let mut orphans = find_orphans(owned, &live_owners);
         let mut confirmed = HashMap::new();
         for owner in orphans.iter().map(|orphan| &orphan.object.owner) {
             if !confirmed.contains_key(owner) {
-                let cause = self.cause(owner).await.map_err(OrphanScanError::OwnerUnknown)?;
+                let cause = self
+                    .cause(owner)
+                    .await
+                    .map_err(OrphanScanError::OwnerUnknown)?;
                 confirmed.insert(owner.clone(), cause);
             }
         }
-        orphans.retain(|orphan| confirmed.get(&orphan.object.owner).is_some_and(Option::is_some));
-        Ok(OrphanScan { owned: count, in_use: made_for_somebody, orphans, live_owners })
+        orphans.retain(|orphan| {
+            confirmed
+                .get(&orphan.object.owner)
+                .is_some_and(Option::is_some)
+        });
+        Ok(OrphanScan {
+            owned: count,
+            in_use: made_for_somebody,
+            orphans,
+            live_owners,
+        })
     }
 
-    /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud until `limit`.
-    pub(crate) async fn collect(&self, orphan: &Orphan, limit: Instant) -> Result<CollectOutcome, OrphanScanError> {
+    /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud
+    /// until `limit`.
+    pub(crate) async fn collect(
+        &self,
+        orphan: &Orphan,
+        limit: Instant,
+    ) -> Result<CollectOutcome, OrphanScanError> {
         let object = &orphan.object;
         let mut waits_for = Box::from("the time for it is over");
         loop {
             if Instant::now() >= limit {
                 return Ok(CollectOutcome::Pending(waits_for));
             }
-            // Confirmed before each request: a Service may be created while the cloud is still deleting.
-            if self.cause(&object.owner).await.map_err(OrphanScanError::OwnerUnknown)?.is_none() {
+            // Confirmed before each request: a Service may be created while the cloud is still
+            // deleting.
+            if self
+                .cause(&object.owner)
+                .await
+                .map_err(OrphanScanError::OwnerUnknown)?
+                .is_none()
+            {
                 return Ok(CollectOutcome::StillInUse);
             }
             let call = |inventory, op: Op| async move {
                 let inventory: &dyn Inventory = inventory;
-                inventory.delete_owned(&self.with_events(op, &object.owner), object).await
+                inventory
+                    .delete_owned(&self.with_events(op, &object.owner), object)
+                    .await
             };
             match self.call("delete_owned", limit, call).await? {
                 Progress::Done => return Ok(CollectOutcome::Deleted),
@@ -139,7 +169,8 @@ impl OrphanScanner {
         }
     }
 
-    /// Returns which of these objects, reported as deleted, are still listed. Lists several times, until `limit`.
+    /// Returns which of these objects, reported as deleted, are still listed. Lists several times,
+    /// until `limit`.
     pub(crate) async fn still_listed(
         &self,
         deleted: &[OwnedObject],
@@ -148,8 +179,16 @@ impl OrphanScanner {
         let mut rounds = 0;
         loop {
             let listed = self.list(limit).await?;
-            let there = |gone: &&OwnedObject| listed.iter().any(|o| (&o.kind, &o.id) == (&gone.kind, &gone.id));
-            let left: HashSet<_> = deleted.iter().filter(there).map(|object| object.id.clone()).collect();
+            let there = |gone: &&OwnedObject| {
+                listed
+                    .iter()
+                    .any(|o| (&o.kind, &o.id) == (&gone.kind, &gone.id))
+            };
+            let left: HashSet<_> = deleted
+                .iter()
+                .filter(there)
+                .map(|object| object.id.clone())
+                .collect();
             rounds += 1;
             if left.is_empty()
                 || rounds == MAX_LISTINGS
@@ -163,20 +202,32 @@ impl OrphanScanner {
     }
 
     async fn list(&self, limit: Instant) -> Result<Vec<OwnedObject>, CloudError> {
-        self.call("list_owned", limit, |inventory, op| async move { inventory.list_owned(&op).await }).await
+        self.call(
+            "list_owned",
+            limit,
+            |inventory, op| async move { inventory.list_owned(&op).await },
+        )
+        .await
     }
 
     /// Returns the cluster ID in the cloud.
     pub(crate) fn cluster(&self) -> Box<str> {
-        self.provider.inventory().map(|inventory| inventory.cluster_id(&self.op)).unwrap_or_default()
+        self.provider
+            .inventory()
+            .map(|inventory| inventory.cluster_id(&self.op))
+            .unwrap_or_default()
     }
 
-    /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they are needed.
+    /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they
+    /// are needed.
     async fn cause(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
         let live_owners = match owner {
             Owner::Cluster => LiveOwners::default(),
             Owner::Service { namespace, name, .. } => {
-                let found = self.api.get_service(namespace, name, &self.service_fields).await;
+                let found = self
+                    .api
+                    .get_service(namespace, name, &self.service_fields)
+                    .await;
                 LiveOwners::new(none_if_not_found(found)?, None::<Arc<NodeView>>)
             }
             Owner::Node { name } => {
@@ -207,16 +258,23 @@ impl OrphanScanner {
         let started = Instant::now();
         let op = self.op.clone().for_call(limit.min(started + CALL_TIMEOUT));
         let asked = async {
-            let missing = || CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory");
+            let missing = || {
+                CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory")
+            };
             call(self.provider.inventory().ok_or_else(missing)?, op.clone()).await
         };
-        let result = op.run(asked).await.map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
-        self.cloud.observe(operation, started.elapsed(), result.as_ref().err());
+        let result = op
+            .run(asked)
+            .await
+            .map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
+        self.cloud
+            .observe(operation, started.elapsed(), result.as_ref().err());
         result
     }
 }
 
-/// Returns `None` if the API server proves that the object does not exist; every other failure stays an error.
+/// Returns `None` if the API server proves that the object does not exist; every other failure
+/// stays an error.
 fn none_if_not_found<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, ApiError> {
     match found {
         Ok(found) => Ok(Some(Arc::new(found))),

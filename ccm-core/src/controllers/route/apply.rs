@@ -14,13 +14,15 @@ use crate::{
 
 /// Maximum of changes in one call. In larger batches the first results wait for the last.
 const MAX_BATCH: usize = 100;
-/// Maximum of calls in flight. Upstream sends up to 200 changes at a time, each in its own call (W17c).
+/// Maximum of calls in flight. Upstream sends up to 200 changes at a time, each in its own call
+/// (W17c).
 const MAX_CALLS: usize = 4;
 
 /// Result of a change.
 pub(super) struct ChangeResult {
     pub(super) change: RouteChange,
-    /// `None` if it was not sent, or was given up because the process is stopping or no longer the leader.
+    /// `None` if it was not sent, or was given up because the process is stopping or no longer the
+    /// leader.
     pub(super) result: Option<Result<(), CloudError>>,
     /// Duration of the call that contained it.
     pub(super) duration: Duration,
@@ -28,40 +30,74 @@ pub(super) struct ChangeResult {
 
 impl RouteController {
     /// Applies changes that do not depend on each other. They are sent in this order.
-    pub(super) async fn apply(&self, trigger: SyncTrigger, changes: Vec<RouteChange>) -> Vec<ChangeResult> {
-        let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(trigger, batch)).buffered(MAX_CALLS);
+    pub(super) async fn apply(
+        &self,
+        trigger: SyncTrigger,
+        changes: Vec<RouteChange>,
+    ) -> Vec<ChangeResult> {
+        let calls = stream::iter(batches(changes))
+            .map(|batch| self.apply_batch(trigger, batch))
+            .buffered(MAX_CALLS);
         calls.flat_map(stream::iter).collect().await
     }
 
-    async fn apply_batch(&self, trigger: SyncTrigger, batch: Vec<RouteChange>) -> Vec<ChangeResult> {
+    async fn apply_batch(
+        &self,
+        trigger: SyncTrigger,
+        batch: Vec<RouteChange>,
+    ) -> Vec<ChangeResult> {
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
             // Checked just before the batch is sent: an earlier call may have been throttled.
             if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
-                let unsent = |change| ChangeResult { change, result: None, duration: Duration::ZERO };
+                let unsent =
+                    |change| ChangeResult { change, result: None, duration: Duration::ZERO };
                 return batch.into_iter().map(unsent).collect();
             }
             throttle.generation()
         };
-        let op = self.op.clone().for_call(started + CALL_TIMEOUT).with_reason(trigger.reason());
+        let op = self
+            .op
+            .clone()
+            .for_call(started + CALL_TIMEOUT)
+            .with_reason(trigger.reason());
         let results = self.call_apply(&op, &batch).await;
         let took = started.elapsed();
-        let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
-        self.throttle.lock().record(generation, error(ErrorKind::Throttled));
+        let error = |kind| {
+            results
+                .iter()
+                .filter_map(|result| result.as_ref().err())
+                .find(|error| error.kind() == kind)
+        };
+        self.throttle
+            .lock()
+            .record(generation, error(ErrorKind::Throttled));
         // The call counts as failed if none of its changes succeeded.
-        let failed =
-            results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
-        self.cloud.observe_batch("apply_routes", batch.len(), took, failed.flatten());
-        batch.into_iter().zip(results).map(|(change, result)| self.record_result(change, result, took)).collect()
+        let failed = results
+            .iter()
+            .all(Result::is_err)
+            .then(|| results.iter().find_map(|result| result.as_ref().err()));
+        self.cloud
+            .observe_batch("apply_routes", batch.len(), took, failed.flatten());
+        batch
+            .into_iter()
+            .zip(results)
+            .map(|(change, result)| self.record_result(change, result, took))
+            .collect()
     }
 
     /// Calls the provider. Returns one result per change, whatever the provider does.
     async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         let Some(routes) = self.cx.provider.routes() else {
-            return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes")); batch.len()];
+            return vec![
+                Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
+                batch.len()
+            ];
         };
-        let call = op.run(async { Ok(routes.apply(op, batch).await) }).instrument(call_span("apply_routes"));
+        let call = op
+            .run(async { Ok(routes.apply(op, batch).await) })
+            .instrument(call_span("apply_routes"));
         let answers = call.await.and_then(|answers| {
             if answers.len() == batch.len() {
                 return Ok(answers);
@@ -72,14 +108,24 @@ impl RouteController {
             Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
         });
         let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);
-        results.into_iter().map(|result| result.map_err(|error| op.as_timeout(error, no_response_error))).collect()
+        results
+            .into_iter()
+            .map(|result| result.map_err(|error| op.as_timeout(error, no_response_error)))
+            .collect()
     }
 
-    fn record_result(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> ChangeResult {
+    fn record_result(
+        &self,
+        change: RouteChange,
+        result: Result<(), CloudError>,
+        took: Duration,
+    ) -> ChangeResult {
         let result = match (&change, result) {
             // The route to be deleted does not exist.
             (RouteChange::Delete(_), Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
-            (_, Err(error)) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
+            (_, Err(error))
+                if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) =>
+            {
                 return ChangeResult { change, result: None, duration: took };
             }
             (_, result) => result,
@@ -94,8 +140,8 @@ pub(super) fn no_response_error() -> String {
     "no answer about routes".to_owned()
 }
 
-/// Splits changes into batches. Each batch has its own allocation: one that was split off the rest would keep the
-/// capacity of all.
+/// Splits changes into batches. Each batch has its own allocation: one that was split off the rest
+/// would keep the capacity of all.
 fn batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
     let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
     let mut changes = changes.into_iter();
@@ -114,8 +160,13 @@ mod tests {
     fn batches_keep_the_order_and_their_limit() {
         let change = |i: usize| {
             let destination = "10.0.0.0/24".parse().unwrap();
-            let route =
-                Route { name: i.to_string().into(), node: None, node_addresses: None, destination, blackhole: false };
+            let route = Route {
+                name: i.to_string().into(),
+                node: None,
+                node_addresses: None,
+                destination,
+                blackhole: false,
+            };
             RouteChange::Delete(route)
         };
         for count in [0, 1, 99, 100, 101, 250, 1000] {
@@ -123,8 +174,18 @@ mod tests {
             let batches = batches(changes.clone());
             assert_eq!(batches.concat(), changes);
             assert_eq!(batches.len(), count.div_ceil(MAX_BATCH));
-            assert!(batches.iter().all(|batch| (1..=MAX_BATCH).contains(&batch.len())), "{count}");
-            assert!(batches.iter().all(|batch| batch.capacity() <= 2 * MAX_BATCH), "{count}");
+            assert!(
+                batches
+                    .iter()
+                    .all(|batch| (1..=MAX_BATCH).contains(&batch.len())),
+                "{count}"
+            );
+            assert!(
+                batches
+                    .iter()
+                    .all(|batch| batch.capacity() <= 2 * MAX_BATCH),
+                "{count}"
+            );
         }
     }
 }

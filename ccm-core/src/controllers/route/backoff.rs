@@ -14,9 +14,12 @@ use crate::{
 };
 
 /// Back-off of a change that may succeed the next time.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(60) };
-/// Back-off of an error that only a person can fix. It ends at once when the node changes or, if a quota was exceeded,
-/// when a route is deleted.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(60),
+};
+/// Back-off of an error that only a person can fix. It ends at once when the node changes or, if a
+/// quota was exceeded, when a route is deleted.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
 /// Failures in a row before a transient error is reported by an event on the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
@@ -61,7 +64,9 @@ struct FailedChange {
 impl ChangeBackoff {
     /// Tells whether the change is deferred.
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
-        self.0.get(key).is_some_and(|failure| failure.retry_at > now)
+        self.0
+            .get(key)
+            .is_some_and(|failure| failure.retry_at > now)
     }
 
     /// Returns when the next change is due, or was due.
@@ -75,20 +80,33 @@ impl ChangeBackoff {
     }
 
     /// Counts a failure. Returns the reason of the event to emit, once for each node and reason.
-    pub(crate) fn record_failure(&mut self, key: ChangeKey, error: &CloudError, now: Duration) -> Option<&'static str> {
+    pub(crate) fn record_failure(
+        &mut self,
+        key: ChangeKey,
+        error: &CloudError,
+        now: Duration,
+    ) -> Option<&'static str> {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
         // One event on a node covers all its routes that fail for the same reason.
         let is_told = match &key {
-            ChangeKey::Create(uid, _) => self.for_node(uid).any(|failure| failure.reported_reason == Some(reason)),
+            ChangeKey::Create(uid, _) => self
+                .for_node(uid)
+                .any(|failure| failure.reported_reason == Some(reason)),
             ChangeKey::Delete(..) => true,
         };
-        let failure =
-            self.0.entry(key).or_insert(FailedChange { count: 0, retry_at: now, kind, reported_reason: None });
+        let failure = self.0.entry(key).or_insert(FailedChange {
+            count: 0,
+            retry_at: now,
+            kind,
+            reported_reason: None,
+        });
         failure.count = failure.count.saturating_add(1);
         failure.kind = kind;
         let delay = error.retry_after().unwrap_or_else(|| match kind {
-            ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => LONG_BACKOFF,
+            ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => {
+                LONG_BACKOFF
+            }
             // Changes that failed together are retried together, because they are sent together.
             _ => BACKOFF.shared_delay(failure.count, now),
         });
@@ -106,7 +124,11 @@ impl ChangeBackoff {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
             // The quota has room again.
-            for failure in self.0.values_mut().filter(|failure| failure.kind == ErrorKind::QuotaExceeded) {
+            for failure in self
+                .0
+                .values_mut()
+                .filter(|failure| failure.kind == ErrorKind::QuotaExceeded)
+            {
                 failure.retry_at = Duration::ZERO;
             }
         }
@@ -114,13 +136,18 @@ impl ChangeBackoff {
 
     /// Makes all creations for this node due: something about the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
-        self.for_node(uid).for_each(|failure| failure.retry_at = Duration::ZERO);
+        self.for_node(uid)
+            .for_each(|failure| failure.retry_at = Duration::ZERO);
     }
 
-    /// Returns the failed creations for this node. Logarithmic: in an outage this is called for every node.
+    /// Returns the failed creations for this node. Logarithmic: in an outage this is called for
+    /// every node.
     fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
         let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
-        self.0.range_mut(first..).take_while(move |(key, _)| key.is_for(uid)).map(|(_, failure)| failure)
+        self.0
+            .range_mut(first..)
+            .take_while(move |(key, _)| key.is_for(uid))
+            .map(|(_, failure)| failure)
     }
 
     /// Removes the changes that are not needed any more.
@@ -131,7 +158,10 @@ impl ChangeBackoff {
 
 /// Tells whether the error is probably not specific to the node and may go away soon.
 fn is_transient(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict | ErrorKind::NotFound)
+    matches!(
+        kind,
+        ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict | ErrorKind::NotFound
+    )
 }
 
 #[cfg(test)]
@@ -158,13 +188,21 @@ mod tests {
         for _ in 0..10 {
             failures.record_failure(key("a"), &error(ErrorKind::Transient), now);
             let due = failures.next_retry().unwrap();
-            assert!(failures.is_backed_off(&key("a"), now) && !failures.is_backed_off(&key("a"), due));
+            assert!(
+                failures.is_backed_off(&key("a"), now) && !failures.is_backed_off(&key("a"), due)
+            );
             delays.push(due.saturating_sub(now).as_secs_f64());
             now = due;
         }
         assert!(!failures.is_backed_off(&key("b"), Duration::ZERO));
         let wanted = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0];
-        assert!(delays.iter().zip(wanted).all(|(have, want)| (want..want * 1.1).contains(have)), "{delays:?}");
+        assert!(
+            delays
+                .iter()
+                .zip(wanted)
+                .all(|(have, want)| (want..want * 1.1).contains(have)),
+            "{delays:?}"
+        );
         failures.record_success(&key("a"));
         assert_eq!(failures.next_retry(), None);
     }
@@ -190,7 +228,10 @@ mod tests {
         failures.record_success(&key("other"));
         assert!(failures.is_backed_off(&key("quota"), secs(2)), "a creation makes no room");
         failures.record_success(&ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap()));
-        assert!(!failures.is_backed_off(&key("quota"), secs(2)) && failures.is_backed_off(&key("bad"), secs(2)));
+        assert!(
+            !failures.is_backed_off(&key("quota"), secs(2))
+                && failures.is_backed_off(&key("bad"), secs(2))
+        );
     }
 
     #[test]
@@ -200,22 +241,39 @@ mod tests {
             failures.record_failure(key(uid), &error(ErrorKind::InvalidInput), secs(1));
         }
         failures.retry_now("a");
-        assert!(!failures.is_backed_off(&key("a"), secs(2)) && failures.is_backed_off(&key("b"), secs(2)));
+        assert!(
+            !failures.is_backed_off(&key("a"), secs(2))
+                && failures.is_backed_off(&key("b"), secs(2))
+        );
     }
 
     #[test]
     fn a_passing_trouble_is_told_after_three_failures_and_others_at_once_but_once() {
         let mut failures = ChangeBackoff::default();
-        let told: Vec<_> =
-            (0..5).map(|i| failures.record_failure(key("a"), &error(ErrorKind::Transient), secs(i))).collect();
+        let told: Vec<_> = (0..5)
+            .map(|i| failures.record_failure(key("a"), &error(ErrorKind::Transient), secs(i)))
+            .collect();
         assert_eq!(told, [None, None, Some(FAILED_TO_CREATE), None, None]);
         let other = ChangeKey::Create("a".into(), "fd00::/64".parse().unwrap());
-        assert_eq!(failures.record_failure(other, &error(ErrorKind::InvalidInput), secs(5)), None, "it has been told");
-        assert_eq!(failures.record_failure(key("b"), &error(ErrorKind::InvalidInput), secs(5)), Some(FAILED_TO_CREATE));
+        assert_eq!(
+            failures.record_failure(other, &error(ErrorKind::InvalidInput), secs(5)),
+            None,
+            "it has been told"
+        );
+        assert_eq!(
+            failures.record_failure(key("b"), &error(ErrorKind::InvalidInput), secs(5)),
+            Some(FAILED_TO_CREATE)
+        );
         let bad = error(ErrorKind::InvalidInput).with_reason("RouteTableFull");
-        let told: Vec<_> = (0..2).map(|i| failures.record_failure(key("a"), &bad, secs(i))).collect();
+        let told: Vec<_> = (0..2)
+            .map(|i| failures.record_failure(key("a"), &bad, secs(i)))
+            .collect();
         assert_eq!(told, [Some("RouteTableFull"), None]);
         failures.record_success(&key("a"));
-        assert_eq!(failures.record_failure(key("a"), &bad, secs(9)), Some("RouteTableFull"), "it is news again");
+        assert_eq!(
+            failures.record_failure(key("a"), &bad, secs(9)),
+            Some("RouteTableFull"),
+            "it is news again"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Dry run: which routes the route controller would create and delete, and which conditions it would write.
+//! Dry run: which routes the route controller would create and delete, and which conditions it
+//! would write.
 
 use std::time::Duration;
 
@@ -69,7 +70,11 @@ impl DryRun for RouteDryRun {
         });
         DryRunFindings {
             compared: vec![("routes", self.routes)],
-            differences: self.differences.iter().map(|difference| (difference.clone(), self.checked)).collect(),
+            differences: self
+                .differences
+                .iter()
+                .map(|difference| (difference.clone(), self.checked))
+                .collect(),
             uncompared: uncompared.collect(),
             unsettled: Vec::new(),
         }
@@ -86,7 +91,8 @@ impl RouteDryRun {
                 self.failed = None;
                 self.routes = plan.managed_routes;
                 self.differences = plan.steps.iter().map(route_difference).collect();
-                self.differences.extend(plan.nodes.iter().filter_map(condition_difference));
+                self.differences
+                    .extend(plan.nodes.iter().filter_map(condition_difference));
             }
             // Then the controller would not create routes either.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
@@ -94,7 +100,10 @@ impl RouteDryRun {
             }
             Err(error) => {
                 self.failures += 1;
-                self.next = now + error.retry_after().unwrap_or_else(|| BACKOFF.delay(self.failures));
+                self.next = now
+                    + error
+                        .retry_after()
+                        .unwrap_or_else(|| BACKOFF.delay(self.failures));
                 self.failed = Some(error.chain());
             }
         }
@@ -119,8 +128,15 @@ fn route_difference(step: &RouteStep) -> Difference {
         object: step.destination.to_string(),
         part: "target".to_owned(),
         controller: NODE_ROUTE,
-        current: Some(if is.is_empty() { NONE.to_owned() } else { is.join(", ") }),
-        desired: step.create.as_ref().map_or_else(|| NONE.to_owned(), |node| node.name.to_string()),
+        current: Some(if is.is_empty() {
+            NONE.to_owned()
+        } else {
+            is.join(", ")
+        }),
+        desired: step
+            .create
+            .as_ref()
+            .map_or_else(|| NONE.to_owned(), |node| node.name.to_string()),
         why: why.to_owned(),
     }
 }
@@ -137,7 +153,10 @@ fn condition_difference(plan: &NodePlan) -> Option<Difference> {
         object: plan.node.name.to_string(),
         part: format!("status.conditions[{}]", wk::CONDITION_NETWORK_UNAVAILABLE),
         controller: NODE_ROUTE,
-        current: Some(have.map_or_else(|| NONE.to_owned(), |have| format!("{}/{}", have.status.as_str(), have.reason))),
+        current: Some(have.map_or_else(
+            || NONE.to_owned(),
+            |have| format!("{}/{}", have.status.as_str(), have.reason),
+        )),
         desired: format!("{}/{}", network.status().as_str(), network.reason()),
         why: network.message().to_owned(),
     })

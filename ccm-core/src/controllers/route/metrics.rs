@@ -60,7 +60,10 @@ impl RouteMetrics {
                 registry,
                 "route_controller_route_sync_total",
                 "Comparisons of the routes with the cloud by outcome and trigger.",
-                &[("outcome", &["changed", "noop", "error"]), ("trigger", &["periodic", "node_change"])],
+                &[
+                    ("outcome", &["changed", "noop", "error"]),
+                    ("trigger", &["periodic", "node_change"]),
+                ],
             )?,
             changes: counters(
                 registry,

@@ -1,8 +1,9 @@
 //! Creates routes to the nodes' pod CIDRs in the cloud (upstream's `node-route-controller`).
 //!
-//! The routes in the cloud are compared with the nodes' pod CIDRs when a node changes in a way that matters, and once
-//! per period. Missing routes are created and obsolete ones are deleted, in batches; a change that fails is retried by
-//! itself. Each node's condition `NetworkUnavailable` says whether all its routes exist.
+//! The routes in the cloud are compared with the nodes' pod CIDRs when a node changes in a way that
+//! matters, and once per period. Missing routes are created and obsolete ones are deleted, in
+//! batches; a change that fails is retried by itself. Each node's condition `NetworkUnavailable`
+//! says whether all its routes exist.
 
 mod apply;
 mod backoff;
@@ -42,12 +43,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Settings of the route controller.
 #[derive(Clone, Debug)]
 pub struct RouteControllerConfig {
-    /// `--cluster-cidr`: the networks within which routes are created and deleted. Empty means no routes at all.
+    /// `--cluster-cidr`: the networks within which routes are created and deleted. Empty means no
+    /// routes at all.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--route-reconciliation-period`: time from the start of one reconcile to the start of the next.
+    /// `--route-reconciliation-period`: time from the start of one reconcile to the start of the
+    /// next.
     pub period: Duration,
-    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a trigger, reconciles run only
-    /// about once an hour, whatever the period.
+    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a trigger,
+    /// reconciles run only about once an hour, whatever the period.
     pub watch_based: bool,
 }
 
@@ -68,8 +71,8 @@ pub struct RouteController {
 }
 
 impl RouteController {
-    /// Creates the controller and subscribes it to the node cache. `network` is shared with the node controller of the
-    /// same process.
+    /// Creates the controller and subscribes it to the node cache. `network` is shared with the
+    /// node controller of the same process.
     ///
     /// # Errors
     /// When its metrics are registered already.
@@ -90,7 +93,8 @@ impl RouteController {
             conditions,
         };
         let conditions = watcher.conditions.clone();
-        cx.nodes.on_change(move |change| watcher.on_node_change(change));
+        cx.nodes
+            .on_change(move |change| watcher.on_node_change(change));
         let throttle = Mutex::default();
         let began = Instant::now();
         Ok(Self {
@@ -107,8 +111,8 @@ impl RouteController {
         })
     }
 
-    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns when the changes that
-    /// were requested have been answered.
+    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns
+    /// when the changes that were requested have been answered.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.run_reconcile_loop(&cancel), self.write_conditions(&cancel));
     }
@@ -119,7 +123,9 @@ impl RouteController {
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut state = RouteSyncState::new(Instant::now());
         while !cancel.is_cancelled() {
-            let (at, trigger) = state.schedule.next(self.signals.pending(), self.backoff_until(&state));
+            let (at, trigger) = state
+                .schedule
+                .next(self.signals.pending(), self.backoff_until(&state));
             tokio::select! {
                 () = cancel.cancelled() => return,
                 () = self.signals.changed() => {}
@@ -147,7 +153,8 @@ struct NodeWatcher {
 impl NodeWatcher {
     fn on_node_change(&self, change: &Change<NodeView>) {
         match change {
-            // A node without pod CIDRs needs no route. An obsolete route can wait for the next period.
+            // A node without pod CIDRs needs no route. An obsolete route can wait for the next
+            // period.
             Change::Added(node) if !node.pod_cidrs.is_empty() => {
                 self.signals.record(&node.name, NodeChangeKind::Routes);
             }
@@ -173,7 +180,8 @@ impl NodeWatcher {
             || old.addresses != new.addresses
             || old.provider_id != new.provider_id
             || claim(old) != claim(new);
-        let condition = old.network_unavailable != new.network_unavailable && !self.network.is_up_to_date(new);
+        let condition =
+            old.network_unavailable != new.network_unavailable && !self.network.is_up_to_date(new);
         match (routes && !(old.pod_cidrs.is_empty() && new.pod_cidrs.is_empty()), condition) {
             (true, _) => Some(NodeChangeKind::Routes),
             (false, true) => Some(NodeChangeKind::NetworkCondition),

@@ -1,7 +1,8 @@
 //! The condition `NetworkUnavailable`: its desired value, who writes it, and the writes.
 //!
-//! The route controller decides it. The route controller also writes it, unless the node controller is about to write
-//! the addresses of a new node: then the condition is part of that patch, which saves a write per node.
+//! The route controller decides it. The route controller also writes it, unless the node controller
+//! is about to write the addresses of a new node: then the condition is part of that patch, which
+//! saves a write per node.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -26,17 +27,20 @@ use crate::{
 /// Maximum of condition writes in flight. Upstream has no limit (W17c).
 const MAX_WRITES: usize = 16;
 /// Back-off of a condition that could not be written.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// How long the condition of a new node waits for its addresses to be written. The batched lookup in the cloud takes
-/// less than this, unless the cloud has a problem.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
+/// How long the condition of a new node waits for its addresses to be written. The batched lookup
+/// in the cloud takes less than this, unless the cloud has a problem.
 const ADDRESS_PATCH_WAIT: Duration = Duration::from_secs(3);
 /// How long a write may take to arrive through the watch before it counts as lost.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before a node that is being written elsewhere is checked again.
 const WRITE_CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Desired condition `NetworkUnavailable` of each node. The route controller fills the table, and the node controller
-/// reads it whenever it writes addresses. Clones share one table.
+/// Desired condition `NetworkUnavailable` of each node. The route controller fills the table, and
+/// the node controller reads it whenever it writes addresses. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
@@ -88,8 +92,8 @@ pub(crate) struct ConditionPatch {
 }
 
 impl NetworkConditions {
-    /// Creates an empty table. `combines_with_addresses`: whether a node controller in this process reads it, so that
-    /// it makes sense to wait for the addresses.
+    /// Creates an empty table. `combines_with_addresses`: whether a node controller in this process
+    /// reads it, so that it makes sense to wait for the addresses.
     pub fn new(clock: WallClock, combines_with_addresses: bool) -> Self {
         Self { table: Arc::default(), clock, combines_with_addresses }
     }
@@ -97,7 +101,9 @@ impl NetworkConditions {
     /// Records the desired condition of a node. Returns whether it has to be written.
     pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
         let mut table = self.table.lock();
-        let node_names = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && entry.network == network);
+        let node_names = table
+            .get_mut(&node.name)
+            .filter(|entry| entry.uid == node.uid && entry.network == network);
         if node_names.is_none() {
             let entry = ConditionEntry {
                 uid: node.uid.clone(),
@@ -120,13 +126,19 @@ impl NetworkConditions {
     pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
         let table = self.table.lock();
         let entry = table.get(&node.name).filter(|entry| entry.uid == node.uid);
-        entry.is_none_or(|entry| entry.network.matches_condition(node.network_unavailable.as_ref()))
+        entry.is_none_or(|entry| {
+            entry
+                .network
+                .matches_condition(node.network_unavailable.as_ref())
+        })
     }
 
     /// Returns what the route controller should do about the condition of a node.
     pub(crate) fn next_action(&self, node: &NodeView) -> ConditionAction {
         let mut table = self.table.lock();
-        let Some(entry) = pending_entry(&mut table, node) else { return ConditionAction::None };
+        let Some(entry) = pending_entry(&mut table, node) else {
+            return ConditionAction::None;
+        };
         let wait = entry.watch_confirm_wait(node);
         if !wait.is_zero() {
             return ConditionAction::RetryAfter(wait);
@@ -141,8 +153,9 @@ impl NetworkConditions {
         ConditionAction::Write(self.start_patch(entry, node))
     }
 
-    /// Returns the permission to write the condition of a node along with its addresses, if there is anything to write.
-    /// Only `Ready` is written this way: whether routes are missing is decided again at each reconcile.
+    /// Returns the permission to write the condition of a node along with its addresses, if there
+    /// is anything to write. Only `Ready` is written this way: whether routes are missing is
+    /// decided again at each reconcile.
     pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
         let mut table = self.table.lock();
         let is_free = |entry: &&mut ConditionEntry| {
@@ -172,7 +185,11 @@ impl NetworkConditions {
             && entry.network == NetworkStatus::Ready
             && node.is_uninitialized()
             && node.addresses.is_empty();
-        if is_awaited { ADDRESS_PATCH_WAIT.saturating_sub(entry.since.elapsed()) } else { Duration::ZERO }
+        if is_awaited {
+            ADDRESS_PATCH_WAIT.saturating_sub(entry.since.elapsed())
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -182,22 +199,28 @@ fn pending_entry<'a>(
     node: &NodeView,
 ) -> Option<&'a mut ConditionEntry> {
     let have = node.network_unavailable.as_ref();
-    table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && !entry.network.matches_condition(have))
+    table
+        .get_mut(&node.name)
+        .filter(|entry| entry.uid == node.uid && !entry.network.matches_condition(have))
 }
 
 impl ConditionEntry {
-    /// Returns how long the watch may still take to show our own write. If somebody restores exactly the previous
-    /// condition, that is noticed only afterwards.
+    /// Returns how long the watch may still take to show our own write. If somebody restores
+    /// exactly the previous condition, that is noticed only afterwards.
     fn watch_confirm_wait(&self, node: &NodeView) -> Duration {
-        let is_before = |written: &&UnconfirmedWrite| written.replaced.as_ref() == node.network_unavailable.as_ref();
+        let is_before = |written: &&UnconfirmedWrite| {
+            written.replaced.as_ref() == node.network_unavailable.as_ref()
+        };
         let written = self.unconfirmed.as_ref().filter(is_before);
-        written.map_or(Duration::ZERO, |written| WATCH_CONFIRM_TIMEOUT.saturating_sub(written.at.elapsed()))
+        written.map_or(Duration::ZERO, |written| {
+            WATCH_CONFIRM_TIMEOUT.saturating_sub(written.at.elapsed())
+        })
     }
 }
 
 impl ConditionPatch {
-    /// Returns the condition for the patch. Without `lastTransitionTime` the API server keeps the old one, which is
-    /// right if only the reason changes; upstream resets it (W17e).
+    /// Returns the condition for the patch. Without `lastTransitionTime` the API server keeps the
+    /// old one, which is right if only the reason changes; upstream resets it (W17e).
     pub(crate) fn condition(&self) -> Value {
         // In whole seconds, like every time in the API's own objects.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
@@ -208,7 +231,11 @@ impl ConditionPatch {
             "message": self.network.message(),
             "lastHeartbeatTime": now,
         });
-        if self.over.as_ref().is_none_or(|over| over.status != self.network.status()) {
+        if self
+            .over
+            .as_ref()
+            .is_none_or(|over| over.status != self.network.status())
+        {
             condition["lastTransitionTime"] = Value::from(now);
         }
         condition
@@ -222,8 +249,13 @@ impl ConditionPatch {
         }
     }
 
-    fn entry<'a>(&self, table: &'a mut HashMap<Arc<str>, ConditionEntry>) -> Option<&'a mut ConditionEntry> {
-        table.get_mut(&self.node).filter(|entry| entry.uid == self.uid && entry.network == self.network)
+    fn entry<'a>(
+        &self,
+        table: &'a mut HashMap<Arc<str>, ConditionEntry>,
+    ) -> Option<&'a mut ConditionEntry> {
+        table
+            .get_mut(&self.node)
+            .filter(|entry| entry.uid == self.uid && entry.network == self.network)
     }
 }
 
@@ -257,7 +289,8 @@ impl RouteController {
         self.conditions.done(&name);
     }
 
-    /// Writes the condition of a node if needed. Returns the delay before the next check, if there is to be one.
+    /// Writes the condition of a node if needed. Returns the delay before the next check, if there
+    /// is to be one.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.cx.nodes.get(name)?;
         let writing = match self.network.next_action(&node) {
@@ -265,10 +298,14 @@ impl RouteController {
             ConditionAction::RetryAfter(delay) => return Some(delay),
             ConditionAction::Write(writing) => writing,
         };
-        // The UID makes the API server reject the patch for another node of the same name that was registered
-        // meanwhile.
+        // The UID makes the API server reject the patch for another node of the same name that was
+        // registered meanwhile.
         let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [writing.condition()] } });
-        let result = self.cx.api.patch_node(name, Subresource::Status, &Patch::Strategic(body)).await;
+        let result = self
+            .cx
+            .api
+            .patch_node(name, Subresource::Status, &Patch::Strategic(body))
+            .await;
         let error = match result {
             Ok(_) => {
                 self.metrics.condition(ConditionWrite::Written);
@@ -279,13 +316,18 @@ impl RouteController {
             Err(error) if error.is_not_found() => return None,
             Err(error) => error,
         };
-        let is_quiet = error.is_conflict() || matches!(error.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Canceled);
+        let is_quiet = error.is_conflict()
+            || matches!(error.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Canceled);
         if !is_quiet {
             self.metrics.condition(ConditionWrite::Failed);
             tracing::warn!(node = %name, error = chain(&error), "network condition not written");
         }
         let failures = self.conditions.failed(name);
-        Some(error.retry_after().unwrap_or_else(|| BACKOFF.delay(failures)))
+        Some(
+            error
+                .retry_after()
+                .unwrap_or_else(|| BACKOFF.delay(failures)),
+        )
     }
 }
 

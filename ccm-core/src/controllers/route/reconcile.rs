@@ -28,10 +28,15 @@ use crate::{
     telemetry::controller_metrics::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
-/// Period of reconciles that nothing triggers, if the feature gate is on; lengthened by up to a tenth at random.
+/// Period of reconciles that nothing triggers, if the feature gate is on; lengthened by up to a
+/// tenth at random.
 const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
-/// Back-off after routes or nodes could not be listed. Nothing shortens it: the error does not concern a single node.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
+/// Back-off after routes or nodes could not be listed. Nothing shortens it: the error does not
+/// concern a single node.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
 
 /// What is remembered from one reconcile to the next.
 pub(super) struct RouteSyncState {
@@ -80,7 +85,11 @@ impl RouteSyncState {
         };
         let delay = delay.unwrap_or_else(|| BACKOFF.delay(self.failed_lists));
         self.list_retry_at = Some(Instant::now() + delay);
-        tracing::warn!(error = chain(error), failures = self.failed_lists, "routes not compared with the cloud");
+        tracing::warn!(
+            error = chain(error),
+            failures = self.failed_lists,
+            "routes not compared with the cloud"
+        );
     }
 }
 
@@ -117,7 +126,14 @@ impl RouteController {
         let before = state.failed_lists;
         let flow = self.pass(trigger, state).await;
         let failed = state.failed_lists > before || state.failures.len() > 0;
-        (if failed { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }, flow)
+        (
+            if failed {
+                ReconcileOutcome::Failed
+            } else {
+                ReconcileOutcome::Done
+            },
+            flow,
+        )
     }
 
     async fn pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
@@ -131,7 +147,10 @@ impl RouteController {
         let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
             Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
-                tracing::warn!(error = error.chain(), "cloud provider does not implement routes; none are made");
+                tracing::warn!(
+                    error = error.chain(),
+                    "cloud provider does not implement routes; none are made"
+                );
                 return SyncControl::Stop;
             }
             // The process is stopping.
@@ -146,9 +165,14 @@ impl RouteController {
             }
         };
         self.metrics.sync(outcome, trigger);
-        self.metrics.failing.set(i64::try_from(state.failures.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .failing
+            .set(i64::try_from(state.failures.len()).unwrap_or(i64::MAX));
         let retry = state.failures.next_retry().map(|due| self.started_at + due);
-        state.schedule.retry = [state.schedule.retry, retry, state.list_retry_at].into_iter().flatten().min();
+        state.schedule.retry = [state.schedule.retry, retry, state.list_retry_at]
+            .into_iter()
+            .flatten()
+            .min();
         SyncControl::Continue
     }
 
@@ -160,18 +184,28 @@ impl RouteController {
         }
     }
 
-    async fn reconcile(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> Result<SyncOutcome, RouteSyncError> {
-        let routes = self.list_routes(&self.cached_nodes()).await.map_err(RouteSyncError::Routes)?;
-        // The nodes are read after the routes. A route that was created since the listing is created again, which does
-        // no harm, and a route of a node that is new is not deleted.
+    async fn reconcile(
+        &self,
+        trigger: SyncTrigger,
+        state: &mut RouteSyncState,
+    ) -> Result<SyncOutcome, RouteSyncError> {
+        let routes = self
+            .list_routes(&self.cached_nodes())
+            .await
+            .map_err(RouteSyncError::Routes)?;
+        // The nodes are read after the routes. A route that was created since the listing is
+        // created again, which does no harm, and a route of a node that is new is not deleted.
         let mut plan = self.plan(&self.cached_nodes(), &routes, &state.failures);
         let mut nodes_unread = None;
         if plan.deletes_most_routes() {
             match self.nodes_from_api_server().await {
                 Ok(nodes) => {
-                    // The provider finds the node of a route among the nodes that it is given, so routes of the missing
-                    // ones had no node.
-                    let routes = self.list_routes(&nodes).await.map_err(RouteSyncError::Routes)?;
+                    // The provider finds the node of a route among the nodes that it is given, so
+                    // routes of the missing ones had no node.
+                    let routes = self
+                        .list_routes(&nodes)
+                        .await
+                        .map_err(RouteSyncError::Routes)?;
                     plan = self.plan(&nodes, &routes, &state.failures);
                 }
                 Err(error) => {
@@ -188,13 +222,29 @@ impl RouteController {
         }
         state.failed_lists = 0;
         state.list_retry_at = None;
-        Ok(if changed { SyncOutcome::Changed } else { SyncOutcome::Noop })
+        Ok(if changed {
+            SyncOutcome::Changed
+        } else {
+            SyncOutcome::Noop
+        })
     }
 
-    pub(super) fn plan(&self, nodes: &ClusterNodes, routes: &[Route], failures: &ChangeBackoff) -> RoutePlan {
+    pub(super) fn plan(
+        &self,
+        nodes: &ClusterNodes,
+        routes: &[Route],
+        failures: &ChangeBackoff,
+    ) -> RoutePlan {
         let cluster = &*self.config.cluster_cidrs;
         let now = self.started_at.elapsed();
-        plan::plan(&PlanInput { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
+        plan::plan(&PlanInput {
+            ours: &nodes.ours,
+            foreign: &nodes.foreign,
+            routes,
+            cluster,
+            failures,
+            now,
+        })
     }
 
     /// Reports once on each node why one of its pod CIDRs gets no route.
@@ -211,12 +261,23 @@ impl RouteController {
     }
 
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
-        self.cx.events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventType::Warning, reason, note);
+        self.cx.events.event(
+            &ObjectRef::node(node.name.clone(), &*node.uid),
+            EventType::Warning,
+            reason,
+            note,
+        );
     }
 
     /// Applies a plan and decides the conditions. Returns whether anything changed in the cloud.
-    async fn apply_plan(&self, plan: &RoutePlan, trigger: SyncTrigger, state: &mut RouteSyncState) -> bool {
-        // Deletions come first, with the creations that wait for none: they free space in a full route table.
+    async fn apply_plan(
+        &self,
+        plan: &RoutePlan,
+        trigger: SyncTrigger,
+        state: &mut RouteSyncState,
+    ) -> bool {
+        // Deletions come first, with the creations that wait for none: they free space in a full
+        // route table.
         let mut first = Vec::new();
         for step in &plan.steps {
             first.extend(step.delete.iter().cloned().map(RouteChange::Delete));
@@ -240,13 +301,23 @@ impl RouteController {
         // Finally, record the results and decide the conditions.
         let created = self.record_results(&results, state);
         self.set_network_status(plan, &created);
-        results.iter().any(|change| matches!(change.result, Some(Ok(()))))
+        results
+            .iter()
+            .any(|change| matches!(change.result, Some(Ok(()))))
     }
 
     /// Records the results in the back-off, reports failures, and returns how the creations ended.
-    fn record_results(&self, results: &[ChangeResult], state: &mut RouteSyncState) -> HashMap<IpNet, CreateResult> {
+    fn record_results(
+        &self,
+        results: &[ChangeResult],
+        state: &mut RouteSyncState,
+    ) -> HashMap<IpNet, CreateResult> {
         let now = self.started_at.elapsed();
-        let if_not_sent = if self.op.may_write().is_ok() { CreateResult::Failed } else { CreateResult::Unknown };
+        let if_not_sent = if self.op.may_write().is_ok() {
+            CreateResult::Failed
+        } else {
+            CreateResult::Unknown
+        };
         let mut created = HashMap::new();
         let mut failures = 0;
         let mut last_error = None;
@@ -272,7 +343,8 @@ impl RouteController {
                 let outcome = match result {
                     Some(Ok(())) => CreateResult::Created,
                     Some(Err(_)) => CreateResult::Failed,
-                    // A node without the condition can wait: `True` would be one write, and `False` soon another one.
+                    // A node without the condition can wait: `True` would be one write, and `False`
+                    // soon another one.
                     None if node.network_unavailable.is_none() => CreateResult::Unknown,
                     None => if_not_sent,
                 };
@@ -281,13 +353,25 @@ impl RouteController {
         }
         log_summary(results);
         if let Some(error) = last_error {
-            tracing::warn!(failed = failures, error = error.chain(), "routes not changed, will be tried again");
+            tracing::warn!(
+                failed = failures,
+                error = error.chain(),
+                "routes not changed, will be tried again"
+            );
         }
         created
     }
 
-    fn report_failure(&self, change: &RouteChange, error: &CloudError, took: Duration, reason: Option<&'static str>) {
-        let RouteChange::Create { node, destination } = change else { return };
+    fn report_failure(
+        &self,
+        change: &RouteChange,
+        error: &CloudError,
+        took: Duration,
+        reason: Option<&'static str>,
+    ) {
+        let RouteChange::Create { node, destination } = change else {
+            return;
+        };
         let uid = &node.uid;
         let name = &node.name;
         let error = error.chain();
@@ -295,7 +379,9 @@ impl RouteController {
         if let Some(reason) = reason {
             // Upstream's wording.
             let took = config::duration::format(took);
-            let note = format!("Could not create route {uid} {destination} for node {name} after {took}: {error}");
+            let note = format!(
+                "Could not create route {uid} {destination} for node {name} after {took}: {error}"
+            );
             self.warn(node, reason, &note);
         }
     }
@@ -303,13 +389,22 @@ impl RouteController {
     /// Decides the condition of every node that has or had pod CIDRs.
     fn set_network_status(&self, plan: &RoutePlan, created: &HashMap<IpNet, CreateResult>) {
         // A creation without a result was not sent, because a deletion before it failed.
-        let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::Failed);
+        let outcome = |destination| {
+            created
+                .get(&destination)
+                .copied()
+                .unwrap_or(CreateResult::Failed)
+        };
         for node in &plan.nodes {
-            let Some(network) = plan::network_status(node, outcome) else { continue };
+            let Some(network) = plan::network_status(node, outcome) else {
+                continue;
+            };
             if self.network.decide(&node.node, network) {
                 self.conditions.add(node.node.name.clone());
             } else {
-                self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeCondition);
+                self.cx
+                    .controller_metrics
+                    .count_skipped_write(SkippedWrite::NodeCondition);
             }
         }
         let node_names: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
@@ -317,8 +412,8 @@ impl RouteController {
     }
 }
 
-/// Tells whether the change creates a route for a node without addresses. It succeeds as soon as the node is
-/// initialised, and no person has to act.
+/// Tells whether the change creates a route for a node without addresses. It succeeds as soon as
+/// the node is initialised, and no person has to act.
 fn is_uninitialized_node(change: &RouteChange) -> bool {
     matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
 }
@@ -326,7 +421,9 @@ fn is_uninitialized_node(change: &RouteChange) -> bool {
 /// Returns the destination of a deletion that did not succeed.
 fn failed_deletion(answer: &ChangeResult) -> Option<IpNet> {
     match &answer.change {
-        RouteChange::Delete(route) if !matches!(answer.result, Some(Ok(()))) => Some(route.destination.trunc()),
+        RouteChange::Delete(route) if !matches!(answer.result, Some(Ok(()))) => {
+            Some(route.destination.trunc())
+        }
         _ => None,
     }
 }
@@ -341,7 +438,10 @@ fn creation(step: &plan::RouteStep) -> Option<RouteChange> {
 fn log_summary(results: &[ChangeResult]) {
     let mut created = 0;
     let mut deleted = 0;
-    for change in results.iter().filter(|change| matches!(change.result, Some(Ok(())))) {
+    for change in results
+        .iter()
+        .filter(|change| matches!(change.result, Some(Ok(()))))
+    {
         match change.change {
             RouteChange::Create { .. } => created += 1,
             RouteChange::Delete(_) => deleted += 1,

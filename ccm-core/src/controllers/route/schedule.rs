@@ -1,4 +1,5 @@
-//! When the routes are reconciled: at once after a change, then at most once a second, and once per period.
+//! When the routes are reconciled: at once after a change, then at most once a second, and once per
+//! period.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -7,11 +8,11 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::metrics::SyncTrigger;
 
-/// Least time from one reconcile to the next: changes that come close together share one. Upstream lets each change
-/// wait 10 s for every one before it (W16).
+/// Least time from one reconcile to the next: changes that come close together share one. Upstream
+/// lets each change wait 10 s for every one before it (W16).
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The same if only a condition was changed by somebody else, so that two controllers that disagree about it do not
-/// keep the cloud busy.
+/// The same if only a condition was changed by somebody else, so that two controllers that disagree
+/// about it do not keep the cloud busy.
 const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a node change affects.
@@ -95,7 +96,8 @@ impl Schedule {
         Self { last: None, periodic: now, retry: None }
     }
 
-    /// Records the start of a reconcile. The next one is due after `period`, whatever happens in between.
+    /// Records the start of a reconcile. The next one is due after `period`, whatever happens in
+    /// between.
     pub(super) fn started(&mut self, now: Instant, period: Duration) {
         self.last = Some(now);
         self.periodic = now + period;
@@ -103,14 +105,20 @@ impl Schedule {
     }
 
     /// Returns when the next reconcile is to start, and why. None starts before `pause` is over.
-    pub(super) fn next(&self, news: Option<NodeChangeKind>, pause: Option<Instant>) -> (Instant, SyncTrigger) {
+    pub(super) fn next(
+        &self,
+        news: Option<NodeChangeKind>,
+        pause: Option<Instant>,
+    ) -> (Instant, SyncTrigger) {
         let after = |gap: Duration| self.last.map_or(self.periodic, |last| last + gap);
         let by_news = news.map(|news| match news {
             NodeChangeKind::Routes => after(MIN_INTERVAL),
             NodeChangeKind::NetworkCondition => after(MIN_CONDITION_INTERVAL),
         });
         // A period below the minimum interval is what the operator configured.
-        let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(MIN_INTERVAL)).min(self.periodic));
+        let by_time = self
+            .retry
+            .map_or(self.periodic, |retry| retry.max(after(MIN_INTERVAL)).min(self.periodic));
         let (at, trigger) = match by_news {
             // The first reconcile is due in any case.
             Some(at) if at <= by_time && self.last.is_some() => (at, SyncTrigger::NodeChange),
@@ -132,7 +140,10 @@ mod tests {
     fn the_first_change_acts_at_once_and_followers_within_a_second() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        assert_eq!(schedule.next(Some(NodeChangeKind::Routes), None), (start, SyncTrigger::Periodic));
+        assert_eq!(
+            schedule.next(Some(NodeChangeKind::Routes), None),
+            (start, SyncTrigger::Periodic)
+        );
         schedule.started(start, secs(3600));
         let news = Some(NodeChangeKind::Routes);
         // Later than this time, it is due at once.
@@ -142,7 +153,10 @@ mod tests {
             (start + secs(10), SyncTrigger::NodeChange)
         );
         assert_eq!(schedule.next(None, None), (start + secs(3600), SyncTrigger::Periodic));
-        assert_eq!(schedule.next(news, Some(start + secs(30))), (start + secs(30), SyncTrigger::NodeChange));
+        assert_eq!(
+            schedule.next(news, Some(start + secs(30))),
+            (start + secs(30), SyncTrigger::NodeChange)
+        );
     }
 
     #[test]

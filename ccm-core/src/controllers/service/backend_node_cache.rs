@@ -1,5 +1,5 @@
-//! Observes the nodes. Sets of backends are built once per change, and confirmed with the API server when most of one
-//! is gone.
+//! Observes the nodes. Sets of backends are built once per change, and confirmed with the API
+//! server when most of one is gone.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -48,7 +48,9 @@ pub(crate) enum StaleCacheError {
     #[error("nodes could not be read again before most backends are removed")]
     Api(#[source] ApiError),
     /// The API server has a Service that the cache lacks.
-    #[error("the API server has the service that the cache lacks; its load balancer stays until both agree")]
+    #[error(
+        "the API server has the service that the cache lacks; its load balancer stays until both agree"
+    )]
     ServiceExists,
     /// The API server has the Service as one that is to be served again.
     #[error(
@@ -66,7 +68,9 @@ pub(crate) enum StaleCacheError {
         all: usize,
     },
     /// A confirmation failed a moment ago.
-    #[error("nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked")]
+    #[error(
+        "nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked"
+    )]
     RecentlyUnconfirmed,
     /// The API server has backends that the cache lacks.
     #[error("the API server has nodes that the cache lacks; backends stay until both agree")]
@@ -75,10 +79,15 @@ pub(crate) enum StaleCacheError {
 
 impl BackendNodeCache {
     pub(crate) fn new(cx: ControllerContext) -> Self {
-        Self { cx, state: Arc::default(), confirmation_lock: AsyncMutex::default() }
+        Self {
+            cx,
+            state: Arc::default(),
+            confirmation_lock: AsyncMutex::default(),
+        }
     }
 
-    /// Has sets rebuilt after node changes, and calls `node_changes` for each change that load balancers need.
+    /// Has sets rebuilt after node changes, and calls `node_changes` for each change that load
+    /// balancers need.
     pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
         let provider = self.cx.provider.clone();
@@ -93,10 +102,12 @@ impl BackendNodeCache {
                 Change::Deleted(old) => (candidate(old), None),
             };
             let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
-            let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
+            let relabelled =
+                matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
             let was = old.is_some_and(|n| is_backend(&n));
             let is = new.is_some_and(|n| is_backend(&n));
-            // The autoscaler's taint, and labels of an uninitialised node, change a set but are not urgent.
+            // The autoscaler's taint, and labels of an uninitialised node, change a set but are not
+            // urgent.
             if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;
             }
@@ -106,9 +117,13 @@ impl BackendNodeCache {
 
     /// Returns the current set.
     ///
-    /// If it lost most of its nodes since the last call, the nodes are read again from the API server: a cache that
-    /// lags, or a list that is cut short, must not take backends out of service.
-    pub(crate) async fn get(&self, requirements: &[LabelRequirement]) -> Result<Arc<BackendNodes>, StaleCacheError> {
+    /// If it lost most of its nodes since the last call, the nodes are read again from the API
+    /// server: a cache that lags, or a list that is cut short, must not take backends out of
+    /// service.
+    pub(crate) async fn get(
+        &self,
+        requirements: &[LabelRequirement],
+    ) -> Result<Arc<BackendNodes>, StaleCacheError> {
         if let Some(set) = self.cached(requirements) {
             return Ok(set);
         }
@@ -124,15 +139,21 @@ impl BackendNodeCache {
         self.check_doubt()?;
         let (generation, set) = self.build(requirements);
         if let Some(before) = self.shrunk_from(requirements, &set) {
-            tracing::warn!(left = set.nodes.len(), "most backends are gone; nodes are read again from the API server");
-            self.confirm_removals(requirements, &before, &set).await.inspect_err(|_| {
-                self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
-            })?;
+            tracing::warn!(
+                left = set.nodes.len(),
+                "most backends are gone; nodes are read again from the API server"
+            );
+            self.confirm_removals(requirements, &before, &set)
+                .await
+                .inspect_err(|_| {
+                    self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
+                })?;
         }
         Ok(self.store(requirements, generation, set))
     }
 
-    /// Reads the nodes from the API server. An error if one of the nodes to be removed still exists there.
+    /// Reads the nodes from the API server. An error if one of the nodes to be removed still exists
+    /// there.
     async fn confirm_removals(
         &self,
         requirements: &[LabelRequirement],
@@ -140,15 +161,21 @@ impl BackendNodeCache {
         set: &BackendNodes,
     ) -> Result<(), StaleCacheError> {
         let fresh = self.read(requirements).await?;
-        if before.removes_existing_node(set, &fresh) { Err(StaleCacheError::BackendsDiffer) } else { Ok(()) }
+        if before.removes_existing_node(set, &fresh) {
+            Err(StaleCacheError::BackendsDiffer)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Compares the cache with the API server, once, before the first change of backends from before the start. The
-    /// first set has no predecessor that shows what it lost, and a list that was cut short at the start must not empty
-    /// load balancers. A set that was taken from the cache before may be older than what is confirmed.
+    /// Compares the cache with the API server, once, before the first change of backends from
+    /// before the start. The first set has no predecessor that shows what it lost, and a list that
+    /// was cut short at the start must not empty load balancers. A set that was taken from the
+    /// cache before may be older than what is confirmed.
     ///
     /// # Errors
-    /// If the cache lacks a node that the API server has, or the API server could not be read, now or a moment ago.
+    /// If the cache lacks a node that the API server has, or the API server could not be read, now
+    /// or a moment ago.
     pub(crate) async fn confirm_nodes_after_start(&self) -> Result<(), StaleCacheError> {
         let _asking = self.confirmation_lock.lock().await;
         if self.state.lock().confirmed {
@@ -175,17 +202,37 @@ impl BackendNodeCache {
     /// # Errors
     /// If one did.
     pub(crate) fn check_doubt(&self) -> Result<(), StaleCacheError> {
-        let doubted = self.state.lock().unconfirmed_until.is_some_and(|until| until > Instant::now());
-        if doubted { Err(StaleCacheError::RecentlyUnconfirmed) } else { Ok(()) }
+        let doubted = self
+            .state
+            .lock()
+            .unconfirmed_until
+            .is_some_and(|until| until > Instant::now());
+        if doubted {
+            Err(StaleCacheError::RecentlyUnconfirmed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads the set from the API server.
-    async fn read(&self, requirements: &[LabelRequirement]) -> Result<BackendNodes, StaleCacheError> {
-        let nodes = self.cx.api.list_nodes(&self.cx.node_fields).await.map_err(StaleCacheError::Api)?;
+    async fn read(
+        &self,
+        requirements: &[LabelRequirement],
+    ) -> Result<BackendNodes, StaleCacheError> {
+        let nodes = self
+            .cx
+            .api
+            .list_nodes(&self.cx.node_fields)
+            .await
+            .map_err(StaleCacheError::Api)?;
         Ok(self.select(nodes.into_iter().map(Arc::new).collect(), requirements))
     }
 
-    fn select(&self, mut nodes: Vec<Arc<NodeView>>, requirements: &[LabelRequirement]) -> BackendNodes {
+    fn select(
+        &self,
+        mut nodes: Vec<Arc<NodeView>>,
+        requirements: &[LabelRequirement],
+    ) -> BackendNodes {
         nodes.retain(|node| is_candidate(&*self.cx.provider, node));
         BackendNodes::new(&nodes, requirements, target(&*self.cx.provider))
     }
@@ -202,20 +249,40 @@ impl BackendNodeCache {
     }
 
     /// Returns the previous set if `set` lacks most of it.
-    fn shrunk_from(&self, requirements: &[LabelRequirement], set: &BackendNodes) -> Option<Arc<BackendNodes>> {
-        let before = self.state.lock().sets.get(requirements).map(|entry| entry.set.clone());
+    fn shrunk_from(
+        &self,
+        requirements: &[LabelRequirement],
+        set: &BackendNodes,
+    ) -> Option<Arc<BackendNodes>> {
+        let before = self
+            .state
+            .lock()
+            .sets
+            .get(requirements)
+            .map(|entry| entry.set.clone());
         before.filter(|before| set.removes_most_of(before))
     }
 
-    fn store(&self, requirements: &[LabelRequirement], generation: u64, set: BackendNodes) -> Arc<BackendNodes> {
+    fn store(
+        &self,
+        requirements: &[LabelRequirement],
+        generation: u64,
+        set: BackendNodes,
+    ) -> Arc<BackendNodes> {
         let set = Arc::new(set);
-        self.state.lock().sets.insert(requirements.to_vec(), CachedNodeSet { generation, set: set.clone() });
+        self.state
+            .lock()
+            .sets
+            .insert(requirements.to_vec(), CachedNodeSet { generation, set: set.clone() });
         set
     }
 
     /// Drops the sets that no load balancer uses any more.
     pub(crate) fn retain(&self, used: impl Fn(&[LabelRequirement]) -> bool) {
-        self.state.lock().sets.retain(|requirements, _| used(requirements));
+        self.state
+            .lock()
+            .sets
+            .retain(|requirements, _| used(requirements));
     }
 }
 
@@ -228,5 +295,7 @@ fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
 }
 
 fn target(provider: &dyn CloudProvider) -> NodeTarget {
-    provider.load_balancers().map_or(NodeTarget::Address, LoadBalancers::node_target)
+    provider
+        .load_balancers()
+        .map_or(NodeTarget::Address, LoadBalancers::node_target)
 }

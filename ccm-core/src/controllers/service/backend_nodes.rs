@@ -22,8 +22,14 @@ pub(crate) struct BackendNodes {
 
 impl BackendNodes {
     /// Selects the backends among `all`. `target`: what load balancers address nodes by.
-    pub(crate) fn new(all: &[Arc<NodeView>], requirements: &[LabelRequirement], target: NodeTarget) -> Self {
-        let fits = |node: &&Arc<NodeView>| is_backend(node) && requirements.iter().all(|r| r.matches(node));
+    pub(crate) fn new(
+        all: &[Arc<NodeView>],
+        requirements: &[LabelRequirement],
+        target: NodeTarget,
+    ) -> Self {
+        let fits = |node: &&Arc<NodeView>| {
+            is_backend(node) && requirements.iter().all(|r| r.matches(node))
+        };
         let mut nodes: Vec<_> = all.iter().filter(fits).cloned().collect();
         nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut hasher = DefaultHasher::new();
@@ -35,40 +41,60 @@ impl BackendNodes {
 
     /// Tells whether `before` has more than one node, and this set lacks more than half of them.
     pub(crate) fn removes_most_of(&self, before: &Self) -> bool {
-        let lost = before.nodes.iter().filter(|node| !self.has(&node.name)).count();
+        let lost = before
+            .nodes
+            .iter()
+            .filter(|node| !self.has(&node.name))
+            .count();
         before.nodes.len() > 1 && lost * 2 > before.nodes.len()
     }
 
     fn has(&self, name: &str) -> bool {
-        self.nodes.binary_search_by(|node| (*node.name).cmp(name)).is_ok()
+        self.nodes
+            .binary_search_by(|node| (*node.name).cmp(name))
+            .is_ok()
     }
 
     /// Tells whether `after` lacks a node of this set that `truth` still has.
     pub(crate) fn removes_existing_node(&self, after: &Self, truth: &Self) -> bool {
-        self.nodes.iter().any(|node| !after.has(&node.name) && truth.has(&node.name))
+        self.nodes
+            .iter()
+            .any(|node| !after.has(&node.name) && truth.has(&node.name))
     }
 }
 
-/// What load balancers depend on in a node. Upstream compares name and provider ID alone, so that load balancers that
-/// use addresses keep stale ones (W28).
+/// What load balancers depend on in a node. Upstream compares name and provider ID alone, so that
+/// load balancers that use addresses keep stale ones (W28).
 fn identity(node: &NodeView, target: NodeTarget) -> impl Hash {
     let NodeView { name, uid, provider_id, addresses, labels, .. } = node;
-    (name, uid, provider_id, (target == NodeTarget::Address).then_some(addresses), labels.get(wk::LABEL_ZONE))
+    (
+        name,
+        uid,
+        provider_id,
+        (target == NodeTarget::Address).then_some(addresses),
+        labels.get(wk::LABEL_ZONE),
+    )
 }
 
-/// Tells whether a node is a backend (KEP-3458): it is not being deleted, not excluded, and not about to be removed by
-/// the autoscaler. Readiness, cordon and other taints do not matter; health checks do.
+/// Tells whether a node is a backend (KEP-3458): it is not being deleted, not excluded, and not
+/// about to be removed by the autoscaler. Readiness, cordon and other taints do not matter; health
+/// checks do.
 pub(crate) fn is_backend(node: &NodeView) -> bool {
-    is_backend_ignoring_autoscaler(node) && !node.taints.iter().any(|taint| &*taint.key == wk::TAINT_TO_BE_DELETED)
+    is_backend_ignoring_autoscaler(node)
+        && !node
+            .taints
+            .iter()
+            .any(|taint| &*taint.key == wk::TAINT_TO_BE_DELETED)
 }
 
-/// Like [`is_backend`], without the autoscaler's taint. That taint alone is no reason to act: connections drain.
+/// Like [`is_backend`], without the autoscaler's taint. That taint alone is no reason to act:
+/// connections drain.
 fn is_backend_ignoring_autoscaler(node: &NodeView) -> bool {
     !node.deleting && !is_excluded(node)
 }
 
-/// Reads the exclusion label as upstream does: excluded if the label exists, unless its value is one of Go's spellings
-/// of false.
+/// Reads the exclusion label as upstream does: excluded if the label exists, unless its value is
+/// one of Go's spellings of false.
 fn is_excluded(node: &NodeView) -> bool {
     let value = node.labels.get(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
     value.is_some_and(|value| !matches!(value, "0" | "f" | "F" | "false" | "False" | "FALSE"))
@@ -77,7 +103,8 @@ fn is_excluded(node: &NodeView) -> bool {
 /// How soon load balancers need a node change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It can wait until the node is initialised or, if that does not happen, for the longest delay.
+    /// It can wait until the node is initialised or, if that does not happen, for the longest
+    /// delay.
     Later,
     /// A node joined or changed.
     Soon,
@@ -85,38 +112,57 @@ pub(crate) enum Urgency {
     Now,
 }
 
-/// Returns how soon load balancers need a change of one node; `None` if they do not. `target`: what they address nodes
-/// by. Pass `None` for a node that they cannot address.
-pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>, target: NodeTarget) -> Option<Urgency> {
+/// Returns how soon load balancers need a change of one node; `None` if they do not. `target`: what
+/// they address nodes by. Pass `None` for a node that they cannot address.
+pub(crate) fn urgency(
+    old: Option<&NodeView>,
+    new: Option<&NodeView>,
+    target: NodeTarget,
+) -> Option<Urgency> {
     let was = old.filter(|node| is_backend_ignoring_autoscaler(node));
     match (was, new.filter(|node| is_backend_ignoring_autoscaler(node))) {
         (None, None) => None,
         (Some(_), None) => Some(Urgency::Now),
         (None, Some(new)) => Some(urgency_by_initialization(new)),
         (Some(old), Some(new)) if may_stop_being_backend(old, new) => Some(Urgency::Now),
-        // The autoscaler gave up removing the node: without this it would get no traffic until another node changes.
-        (Some(old), Some(new)) if !is_backend(old) && is_backend(new) => Some(urgency_by_initialization(new)),
-        (Some(old), Some(new)) => changes_backends(old, new, target).then(|| urgency_by_initialization(new)),
+        // The autoscaler gave up removing the node: without this it would get no traffic until
+        // another node changes.
+        (Some(old), Some(new)) if !is_backend(old) && is_backend(new) => {
+            Some(urgency_by_initialization(new))
+        }
+        (Some(old), Some(new)) => {
+            changes_backends(old, new, target).then(|| urgency_by_initialization(new))
+        }
     }
 }
 
 /// A node that is not initialised yet changes once more, so the update can wait for that.
 fn urgency_by_initialization(node: &NodeView) -> Urgency {
-    if node.is_uninitialized() { Urgency::Later } else { Urgency::Soon }
+    if node.is_uninitialized() {
+        Urgency::Later
+    } else {
+        Urgency::Soon
+    }
 }
 
-/// Tells whether a change may remove the node from a set that is selected by label, or its instance from every set.
+/// Tells whether a change may remove the node from a set that is selected by label, or its instance
+/// from every set.
 fn may_stop_being_backend(old: &NodeView, new: &NodeView) -> bool {
-    let loses_label = || old.labels.iter().any(|(key, value)| new.labels.get(key) != Some(value));
-    (old.provider_id.is_some() && old.provider_id != new.provider_id) || (!old.is_uninitialized() && loses_label())
+    let loses_label = || {
+        old.labels
+            .iter()
+            .any(|(key, value)| new.labels.get(key) != Some(value))
+    };
+    (old.provider_id.is_some() && old.provider_id != new.provider_id)
+        || (!old.is_uninitialized() && loses_label())
 }
 
 fn changes_backends(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool {
     old.uid != new.uid
         || old.provider_id != new.provider_id
         || (target == NodeTarget::Address && old.addresses != new.addresses)
-        // While a node is uninitialised the cache keeps all its labels, afterwards only those that somebody reads. That
-        // is no change.
+        // While a node is uninitialised the cache keeps all its labels, afterwards only those that
+        // somebody reads. That is no change.
         || (old.labels != new.labels && !old.is_uninitialized())
         || old.labels.get(wk::LABEL_ZONE) != new.labels.get(wk::LABEL_ZONE)
         || old.is_uninitialized() != new.is_uninitialized()
@@ -142,9 +188,14 @@ pub(crate) fn endpoints_fingerprint(slices: &[Arc<EndpointSliceView>]) -> u64 {
 /// Tells whether a change of a slice removes an endpoint or takes it out of service.
 pub(crate) fn removes_endpoints(old: &EndpointSliceView, new: &EndpointSliceView) -> bool {
     let serves = |slice: &EndpointSliceView, addresses: &[std::net::IpAddr]| {
-        slice.endpoints.iter().any(|e| *e.addresses == *addresses && e.serving && !e.terminating)
+        slice
+            .endpoints
+            .iter()
+            .any(|e| *e.addresses == *addresses && e.serving && !e.terminating)
     };
-    old.endpoints.iter().any(|e| serves(old, &e.addresses) && !serves(new, &e.addresses))
+    old.endpoints
+        .iter()
+        .any(|e| serves(old, &e.addresses) && !serves(new, &e.addresses))
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::k8s::{
-    AddressType, ConditionStatus, EndpointView, NodeAddress, NodeCondition, Protocol, SlicePort, Taint, TaintEffect,
+    AddressType, ConditionStatus, EndpointView, NodeAddress, NodeCondition, Protocol, SlicePort,
+    Taint, TaintEffect,
 };
 
 fn node(name: &str) -> NodeView {
@@ -11,7 +12,11 @@ fn node(name: &str) -> NodeView {
 }
 
 fn labelled(labels: &[(&str, &str)], node: NodeView) -> NodeView {
-    NodeView { has_labels: true, labels: labels.iter().copied().collect(), ..node }
+    NodeView {
+        has_labels: true,
+        labels: labels.iter().copied().collect(),
+        ..node
+    }
 }
 
 fn excluded(value: &str, node: NodeView) -> NodeView {
@@ -19,12 +24,22 @@ fn excluded(value: &str, node: NodeView) -> NodeView {
 }
 
 fn tainted(key: &str, node: NodeView) -> NodeView {
-    let taint = Taint { key: key.into(), value: "".into(), effect: TaintEffect::NoSchedule };
-    NodeView { taints: node.taints.iter().cloned().chain([taint]).collect(), ..node }
+    let taint = Taint {
+        key: key.into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    NodeView {
+        taints: node.taints.iter().cloned().chain([taint]).collect(),
+        ..node
+    }
 }
 
 fn ready(status: Option<ConditionStatus>, node: NodeView) -> NodeView {
-    NodeView { ready: status.map(|status| NodeCondition { status, reason: Arc::from("") }), ..node }
+    NodeView {
+        ready: status.map(|status| NodeCondition { status, reason: Arc::from("") }),
+        ..node
+    }
 }
 
 fn deleting(node: NodeView) -> NodeView {
@@ -44,7 +59,11 @@ fn news(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<Urgency> {
 }
 
 fn set(nodes: &[NodeView]) -> BackendNodes {
-    BackendNodes::new(&nodes.iter().cloned().map(Arc::new).collect::<Vec<_>>(), &[], NodeTarget::Address)
+    BackendNodes::new(
+        &nodes.iter().cloned().map(Arc::new).collect::<Vec<_>>(),
+        &[],
+        NodeTarget::Address,
+    )
 }
 
 #[test]
@@ -94,8 +113,18 @@ fn changes_of_exclusion_and_identity_are_news_whatever_else_the_node_is() {
         ("excluded while tainted", leaving(node("a")), off(leaving(node("a"))), Some(Now)),
         ("included while tainted", off(leaving(node("a"))), leaving(node("a")), Some(Soon)),
         ("provider ID while tainted", leaving(no_id()), leaving(node("a")), Some(Soon)),
-        ("excluded while not Ready", ready(Some(False), node("a")), off(ready(Some(False), node("a"))), Some(Now)),
-        ("provider ID while not Ready", ready(Some(False), no_id()), ready(Some(False), node("a")), Some(Soon)),
+        (
+            "excluded while not Ready",
+            ready(Some(False), node("a")),
+            off(ready(Some(False), node("a"))),
+            Some(Now),
+        ),
+        (
+            "provider ID while not Ready",
+            ready(Some(False), no_id()),
+            ready(Some(False), node("a")),
+            Some(Soon),
+        ),
         ("excluded without provider ID", no_id(), off(no_id()), Some(Now)),
         ("included without provider ID", off(no_id()), no_id(), Some(Soon)),
         // What upstream acts upon although it changes no set: nothing is done here.
@@ -128,14 +157,23 @@ fn taints_labels_and_conditions_are_no_news() {
     }
 }
 
-/// By itself the taint is no reason to act (KEP-3458): connections drain. That it goes is: the node serves again.
+/// By itself the taint is no reason to act (KEP-3458): connections drain. That it goes is: the node
+/// serves again.
 #[test]
 fn the_autoscalers_taint_is_news_when_it_goes() {
     use ConditionStatus::False;
     let no_id = with_id(None, node("a"));
-    for (name, node) in [("plain", node("a")), ("not Ready", ready(Some(False), node("a"))), ("without ID", no_id)] {
+    for (name, node) in [
+        ("plain", node("a")),
+        ("not Ready", ready(Some(False), node("a"))),
+        ("without ID", no_id),
+    ] {
         assert_eq!(news(Some(&node), Some(&leaving(node.clone()))), None, "{name}: added");
-        assert_eq!(news(Some(&leaving(node.clone())), Some(&node)), Some(Urgency::Soon), "{name}: removed");
+        assert_eq!(
+            news(Some(&leaving(node.clone())), Some(&node)),
+            Some(Urgency::Soon),
+            "{name}: removed"
+        );
     }
 }
 
@@ -144,12 +182,20 @@ fn a_change_of_addresses_concerns_only_load_balancers_that_use_them() {
     let address = NodeAddress::new(AddressType::InternalIp, "10.0.0.1");
     let moved = NodeView { addresses: [address].into(), ..node("a") };
     for (target, concerns) in [(NodeTarget::Address, true), (NodeTarget::Instance, false)] {
-        let set = |node: &NodeView| BackendNodes::new(&[Arc::new(node.clone())], &[], target).fingerprint;
-        assert_eq!(urgency(Some(&node("a")), Some(&moved), target).is_some(), concerns, "{target:?}");
+        let set =
+            |node: &NodeView| BackendNodes::new(&[Arc::new(node.clone())], &[], target).fingerprint;
+        assert_eq!(
+            urgency(Some(&node("a")), Some(&moved), target).is_some(),
+            concerns,
+            "{target:?}"
+        );
         assert_eq!(set(&node("a")) != set(&moved), concerns, "{target:?}");
     }
     let other_id = with_id(Some("fake://other"), node("a"));
-    assert_eq!(urgency(Some(&node("a")), Some(&other_id), NodeTarget::Instance), Some(Urgency::Now));
+    assert_eq!(
+        urgency(Some(&node("a")), Some(&other_id), NodeTarget::Instance),
+        Some(Urgency::Now)
+    );
 }
 
 /// W28: upstream compares name, provider ID and exclusion alone.
@@ -183,7 +229,10 @@ fn sets_are_equal_when_balancers_would_see_the_same() {
     let print = |nodes: &[NodeView]| set(nodes).fingerprint;
     let both = print(&[node("a"), node("b")]);
     assert_eq!(both, print(&[node("b"), node("a")]), "order");
-    assert_eq!(both, print(&[ready(Some(ConditionStatus::False), node("a")), tainted("x", node("b"))]));
+    assert_eq!(
+        both,
+        print(&[ready(Some(ConditionStatus::False), node("a")), tainted("x", node("b"))])
+    );
     assert_eq!(both, print(&[node("a"), node("b"), excluded("", node("c"))]));
     for (name, nodes) in [
         ("provider IDs appear", vec![node("a"), with_id(None, node("b"))]),
@@ -231,7 +280,10 @@ fn more_than_half_of_several_nodes_is_most_of_them() {
         assert_eq!(names(after).removes_most_of(&names(before)), most, "{before:?} {after:?}");
     }
     let (before, after) = (names(&["a", "b", "c"]), names(&["a"]));
-    assert!(before.removes_existing_node(&after, &names(&["a", "c"])), "the API server still has c");
+    assert!(
+        before.removes_existing_node(&after, &names(&["a", "c"])),
+        "the API server still has c"
+    );
     assert!(!before.removes_existing_node(&after, &names(&["a", "x"])));
 }
 
@@ -246,7 +298,11 @@ fn slice(endpoints: &[(&str, bool)]) -> EndpointSliceView {
     };
     let port = SlicePort { name: "".into(), protocol: Protocol::Tcp, port: None };
     let endpoints = endpoints.iter().map(endpoint).collect();
-    EndpointSliceView { ports: [port].into(), endpoints, ..EndpointSliceView::named("ns", "web-1", "web") }
+    EndpointSliceView {
+        ports: [port].into(),
+        endpoints,
+        ..EndpointSliceView::named("ns", "web-1", "web")
+    }
 }
 
 #[test]
@@ -257,8 +313,18 @@ fn endpoints_that_go_or_stop_serving_are_lost() {
         ("another order", two(), slice(&[("10.0.0.2", true), ("10.0.0.1", true)]), false),
         ("one more", slice(&[("10.0.0.1", true)]), two(), false),
         ("one less", two(), slice(&[("10.0.0.1", true)]), true),
-        ("one does not serve any more", two(), slice(&[("10.0.0.1", true), ("10.0.0.2", false)]), true),
-        ("one that did not serve is gone", slice(&[("10.0.0.1", true), ("10.0.0.2", false)]), two(), false),
+        (
+            "one does not serve any more",
+            two(),
+            slice(&[("10.0.0.1", true), ("10.0.0.2", false)]),
+            true,
+        ),
+        (
+            "one that did not serve is gone",
+            slice(&[("10.0.0.1", true), ("10.0.0.2", false)]),
+            two(),
+            false,
+        ),
     ] {
         assert_eq!(removes_endpoints(&old, &new), lost, "{name}");
     }

@@ -2,10 +2,10 @@
 
 use parking_lot::Mutex;
 
-/// Limit of concurrent syncs: halved each time that the cloud throttles, raised by one after each successful call. A
-/// load balancer takes several requests. If all workers started at once when the cloud accepts requests again, each
-/// would get its first one through and none its last. A Service above the limit waits in the queue, so that it is
-/// synced as it is when it starts.
+/// Limit of concurrent syncs: halved each time that the cloud throttles, raised by one after each
+/// successful call. A load balancer takes several requests. If all workers started at once when the
+/// cloud accepts requests again, each would get its first one through and none its last. A Service
+/// above the limit waits in the queue, so that it is synced as it is when it starts.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     current: Mutex<usize>,

@@ -32,17 +32,25 @@ impl EndpointSliceIndex {
         Self { cache, by_service: Arc::default() }
     }
 
-    /// Returns the slices of a Service, sorted by name; `None` until the first complete list has arrived.
+    /// Returns the slices of a Service, sorted by name; `None` until the first complete list has
+    /// arrived.
     pub(crate) fn for_service(&self, service: &str) -> Option<Vec<Arc<EndpointSliceView>>> {
         if !self.cache.is_synced() {
             return None;
         }
-        Some(self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default())
+        Some(
+            self.by_service
+                .lock()
+                .get(service)
+                .map(|slices| slices.values().cloned().collect())
+                .unwrap_or_default(),
+        )
     }
 
-    /// Maintains the index, and queues the Services of `services` whose endpoints change: at once if an endpoint is
-    /// lost, otherwise together with changes that follow shortly. The endpoints of other Services do not matter,
-    /// because those have no load balancer. A Service that gets one is queued by its own change.
+    /// Maintains the index, and queues the Services of `services` whose endpoints change: at once
+    /// if an endpoint is lost, otherwise together with changes that follow shortly. The endpoints
+    /// of other Services do not matter, because those have no load balancer. A Service that gets
+    /// one is queued by its own change.
     pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
         let index = self.by_service.clone();
         let services = services.clone();
@@ -51,27 +59,38 @@ impl EndpointSliceIndex {
                 queue.add_after(key, after);
             }
         };
-        self.cache.on_change(move |change: &Change<EndpointSliceView>| {
-            let (old, new) = match change {
-                Change::Added(new) => (None, Some(new)),
-                Change::Updated { old, new } => (Some(old), Some(new)),
-                Change::Deleted(old) => (Some(old), None),
-            };
-            if let Some(old) = old {
-                forget(&mut index.lock(), old);
-            }
-            if let Some(new) = new {
-                index.lock().entry(service_of(new)).or_default().insert(new.name.clone(), new.clone());
-            }
-            match (old, new) {
-                // A slice that moves to another Service removes endpoints from the old one: both are queued at once.
-                (Some(old), Some(new)) if old.service == new.service && !removes_endpoints(old, new) => {
-                    add(service_of(new), BATCH_DELAY);
+        self.cache
+            .on_change(move |change: &Change<EndpointSliceView>| {
+                let (old, new) = match change {
+                    Change::Added(new) => (None, Some(new)),
+                    Change::Updated { old, new } => (Some(old), Some(new)),
+                    Change::Deleted(old) => (Some(old), None),
+                };
+                if let Some(old) = old {
+                    forget(&mut index.lock(), old);
                 }
-                (None, Some(new)) => add(service_of(new), BATCH_DELAY),
-                (old, new) => old.into_iter().chain(new).for_each(|slice| add(service_of(slice), Duration::ZERO)),
-            }
-        });
+                if let Some(new) = new {
+                    index
+                        .lock()
+                        .entry(service_of(new))
+                        .or_default()
+                        .insert(new.name.clone(), new.clone());
+                }
+                match (old, new) {
+                    // A slice that moves to another Service removes endpoints from the old one: both
+                    // are queued at once.
+                    (Some(old), Some(new))
+                        if old.service == new.service && !removes_endpoints(old, new) =>
+                    {
+                        add(service_of(new), BATCH_DELAY);
+                    }
+                    (None, Some(new)) => add(service_of(new), BATCH_DELAY),
+                    (old, new) => old
+                        .into_iter()
+                        .chain(new)
+                        .for_each(|slice| add(service_of(slice), Duration::ZERO)),
+                }
+            });
     }
 }
 

@@ -1,6 +1,8 @@
 //! Metrics of the service controller: upstream's four, and ours.
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Registry, exponential_buckets};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, Registry, exponential_buckets,
+};
 
 use crate::telemetry::metrics::{counters, register};
 
@@ -62,7 +64,10 @@ impl ServiceMetrics {
         let upstream = exponential_buckets(1.0, 2.0, 15)?;
         let seconds = vec![0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
-            register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+            register(
+                registry,
+                Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?,
+            )
         };
         // First, our counter of outcomes, with every combination of labels.
         let works = [
@@ -77,7 +82,10 @@ impl ServiceMetrics {
             registry,
             "ccm_service_syncs_total",
             "Work on services by kind and outcome.",
-            &[("work", &works.map(ServiceOperationKind::as_str)), ("outcome", &["done", "pending", "failed"])],
+            &[
+                ("work", &works.map(ServiceOperationKind::as_str)),
+                ("outcome", &["done", "pending", "failed"]),
+            ],
         )?;
         // Then the others. Names and help texts of the first four are upstream's.
         Ok(Self {
@@ -123,6 +131,8 @@ impl ServiceMetrics {
             ServiceOutcome::Pending => "pending",
             ServiceOutcome::Failed => "failed",
         };
-        self.outcomes.with_label_values(&[work.as_str(), outcome]).inc();
+        self.outcomes
+            .with_label_values(&[work.as_str(), outcome])
+            .inc();
     }
 }

@@ -1,12 +1,12 @@
 //! Load balancers for Services (upstream's `service-lb-controller`).
 //!
-//! Each Service is owned by one worker at a time. A node change queues only the Services whose backends really changed.
-//! What was last applied is remembered, so that a sync without differences costs no cloud call. Even so, each load
-//! balancer is compared with the cloud once per period. A load balancer that the cloud is still creating occupies no
-//! worker.
+//! Each Service is owned by one worker at a time. A node change queues only the Services whose
+//! backends really changed. What was last applied is remembered, so that a sync without differences
+//! costs no cloud call. Even so, each load balancer is compared with the cloud once per period. A
+//! load balancer that the cloud is still creating occupies no worker.
 //!
-//! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on `nodes`; with endpoints
-//! as backends `list` and `watch` on `endpointslices`.
+//! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on
+//! `nodes`; with endpoints as backends `list` and `watch` on `endpointslices`.
 
 mod backend_node_cache;
 mod backend_nodes;
@@ -53,8 +53,8 @@ use crate::{
     },
 };
 
-/// Number of concurrent syncs unless configured. Upstream's default of one makes each new load balancer wait for every
-/// other (kubernetes-sigs/cloud-provider-azure#5909).
+/// Number of concurrent syncs unless configured. Upstream's default of one makes each new load
+/// balancer wait for every other (kubernetes-sigs/cloud-provider-azure#5909).
 const DEFAULT_WORKERS: usize = 8;
 /// Delay before a retry after the cache could not be confirmed by the API server.
 const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
@@ -62,11 +62,11 @@ const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
 /// Settings of the service controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceControllerConfig {
-    /// `--concurrent-service-syncs`: Services synced at a time. One, upstream's default, counts as unset and means
-    /// eight.
+    /// `--concurrent-service-syncs`: Services synced at a time. One, upstream's default, counts as
+    /// unset and means eight.
     pub concurrent_syncs: NonZeroUsize,
-    /// `--load-balancer-verify-period`: time between two drift checks of a load balancer, plus or minus up to a
-    /// quarter.
+    /// `--load-balancer-verify-period`: time between two drift checks of a load balancer, plus or
+    /// minus up to a quarter.
     pub verify_period: Duration,
 }
 
@@ -106,7 +106,8 @@ struct NodeChanges {
     began: Instant,
 }
 
-/// Services that node-change passes queued and that are not synced yet, each with the time of the node change.
+/// Services that node-change passes queued and that are not synced yet, each with the time of the
+/// node change.
 #[derive(Default)]
 struct NodeSyncPass {
     started_at: Option<Instant>,
@@ -114,7 +115,8 @@ struct NodeSyncPass {
 }
 
 impl ServiceController {
-    /// Creates the controller and subscribes it to the caches. `fields` are those of the cache of Services.
+    /// Creates the controller and subscribes it to the caches. `fields` are those of the cache of
+    /// Services.
     ///
     /// # Errors
     /// When its metrics are registered already.
@@ -133,8 +135,11 @@ impl ServiceController {
         // Queue a Service whenever it or its EndpointSlices change.
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
-            // This includes the watch events of our own writes: a sync without differences costs no request.
-            Change::Added(service) | Change::Deleted(service) | Change::Updated { new: service, .. } => {
+            // This includes the watch events of our own writes: a sync without differences costs no
+            // request.
+            Change::Added(service)
+            | Change::Deleted(service)
+            | Change::Updated { new: service, .. } => {
                 sender.add(service.key().into());
             }
         });
@@ -142,7 +147,11 @@ impl ServiceController {
             slices.watch(&services, queue.clone());
         }
         // Node changes are batched first; `sync_node_changes` queues the Services that they affect.
-        let node_changes = Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), began: started_at });
+        let node_changes = Arc::new(NodeChanges {
+            batcher: Mutex::default(),
+            wake: Notify::new(),
+            began: started_at,
+        });
         let backend_nodes = BackendNodeCache::new(cx.clone());
         let listener = node_changes.clone();
         backend_nodes.watch_nodes(move |urgency| listener.record(urgency));
@@ -167,8 +176,8 @@ impl ServiceController {
         })
     }
 
-    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns when the changes that
-    /// were requested have been answered.
+    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns
+    /// when the changes that were requested have been answered.
     pub async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.services.synced().await;
@@ -208,7 +217,8 @@ impl ServiceController {
                     self.queue.succeeded(&key);
                 }
                 if let Some(until) = until {
-                    self.queue.add_after(key.clone(), until.saturating_sub(self.now()));
+                    self.queue
+                        .add_after(key.clone(), until.saturating_sub(self.now()));
                 }
             }
             SyncResult::RequeueNow => {
@@ -239,58 +249,78 @@ impl ServiceController {
         }
     }
 
-    /// Queues the Services whose backends differ from those applied last. Costs no request, unless most nodes seem to
-    /// be gone.
+    /// Queues the Services whose backends differ from those applied last. Costs no request, unless
+    /// most nodes seem to be gone.
     async fn queue_changed_backends(&self) {
         let since = self.node_changes.batcher.lock().start_pass(self.now());
-        // A sync in progress may end with older backends than its stored state says, and the first sync of a Service
-        // has no stored state yet. Syncing these again costs nothing.
-        self.queue.in_progress().into_iter().for_each(|key| self.queue.add(key));
+        // A sync in progress may end with older backends than its stored state says, and the first
+        // sync of a Service has no stored state yet. Syncing these again costs nothing.
+        self.queue
+            .in_progress()
+            .into_iter()
+            .for_each(|key| self.queue.add(key));
         let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
         for (key, known) in &*self.states.lock() {
             if let Some(BackendKind::Nodes(requirements)) = &known.backend_kind {
-                used.entry(requirements.clone()).or_default().push((key.clone(), known.applied));
+                used.entry(requirements.clone())
+                    .or_default()
+                    .push((key.clone(), known.applied));
             }
         }
         let mut changed = HashSet::new();
         for (requirements, services) in &used {
             match self.backend_nodes.get(requirements).await {
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
-                    let current = applied
-                        .is_some_and(|applied: AppliedState| applied.backend_fingerprint == Some(set.fingerprint));
+                    let current = applied.is_some_and(|applied: AppliedState| {
+                        applied.backend_fingerprint == Some(set.fingerprint)
+                    });
                     (!current).then(|| key.clone())
                 })),
                 Err(doubt) => {
-                    tracing::error!(error = chain(&doubt), "backends of load balancers are not changed");
-                    self.node_changes.batcher.lock().schedule_by(self.now() + UNCONFIRMED_RETRY);
+                    tracing::error!(
+                        error = chain(&doubt),
+                        "backends of load balancers are not changed"
+                    );
+                    self.node_changes
+                        .batcher
+                        .lock()
+                        .schedule_by(self.now() + UNCONFIRMED_RETRY);
                 }
             }
         }
-        self.backend_nodes.retain(|requirements| used.contains_key(requirements));
+        self.backend_nodes
+            .retain(|requirements| used.contains_key(requirements));
         let mut pass = self.node_sync.lock();
         if !changed.is_empty() {
             pass.started_at.get_or_insert_with(Instant::now);
         }
         for key in changed {
-            pass.remaining.entry(key.clone()).or_insert(since.unwrap_or_else(|| self.now()));
+            pass.remaining
+                .entry(key.clone())
+                .or_insert(since.unwrap_or_else(|| self.now()));
             self.queue.add(key);
         }
     }
 
-    /// True while a node-change pass is scheduled that has not queued this Service yet. Until then, a sync for another
-    /// reason, such as the watch event of our own write, should not apply only half of the node changes.
+    /// True while a node-change pass is scheduled that has not queued this Service yet. Until then,
+    /// a sync for another reason, such as the watch event of our own write, should not apply only
+    /// half of the node changes.
     fn node_sync_scheduled(&self, key: &str) -> bool {
-        self.node_changes.batcher.lock().due().is_some() && !self.node_sync.lock().remaining.contains_key(key)
+        self.node_changes.batcher.lock().due().is_some()
+            && !self.node_sync.lock().remaining.contains_key(key)
     }
 
-    /// Records that a Service was synced after the last pass. The last one ends the measurement of the pass.
+    /// Records that a Service was synced after the last pass. The last one ends the measurement of
+    /// the pass.
     fn finish_node_sync(&self, key: &str) {
         let mut pass = self.node_sync.lock();
         if pass.remaining.remove(key).is_some()
             && pass.remaining.is_empty()
             && let Some(began) = pass.started_at.take()
         {
-            self.metrics.node_sync.observe(began.elapsed().as_secs_f64());
+            self.metrics
+                .node_sync
+                .observe(began.elapsed().as_secs_f64());
         }
     }
 

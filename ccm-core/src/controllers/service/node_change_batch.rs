@@ -9,8 +9,8 @@ const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Longest time that a change waits for others while they keep coming.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(30);
 
-/// Batches node changes. The first one is applied at once, those that follow are applied together, and removals never
-/// wait. Times are counted from the start of the controller.
+/// Batches node changes. The first one is applied at once, those that follow are applied together,
+/// and removals never wait. Times are counted from the start of the controller.
 #[derive(Debug, Default)]
 pub(crate) struct NodeChangeBatcher {
     last_pass: Option<Duration>,
@@ -86,12 +86,24 @@ mod tests {
         for (name, changes, passes) in [
             ("one change", vec![(5000, Soon)], vec![5000]),
             ("followers wait for quiet", vec![(0, Soon), (100, Soon), (1500, Soon)], vec![0, 3500]),
-            ("after quiet the next is a first one again", vec![(0, Soon), (2000, Soon)], vec![0, 2000]),
+            (
+                "after quiet the next is a first one again",
+                vec![(0, Soon), (2000, Soon)],
+                vec![0, 2000],
+            ),
             ("removals wait for nothing", vec![(0, Now), (1, Now), (2, Now)], vec![0, 1, 2]),
-            ("a removal takes along what waits", vec![(0, Soon), (100, Soon), (200, Now)], vec![0, 200]),
+            (
+                "a removal takes along what waits",
+                vec![(0, Soon), (100, Soon), (200, Now)],
+                vec![0, 200],
+            ),
             ("a node that is not initialised can wait", vec![(0, Later)], vec![30_000]),
             ("its initialisation cannot", vec![(0, Later), (300, Soon)], vec![300]),
-            ("nor does it hold up others", vec![(0, Soon), (100, Soon), (1000, Later)], vec![0, 2100]),
+            (
+                "nor does it hold up others",
+                vec![(0, Soon), (100, Soon), (1000, Later)],
+                vec![0, 2100],
+            ),
         ] {
             assert_eq!(after(&changes).1, passes, "{name}");
         }

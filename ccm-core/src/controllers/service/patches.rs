@@ -1,5 +1,5 @@
-//! Writes to a Service. All of them go to the status subresource, which accepts finalizers, annotations and status in
-//! one patch and is all that upstream's roles allow.
+//! Writes to a Service. All of them go to the status subresource, which accepts finalizers,
+//! annotations and status in one patch and is all that upstream's roles allow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,16 +19,24 @@ const ATTEMPTS: usize = 5;
 /// Delay between these attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Adds our finalizer and returns the new resource version. A strategic merge patch adds to the list on the server, so
-/// that no other finalizer is lost.
-pub(crate) async fn add_finalizer(api: &ApiClient, service: &ServiceView) -> Result<String, ApiError> {
+/// Adds our finalizer and returns the new resource version. A strategic merge patch adds to the
+/// list on the server, so that no other finalizer is lost.
+pub(crate) async fn add_finalizer(
+    api: &ApiClient,
+    service: &ServiceView,
+) -> Result<String, ApiError> {
     let patch = finalizer_patch(service);
-    Ok(api.patch_service_status(&service.namespace, &service.name, &patch).await?.resource_version)
+    Ok(api
+        .patch_service_status(&service.namespace, &service.name, &patch)
+        .await?
+        .resource_version)
 }
 
 /// Makes the patch. The UID makes the API server reject it for another Service of the same name.
 pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
-    Patch::Strategic(json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }))
+    Patch::Strategic(
+        json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }),
+    )
 }
 
 /// Returns the patch that makes status and annotations as desired, or `None` if they already are.
@@ -38,9 +46,14 @@ pub(crate) fn status_patch(
     annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
 ) -> Option<Patch> {
     let status = status.filter(|status| !same_status(status, &service.status));
-    let differs = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) != value;
-    let changed = annotations.iter().filter(|(key, value)| differs(key, value.as_deref()));
-    let changed: Map<String, Value> = changed.map(|(key, value)| (key.to_string(), json!(value))).collect();
+    let differs =
+        |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) != value;
+    let changed = annotations
+        .iter()
+        .filter(|(key, value)| differs(key, value.as_deref()));
+    let changed: Map<String, Value> = changed
+        .map(|(key, value)| (key.to_string(), json!(value)))
+        .collect();
     if status.is_none() && changed.is_empty() {
         return None;
     }
@@ -99,8 +112,8 @@ pub(crate) enum ReleaseOutcome {
     LoadBalancerNeeded,
 }
 
-/// Removes what is ours from a Service that has no load balancer any more: the finalizer, the status, and the
-/// annotations `stale`.
+/// Removes what is ours from a Service that has no load balancer any more: the finalizer, the
+/// status, and the annotations `stale`.
 pub(crate) async fn release(
     api: &ApiClient,
     fields: &ServiceFields,
@@ -113,17 +126,25 @@ pub(crate) async fn release(
         if operations.is_empty() {
             return Ok(ReleaseOutcome::NothingToRemove);
         }
-        match api.patch_service_status(&fresh.namespace, &fresh.name, &Patch::Json(operations)).await {
+        match api
+            .patch_service_status(&fresh.namespace, &fresh.name, &Patch::Json(operations))
+            .await
+        {
             Ok(patched) => return Ok(ReleaseOutcome::Written(patched.resource_version)),
             Err(error) if error.is_not_found() => return Ok(ReleaseOutcome::NothingToRemove),
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
         }
         tokio::time::sleep(RETRY_DELAY).await;
-        fresh = match api.get_service(&service.namespace, &service.name, fields).await {
+        fresh = match api
+            .get_service(&service.namespace, &service.name, fields)
+            .await
+        {
             // It was deleted, and another Service has its name.
             Ok(fresh) if fresh.uid != service.uid => return Ok(ReleaseOutcome::NothingToRemove),
-            Ok(fresh) if fields.is_managed(&fresh) => return Ok(ReleaseOutcome::LoadBalancerNeeded),
+            Ok(fresh) if fields.is_managed(&fresh) => {
+                return Ok(ReleaseOutcome::LoadBalancerNeeded);
+            }
             Ok(fresh) => fresh,
             Err(error) if error.is_not_found() => return Ok(ReleaseOutcome::NothingToRemove),
             Err(error) => return Err(error),
@@ -132,14 +153,20 @@ pub(crate) async fn release(
     Ok(ReleaseOutcome::NothingToRemove)
 }
 
-/// Makes the operations. They apply only to the Service as observed: a request that arrives late must not remove the
-/// finalizer of a Service that has a load balancer again. In addition, every removal is guarded by a test of the value
-/// to remove, so that a finalizer that somebody adds meanwhile stays (W9).
+/// Makes the operations. They apply only to the Service as observed: a request that arrives late
+/// must not remove the finalizer of a Service that has a load balancer again. In addition, every
+/// removal is guarded by a test of the value to remove, so that a finalizer that somebody adds
+/// meanwhile stays (W9).
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
-    if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
+    if let Some(at) = service
+        .finalizers
+        .iter()
+        .position(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+    {
         let path = format!("/metadata/finalizers/{at}");
-        operations.extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
+        operations
+            .extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
     }
     // A Service that is being deleted disappears with its finalizer.
     if !service.deleting {
@@ -151,11 +178,15 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
             }
         }
         if !service.status.ingress.is_empty() {
-            operations.push(PatchOp::Add { path: "/status/loadBalancer".to_owned(), value: json!({}) });
+            operations
+                .push(PatchOp::Add { path: "/status/loadBalancer".to_owned(), value: json!({}) });
         }
     }
     if !operations.is_empty() {
-        let identity = [("/metadata/uid", &service.uid), ("/metadata/resourceVersion", &service.resource_version)];
+        let identity = [
+            ("/metadata/uid", &service.uid),
+            ("/metadata/resourceVersion", &service.resource_version),
+        ];
         operations.splice(..0, identity.map(|(path, value)| PatchOp::test(path, value)));
     }
     operations

@@ -8,7 +8,12 @@ const OURS: &str = wk::FINALIZER_LOAD_BALANCER;
 
 fn service(finalizers: &[&str]) -> ServiceView {
     let finalizers = finalizers.iter().map(|f| Arc::from(*f)).collect();
-    ServiceView { uid: "u".into(), resource_version: "7".into(), finalizers, ..ServiceView::named("ns", "web") }
+    ServiceView {
+        uid: "u".into(),
+        resource_version: "7".into(),
+        finalizers,
+        ..ServiceView::named("ns", "web")
+    }
 }
 
 fn with_status(service: ServiceView) -> ServiceView {
@@ -17,7 +22,10 @@ fn with_status(service: ServiceView) -> ServiceView {
 }
 
 fn annotated(annotations: &[(&str, &str)], service: ServiceView) -> ServiceView {
-    let annotations = annotations.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect();
+    let annotations = annotations
+        .iter()
+        .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+        .collect();
     ServiceView { annotations, ..service }
 }
 
@@ -46,9 +54,20 @@ fn only_what_differs_is_published() {
 
 #[test]
 fn annotations_ride_along_with_the_status_and_only_those_that_differ() {
-    let service = annotated(&[("same", "1"), ("old", "1"), ("gone", "1"), ("foreign", "1")], service(&[OURS]));
-    let wanted = [("same", Some("1")), ("old", Some("2")), ("gone", None), ("absent", None), ("new", Some("3"))];
-    let wanted = wanted.map(|(key, value)| (Box::from(key), value.map(Box::from))).into();
+    let service = annotated(
+        &[("same", "1"), ("old", "1"), ("gone", "1"), ("foreign", "1")],
+        service(&[OURS]),
+    );
+    let wanted = [
+        ("same", Some("1")),
+        ("old", Some("2")),
+        ("gone", None),
+        ("absent", None),
+        ("new", Some("3")),
+    ];
+    let wanted = wanted
+        .map(|(key, value)| (Box::from(key), value.map(Box::from)))
+        .into();
     let annotations = json!({"old": "2", "gone": null, "new": "3"});
     let expected = json!({"metadata": {"uid": "u", "annotations": annotations}});
     assert_eq!(merge(status_patch(&service, None, &wanted)), expected);
@@ -89,12 +108,20 @@ fn paths(operations: &[PatchOp]) -> Vec<String> {
 
 #[test]
 fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
-    let identity = [r#"test /metadata/uid "u""#, r#"test /metadata/resourceVersion "7""#].map(str::to_owned);
-    let finalizer =
-        |at: usize| [format!("test /metadata/finalizers/{at} {OURS:?}"), format!("remove /metadata/finalizers/{at}")];
+    let identity =
+        [r#"test /metadata/uid "u""#, r#"test /metadata/resourceVersion "7""#].map(str::to_owned);
+    let finalizer = |at: usize| {
+        [
+            format!("test /metadata/finalizers/{at} {OURS:?}"),
+            format!("remove /metadata/finalizers/{at}"),
+        ]
+    };
     let status = ["add /status/loadBalancer {}".to_owned()];
     let stale = ["example/a".into(), "absent".into()];
-    let annotation = [r#"test /metadata/annotations/example~1a "1""#, "remove /metadata/annotations/example~1a"];
+    let annotation = [
+        r#"test /metadata/annotations/example~1a "1""#,
+        "remove /metadata/annotations/example~1a",
+    ];
     let with_annotation = || annotated(&[("example/a", "1"), ("b", "2")], service(&[OURS]));
     let deleting = ServiceView { deleting: true, ..with_status(with_annotation()) };
     let all = |parts: &[&[String]]| [&identity[..], &parts.concat()].concat();
@@ -105,7 +132,11 @@ fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
         ("ours among others", service(&["x", OURS, "y"]), all(&[&finalizer(1)])),
         ("a status alone", with_status(service(&["x"])), all(&[&status])),
         ("both", with_status(service(&[OURS])), all(&[&finalizer(0), &status])),
-        ("an annotation", with_annotation(), all(&[&finalizer(0), &annotation.map(str::to_owned)])),
+        (
+            "an annotation",
+            with_annotation(),
+            all(&[&finalizer(0), &annotation.map(str::to_owned)]),
+        ),
         ("what is deleted goes as a whole", deleting, all(&[&finalizer(0)])),
     ] {
         assert_eq!(paths(&release_operations(&service, &stale)), expected, "{name}");
@@ -115,7 +146,10 @@ fn a_release_takes_off_what_is_ours_and_is_nothing_where_nothing_is() {
 /// Applies what concerns finalizers as the server does: all or, when a test fails, nothing.
 fn apply(operations: &[PatchOp], finalizers: &[&str]) -> Option<Vec<String>> {
     let mut list: Vec<String> = finalizers.iter().map(ToString::to_string).collect();
-    let index = |path: &str| path.strip_prefix("/metadata/finalizers/").map(|at| at.parse::<usize>().unwrap());
+    let index = |path: &str| {
+        path.strip_prefix("/metadata/finalizers/")
+            .map(|at| at.parse::<usize>().unwrap())
+    };
     for operation in operations {
         match operation {
             PatchOp::Test { path, value } => {

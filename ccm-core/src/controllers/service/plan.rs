@@ -1,8 +1,10 @@
-//! Plans one Service: a pure function from desired state, observed state and sync state to an action.
+//! Plans one Service: a pure function from desired state, observed state and sync state to an
+//! action.
 //!
-//! A cloud call costs time and money. So the cloud is called only if the desired state (by its digest) or the backends
-//! differ from those applied last, or if a drift check is due. The sync state is kept in memory only. After a restart,
-//! a Service that looks finished is first compared with the cloud, not ensured.
+//! A cloud call costs time and money. So the cloud is called only if the desired state (by its
+//! digest) or the backends differ from those applied last, or if a drift check is due. The sync
+//! state is kept in memory only. After a restart, a Service that looks finished is first compared
+//! with the cloud, not ensured.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,35 +17,42 @@ use crate::{
     provider::{BackendKind, Digest, FieldError, ReadMode},
 };
 
-/// How long a write may take to arrive through the watch. After that the cache is trusted again, whatever its resource
-/// versions say: etcd may have been restored from a backup.
+/// How long a write may take to arrive through the watch. After that the cache is trusted again,
+/// whatever its resource versions say: etcd may have been restored from a backup.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an update of backends that was rejected, or is not finished, defers an update with other backends. The
-/// removal of a node that left must not wait for minutes because of a node that joined.
+/// How long an update of backends that was rejected, or is not finished, defers an update with
+/// other backends. The removal of a node that left must not wait for minutes because of a node that
+/// joined.
 const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Least time between two repairs of what somebody else writes to a Service. Two controllers that both consider it
-/// theirs must not overwrite each other as fast as they can.
+/// Least time between two repairs of what somebody else writes to a Service. Two controllers that
+/// both consider it theirs must not overwrite each other as fast as they can.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What this process remembers about one Service between syncs, beyond the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, each named where it is used")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each named where it is used"
+)]
 pub(crate) struct ServiceSyncState {
     /// UID of the Service that this describes; empty before the first sync.
     pub(crate) uid: Box<str>,
-    /// The Service as last observed, for the deletion of its load balancer after the Service is gone.
+    /// The Service as last observed, for the deletion of its load balancer after the Service is
+    /// gone.
     pub(crate) last_observed: Option<Arc<ServiceView>>,
-    /// True if the cloud may hold something for the Service. Set before the first call that could create something.
+    /// True if the cloud may hold something for the Service. Set before the first call that could
+    /// create something.
     pub(crate) may_exist_in_cloud: bool,
-    /// True once the cloud reported that nothing is left of the load balancer. Only the finalizer remains to be
-    /// removed.
+    /// True once the cloud reported that nothing is left of the load balancer. Only the finalizer
+    /// remains to be removed.
     pub(crate) deleted: bool,
     /// True if the Service, when last observed, belonged to another controller by its class.
     pub(crate) other_controller: bool,
     /// What was last applied to the cloud, if that is certain.
     pub(crate) applied: Option<AppliedState>,
-    /// True once the cloud was asked to ensure or delete the load balancer, or a drift check found no difference.
-    /// Before that, a Service that looks finished is only compared with the cloud; afterwards it is ensured.
+    /// True once the cloud was asked to ensure or delete the load balancer, or a drift check found
+    /// no difference. Before that, a Service that looks finished is only compared with the cloud;
+    /// afterwards it is ensured.
     pub(crate) has_attempted: bool,
     /// The failures of `ensure` in a row, if it failed last.
     pub(crate) failed_ensures: Option<FailedEnsures>,
@@ -79,8 +88,8 @@ pub(crate) struct ServiceSyncState {
     pub(crate) backend_kind: Option<BackendKind>,
     /// Digest of the validation errors that were last reported, so that they are reported once.
     pub(crate) reported_invalid_digest: Option<Digest>,
-    /// State of the Service that the load balancer serves. While the Service is invalid, the backends follow this
-    /// state.
+    /// State of the Service that the load balancer serves. While the Service is invalid, the
+    /// backends follow this state.
     pub(crate) served_state: Option<ServedState>,
 }
 
@@ -123,8 +132,8 @@ pub(crate) struct LastWrite {
 pub(crate) struct AppliedState {
     /// Desired state without backends.
     pub(crate) digest: Digest,
-    /// Fingerprint of the backends; `None` if the last attempt to change them did not succeed, so that they are
-    /// unknown.
+    /// Fingerprint of the backends; `None` if the last attempt to change them did not succeed, so
+    /// that they are unknown.
     pub(crate) backend_fingerprint: Option<u64>,
     /// When the next drift check is due.
     pub(crate) verify_at: Duration,
@@ -135,14 +144,21 @@ pub(crate) struct AppliedState {
 pub(crate) enum Attempt {
     /// To have a load balancer with this digest.
     Serve(Digest),
-    /// To have none. The digest is that of the annotations, because one of them may be what prevents the deletion.
+    /// To have none. The digest is that of the annotations, because one of them may be what
+    /// prevents the deletion.
     Delete(Digest),
 }
 
 impl Attempt {
     /// Makes the attempt of a deletion.
-    pub(crate) fn for_delete(service: Option<&ServiceView>, state: &ServiceSyncState, then: AfterDelete) -> Self {
-        let seen = service.filter(|_| then == AfterDelete::RemoveFinalizer).or(state.last_observed.as_deref());
+    pub(crate) fn for_delete(
+        service: Option<&ServiceView>,
+        state: &ServiceSyncState,
+        then: AfterDelete,
+    ) -> Self {
+        let seen = service
+            .filter(|_| then == AfterDelete::RemoveFinalizer)
+            .or(state.last_observed.as_deref());
         Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
     }
 }
@@ -226,7 +242,8 @@ pub(crate) enum ServiceAction {
     Ensure { read_mode: ReadMode, announce: bool },
     /// Apply the desired backends.
     UpdateBackends,
-    /// Ask the provider what differs. `drift`: differences count as drift, because everything was in sync before.
+    /// Ask the provider what differs. `drift`: differences count as drift, because everything was
+    /// in sync before.
     CheckDrift { drift: bool },
     /// Write finalizer and status again, which somebody else changed.
     RestoreStatus,
@@ -250,7 +267,9 @@ impl ServiceAction {
             Self::CheckDrift { drift: true } => "comparison is due",
             Self::CheckDrift { drift: false } => "first look",
             Self::RestoreStatus => "somebody changed the service",
-            Self::Delete { then: AfterDelete::RemoveFinalizer, .. } => "load balancer is not wanted any more",
+            Self::Delete { then: AfterDelete::RemoveFinalizer, .. } => {
+                "load balancer is not wanted any more"
+            }
             Self::Delete { .. } => "service is gone",
         }
     }
@@ -271,17 +290,24 @@ pub(crate) enum AfterDelete {
 pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
     let PlanInput { service, state, now, .. } = input;
     let Some(service) = service else {
-        return if state.may_exist_in_cloud { delete(input, AfterDelete::Forget) } else { ServiceAction::Forget };
+        return if state.may_exist_in_cloud {
+            delete(input, AfterDelete::Forget)
+        } else {
+            ServiceAction::Forget
+        };
     };
     if state.may_exist_in_cloud && state.uid != service.uid {
         return delete(input, AfterDelete::Requeue);
     }
     match service_ownership(service, state, input.fields) {
         ServiceOwnership::OtherController => ServiceAction::Ignore,
-        ServiceOwnership::Releasing if state.may_exist_in_cloud || has_finalizer(service, state, now) => {
+        ServiceOwnership::Releasing
+            if state.may_exist_in_cloud || has_finalizer(service, state, now) =>
+        {
             delete(input, AfterDelete::RemoveFinalizer)
         }
-        // The finalizer is removed, but the cache does not show that yet. Keep the sync state until it does.
+        // The finalizer is removed, but the cache does not show that yet. Keep the sync state until
+        // it does.
         ServiceOwnership::Releasing if unconfirmed_write(service, state, now).is_some() => {
             ServiceAction::Wait { until: None }
         }
@@ -290,14 +316,20 @@ pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
             None => ServiceAction::Wait { until: None },
             Some(DesiredState::ImplementedElsewhere) => ServiceAction::Ignore,
             Some(DesiredState::Invalid { errors, served }) => plan_invalid(input, errors, *served),
-            Some(DesiredState::Serve { digest, backends }) => plan_serve(input, service, *digest, *backends),
+            Some(DesiredState::Serve { digest, backends }) => {
+                plan_serve(input, service, *digest, *backends)
+            }
         },
     }
 }
 
-/// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving the last state, but
-/// its backends still follow the nodes.
-fn plan_invalid(input: PlanInput<'_>, errors: &[FieldError], served: Option<ServedBackends>) -> ServiceAction {
+/// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving
+/// the last state, but its backends still follow the nodes.
+fn plan_invalid(
+    input: PlanInput<'_>,
+    errors: &[FieldError],
+    served: Option<ServedBackends>,
+) -> ServiceAction {
     let state = input.state;
     if state.reported_invalid_digest != Some(invalid_digest(errors)) {
         return ServiceAction::ReportInvalid { errors: errors.to_vec() };
@@ -319,7 +351,12 @@ fn plan_invalid(input: PlanInput<'_>, errors: &[FieldError], served: Option<Serv
 
 /// Returns a digest of the validation errors of a Service.
 pub(crate) fn invalid_digest(errors: &[FieldError]) -> Digest {
-    Digest::of(&errors.iter().map(|m| (&*m.field, &*m.message)).collect::<Vec<_>>())
+    Digest::of(
+        &errors
+            .iter()
+            .map(|m| (&*m.field, &*m.message))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Which controller a Service belongs to.
@@ -329,9 +366,14 @@ enum ServiceOwnership {
     Releasing,
 }
 
-fn service_ownership(service: &ServiceView, state: &ServiceSyncState, fields: &ServiceFields) -> ServiceOwnership {
+fn service_ownership(
+    service: &ServiceView,
+    state: &ServiceSyncState,
+    fields: &ServiceFields,
+) -> ServiceOwnership {
     if !service.is_load_balancer {
-        // The class is removed with the type. If another controller served the Service before, that one cleans up.
+        // The class is removed with the type. If another controller served the Service before, that
+        // one cleans up.
         if state.other_controller && !state.may_exist_in_cloud {
             return ServiceOwnership::OtherController;
         }
@@ -344,19 +386,29 @@ fn service_ownership(service: &ServiceView, state: &ServiceSyncState, fields: &S
         }
         return ServiceOwnership::OtherController;
     }
-    if service.deleting { ServiceOwnership::Releasing } else { ServiceOwnership::Ours }
+    if service.deleting {
+        ServiceOwnership::Releasing
+    } else {
+        ServiceOwnership::Ours
+    }
 }
 
 fn delete(input: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
     match deferred_until(input, Attempt::for_delete(input.service, input.state, then), None) {
         Some(until) => ServiceAction::Wait { until: Some(until) },
-        None => {
-            ServiceAction::Delete { then, announce: !matches!(input.state.announced_attempt, Some(Attempt::Delete(_))) }
-        }
+        None => ServiceAction::Delete {
+            then,
+            announce: !matches!(input.state.announced_attempt, Some(Attempt::Delete(_))),
+        },
     }
 }
 
-fn plan_serve(input: PlanInput<'_>, service: &ServiceView, digest: Digest, backends: u64) -> ServiceAction {
+fn plan_serve(
+    input: PlanInput<'_>,
+    service: &ServiceView,
+    digest: Digest,
+    backends: u64,
+) -> ServiceAction {
     let PlanInput { state, now, .. } = input;
     if let Some(until) = deferred_until(input, Attempt::Serve(digest), Some(backends)) {
         return ServiceAction::Wait { until: Some(until) };
@@ -380,7 +432,11 @@ fn plan_serve(input: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
     } else if applied.verify_at <= now {
         ServiceAction::CheckDrift { drift: true }
     } else if !has_finalizer(service, state, now) || !shows_desired_status(service, state, now) {
-        match state.restored_at.map(|last| last + MIN_RESTORE_INTERVAL).filter(|next| *next > now) {
+        match state
+            .restored_at
+            .map(|last| last + MIN_RESTORE_INTERVAL)
+            .filter(|next| *next > now)
+        {
             None => ServiceAction::RestoreStatus,
             Some(next) => ServiceAction::Wait { until: Some(next) },
         }
@@ -389,15 +445,22 @@ fn plan_serve(input: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
     }
 }
 
-/// Tells whether the Service shows a load balancer that some process has finished: our finalizer and an address.
+/// Tells whether the Service shows a load balancer that some process has finished: our finalizer
+/// and an address.
 pub(crate) fn is_finished(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
     has_finalizer(service, state, now) && !service.status.ingress.is_empty()
 }
 
-/// Returns the state that this process applied, with the current status, which decides whether the Service is served.
-pub(crate) fn served_by_this_process(state: &ServiceSyncState, service: &ServiceView) -> Option<ServedState> {
+/// Returns the state that this process applied, with the current status, which decides whether the
+/// Service is served.
+pub(crate) fn served_by_this_process(
+    state: &ServiceSyncState,
+    service: &ServiceView,
+) -> Option<ServedState> {
     let served = state.served_state.as_ref()?;
-    let is_applied = state.applied.is_some_and(|applied| applied.digest == served.digest);
+    let is_applied = state
+        .applied
+        .is_some_and(|applied| applied.digest == served.digest);
     if !state.has_attempted || !is_applied {
         return None;
     }
@@ -406,19 +469,34 @@ pub(crate) fn served_by_this_process(state: &ServiceSyncState, service: &Service
 }
 
 /// Returns until when this attempt, with these backends, is deferred.
-fn deferred_until(input: PlanInput<'_>, subject: Attempt, backends: Option<u64>) -> Option<Duration> {
-    let deferred = input.state.deferred.filter(|deferred| deferred.subject == subject)?;
+fn deferred_until(
+    input: PlanInput<'_>,
+    subject: Attempt,
+    backends: Option<u64>,
+) -> Option<Duration> {
+    let deferred = input
+        .state
+        .deferred
+        .filter(|deferred| deferred.subject == subject)?;
     let until = match deferred.backends {
-        Some(tried) if Some(tried.fingerprint) != backends => deferred.until.min(tried.tried_at + BACKEND_RETRY_DELAY),
+        Some(tried) if Some(tried.fingerprint) != backends => {
+            deferred.until.min(tried.tried_at + BACKEND_RETRY_DELAY)
+        }
         _ => deferred.until,
     };
     Some(until).filter(|until| *until > input.now)
 }
 
 /// Returns our last write if the cache does not show it yet.
-fn unconfirmed_write(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> Option<LastWrite> {
+fn unconfirmed_write(
+    service: &ServiceView,
+    state: &ServiceSyncState,
+    now: Duration,
+) -> Option<LastWrite> {
     let seen = service.resource_version.parse::<u64>().ok()?;
-    state.last_write.filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
+    state
+        .last_write
+        .filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
 }
 
 /// Returns the Service with our last write applied, if the cache does not show that write yet.
@@ -432,7 +510,9 @@ pub(crate) fn with_unconfirmed_write(
     since.status = state.unconfirmed.status.clone().unwrap_or(since.status);
     for (key, value) in &state.unconfirmed.annotations {
         match value {
-            Some(value) => since.annotations.insert(Arc::from(&**key), Arc::from(&**value)),
+            Some(value) => since
+                .annotations
+                .insert(Arc::from(&**key), Arc::from(&**value)),
             None => since.annotations.remove(&**key),
         };
     }
@@ -440,29 +520,39 @@ pub(crate) fn with_unconfirmed_write(
 }
 
 /// Tells whether the Service has our finalizer, according to our last write or the cache.
-pub(crate) fn has_finalizer(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
-    unconfirmed_write(service, state, now).map_or_else(|| service.has_finalizer(), |written| written.finalizer)
+pub(crate) fn has_finalizer(
+    service: &ServiceView,
+    state: &ServiceSyncState,
+    now: Duration,
+) -> bool {
+    unconfirmed_write(service, state, now)
+        .map_or_else(|| service.has_finalizer(), |written| written.finalizer)
 }
 
 fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
     let is = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) == value;
     unconfirmed_write(service, state, now).is_some()
-        || (state.desired_status.as_ref().is_none_or(|published| same_status(&service.status, published))
-            && state.desired_annotations.iter().all(|(key, value)| is(key, value.as_deref())))
+        || (state
+            .desired_status
+            .as_ref()
+            .is_none_or(|published| same_status(&service.status, published))
+            && state
+                .desired_annotations
+                .iter()
+                .all(|(key, value)| is(key, value.as_deref())))
 }
 
-/// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where there is an IP
-/// address.
+/// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where
+/// there is an IP address.
 pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
     let mode = |ingress: &LbIngress| match (&ingress.ip, &ingress.ip_mode) {
         (Some(_), None) => Some("VIP".to_owned()),
         (_, mode) => mode.as_deref().map(str::to_owned),
     };
     a.ingress.len() == b.ingress.len()
-        && a.ingress
-            .iter()
-            .zip(&b.ingress)
-            .all(|(a, b)| a.ip == b.ip && a.hostname == b.hostname && a.ports == b.ports && mode(a) == mode(b))
+        && a.ingress.iter().zip(&b.ingress).all(|(a, b)| {
+            a.ip == b.ip && a.hostname == b.hostname && a.ports == b.ports && mode(a) == mode(b)
+        })
 }
 
 #[cfg(test)]

@@ -14,20 +14,32 @@ fn secs(seconds: u64) -> Duration {
 }
 
 fn service() -> ServiceView {
-    ServiceView { uid: "u".into(), resource_version: "10".into(), ..ServiceView::named("ns", "web") }
+    ServiceView {
+        uid: "u".into(),
+        resource_version: "10".into(),
+        ..ServiceView::named("ns", "web")
+    }
 }
 
 fn carrying(finalizers: &[&str], service: ServiceView) -> ServiceView {
-    ServiceView { finalizers: finalizers.iter().map(|f| Arc::from(*f)).collect(), ..service }
+    ServiceView {
+        finalizers: finalizers.iter().map(|f| Arc::from(*f)).collect(),
+        ..service
+    }
 }
 
 fn status(ip: &str) -> LbStatus {
-    LbStatus { ingress: vec![LbIngress { ip: Some(ip.parse().unwrap()), ..LbIngress::default() }] }
+    LbStatus {
+        ingress: vec![LbIngress { ip: Some(ip.parse().unwrap()), ..LbIngress::default() }],
+    }
 }
 
 /// A Service that is served, as the API server shows it.
 fn served_service() -> ServiceView {
-    ServiceView { status: status("1.2.3.4"), ..carrying(&[wk::FINALIZER_LOAD_BALANCER], service()) }
+    ServiceView {
+        status: status("1.2.3.4"),
+        ..carrying(&[wk::FINALIZER_LOAD_BALANCER], service())
+    }
 }
 
 fn cluster_ip(service: ServiceView) -> ServiceView {
@@ -51,7 +63,11 @@ fn served() -> ServiceSyncState {
     ServiceSyncState {
         may_exist_in_cloud: true,
         has_attempted: true,
-        applied: Some(AppliedState { digest: WISHED, backend_fingerprint: Some(7), verify_at: HOUR }),
+        applied: Some(AppliedState {
+            digest: WISHED,
+            backend_fingerprint: Some(7),
+            verify_at: HOUR,
+        }),
         announced_attempt: Some(Attempt::Serve(WISHED)),
         desired_status: Some(status("1.2.3.4")),
         ..fresh()
@@ -59,7 +75,10 @@ fn served() -> ServiceSyncState {
 }
 
 fn held(subject: Attempt, known: ServiceSyncState) -> ServiceSyncState {
-    ServiceSyncState { deferred: Some(DeferredAttempt { until: secs(300), subject, backends: None }), ..known }
+    ServiceSyncState {
+        deferred: Some(DeferredAttempt { until: secs(300), subject, backends: None }),
+        ..known
+    }
 }
 
 const fn wish(digest: Digest, backends: u64) -> DesiredState {
@@ -68,9 +87,21 @@ const fn wish(digest: Digest, backends: u64) -> DesiredState {
 
 const WISH: DesiredState = wish(WISHED, 7);
 
-fn at(now: Duration, service: Option<&ServiceView>, known: &ServiceSyncState, wish: &DesiredState) -> ServiceAction {
+fn at(
+    now: Duration,
+    service: Option<&ServiceView>,
+    known: &ServiceSyncState,
+    wish: &DesiredState,
+) -> ServiceAction {
     let fields = ServiceFields { classes: vec!["ours".into()] };
-    plan(PlanInput { service, state: known, fields: &fields, desired: Some(wish), node_sync_scheduled: false, now })
+    plan(PlanInput {
+        service,
+        state: known,
+        fields: &fields,
+        desired: Some(wish),
+        node_sync_scheduled: false,
+        now,
+    })
 }
 
 fn step(service: &ServiceView, known: &ServiceSyncState, wish: &DesiredState) -> ServiceAction {
@@ -85,20 +116,57 @@ const RESTS: ServiceAction = ServiceAction::Wait { until: Some(HOUR) };
 
 #[test]
 fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
-    let new_digest = ServiceSyncState { announced_attempt: Some(Attempt::Serve(WISHED)), ..served() };
+    let new_digest =
+        ServiceSyncState { announced_attempt: Some(Attempt::Serve(WISHED)), ..served() };
     let failed = ServiceSyncState { applied: None, ..served() };
     let unsure = AppliedState { digest: WISHED, backend_fingerprint: None, verify_at: HOUR };
     let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
     let only_finalizer = carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
     for (name, service, known, wish, expected) in [
         ("new", service(), fresh(), WISH, ensure(ReadMode::Fresh, true)),
-        ("finished by an earlier process", served_service(), fresh(), WISH, ServiceAction::CheckDrift { drift: false }),
-        ("begun by an earlier process", only_finalizer, fresh(), WISH, ensure(ReadMode::Fresh, true)),
-        ("its finalizer was stripped meanwhile", only_status, fresh(), WISH, ensure(ReadMode::Fresh, true)),
+        (
+            "finished by an earlier process",
+            served_service(),
+            fresh(),
+            WISH,
+            ServiceAction::CheckDrift { drift: false },
+        ),
+        (
+            "begun by an earlier process",
+            only_finalizer,
+            fresh(),
+            WISH,
+            ensure(ReadMode::Fresh, true),
+        ),
+        (
+            "its finalizer was stripped meanwhile",
+            only_status,
+            fresh(),
+            WISH,
+            ensure(ReadMode::Fresh, true),
+        ),
         ("nothing changed", served_service(), served(), WISH, RESTS),
-        ("the desired state changed", served_service(), new_digest, wish(OTHER, 7), ensure(ReadMode::Cached, true)),
-        ("and the backends too", served_service(), served(), wish(OTHER, 8), ensure(ReadMode::Cached, true)),
-        ("the backends changed", served_service(), served(), wish(WISHED, 8), ServiceAction::UpdateBackends),
+        (
+            "the desired state changed",
+            served_service(),
+            new_digest,
+            wish(OTHER, 7),
+            ensure(ReadMode::Cached, true),
+        ),
+        (
+            "and the backends too",
+            served_service(),
+            served(),
+            wish(OTHER, 8),
+            ensure(ReadMode::Cached, true),
+        ),
+        (
+            "the backends changed",
+            served_service(),
+            served(),
+            wish(WISHED, 8),
+            ServiceAction::UpdateBackends,
+        ),
         (
             "an update of them failed",
             served_service(),
@@ -115,9 +183,15 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
 #[test]
 fn a_balancer_is_compared_when_its_time_has_come_and_changes_come_first() {
     let service = served_service();
-    assert_eq!(at(HOUR, Some(&service), &served(), &WISH), ServiceAction::CheckDrift { drift: true });
+    assert_eq!(
+        at(HOUR, Some(&service), &served(), &WISH),
+        ServiceAction::CheckDrift { drift: true }
+    );
     assert_eq!(at(secs(3599), Some(&service), &served(), &WISH), RESTS);
-    assert_eq!(at(HOUR, Some(&service), &served(), &wish(WISHED, 8)), ServiceAction::UpdateBackends);
+    assert_eq!(
+        at(HOUR, Some(&service), &served(), &wish(WISHED, 8)),
+        ServiceAction::UpdateBackends
+    );
 }
 
 #[test]
@@ -125,7 +199,9 @@ fn what_somebody_changed_on_the_service_is_written_again() {
     let other_ip = ServiceView { status: status("9.9.9.9"), ..served_service() };
     let cleared = ServiceView { status: LbStatus::default(), ..served_service() };
     let stripped = carrying(&["other"], served_service());
-    for (name, service) in [("status", other_ip), ("status cleared", cleared), ("finalizer", stripped)] {
+    for (name, service) in
+        [("status", other_ip), ("status cleared", cleared), ("finalizer", stripped)]
+    {
         assert_eq!(step(&service, &served(), &WISH), ServiceAction::RestoreStatus, "{name}");
     }
 }
@@ -146,8 +222,10 @@ fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
 fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
     let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
     let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
-    let gone_service =
-        ServiceSyncState { last_write: Some(LastWrite { version: 11, finalizer: false, at: secs(90) }), ..fresh() };
+    let gone_service = ServiceSyncState {
+        last_write: Some(LastWrite { version: 11, finalizer: false, at: secs(90) }),
+        ..fresh()
+    };
     let foreign = ServiceSyncState { other_controller: true, ..fresh() };
     for (name, service, known, expected) in [
         ("no finalizer", cluster_ip(service()), fresh(), ServiceAction::Forget),
@@ -156,11 +234,26 @@ fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
         ("deleted, without finalizer", deleting(service()), fresh(), ServiceAction::Forget),
         ("finalizer stripped, balancer known", deleting(service()), served(), delete.clone()),
         ("type changed", cluster_ip(served_service()), served(), delete.clone()),
-        ("released, the cache lags", cluster_ip(with_ours()), gone_service, ServiceAction::Wait { until: None }),
+        (
+            "released, the cache lags",
+            cluster_ip(with_ours()),
+            gone_service,
+            ServiceAction::Wait { until: None },
+        ),
         ("a class of ours", deleting(with_class("ours", with_ours())), fresh(), delete.clone()),
-        ("a class of another", deleting(with_class("other", with_ours())), fresh(), ServiceAction::Ignore),
+        (
+            "a class of another",
+            deleting(with_class("other", with_ours())),
+            fresh(),
+            ServiceAction::Ignore,
+        ),
         ("changed to another's class", with_class("other", served_service()), served(), delete),
-        ("was another's until its type changed", cluster_ip(with_ours()), foreign, ServiceAction::Ignore),
+        (
+            "was another's until its type changed",
+            cluster_ip(with_ours()),
+            foreign,
+            ServiceAction::Ignore,
+        ),
     ] {
         assert_eq!(step(&service, &known, &WISH), expected, "{name}");
     }
@@ -196,31 +289,52 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
     let failed = ServiceSyncState { applied: None, ..served() };
     let serving = held(Attempt::Serve(WISHED), failed.clone());
     assert_eq!(step(&served_service(), &serving, &WISH), waits);
-    assert_eq!(step(&served_service(), &serving, &wish(WISHED, 8)), waits, "new backends are the same attempt");
+    assert_eq!(
+        step(&served_service(), &serving, &wish(WISHED, 8)),
+        waits,
+        "new backends are the same attempt"
+    );
     assert_eq!(step(&served_service(), &serving, &wish(OTHER, 7)), ensure(ReadMode::Fresh, true));
-    assert_eq!(at(secs(300), Some(&served_service()), &serving, &WISH), ensure(ReadMode::Fresh, false));
+    assert_eq!(
+        at(secs(300), Some(&served_service()), &serving, &WISH),
+        ensure(ReadMode::Fresh, false)
+    );
     let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..failed };
-    let removing = held(Attempt::for_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer), known);
+    let removing = held(
+        Attempt::for_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer),
+        known,
+    );
     assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
     assert_eq!(at(secs(100), None, &removing, &WISH), waits);
-    assert_eq!(step(&served_service(), &removing, &WISH), ensure(ReadMode::Fresh, false), "it is wanted again");
+    assert_eq!(
+        step(&served_service(), &removing, &WISH),
+        ensure(ReadMode::Fresh, false),
+        "it is wanted again"
+    );
 }
 
 #[test]
 fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
     let annotated = |value: &str| {
         let mut service = deleting(served_service());
-        service.annotations.insert("example.com/protected".into(), value.into());
+        service
+            .annotations
+            .insert("example.com/protected".into(), value.into());
         service
     };
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..served() };
-    let subject = Attempt::for_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
+    let subject =
+        Attempt::for_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
     let refused = ServiceSyncState { announced_attempt: Some(subject), ..held(subject, known) };
     let waits = ServiceAction::Wait { until: Some(secs(300)) };
     assert_eq!(step(&annotated("true"), &refused, &WISH), waits);
-    let touched = ServiceView { status: status("5.6.7.8"), resource_version: "99".into(), ..annotated("true") };
+    let touched = ServiceView {
+        status: status("5.6.7.8"),
+        resource_version: "99".into(),
+        ..annotated("true")
+    };
     assert_eq!(step(&touched, &refused, &WISH), waits, "an echo of a write");
     let again = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: false };
     assert_eq!(step(&annotated("false"), &refused, &WISH), again);
@@ -229,20 +343,31 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
 
 #[test]
 fn a_mistake_is_told_once_and_a_new_one_again() {
-    let mistake =
-        |message: &str| DesiredState::Invalid { errors: vec![FieldError::new("spec.ports", message)], served: None };
-    let tells = |known: &ServiceSyncState, wish: &DesiredState| match step(&service(), known, wish) {
+    let mistake = |message: &str| DesiredState::Invalid {
+        errors: vec![FieldError::new("spec.ports", message)],
+        served: None,
+    };
+    let tells = |known: &ServiceSyncState, wish: &DesiredState| match step(&service(), known, wish)
+    {
         ServiceAction::ReportInvalid { .. } => true,
         ServiceAction::Wait { until: None } => false,
         other => panic!("{other:?}"),
     };
-    let DesiredState::Invalid { errors: mistakes, .. } = mistake("a") else { unreachable!() };
-    let told = ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), ..fresh() };
+    let DesiredState::Invalid { errors: mistakes, .. } = mistake("a") else {
+        unreachable!()
+    };
+    let told = ServiceSyncState {
+        reported_invalid_digest: Some(invalid_digest(&mistakes)),
+        ..fresh()
+    };
     assert!(tells(&fresh(), &mistake("a")));
     assert!(!tells(&told, &mistake("a")));
     assert!(tells(&told, &mistake("b")));
     assert_eq!(step(&service(), &told, &WISH), ensure(ReadMode::Fresh, true), "mended");
-    assert_eq!(step(&service(), &fresh(), &DesiredState::ImplementedElsewhere), ServiceAction::Ignore);
+    assert_eq!(
+        step(&service(), &fresh(), &DesiredState::ImplementedElsewhere),
+        ServiceAction::Ignore
+    );
 }
 
 #[test]
@@ -252,14 +377,25 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
         errors: mistakes.clone(),
         served: Some(ServedBackends { digest: Digest(1), fingerprint: backends }),
     };
-    let applied =
-        |backends| Some(AppliedState { digest: Digest(1), backend_fingerprint: Some(backends), verify_at: secs(9000) });
-    let known =
-        ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), applied: applied(7), ..fresh() };
+    let applied = |backends| {
+        Some(AppliedState {
+            digest: Digest(1),
+            backend_fingerprint: Some(backends),
+            verify_at: secs(9000),
+        })
+    };
+    let known = ServiceSyncState {
+        reported_invalid_digest: Some(invalid_digest(&mistakes)),
+        applied: applied(7),
+        ..fresh()
+    };
     assert_eq!(step(&service(), &known, &refused(7)), ServiceAction::Wait { until: None });
     assert_eq!(step(&service(), &known, &refused(8)), ServiceAction::UpdateBackends);
     let untold = ServiceSyncState { reported_invalid_digest: None, ..known.clone() };
-    assert!(matches!(step(&service(), &untold, &refused(8)), ServiceAction::ReportInvalid { .. }), "it is told first");
+    assert!(
+        matches!(step(&service(), &untold, &refused(8)), ServiceAction::ReportInvalid { .. }),
+        "it is told first"
+    );
     let nothing = DesiredState::Invalid { errors: mistakes.clone(), served: None };
     assert_eq!(
         step(&service(), &ServiceSyncState { applied: None, ..known }, &nothing),
@@ -275,22 +411,51 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
         errors: mistakes.clone(),
         served: Some(ServedBackends { digest: Digest(5), fingerprint: backends }),
     };
-    let told = ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), ..fresh() };
+    let told = ServiceSyncState {
+        reported_invalid_digest: Some(invalid_digest(&mistakes)),
+        ..fresh()
+    };
     assert_eq!(step(&served_service(), &told, &refused(7)), ServiceAction::UpdateBackends);
-    let applied = Some(AppliedState { digest: Digest(5), backend_fingerprint: Some(7), verify_at: secs(9000) });
+    let applied = Some(AppliedState {
+        digest: Digest(5),
+        backend_fingerprint: Some(7),
+        verify_at: secs(9000),
+    });
     let followed = ServiceSyncState { applied, may_exist_in_cloud: true, ..told };
-    assert_eq!(step(&served_service(), &followed, &refused(7)), ServiceAction::Wait { until: None });
+    assert_eq!(
+        step(&served_service(), &followed, &refused(7)),
+        ServiceAction::Wait { until: None }
+    );
     assert_eq!(step(&served_service(), &followed, &refused(8)), ServiceAction::UpdateBackends);
-    let hold = DeferredAttempt { until: secs(400), subject: Attempt::Serve(Digest(5)), backends: None };
+    let hold = DeferredAttempt {
+        until: secs(400),
+        subject: Attempt::Serve(Digest(5)),
+        backends: None,
+    };
     let failed = ServiceSyncState { deferred: Some(hold), ..followed.clone() };
-    assert_eq!(step(&served_service(), &failed, &refused(8)), ServiceAction::Wait { until: Some(secs(400)) });
-    assert_eq!(step(&served_service(), &followed, &WISH), ServiceAction::CheckDrift { drift: false }, "mended");
+    assert_eq!(
+        step(&served_service(), &failed, &refused(8)),
+        ServiceAction::Wait { until: Some(secs(400)) }
+    );
+    assert_eq!(
+        step(&served_service(), &followed, &WISH),
+        ServiceAction::CheckDrift { drift: false },
+        "mended"
+    );
 }
 
 #[test]
 fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
-    let applied = Some(AppliedState { digest: Digest(1), backend_fingerprint: None, verify_at: secs(9000) });
-    let hold = |backends| DeferredAttempt { until: secs(400), subject: Attempt::Serve(Digest(1)), backends };
+    let applied = Some(AppliedState {
+        digest: Digest(1),
+        backend_fingerprint: None,
+        verify_at: secs(9000),
+    });
+    let hold = |backends| DeferredAttempt {
+        until: secs(400),
+        subject: Attempt::Serve(Digest(1)),
+        backends,
+    };
     let decided = |now, hold| {
         let known = ServiceSyncState {
             uid: "u".into(),
@@ -318,7 +483,11 @@ fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
     let other = hold(Some(DeferredBackends { tried_at: secs(100), fingerprint: 7 }));
     assert_eq!(decided(129, other), ServiceAction::Wait { until: Some(secs(130)) });
     assert_eq!(decided(130, other), ServiceAction::UpdateBackends);
-    assert_eq!(decided(130, hold(None)), ServiceAction::Wait { until: Some(secs(400)) }, "an ensure waits");
+    assert_eq!(
+        decided(130, hold(None)),
+        ServiceAction::Wait { until: Some(secs(400)) },
+        "an ensure waits"
+    );
 }
 
 #[test]
@@ -331,7 +500,8 @@ fn a_write_that_never_comes_back_is_not_believed_for_ever() {
 
 #[test]
 fn a_status_equals_another_as_the_api_server_would_store_it() {
-    let port = |protocol| LbPortStatus { port: NonZeroU16::new(80).unwrap(), protocol, error: None };
+    let port =
+        |protocol| LbPortStatus { port: NonZeroU16::new(80).unwrap(), protocol, error: None };
     let plain = LbIngress { ip: Some("1.2.3.4".parse().unwrap()), ..LbIngress::default() };
     let mode = |mode: &str| LbIngress { ip_mode: Some(mode.into()), ..plain.clone() };
     let ports = |protocols: &[Protocol]| {
@@ -347,7 +517,12 @@ fn a_status_equals_another_as_the_api_server_would_store_it() {
         ("same ip", vec![plain.clone()], vec![plain.clone()], true),
         ("different ip", vec![plain.clone()], vec![other_ip.clone()], false),
         ("one more", vec![plain.clone()], vec![plain.clone(), other_ip.clone()], false),
-        ("another order", vec![other_ip.clone(), plain.clone()], vec![plain.clone(), other_ip], false),
+        (
+            "another order",
+            vec![other_ip.clone(), plain.clone()],
+            vec![plain.clone(), other_ip],
+            false,
+        ),
         ("same mode", vec![mode("Proxy")], vec![mode("Proxy")], true),
         ("the default mode", vec![plain.clone()], vec![mode("VIP")], true),
         ("a mode that is no default", vec![plain.clone()], vec![mode("Proxy")], false),
@@ -381,7 +556,11 @@ prop_compose! {
 }
 
 fn any_subject() -> impl Strategy<Value = Attempt> {
-    prop_oneof![Just(Attempt::Delete(Digest(1))), Just(Attempt::Serve(WISHED)), Just(Attempt::Serve(OTHER))]
+    prop_oneof![
+        Just(Attempt::Delete(Digest(1))),
+        Just(Attempt::Serve(WISHED)),
+        Just(Attempt::Serve(OTHER))
+    ]
 }
 
 prop_compose! {
@@ -422,42 +601,60 @@ fn done(
 ) -> Option<ServiceSyncState> {
     let mut known = known.clone();
     let wished = status("1.2.3.4");
-    let settled = Some(AppliedState { digest: WISHED, backend_fingerprint: Some(7), verify_at: now + HOUR });
+    let settled = Some(AppliedState {
+        digest: WISHED,
+        backend_fingerprint: Some(7),
+        verify_at: now + HOUR,
+    });
     let publish = |service: &mut Option<ServiceView>, known: &mut ServiceSyncState| {
         let Some(service) = service else { return };
         service.resource_version = "20".into();
-        *service =
-            ServiceView { status: wished.clone(), ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone()) };
+        *service = ServiceView {
+            status: wished.clone(),
+            ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone())
+        };
         (known.desired_status, known.last_write) =
             (Some(wished.clone()), Some(LastWrite { version: 20, finalizer: true, at: secs(90) }));
     };
     match step {
         ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. } => {}
-        ServiceAction::ReportInvalid { errors } => known.reported_invalid_digest = Some(invalid_digest(errors)),
+        ServiceAction::ReportInvalid { errors } => {
+            known.reported_invalid_digest = Some(invalid_digest(errors));
+        }
         ServiceAction::Ensure { .. } => {
             (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
                 (true, true, settled, None);
             publish(service, &mut known);
         }
         ServiceAction::UpdateBackends => {
-            known.applied = known.applied.map(|applied| AppliedState { backend_fingerprint: Some(7), ..applied });
+            known.applied = known
+                .applied
+                .map(|applied| AppliedState { backend_fingerprint: Some(7), ..applied });
             known.deferred = None;
         }
         ServiceAction::CheckDrift { .. } => {
             (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
                 (true, true, settled, None);
-            known.desired_status.get_or_insert_with(|| service.as_ref().unwrap().status.clone());
+            known
+                .desired_status
+                .get_or_insert_with(|| service.as_ref().unwrap().status.clone());
         }
         ServiceAction::RestoreStatus => publish(service, &mut known),
         ServiceAction::Delete { then, .. } => match then {
             AfterDelete::Forget => return None,
             AfterDelete::Requeue => {
-                known = ServiceSyncState { uid: service.as_ref().unwrap().uid.clone(), ..ServiceSyncState::default() }
+                known = ServiceSyncState {
+                    uid: service.as_ref().unwrap().uid.clone(),
+                    ..ServiceSyncState::default()
+                }
             }
             AfterDelete::RemoveFinalizer => {
                 let service = service.as_mut().unwrap();
                 service.resource_version = "20".into();
-                *service = ServiceView { status: LbStatus::default(), ..carrying(&["x"], service.clone()) };
+                *service = ServiceView {
+                    status: LbStatus::default(),
+                    ..carrying(&["x"], service.clone())
+                };
                 known = ServiceSyncState {
                     last_write: Some(LastWrite { version: 20, finalizer: false, at: secs(90) }),
                     ..fresh()
@@ -470,7 +667,8 @@ fn done(
 }
 
 proptest! {
-    /// Four steps are the longest way: a namesake's balancer goes, a comparison, its writes, and rest.
+    /// Four steps are the longest way: a namesake's balancer goes, a comparison, its writes, and
+    /// rest.
     #[test]
     fn deciding_again_after_each_step_comes_to_rest(
         service in prop::option::weighted(0.9, any_service()), known in any_known(),
@@ -543,17 +741,34 @@ fn what_was_written_counts_as_there_until_the_cache_shows_it() {
         ..fresh()
     };
     let since = with_unconfirmed_write(&service, &known(version + 1), secs(100)).unwrap();
-    assert_eq!((&since.status, since.annotations.get("old")), (sent.status.as_ref().unwrap(), None));
+    assert_eq!(
+        (&since.status, since.annotations.get("old")),
+        (sent.status.as_ref().unwrap(), None)
+    );
     assert_eq!(since.annotations.get("id").map(|id| &**id), Some("lb-1"));
-    assert_eq!(with_unconfirmed_write(&service, &known(version), secs(100)), None, "the cache shows it");
+    assert_eq!(
+        with_unconfirmed_write(&service, &known(version), secs(100)),
+        None,
+        "the cache shows it"
+    );
 }
 
 #[test]
 fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
-    let applied = |backends| Some(AppliedState { digest: Digest(1), backend_fingerprint: backends, verify_at: HOUR });
+    let applied = |backends| {
+        Some(AppliedState {
+            digest: Digest(1),
+            backend_fingerprint: backends,
+            verify_at: HOUR,
+        })
+    };
     let decided = |backends, pass_awaited| {
-        let known =
-            ServiceSyncState { applied: applied(backends), may_exist_in_cloud: true, has_attempted: true, ..fresh() };
+        let known = ServiceSyncState {
+            applied: applied(backends),
+            may_exist_in_cloud: true,
+            has_attempted: true,
+            ..fresh()
+        };
         let (service, fields) = (served_service(), ServiceFields::default());
         let wish = DesiredState::Serve { digest: Digest(1), backends: 8 };
         let facts = PlanInput {
@@ -568,5 +783,9 @@ fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
     };
     assert_eq!(decided(Some(7), false), ServiceAction::UpdateBackends);
     assert_eq!(decided(Some(7), true), RESTS);
-    assert_eq!(decided(None, true), ServiceAction::UpdateBackends, "what is in doubt is not left so");
+    assert_eq!(
+        decided(None, true),
+        ServiceAction::UpdateBackends,
+        "what is in doubt is not left so"
+    );
 }

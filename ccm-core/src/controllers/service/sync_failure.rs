@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Back-off of a failed sync; upstream's values.
-pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
+pub(crate) const BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
 /// Delay after a write conflict; the watch brings the new version of the Service.
 const CONFLICT_DELAY: Duration = Duration::from_millis(500);
 /// Maximum of host names in an event; upstream's number.
@@ -84,19 +85,27 @@ impl ServiceSyncError {
             Self::StaleCache(_) => UNCONFIRMED_RETRY,
             Self::Stopping => BACKOFF.delay(1),
             Self::Panicked(_) => BACKOFF.delay(failures),
-            Self::Cloud { error, .. } => error.retry_after().unwrap_or_else(|| match error.kind() {
-                // A change of the Service is synced at once nevertheless.
-                _ if self.needs_user_action() => BACKOFF.cap,
-                _ => BACKOFF.delay(failures),
-            }),
+            Self::Cloud { error, .. } => {
+                error.retry_after().unwrap_or_else(|| match error.kind() {
+                    // A change of the Service is synced at once nevertheless.
+                    _ if self.needs_user_action() => BACKOFF.cap,
+                    _ => BACKOFF.delay(failures),
+                })
+            }
             Self::Api { error, .. } if error.is_conflict() => CONFLICT_DELAY,
-            Self::Api { error, .. } => error.retry_after().unwrap_or_else(|| BACKOFF.delay(failures)),
+            Self::Api { error, .. } => error
+                .retry_after()
+                .unwrap_or_else(|| BACKOFF.delay(failures)),
         }
     }
 
     /// Tells whether it persists until a person acts or the desired state changes.
     pub(crate) fn needs_user_action(&self) -> bool {
-        let kind = if let Self::Cloud { error, .. } = self { error.kind() } else { return false };
+        let kind = if let Self::Cloud { error, .. } = self {
+            error.kind()
+        } else {
+            return false;
+        };
         matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
     }
 
@@ -117,11 +126,12 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns event reason, error kind (a change of it causes a new event) and note; `None` if the owner cannot act on
-    /// it.
+    /// Returns event reason, error kind (a change of it causes a new event) and note; `None` if the
+    /// owner cannot act on it.
     pub(crate) fn event(&self) -> Option<(&'static str, &'static str, String)> {
         match self {
-            // An unconfirmed cache affects every load balancer at once and concerns the operator, not the owners.
+            // An unconfirmed cache affects every load balancer at once and concerns the operator,
+            // not the owners.
             Self::Stopping | Self::Throttled(_) | Self::StaleCache(_) => None,
             Self::Panicked(panic) => {
                 let note = format!("Error syncing load balancer: the work panicked: {panic}");
@@ -155,7 +165,9 @@ impl ServiceOperation {
                     hosts.len()
                 );
             }
-            Self::Delete { service_deleted: true } => return format!("Error deleting load balancer: {error}"),
+            Self::Delete { service_deleted: true } => {
+                return format!("Error deleting load balancer: {error}");
+            }
             Self::AddFinalizer => "failed to add load balancer cleanup finalizer",
             Self::Ensure => "failed to ensure load balancer",
             Self::Compare => "failed to compare load balancer",
@@ -174,7 +186,11 @@ fn format_host_names(hosts: &[Arc<str>]) -> String {
     let more = names.len().saturating_sub(MAX_HOSTS_IN_EVENT);
     names.truncate(MAX_HOSTS_IN_EVENT);
     let list = names.join(" ");
-    if more == 0 { format!("[{list}]") } else { format!("[{list} <{more} more>]") }
+    if more == 0 {
+        format!("[{list}]")
+    } else {
+        format!("[{list} <{more} more>]")
+    }
 }
 
 /// Returns the names of nodes.

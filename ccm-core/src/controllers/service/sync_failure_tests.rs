@@ -6,7 +6,13 @@ fn cloud(kind: ErrorKind) -> ServiceSyncError {
 }
 
 fn target() -> RequestInfo {
-    RequestInfo { verb: "patch", group: "".into(), resource: "services/status".into(), namespace: None, name: None }
+    RequestInfo {
+        verb: "patch",
+        group: "".into(),
+        resource: "services/status".into(),
+        namespace: None,
+        name: None,
+    }
 }
 
 fn seconds(trouble: &ServiceSyncError, failures: u32) -> f64 {
@@ -40,10 +46,17 @@ fn the_cloud_says_itself_when_to_come_again() {
             ServiceOperation::Delete { service_deleted: true },
             ServiceOperation::Compare,
         ] {
-            assert_eq!(ServiceSyncError::cloud(doing, error.clone()).delay(9), Duration::from_secs(42), "{kind}");
+            assert_eq!(
+                ServiceSyncError::cloud(doing, error.clone()).delay(9),
+                Duration::from_secs(42),
+                "{kind}"
+            );
         }
     }
-    assert_eq!(ServiceSyncError::Throttled(Duration::from_secs(7)).delay(3), Duration::from_secs(7));
+    assert_eq!(
+        ServiceSyncError::Throttled(Duration::from_secs(7)).delay(3),
+        Duration::from_secs(7)
+    );
 }
 
 #[test]
@@ -96,7 +109,12 @@ fn a_failure_names_what_was_attempted_in_upstreams_words() {
 
 #[test]
 fn twenty_hosts_are_named_and_the_rest_is_counted() {
-    let hosts = |count: usize| (0..count).map(|i| Arc::from(format!("n{i:02}"))).rev().collect::<Vec<_>>();
+    let hosts = |count: usize| {
+        (0..count)
+            .map(|i| Arc::from(format!("n{i:02}")))
+            .rev()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(format_host_names(&hosts(0)), "[]");
     assert_eq!(format_host_names(&hosts(2)), "[n00 n01]");
     assert!(format_host_names(&hosts(20)).ends_with(" n19]"));
@@ -105,7 +123,9 @@ fn twenty_hosts_are_named_and_the_rest_is_counted() {
 
 #[test]
 fn a_race_and_the_end_of_the_process_are_nobodys_failure() {
-    let api = |kind| ServiceSyncError::api(ServiceOperation::Publish, ApiError::local(kind, target(), "x"));
+    let api = |kind| {
+        ServiceSyncError::api(ServiceOperation::Publish, ApiError::local(kind, target(), "x"))
+    };
     for (trouble, told, failure) in [
         (cloud(ErrorKind::Canceled), false, false),
         (cloud(ErrorKind::NotLeader), false, false),
@@ -118,10 +138,16 @@ fn a_race_and_the_end_of_the_process_are_nobodys_failure() {
         (ServiceSyncError::StaleCache(StaleCacheError::BackendsDiffer), false, true),
         (cloud(ErrorKind::Transient), true, true),
     ] {
-        assert_eq!((trouble.event().is_some(), trouble.is_failure()), (told, failure), "{trouble:?}");
+        assert_eq!(
+            (trouble.event().is_some(), trouble.is_failure()),
+            (told, failure),
+            "{trouble:?}"
+        );
     }
     assert!(
-        ServiceSyncError::StaleCache(StaleCacheError::BackendsDiffer).log().is_some(),
+        ServiceSyncError::StaleCache(StaleCacheError::BackendsDiffer)
+            .log()
+            .is_some(),
         "told the operator all the same"
     );
     assert_eq!(api(ApiErrorKind::Conflict).delay(9), CONFLICT_DELAY);
@@ -130,5 +156,10 @@ fn a_race_and_the_end_of_the_process_are_nobodys_failure() {
 #[test]
 fn a_provider_may_choose_the_reason() {
     let error = CloudError::invalid_input("bad size").with_reason("BadSize");
-    assert_eq!(ServiceSyncError::cloud(ServiceOperation::Ensure, error).event().map(|event| event.0), Some("BadSize"));
+    assert_eq!(
+        ServiceSyncError::cloud(ServiceOperation::Ensure, error)
+            .event()
+            .map(|event| event.0),
+        Some("BadSize")
+    );
 }

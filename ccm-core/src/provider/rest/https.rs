@@ -14,10 +14,12 @@ const REQUEST: Duration = Duration::from_secs(30);
 /// Maximum size of a response: a listing of a thousand objects is a few megabytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// HTTP and HTTPS over sockets. Connections are reused, redirects are not followed, and nothing is sent twice.
+/// HTTP and HTTPS over sockets. Connections are reused, redirects are not followed, and nothing is
+/// sent twice.
 ///
-/// Trusts the system's certificate authorities, or those in the file that the environment variable `SSL_CERT_FILE`
-/// names. Uses the proxies of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …), but none for loopback addresses.
+/// Trusts the system's certificate authorities, or those in the file that the environment variable
+/// `SSL_CERT_FILE` names. Uses the proxies of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …),
+/// but none for loopback addresses.
 #[derive(Clone, Debug)]
 pub struct Https {
     proxied_client: reqwest::Client,
@@ -31,9 +33,12 @@ impl Https {
     /// An agent that cannot be sent in a header.
     pub fn new(agent: &str) -> Result<Self, BoxError> {
         let mut roots = RootCertStore::empty();
-        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let (added, _) =
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
-            tracing::warn!("the system has no authorities, so that no server is trusted over HTTPS");
+            tracing::warn!(
+                "the system has no authorities, so that no server is trusted over HTTPS"
+            );
         }
         let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -49,13 +54,20 @@ impl Https {
                 .timeout(REQUEST)
                 .user_agent(agent)
         };
-        Ok(Self { proxied_client: builder().build()?, direct_client: builder().no_proxy().build()? })
+        Ok(Self {
+            proxied_client: builder().build()?,
+            direct_client: builder().no_proxy().build()?,
+        })
     }
 
     fn client(&self, host: &str) -> &reqwest::Client {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if loopback { &self.direct_client } else { &self.proxied_client }
+        if loopback {
+            &self.direct_client
+        } else {
+            &self.proxied_client
+        }
     }
 }
 
@@ -64,11 +76,18 @@ impl Transport for Https {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
         let what = format!("{} {}", request.method(), request.uri().path());
         let lost = |error: reqwest::Error| {
-            let how = if error.is_timeout() { "no answer in time" } else { "no answer" };
+            let how = if error.is_timeout() {
+                "no answer in time"
+            } else {
+                "no answer"
+            };
             CloudError::transient(format!("{what}: {how}")).with_source(error.without_url())
         };
         let client = self.client(request.uri().host().unwrap_or_default());
-        let mut answer = client.execute(request.try_into().map_err(lost)?).await.map_err(lost)?;
+        let mut answer = client
+            .execute(request.try_into().map_err(lost)?)
+            .await
+            .map_err(lost)?;
         let status = answer.status();
         let headers = answer.headers().clone();
         let mut body = BytesMut::new();

@@ -10,7 +10,8 @@ use crate::{provider::MAX_RETRY_AFTER, write_gate::NotLeader};
 
 /// Error of a request to the API server.
 ///
-/// `Display` says in one line what was requested and why it failed. For a missing permission it names the RBAC rule.
+/// `Display` says in one line what was requested and why it failed. For a missing permission it
+/// names the RBAC rule.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     /// Kind of the error, by which the caller decides what to do.
@@ -33,12 +34,14 @@ struct ErrorDetails {
 pub enum ApiErrorKind {
     /// 404: the object does not exist.
     NotFound,
-    /// 409: the object was changed meanwhile, exists already ([`ApiError::reason`] `AlreadyExists`), or a precondition
-    /// failed. Read the object and decide again.
+    /// 409: the object was changed meanwhile, exists already ([`ApiError::reason`]
+    /// `AlreadyExists`), or a precondition failed. Read the object and decide again.
     Conflict,
-    /// A `test` or another operation of a JSON Patch did not match the object. Read the object and decide again.
+    /// A `test` or another operation of a JSON Patch did not match the object. Read the object and
+    /// decide again.
     ///
-    /// As observed on 1.36.3, the server answers 422 without any details, which it never does when validation fails.
+    /// As observed on 1.36.3, the server answers 422 without any details, which it never does when
+    /// validation fails.
     TestFailed,
     /// 422: validation rejected the object. A retry does not help.
     Invalid(Vec<Cause>),
@@ -64,7 +67,11 @@ pub enum ApiErrorKind {
 
 impl ApiError {
     /// Makes an error of the client itself.
-    pub(crate) fn local(kind: ApiErrorKind, target: RequestInfo, message: impl Into<String>) -> Self {
+    pub(crate) fn local(
+        kind: ApiErrorKind,
+        target: RequestInfo,
+        message: impl Into<String>,
+    ) -> Self {
         let details = ErrorDetails {
             target,
             message: message.into(),
@@ -83,7 +90,8 @@ impl ApiError {
         self
     }
 
-    /// Makes the error for an answer of the server. `json_patch`: whether the request was a JSON Patch.
+    /// Makes the error for an answer of the server. `json_patch`: whether the request was a JSON
+    /// Patch.
     pub(crate) fn from_response(
         target: RequestInfo,
         code: StatusCode,
@@ -91,7 +99,9 @@ impl ApiError {
         retry_after: Option<Duration>,
         json_patch: bool,
     ) -> Self {
-        let retry_after = retry_after.or(status.retry_after).map(|after| after.min(MAX_RETRY_AFTER));
+        let retry_after = retry_after
+            .or(status.retry_after)
+            .map(|after| after.min(MAX_RETRY_AFTER));
         let kind = classify(code, &status, json_patch);
         let details = ErrorDetails {
             target,
@@ -132,13 +142,13 @@ impl ApiError {
         self.kind == ApiErrorKind::NotFound
     }
 
-    /// Returns true if the object was not in the state that the caller assumed, so that reading it and deciding again
-    /// helps.
+    /// Returns true if the object was not in the state that the caller assumed, so that reading it
+    /// and deciding again helps.
     pub fn is_conflict(&self) -> bool {
         match &self.kind {
             ApiErrorKind::Conflict | ApiErrorKind::TestFailed => true,
-            // Answer to a patch with a UID when the object of this name has another UID. Observed on 1.36.3, for every
-            // kind of patch except JSON Patch.
+            // Answer to a patch with a UID when the object of this name has another UID. Observed
+            // on 1.36.3, for every kind of patch except JSON Patch.
             ApiErrorKind::Invalid(causes) => {
                 !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
             }
@@ -156,7 +166,8 @@ impl ApiError {
         &self.details.target
     }
 
-    /// Returns the server's machine-readable reason (`AlreadyExists`, `Expired`, …); empty when it gave none.
+    /// Returns the server's machine-readable reason (`AlreadyExists`, `Expired`, …); empty when it
+    /// gave none.
     pub fn reason(&self) -> &str {
         &self.details.reason
     }
@@ -187,8 +198,8 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
         422 => ApiErrorKind::Invalid(status.causes.clone()),
         429 => ApiErrorKind::Throttled,
         504 if status.reason == "Timeout" => ApiErrorKind::Timeout,
-        // The API server gives a reason for 404. A proxy before it, or an API server that is still starting, gives
-        // none.
+        // The API server gives a reason for 404. A proxy before it, or an API server that is still
+        // starting, gives none.
         404 | 500..=599 => ApiErrorKind::Unavailable,
         _ => ApiErrorKind::Other,
     }
@@ -204,14 +215,24 @@ impl fmt::Display for ApiError {
                     f,
                     "cannot {target}: missing RBAC rule for verb {verb:?} on resource {resource:?} in API group {group:?}"
                 )?;
-                if message.is_empty() { Ok(()) } else { write!(f, " (server: {message})") }
+                if message.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, " (server: {message})")
+                }
             }
             ApiErrorKind::Unauthorized => {
                 write!(f, "cannot {target}: credentials not accepted")?;
-                if message.is_empty() { Ok(()) } else { write!(f, " ({message})") }
+                if message.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, " ({message})")
+                }
             }
             _ => match code {
-                Some(code) if message.is_empty() => write!(f, "cannot {target}: server answered {code}"),
+                Some(code) if message.is_empty() => {
+                    write!(f, "cannot {target}: server answered {code}")
+                }
                 Some(code) => write!(f, "cannot {target}: {message} ({code})"),
                 None => write!(f, "cannot {target}: {message}"),
             },
@@ -221,7 +242,10 @@ impl fmt::Display for ApiError {
 
 impl Error for ApiError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.details.source.as_deref().map(|e| e as &(dyn Error + 'static))
+        self.details
+            .source
+            .as_deref()
+            .map(|e| e as &(dyn Error + 'static))
     }
 }
 
@@ -234,7 +258,13 @@ mod tests {
 
     fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
         let target = RequestInfo::of(&Method::PATCH, "/api/v1/nodes/a/status");
-        ApiError::from_response(target, StatusCode::from_u16(code).unwrap(), status, None, json_patch)
+        ApiError::from_response(
+            target,
+            StatusCode::from_u16(code).unwrap(),
+            status,
+            None,
+            json_patch,
+        )
     }
 
     #[test]
@@ -248,7 +278,11 @@ mod tests {
 
     #[test]
     fn a_failed_test_is_told_from_a_refusal() {
-        let cause = Cause { field: "spec".into(), reason: "FieldValueInvalid".into(), message: "no".into() };
+        let cause = Cause {
+            field: "spec".into(),
+            reason: "FieldValueInvalid".into(),
+            message: "no".into(),
+        };
         let refused = Status { causes: vec![cause.clone()], ..Status::default() };
         assert_eq!(answered(422, Status::default(), true).kind, ApiErrorKind::TestFailed);
         assert_eq!(answered(422, refused, true).kind, ApiErrorKind::Invalid(vec![cause]));
@@ -263,15 +297,26 @@ mod tests {
             answered(422, Status { causes, ..Status::default() }, false).is_conflict()
         };
         assert!(refused(&["metadata.uid"]) && refused(&["metadata.uid", "metadata.uid"]));
-        assert!(!refused(&[]) && !refused(&["metadata.uid", "status.addresses"]) && !refused(&["spec.podCIDRs"]));
+        assert!(
+            !refused(&[])
+                && !refused(&["metadata.uid", "status.addresses"])
+                && !refused(&["spec.podCIDRs"])
+        );
     }
 
     #[test]
     fn only_the_api_server_says_that_something_is_not_there() {
-        let of = |body: &str| answered(404, Status::of_body(Encoding::Json, body.as_bytes()), false);
+        let of =
+            |body: &str| answered(404, Status::of_body(Encoding::Json, body.as_bytes()), false);
         let status = r#"{"kind": "Status", "reason": "NotFound", "message": "nodes \"a\" not found", "code": 404}"#;
         assert!(of(status).is_not_found());
-        for body in ["404 page not found\n", "<html>404</html>", "{}", r#"{"message": "no Route matched"}"#, ""] {
+        for body in [
+            "404 page not found\n",
+            "<html>404</html>",
+            "{}",
+            r#"{"message": "no Route matched"}"#,
+            "",
+        ] {
             let error = of(body);
             assert_eq!(error.kind, ApiErrorKind::Unavailable, "{body}");
             assert!(error.to_string().contains("404"), "{error}");

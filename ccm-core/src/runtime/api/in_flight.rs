@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Counts writes of state that wait for the rate limit or are in flight, so that events can wait for them. Clones share
-/// the count.
+/// Counts writes of state that wait for the rate limit or are in flight, so that events can wait
+/// for them. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct WritesInFlight(Arc<watch::Sender<usize>>);
 

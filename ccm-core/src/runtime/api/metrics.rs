@@ -16,8 +16,19 @@ pub struct ApiMetrics {
 }
 
 const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-const BYTES: [f64; 11] =
-    [64.0, 256.0, 512.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
+const BYTES: [f64; 11] = [
+    64.0,
+    256.0,
+    512.0,
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
 
 impl ApiMetrics {
     /// Registers `rest_client_requests_total{code,method,host}` and, by `{verb,host}`,
@@ -29,23 +40,39 @@ impl ApiMetrics {
             register(registry, HistogramVec::new(opts, &["verb", "host"])?)
         };
         let requests = IntCounterVec::new(
-            Opts::new("rest_client_requests_total", "HTTP requests to the API server by status code, method and host."),
+            Opts::new(
+                "rest_client_requests_total",
+                "HTTP requests to the API server by status code, method and host.",
+            ),
             &["code", "method", "host"],
         )?;
         Ok(Self {
             requests: register(registry, requests)?,
-            duration: histogram("rest_client_request_duration_seconds", "Request latency.", &SECONDS)?,
+            duration: histogram(
+                "rest_client_request_duration_seconds",
+                "Request latency.",
+                &SECONDS,
+            )?,
             waiting: histogram(
                 "rest_client_rate_limiter_duration_seconds",
                 "Time that requests waited for the client's own rate limit.",
                 &SECONDS,
             )?,
-            request_size: histogram("rest_client_request_size_bytes", "Size of request bodies.", &BYTES)?,
-            response_size: histogram("rest_client_response_size_bytes", "Size of answer bodies.", &BYTES)?,
+            request_size: histogram(
+                "rest_client_request_size_bytes",
+                "Size of request bodies.",
+                &BYTES,
+            )?,
+            response_size: histogram(
+                "rest_client_response_size_bytes",
+                "Size of answer bodies.",
+                &BYTES,
+            )?,
         })
     }
 
-    /// Exposes the families of this host from the start, for every method, with the codes `200` and `<error>`.
+    /// Exposes the families of this host from the start, for every method, with the codes `200` and
+    /// `<error>`.
     pub fn init(&self, host: &str) {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             for code in ["200", "<error>"] {
@@ -58,21 +85,38 @@ impl ApiMetrics {
     }
 
     pub(crate) fn record_rate_limit_wait(&self, method: &str, host: &str, time: Duration) {
-        self.waiting.with_label_values(&[method, host]).observe(time.as_secs_f64());
+        self.waiting
+            .with_label_values(&[method, host])
+            .observe(time.as_secs_f64());
     }
 
     pub(crate) fn record_request_size(&self, method: &str, host: &str, bytes: usize) {
-        self.request_size.with_label_values(&[method, host]).observe(bytes as f64);
+        self.request_size
+            .with_label_values(&[method, host])
+            .observe(bytes as f64);
     }
 
-    /// Counts the end of a request. The code of a request without an answer is `<error>`, as upstream.
-    pub(crate) fn record_response(&self, method: &str, host: &str, code: Option<u16>, time: Duration) {
+    /// Counts the end of a request. The code of a request without an answer is `<error>`, as
+    /// upstream.
+    pub(crate) fn record_response(
+        &self,
+        method: &str,
+        host: &str,
+        code: Option<u16>,
+        time: Duration,
+    ) {
         let code = code.map_or_else(|| "<error>".to_owned(), |c| c.to_string());
-        self.requests.with_label_values(&[code.as_str(), method, host]).inc();
-        self.duration.with_label_values(&[method, host]).observe(time.as_secs_f64());
+        self.requests
+            .with_label_values(&[code.as_str(), method, host])
+            .inc();
+        self.duration
+            .with_label_values(&[method, host])
+            .observe(time.as_secs_f64());
     }
 
     pub(crate) fn record_response_size(&self, method: &str, host: &str, bytes: usize) {
-        self.response_size.with_label_values(&[method, host]).observe(bytes as f64);
+        self.response_size
+            .with_label_values(&[method, host])
+            .observe(bytes as f64);
     }
 }

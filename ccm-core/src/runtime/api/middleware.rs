@@ -10,14 +10,15 @@ use tower::BoxError;
 use super::{ApiMetrics, RateLimit};
 use crate::write_gate::{InFlightWrite, WriteGate};
 
-/// Rate limit, write gate and metrics around a plain [`kube::Client`], for events, leader election and providers, which
-/// form their own requests. Everything else uses [`ApiClient`](super::ApiClient).
+/// Rate limit, write gate and metrics around a plain [`kube::Client`], for events, leader election
+/// and providers, which form their own requests. Everything else uses
+/// [`ApiClient`](super::ApiClient).
 #[derive(Clone, Debug)]
 pub struct ClientMiddleware {
     /// Rate limit of all requests, including watches.
     pub limit: RateLimit,
-    /// Write gate. A write is rejected while it is closed, with a [`kube::Error::Service`] that holds a
-    /// [`NotLeader`](crate::write_gate::NotLeader).
+    /// Write gate. A write is rejected while it is closed, with a [`kube::Error::Service`] that
+    /// holds a [`NotLeader`](crate::write_gate::NotLeader).
     pub gate: WriteGate,
     /// Metrics of the requests.
     pub metrics: ApiMetrics,
@@ -45,27 +46,43 @@ impl ClientMiddleware {
         kube::Client::new(service, namespace).with_valid_until(valid_until)
     }
 
-    async fn send(&self, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn send(
+        &self,
+        client: &kube::Client,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let waited = tokio::select! {
-            // Prefer the token to the shutdown: a request that does not have to wait is sent, because it may finish
-            // work that was begun. The gate closes later than `shutdown`.
+            // Prefer the token to the shutdown: a request that does not have to wait is sent,
+            // because it may finish work that was begun. The gate closes later than `shutdown`.
             biased;
             waited = self.limit.acquire() => waited,
             () = self.shutdown.cancelled() => return Err(ShuttingDown.into()),
         };
-        self.metrics.record_rate_limit_wait(method.as_str(), &self.host, waited);
+        self.metrics
+            .record_rate_limit_wait(method.as_str(), &self.host, waited);
         // Checked after the wait, which may be long.
-        let writing = (!matches!(method, Method::GET | Method::HEAD)).then(|| self.gate.begin_write()).transpose()?;
+        let writing = (!matches!(method, Method::GET | Method::HEAD))
+            .then(|| self.gate.begin_write())
+            .transpose()?;
         if let Some(bytes) = request.body().size_hint().exact() {
-            self.metrics.record_request_size(method.as_str(), &self.host, usize::try_from(bytes).unwrap_or(usize::MAX));
+            self.metrics.record_request_size(
+                method.as_str(),
+                &self.host,
+                usize::try_from(bytes).unwrap_or(usize::MAX),
+            );
         }
         let started = Instant::now();
         let answer = client.send(request).await;
         writing.into_iter().for_each(InFlightWrite::complete);
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
-        self.metrics.record_response(method.as_str(), &self.host, code, started.elapsed());
-        if let Some(bytes) = answer.as_ref().ok().and_then(|answer| answer.body().size_hint().exact()) {
+        self.metrics
+            .record_response(method.as_str(), &self.host, code, started.elapsed());
+        if let Some(bytes) = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.body().size_hint().exact())
+        {
             self.metrics.record_response_size(
                 method.as_str(),
                 &self.host,

@@ -1,8 +1,9 @@
 //! Requests to the Kubernetes API server.
 //!
-//! [`ApiClient`] is the only way in which the framework sends them. It adds the rate limit, the write gate, the
-//! deadline, metrics and typed errors. There are no hidden retries: the work queue of each controller counts attempts,
-//! and a hidden second patch could overwrite what the caller of the first has observed since.
+//! [`ApiClient`] is the only way in which the framework sends them. It adds the rate limit, the
+//! write gate, the deadline, metrics and typed errors. There are no hidden retries: the work queue
+//! of each controller counts attempts, and a hidden second patch could overwrite what the caller of
+//! the first has observed since.
 
 mod client;
 mod error;
@@ -27,6 +28,8 @@ pub use middleware::{ClientMiddleware, ShuttingDown};
 pub use nodes::Subresource;
 pub use patch::{Patch, PatchOp, Patched, escape_pointer};
 pub use rate_limit::RateLimit;
-pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse};
+pub use request::{
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse,
+};
 pub use request_info::RequestInfo;
 pub use status::Cause;

@@ -1,6 +1,8 @@
 use serde::Serialize;
 
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, RequestInfo};
+use super::{
+    ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, RequestInfo,
+};
 use crate::{
     k8s::{NodeFields, NodeView},
     percent::encode,
@@ -38,37 +40,56 @@ struct Preconditions<'a> {
 impl ApiClient {
     /// Patches a Node or its status. RBAC: `patch` on `nodes` or `nodes/status`.
     ///
-    /// Requests only the metadata as the answer, because returning a whole Node is most of what such a write costs the
-    /// server.
+    /// Requests only the metadata as the answer, because returning a whole Node is most of what
+    /// such a write costs the server.
     ///
     /// # Errors
-    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Node is not in the state that the JSON Patch expects.
-    pub async fn patch_node(&self, name: &str, sub: Subresource, patch: &Patch) -> Result<Patched, ApiError> {
+    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Node is not in the state that the
+    /// JSON Patch expects.
+    pub async fn patch_node(
+        &self,
+        name: &str,
+        sub: Subresource,
+        patch: &Patch,
+    ) -> Result<Patched, ApiError> {
         let suffix = match sub {
             Subresource::None => "",
             Subresource::Status => "/status",
         };
-        self.patch(format!("{}{suffix}", node_path(name)), patch).await
+        self.patch(format!("{}{suffix}", node_path(name)), patch)
+            .await
     }
 
     /// Reads the most recent state of a Node, not a cached one. RBAC: `get` on `nodes`.
     pub async fn get_node(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
-        let response = self.send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT)).await?;
+        let response = self
+            .send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT))
+            .await?;
         let decoder = Decoder::new(fields.clone());
-        decoder.object(response.encoding, &response.body).map_err(|e| response.decode_error(e))
+        decoder
+            .object(response.encoding, &response.body)
+            .map_err(|e| response.decode_error(e))
     }
 
-    /// Reads a Node as [`get_node`](Self::get_node) does. For roles that grant `list` on `nodes` but not `get`, such as
-    /// the role of upstream's service controller.
+    /// Reads a Node as [`get_node`](Self::get_node) does. For roles that grant `list` on `nodes`
+    /// but not `get`, such as the role of upstream's service controller.
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node.
-    pub async fn get_node_by_list(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
+    pub async fn get_node_by_list(
+        &self,
+        name: &str,
+        fields: &NodeFields,
+    ) -> Result<NodeView, ApiError> {
         let decoder = Decoder::new(fields.clone());
-        self.get_by_list(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| *found.name == *name).await
+        self.get_by_list(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| {
+            *found.name == *name
+        })
+        .await
     }
 
-    /// Reads one object with a list request for its name. For the server this costs as much as reading one object.
+    /// Reads one object with a list request for its name. For the server this costs as much as
+    /// reading one object.
     pub(super) async fn get_by_list<T: CachedObject>(
         &self,
         collection: String,
@@ -77,8 +98,12 @@ impl ApiClient {
         is_it: impl Fn(&T) -> bool,
     ) -> Result<T, ApiError> {
         let path = format!("{collection}?fieldSelector=metadata.name%3D{}", encode(name));
-        let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
-        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.decode_error(e))?;
+        let response = self
+            .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
+            .await?;
+        let page = decoder
+            .page(response.encoding, &response.body)
+            .map_err(|e| response.decode_error(e))?;
         if let Some(malformed) = page.malformed.into_iter().next() {
             return Err(response.decode_error(malformed.error));
         }
@@ -89,19 +114,24 @@ impl ApiClient {
         page.items.into_iter().find(is_it).ok_or_else(missing)
     }
 
-    /// Reads all Nodes, page by page. All pages are of the state that the server had at the first request, and not from
-    /// a cache. RBAC: `list` on `nodes`.
+    /// Reads all Nodes, page by page. All pages are of the state that the server had at the first
+    /// request, and not from a cache. RBAC: `list` on `nodes`.
     ///
     /// # Errors
-    /// Fails as a whole when any page or any Node cannot be read, because an incomplete list must not be used as a
-    /// complete one. [`Gone`](super::ApiErrorKind::Gone) when the state expired between two pages: list again.
+    /// Fails as a whole when any page or any Node cannot be read, because an incomplete list must
+    /// not be used as a complete one. [`Gone`](super::ApiErrorKind::Gone) when the state expired
+    /// between two pages: list again.
     pub async fn list_nodes(&self, fields: &NodeFields) -> Result<Vec<NodeView>, ApiError> {
         let decoder = Decoder::<NodeView>::new(fields.clone());
         let mut nodes = Vec::new();
         let mut path = format!("{}?limit={PAGE}", NodeView::PATH);
         loop {
-            let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
-            let page = decoder.page(response.encoding, &response.body).map_err(|e| response.decode_error(e))?;
+            let response = self
+                .send(ApiRequest::get(path).accept(ACCEPT_OBJECT))
+                .await?;
+            let page = decoder
+                .page(response.encoding, &response.body)
+                .map_err(|e| response.decode_error(e))?;
             if let Some(malformed) = page.malformed.into_iter().next() {
                 return Err(response.decode_error(malformed.error));
             }
@@ -113,19 +143,26 @@ impl ApiClient {
         }
     }
 
-    /// Deletes the Node with this name if it still has this UID and this resource version. RBAC: `delete` on `nodes`.
+    /// Deletes the Node with this name if it still has this UID and this resource version. RBAC:
+    /// `delete` on `nodes`.
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node;
-    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another UID, or changed since it was
-    /// read.
-    pub async fn delete_node(&self, name: &str, uid: &str, resource_version: &str) -> Result<(), ApiError> {
+    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another UID, or
+    /// changed since it was read.
+    pub async fn delete_node(
+        &self,
+        name: &str,
+        uid: &str,
+        resource_version: &str,
+    ) -> Result<(), ApiError> {
         let options = DeleteOptions {
             api_version: "v1",
             kind: "DeleteOptions",
             preconditions: Preconditions { uid, resource_version },
         };
-        self.send(ApiRequest::delete(node_path(name)).json(&options)?).await?;
+        self.send(ApiRequest::delete(node_path(name)).json(&options)?)
+            .await?;
         Ok(())
     }
 }

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 /// Token bucket on tokio's clock, in order of arrival.
 ///
-/// It stores only the time at which the bucket would be full again, so it needs no task and no memory per waiter. A
-/// waiter that is dropped returns its token.
+/// It stores only the time at which the bucket would be full again, so it needs no task and no
+/// memory per waiter. A waiter that is dropped returns its token.
 #[derive(Clone, Debug)]
 pub struct RateLimit(Option<Arc<TokenBucket>>);
 
@@ -19,15 +19,20 @@ struct TokenBucket {
 }
 
 impl RateLimit {
-    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in Go's clients, a rate
-    /// that is zero, negative or not a number means no limit (Go replaces zero with its default earlier).
+    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in
+    /// Go's clients, a rate that is zero, negative or not a number means no limit (Go replaces zero
+    /// with its default earlier).
     pub fn new(qps: f64, burst: u32) -> Self {
         let interval = match Duration::try_from_secs_f64(1.0 / qps) {
             Ok(interval) if qps > 0.0 => interval,
             _ => return Self::unlimited(),
         };
         let tolerance = interval.saturating_mul(burst.max(1) - 1);
-        Self(Some(Arc::new(TokenBucket { interval, tolerance, full_at: Mutex::new(Instant::now()) })))
+        Self(Some(Arc::new(TokenBucket {
+            interval,
+            tolerance,
+            full_at: Mutex::new(Instant::now()),
+        })))
     }
 
     /// Makes a bucket without a limit.
@@ -40,7 +45,9 @@ impl RateLimit {
     /// # Cancellation
     /// Safe: a dropped wait returns its token.
     pub async fn acquire(&self) -> Duration {
-        let Some(bucket) = &self.0 else { return Duration::ZERO };
+        let Some(bucket) = &self.0 else {
+            return Duration::ZERO;
+        };
         let wait = bucket.reserve();
         if !wait.is_zero() {
             let reservation = Reservation(Some(bucket));
@@ -96,7 +103,10 @@ mod tests {
             limit.acquire().await;
         }
         let elapsed = start.elapsed();
-        assert!((Duration::from_millis(1990)..Duration::from_millis(2100)).contains(&elapsed), "{elapsed:?}");
+        assert!(
+            (Duration::from_millis(1990)..Duration::from_millis(2100)).contains(&elapsed),
+            "{elapsed:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,8 +13,10 @@ pub const ACCEPT_JSON: &str = "application/json";
 pub const ACCEPT_OBJECT: &str = "application/vnd.kubernetes.protobuf,application/json";
 /// `Accept` of a watch that this crate decodes.
 pub const ACCEPT_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch,application/vnd.kubernetes.protobuf,application/json";
-/// `Accept` of an answer that only has metadata. A server that does not support this sends the whole object.
-pub const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// `Accept` of an answer that only has metadata. A server that does not support this sends the
+/// whole object.
+pub const ACCEPT_METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// One request to the API server: method, path with query, headers and body.
 #[derive(Clone, Debug)]
@@ -39,12 +41,18 @@ impl ApiRequest {
     }
 
     /// Creates an object in the collection at `path`.
-    pub fn create<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
+    pub fn create<T: Serialize + ?Sized>(
+        path: impl Into<String>,
+        body: &T,
+    ) -> Result<Self, ApiError> {
         Self::new(Method::POST, path.into()).json(body)
     }
 
     /// Replaces the object at `path`.
-    pub fn update<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
+    pub fn update<T: Serialize + ?Sized>(
+        path: impl Into<String>,
+        body: &T,
+    ) -> Result<Self, ApiError> {
         Self::new(Method::PUT, path.into()).json(body)
     }
 
@@ -60,7 +68,9 @@ impl ApiRequest {
 
     /// Sets a JSON body.
     pub fn json<T: Serialize + ?Sized>(mut self, body: &T) -> Result<Self, ApiError> {
-        self.body = serde_json::to_vec(body).map_err(|e| self.encode_error(e))?.into();
+        self.body = serde_json::to_vec(body)
+            .map_err(|e| self.encode_error(e))?
+            .into();
         self.content_type = Some("application/json");
         Ok(self)
     }
@@ -82,11 +92,19 @@ impl ApiRequest {
     }
 
     fn new(method: Method, path: String) -> Self {
-        Self { method, path, accept: ACCEPT_JSON, content_type: None, body: Bytes::new(), json_patch: false }
+        Self {
+            method,
+            path,
+            accept: ACCEPT_JSON,
+            content_type: None,
+            body: Bytes::new(),
+            json_patch: false,
+        }
     }
 
     fn encode_error(&self, error: serde_json::Error) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.request_info(), "cannot serialise the request").with_source(error)
+        ApiError::local(ApiErrorKind::Other, self.request_info(), "cannot serialise the request")
+            .with_source(error)
     }
 }
 
@@ -117,8 +135,12 @@ impl ApiResponse {
         serde_json::from_slice(&self.body).map_err(|e| self.decode_error(e))
     }
 
-    pub(crate) fn decode_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").with_source(error)
+    pub(crate) fn decode_error(
+        &self,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> ApiError {
+        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer")
+            .with_source(error)
     }
 
     /// Decodes the answer to a patch.

@@ -30,10 +30,13 @@ pub struct Cause {
 }
 
 impl Status {
-    /// Decodes the body of a failed request. A body that is no Status becomes the message, cut to 200 characters.
+    /// Decodes the body of a failed request. A body that is no Status becomes the message, cut to
+    /// 200 characters.
     pub(crate) fn of_body(encoding: Encoding, body: &[u8]) -> Self {
         let parsed = match encoding {
-            Encoding::Json => serde_json::from_slice::<StatusJson>(body).ok().map(Self::from),
+            Encoding::Json => serde_json::from_slice::<StatusJson>(body)
+                .ok()
+                .map(Self::from),
             Encoding::Protobuf => proto::unwrap_unknown(body.to_vec().into())
                 .ok()
                 .and_then(|raw| proto::StatusProto::decode(raw).ok())
@@ -42,14 +45,21 @@ impl Status {
         let status = parsed.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
             // Redact before cutting: half a token would not be recognised.
-            Self { message: redact_credentials(text.trim()).chars().take(200).collect(), ..Self::default() }
+            Self {
+                message: redact_credentials(text.trim()).chars().take(200).collect(),
+                ..Self::default()
+            }
         });
         status.without_credentials()
     }
 
     /// Redacts credentials that the server repeats.
     fn without_credentials(mut self) -> Self {
-        let messages = self.causes.iter_mut().map(|cause| &mut cause.message).chain([&mut self.message]);
+        let messages = self
+            .causes
+            .iter_mut()
+            .map(|cause| &mut cause.message)
+            .chain([&mut self.message]);
         for message in messages {
             if let Cow::Owned(hidden) = redact_credentials(message) {
                 *message = hidden;
@@ -96,7 +106,12 @@ impl From<StatusJson> for Status {
             message: json.message.unwrap_or_default(),
             reason: json.reason.unwrap_or_default(),
             code: json.code.and_then(|c| u16::try_from(c).ok()),
-            causes: details.causes.unwrap_or_default().into_iter().map(cause).collect(),
+            causes: details
+                .causes
+                .unwrap_or_default()
+                .into_iter()
+                .map(cause)
+                .collect(),
             retry_after: details.retry_after_seconds.and_then(seconds),
         }
     }
@@ -105,7 +120,11 @@ impl From<StatusJson> for Status {
 impl From<proto::StatusProto> for Status {
     fn from(proto: proto::StatusProto) -> Self {
         let details = proto.details.unwrap_or_default();
-        let cause = |c: proto::StatusCauseProto| Cause { field: c.field, reason: c.reason, message: c.message };
+        let cause = |c: proto::StatusCauseProto| Cause {
+            field: c.field,
+            reason: c.reason,
+            message: c.message,
+        };
         Self {
             message: proto.message,
             reason: proto.reason,
@@ -117,7 +136,10 @@ impl From<proto::StatusProto> for Status {
 }
 
 fn seconds(n: i32) -> Option<Duration> {
-    u64::try_from(n).ok().filter(|n| *n > 0).map(Duration::from_secs)
+    u64::try_from(n)
+        .ok()
+        .filter(|n| *n > 0)
+        .map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -126,7 +148,10 @@ mod tests {
 
     #[test]
     fn a_body_that_is_no_status_is_kept_as_message() {
-        assert_eq!(Status::of_body(Encoding::Json, b"404 page not found\n").message, "404 page not found");
+        assert_eq!(
+            Status::of_body(Encoding::Json, b"404 page not found\n").message,
+            "404 page not found"
+        );
         assert_eq!(Status::of_body(Encoding::Protobuf, b"oops").message, "oops");
     }
 
@@ -139,7 +164,11 @@ mod tests {
         assert_eq!(status.causes[0].message, "Bearer …");
         // Also one that the limit of the length would cut in two.
         let page = format!("{} Bearer abcDEF0123456789", "x".repeat(180));
-        assert!(!Status::of_body(Encoding::Json, page.as_bytes()).message.contains("abc"));
+        assert!(
+            !Status::of_body(Encoding::Json, page.as_bytes())
+                .message
+                .contains("abc")
+        );
     }
 
     #[test]
@@ -148,6 +177,9 @@ mod tests {
             "details":{"retryAfterSeconds":3,"causes":[{"reason":"R","message":"M","field":"F"}]}}"#;
         let status = Status::of_body(Encoding::Json, body);
         assert_eq!((status.code, status.retry_after), (Some(422), Some(Duration::from_secs(3))));
-        assert_eq!(status.causes, [Cause { field: "F".into(), reason: "R".into(), message: "M".into() }]);
+        assert_eq!(
+            status.causes,
+            [Cause { field: "F".into(), reason: "R".into(), message: "M".into() }]
+        );
     }
 }

@@ -2,7 +2,11 @@ use super::*;
 use crate::k8s::{NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk};
 
 fn node(name: &str, uid: &str, version: &str) -> NodeView {
-    NodeView { uid: uid.into(), resource_version: version.into(), ..NodeView::named(name) }
+    NodeView {
+        uid: uid.into(),
+        resource_version: version.into(),
+        ..NodeView::named(name)
+    }
 }
 
 /// A cache and the changes that its handler saw, as `kind name/uid@version`.
@@ -24,8 +28,14 @@ fn record(cache: &Cache<NodeView>) -> Arc<Mutex<Vec<String>>> {
         };
         // What a handler is told about can be read already.
         let held = reader.get(&node.name);
-        assert_eq!(held.is_some_and(|held| held.uid == node.uid), kind != "-", "{kind}{}", node.name);
-        sink.lock().push(format!("{kind}{}/{}@{}", node.name, node.uid, node.resource_version));
+        assert_eq!(
+            held.is_some_and(|held| held.uid == node.uid),
+            kind != "-",
+            "{kind}{}",
+            node.name
+        );
+        sink.lock()
+            .push(format!("{kind}{}/{}@{}", node.name, node.uid, node.resource_version));
     });
     log
 }
@@ -66,7 +76,13 @@ fn unreadable_objects_are_neither_gone_nor_new() {
     list.unreadable(Some("a".to_owned()));
     list.unreadable(Some("b".to_owned()));
     cache.replace(list);
-    assert_eq!(cache.get("a").map(|n| n.resource_version.to_string()).as_deref(), Some("1"));
+    assert_eq!(
+        cache
+            .get("a")
+            .map(|n| n.resource_version.to_string())
+            .as_deref(),
+        Some("1")
+    );
     assert_eq!(log.lock().len(), 1);
 }
 
@@ -80,7 +96,10 @@ fn a_late_deletion_does_not_hit_the_namesake() {
     cache.remove("a", "2");
     cache.remove("a", "2");
     assert!(cache.is_empty());
-    assert_eq!(log.lock().iter().map(|l| &l[..4]).collect::<Vec<_>>(), ["+a/1", "-a/1", "+a/2", "-a/2"]);
+    assert_eq!(
+        log.lock().iter().map(|l| &l[..4]).collect::<Vec<_>>(),
+        ["+a/1", "-a/1", "+a/2", "-a/2"]
+    );
 }
 
 #[test]
@@ -103,7 +122,12 @@ fn a_handler_that_comes_late_gets_what_is_there() {
 
 fn service(name: &str, uid: &str, version: &str, is_load_balancer: bool) -> ServiceView {
     let base = ServiceView::named("shop", name);
-    ServiceView { uid: uid.into(), resource_version: version.into(), is_load_balancer, ..base }
+    ServiceView {
+        uid: uid.into(),
+        resource_version: version.into(),
+        is_load_balancer,
+        ..base
+    }
 }
 
 fn services() -> (Cache<ServiceView>, Arc<Mutex<Vec<String>>>) {
@@ -117,7 +141,8 @@ fn services() -> (Cache<ServiceView>, Arc<Mutex<Vec<String>>>) {
             Change::Deleted(old) => ("-", old),
         };
         assert!(service.is_relevant(), "{kind}{}", service.name);
-        sink.lock().push(format!("{kind}{}/{}@{}", service.name, service.uid, service.resource_version));
+        sink.lock()
+            .push(format!("{kind}{}/{}@{}", service.name, service.uid, service.resource_version));
     });
     (cache, log)
 }
@@ -138,8 +163,10 @@ fn what_ceases_to_be_relevant_is_deleted_as_it_was() {
     cache.apply(service("a", "1", "3", false));
     cache.apply(service("a", "1", "4", true));
     cache.replace(listed([service("a", "1", "5", false)]));
-    let finalized =
-        ServiceView { finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]), ..service("a", "1", "6", false) };
+    let finalized = ServiceView {
+        finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]),
+        ..service("a", "1", "6", false)
+    };
     cache.apply(finalized);
     // Another object of the name: the one that is known is gone all the same.
     cache.apply(service("a", "2", "7", false));

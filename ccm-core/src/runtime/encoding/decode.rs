@@ -26,7 +26,8 @@ pub trait CachedObject: Sized + Send + Sync + 'static {
 
     /// Converts from the JSON form.
     fn from_json(json: Self::Json, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
-    /// Converts from the protobuf form. Must return the same as [`CachedObject::from_json`] for the same object.
+    /// Converts from the protobuf form. Must return the same as [`CachedObject::from_json`] for the
+    /// same object.
     fn from_proto(proto: Self::Proto, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
     /// Returns the key in the cache: `name`, or `namespace/name`.
     fn key(&self) -> Arc<str>;
@@ -34,7 +35,8 @@ pub trait CachedObject: Sized + Send + Sync + 'static {
     fn uid(&self) -> &str;
     /// Returns the resource version of this state of the object.
     fn resource_version(&self) -> &str;
-    /// Returns true if the object is to be kept. An object that is not does not exist for a cache and its readers.
+    /// Returns true if the object is to be kept. An object that is not does not exist for a cache
+    /// and its readers.
     ///
     /// Key, UID and resource version of such an object must be correct nevertheless.
     fn is_relevant(&self) -> bool {
@@ -107,11 +109,12 @@ pub(crate) struct UnreadableObject {
     pub(crate) error: DecodeError,
 }
 
-/// Maximum number of distinct unknown values that are logged. A cluster that has more has another problem.
+/// Maximum number of distinct unknown values that are logged. A cluster that has more has another
+/// problem.
 const REPORTED_AT_MOST: usize = 32;
 
-/// Decodes the API server's bytes into objects. A cache owns its decoder, because its objects share the decoder's
-/// interned strings.
+/// Decodes the API server's bytes into objects. A cache owns its decoder, because its objects share
+/// the decoder's interned strings.
 #[derive(Debug)]
 pub struct Decoder<T: CachedObject> {
     /// Selects the fields that are kept.
@@ -124,7 +127,11 @@ pub struct Decoder<T: CachedObject> {
 impl<T: CachedObject> Decoder<T> {
     /// Makes a decoder with an empty string table.
     pub fn new(fields: T::Fields) -> Self {
-        Self { fields, interner: Interner::default(), reported: Mutex::default() }
+        Self {
+            fields,
+            interner: Interner::default(),
+            reported: Mutex::default(),
+        }
     }
 
     /// Decodes one object.
@@ -135,8 +142,9 @@ impl<T: CachedObject> Decoder<T> {
         match encoding {
             Encoding::Json => self.json(body),
             Encoding::Protobuf => {
-                let raw = proto::unwrap_unknown(body.clone())
-                    .map_err(|source| DecodeError::Envelope { what: T::RESOURCE.to_owned(), source })?;
+                let raw = proto::unwrap_unknown(body.clone()).map_err(|source| {
+                    DecodeError::Envelope { what: T::RESOURCE.to_owned(), source }
+                })?;
                 self.proto(&raw)
             }
         }
@@ -183,11 +191,16 @@ impl<T: CachedObject> Decoder<T> {
 
     fn json_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
         let list = || format!("the list of {}", T::RESOURCE);
-        let typed = serde_json::from_slice::<ListJson<T::Json>>(body).ok().and_then(|page| {
-            let items = page.items.unwrap_or_default().into_iter();
-            let results = items.map(|json| Ok((None, Ok(T::from_json(json, self)?))));
-            results.collect::<Result<Vec<_>, DecodeError>>().ok().map(|results| (page.metadata, results))
-        });
+        let typed = serde_json::from_slice::<ListJson<T::Json>>(body)
+            .ok()
+            .and_then(|page| {
+                let items = page.items.unwrap_or_default().into_iter();
+                let results = items.map(|json| Ok((None, Ok(T::from_json(json, self)?))));
+                results
+                    .collect::<Result<Vec<_>, DecodeError>>()
+                    .ok()
+                    .map(|results| (page.metadata, results))
+            });
         let (metadata, results) = match typed {
             Some(all) => all,
             // At least one item cannot be decoded. Decode the items one by one to find out which.
@@ -198,7 +211,14 @@ impl<T: CachedObject> Decoder<T> {
                     let body = item.to_string();
                     (json_name(body.as_bytes()), self.json(body.as_bytes()))
                 };
-                (page.metadata, page.items.unwrap_or_default().into_iter().map(read).collect())
+                (
+                    page.metadata,
+                    page.items
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(read)
+                        .collect(),
+                )
             }
         };
         let metadata = metadata.unwrap_or_default();
@@ -211,12 +231,20 @@ impl<T: CachedObject> Decoder<T> {
 
     fn proto_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
         let list = || format!("the list of {}", T::RESOURCE);
-        let raw =
-            proto::unwrap_unknown(body.clone()).map_err(|source| DecodeError::Envelope { what: list(), source })?;
-        let page = ListProto::decode(raw).map_err(|source| DecodeError::Proto { what: list(), source })?;
+        let raw = proto::unwrap_unknown(body.clone())
+            .map_err(|source| DecodeError::Envelope { what: list(), source })?;
+        let page =
+            ListProto::decode(raw).map_err(|source| DecodeError::Proto { what: list(), source })?;
         let read = |raw: &Bytes| {
             let result = self.proto(raw);
-            (if result.is_err() { proto_name(raw) } else { None }, result)
+            (
+                if result.is_err() {
+                    proto_name(raw)
+                } else {
+                    None
+                },
+                result,
+            )
         };
         let results = page.items.iter().map(read).collect();
         let metadata = page.metadata.unwrap_or_default();
@@ -242,8 +270,12 @@ impl<T> Page<T> {
         resource_version: String,
         r#continue: String,
     ) -> Self {
-        let mut page =
-            Self { items: Vec::with_capacity(results.len()), malformed: Vec::new(), resource_version, r#continue };
+        let mut page = Self {
+            items: Vec::with_capacity(results.len()),
+            malformed: Vec::new(),
+            resource_version,
+            r#continue,
+        };
         for (key, result) in results {
             match result {
                 Ok(item) => page.items.push(item),
@@ -290,7 +322,10 @@ pub(crate) struct NameJson {
 }
 
 fn json_name(body: &[u8]) -> Option<String> {
-    serde_json::from_slice::<ObjectJson>(body).ok()?.metadata.key()
+    serde_json::from_slice::<ObjectJson>(body)
+        .ok()?
+        .metadata
+        .key()
 }
 
 impl NameJson {

@@ -48,7 +48,8 @@ impl CachedObject for EndpointSliceView {
     }
 }
 
-/// `discovery/v1` EndpointSlice with only the fields that are read. The same type serves both encodings.
+/// `discovery/v1` EndpointSlice with only the fields that are read. The same type serves both
+/// encodings.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSliceWire {
@@ -115,7 +116,8 @@ impl EndpointSliceWire {
                 Some((LABEL_SERVICE_NAME, value)) => service = value,
                 Some(_) => {}
                 None => {
-                    let what = crate::runtime::encoding::decode::named::<EndpointSliceView>(&object);
+                    let what =
+                        crate::runtime::encoding::decode::named::<EndpointSliceView>(&object);
                     return Err(DecodeError::Field { what, field: "metadata.labels" });
                 }
             }
@@ -128,28 +130,38 @@ impl EndpointSliceWire {
         if !view.is_relevant() {
             return Ok(view);
         }
-        // FQDN slices have names instead of addresses, which no load balancer can use as backends. The type is
-        // deprecated, so it is ignored without a log line.
+        // FQDN slices have names instead of addresses, which no load balancer can use as backends.
+        // The type is deprecated, so it is ignored without a log line.
         let is_names = self.address_type == "FQDN";
         let endpoints = if is_names { Vec::new() } else { self.endpoints };
         Ok(EndpointSliceView {
             namespace: decoder.interner.intern(&metadata.namespace),
             service: decoder.interner.intern(service),
-            ports: self.ports.into_iter().filter_map(|port| port.view(&object, decoder)).collect(),
-            endpoints: endpoints.into_iter().map(|endpoint| endpoint.view(&object, decoder)).collect(),
+            ports: self
+                .ports
+                .into_iter()
+                .filter_map(|port| port.view(&object, decoder))
+                .collect(),
+            endpoints: endpoints
+                .into_iter()
+                .map(|endpoint| endpoint.view(&object, decoder))
+                .collect(),
             ..view
         })
     }
 }
 
 impl PortWire {
-    /// Converts a port. Ignores an invalid one: it must not become a port without a number, which stands for all ports.
+    /// Converts a port. Ignores an invalid one: it must not become a port without a number, which
+    /// stands for all ports.
     fn view(self, object: &str, decoder: &Decoder<EndpointSliceView>) -> Option<SlicePort> {
         let number = self.port.map(port);
         match (number, protocol(&self.protocol)) {
-            (None | Some(Some(_)), Some(protocol)) => {
-                Some(SlicePort { name: decoder.interner.intern(&self.name), protocol, port: number.flatten() })
-            }
+            (None | Some(Some(_)), Some(protocol)) => Some(SlicePort {
+                name: decoder.interner.intern(&self.name),
+                protocol,
+                port: number.flatten(),
+            }),
             _ => {
                 decoder.log_unknown_field(
                     object,

@@ -21,7 +21,10 @@ pub enum Encoding {
 
 impl Encoding {
     pub(crate) fn of(content_type: Option<&HeaderValue>) -> Self {
-        let protobuf = content_type.is_some_and(|v| v.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
+        let protobuf = content_type.is_some_and(|v| {
+            v.as_bytes()
+                .starts_with(b"application/vnd.kubernetes.protobuf")
+        });
         if protobuf { Self::Protobuf } else { Self::Json }
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use crate::{
     k8s::{
-        AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
-        TaintEffect, well_known as wk,
+        AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields,
+        NodeView, Taint, TaintEffect, well_known as wk,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -37,16 +37,37 @@ impl CachedObject for NodeView {
             unschedulable: spec.unschedulable.unwrap_or_default(),
             pod_cidr: spec.pod_cidr.unwrap_or_default(),
             pod_cidrs: spec.pod_cidrs.unwrap_or_default(),
-            taints: spec.taints.unwrap_or_default().into_iter().map(TaintJson::fields).collect(),
-            conditions: status.conditions.unwrap_or_default().into_iter().map(ConditionJson::fields).collect(),
-            addresses: status.addresses.unwrap_or_default().into_iter().map(AddressJson::fields).collect(),
-            system_uuid: status.node_info.unwrap_or_default().system_uuid.unwrap_or_default(),
+            taints: spec
+                .taints
+                .unwrap_or_default()
+                .into_iter()
+                .map(TaintJson::fields)
+                .collect(),
+            conditions: status
+                .conditions
+                .unwrap_or_default()
+                .into_iter()
+                .map(ConditionJson::fields)
+                .collect(),
+            addresses: status
+                .addresses
+                .unwrap_or_default()
+                .into_iter()
+                .map(AddressJson::fields)
+                .collect(),
+            system_uuid: status
+                .node_info
+                .unwrap_or_default()
+                .system_uuid
+                .unwrap_or_default(),
         };
         let labels = metadata.labels.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
         let entries = |map: &HashMap<String, String>| {
             map.iter()
-                .map(|(k, v)| (Bytes::copy_from_slice(k.as_bytes()), Bytes::copy_from_slice(v.as_bytes())))
+                .map(|(k, v)| {
+                    (Bytes::copy_from_slice(k.as_bytes()), Bytes::copy_from_slice(v.as_bytes()))
+                })
                 .collect()
         };
         parts.view(entries(&labels), entries(&annotations), decoder)
@@ -70,9 +91,21 @@ impl CachedObject for NodeView {
             unschedulable: spec.unschedulable,
             pod_cidr: spec.pod_cidr,
             pod_cidrs: spec.pod_cidrs,
-            taints: spec.taints.into_iter().map(|TaintProto { key, value, effect }| (key, value, effect)).collect(),
-            conditions: status.conditions.into_iter().map(|c| (c.kind, c.status, c.reason)).collect(),
-            addresses: status.addresses.into_iter().map(|a| (a.kind, a.address)).collect(),
+            taints: spec
+                .taints
+                .into_iter()
+                .map(|TaintProto { key, value, effect }| (key, value, effect))
+                .collect(),
+            conditions: status
+                .conditions
+                .into_iter()
+                .map(|c| (c.kind, c.status, c.reason))
+                .collect(),
+            addresses: status
+                .addresses
+                .into_iter()
+                .map(|a| (a.kind, a.address))
+                .collect(),
             system_uuid: status.node_info.unwrap_or_default().system_uuid,
         };
         let entries = |map: Vec<EntryProto>| map.into_iter().map(|e| (e.key, e.value)).collect();
@@ -116,30 +149,46 @@ struct NodeParts {
 type Entries = Vec<(Bytes, Bytes)>;
 
 impl NodeParts {
-    fn view(self, labels: Entries, annotations: Entries, decoder: &Decoder<NodeView>) -> Result<NodeView, DecodeError> {
+    fn view(
+        self,
+        labels: Entries,
+        annotations: Entries,
+        decoder: &Decoder<NodeView>,
+    ) -> Result<NodeView, DecodeError> {
         if self.name.is_empty() {
             return Err(DecodeError::Field { what: "nodes".to_owned(), field: "name" });
         }
         let Decoder { fields, interner, .. } = decoder;
         // First, select the labels and annotations that are kept.
-        let uninitialized = self.taints.iter().any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
+        let uninitialized = self
+            .taints
+            .iter()
+            .any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
         let has_labels = !labels.is_empty();
-        // An uninitialized node keeps all labels: label reconciliation or the provider may need any of them.
+        // An uninitialized node keeps all labels: label reconciliation or the provider may need any
+        // of them.
         let labels = select_entries(&self.name, "labels", labels, |key, value| {
-            (uninitialized || fields.keeps_label(key)).then(|| (interner.intern(key), interner.intern(value)))
+            (uninitialized || fields.keeps_label(key))
+                .then(|| (interner.intern(key), interner.intern(value)))
         })?;
         // Values of annotations differ from node to node, so they are not interned.
         let annotations = select_entries(&self.name, "annotations", annotations, |key, value| {
-            fields.keeps_annotation(key).then(|| (interner.intern(key), Arc::from(value)))
+            fields
+                .keeps_annotation(key)
+                .then(|| (interner.intern(key), Arc::from(value)))
         })?;
-        // Then convert pod CIDRs, conditions and taints. `podCIDR` is used only if there are no `podCIDRs`.
+        // Then convert pod CIDRs, conditions and taints. `podCIDR` is used only if there are no
+        // `podCIDRs`.
         let mut pod_cidrs = self.pod_cidrs;
         if pod_cidrs.is_empty() && !self.pod_cidr.is_empty() {
             pod_cidrs.push(self.pod_cidr);
         }
         let condition = |kind: &str| {
             let (_, status, reason) = self.conditions.iter().find(|(k, ..)| k == kind)?;
-            Some(NodeCondition { status: ConditionStatus::from(status.as_str()), reason: interner.intern(reason) })
+            Some(NodeCondition {
+                status: ConditionStatus::from(status.as_str()),
+                reason: interner.intern(reason),
+            })
         };
         let taint = |(key, value, effect): &(String, String, String)| Taint {
             key: interner.intern(key),
@@ -155,14 +204,18 @@ impl NodeParts {
             labels,
             has_labels,
             annotations,
-            provider_id: Some(self.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
+            provider_id: Some(self.provider_id)
+                .filter(|id| !id.is_empty())
+                .map(Arc::from),
             taints: self.taints.iter().map(taint).collect(),
             unschedulable: self.unschedulable,
             pod_cidrs: pod_cidrs.into_iter().map(Arc::from).collect(),
             ready: condition(wk::CONDITION_READY),
             network_unavailable: condition(wk::CONDITION_NETWORK_UNAVAILABLE),
             machine: MachineId::of(&self.system_uuid),
-            system_uuid: Some(self.system_uuid).filter(|id| fields.system_uuid && !id.is_empty()).map(Into::into),
+            system_uuid: Some(self.system_uuid)
+                .filter(|id| fields.system_uuid && !id.is_empty())
+                .map(Into::into),
             addresses: addresses(&self.name, self.addresses, decoder),
         })
     }
@@ -184,7 +237,11 @@ fn select_entries(
     Ok(kept.into_iter().collect())
 }
 
-fn addresses(node: &str, all: Vec<(String, String)>, decoder: &Decoder<NodeView>) -> Box<[NodeAddress]> {
+fn addresses(
+    node: &str,
+    all: Vec<(String, String)>,
+    decoder: &Decoder<NodeView>,
+) -> Box<[NodeAddress]> {
     let known = |(kind, address): (String, String)| match kind.parse::<AddressType>() {
         Ok(kind) => Some(NodeAddress::new(kind, address)),
         Err(_) => {
@@ -250,7 +307,11 @@ struct TaintJson {
 
 impl TaintJson {
     fn fields(self) -> (String, String, String) {
-        (self.key.unwrap_or_default(), self.value.unwrap_or_default(), self.effect.unwrap_or_default())
+        (
+            self.key.unwrap_or_default(),
+            self.value.unwrap_or_default(),
+            self.effect.unwrap_or_default(),
+        )
     }
 }
 
@@ -272,7 +333,11 @@ struct ConditionJson {
 
 impl ConditionJson {
     fn fields(self) -> (String, String, String) {
-        (self.r#type.unwrap_or_default(), self.status.unwrap_or_default(), self.reason.unwrap_or_default())
+        (
+            self.r#type.unwrap_or_default(),
+            self.status.unwrap_or_default(),
+            self.reason.unwrap_or_default(),
+        )
     }
 }
 

@@ -1,10 +1,10 @@
 //! Protobuf messages with only the fields that are read. The decoder skips all others.
 //!
 //! Field numbers, here and in the files of each kind, are those of `generated.proto` in
-//! `k8s.io/api/{core,discovery}/v1`, `k8s.io/apimachinery/pkg/apis/meta/v1`, `k8s.io/apimachinery/pkg/util/intstr` and
-//! `k8s.io/apimachinery/pkg/runtime` at v0.37. Nested messages and strings that are often not needed are `Bytes`:
-//! slices of the answer, not copies. Messages that are also decoded from JSON accept `null` for absent, as the API
-//! does.
+//! `k8s.io/api/{core,discovery}/v1`, `k8s.io/apimachinery/pkg/apis/meta/v1`,
+//! `k8s.io/apimachinery/pkg/util/intstr` and `k8s.io/apimachinery/pkg/runtime` at v0.37. Nested
+//! messages and strings that are often not needed are `Bytes`: slices of the answer, not copies.
+//! Messages that are also decoded from JSON accept `null` for absent, as the API does.
 
 use std::fmt;
 
@@ -121,14 +121,18 @@ pub(crate) struct ObjectMetaProto {
 impl ObjectMetaProto {
     /// Returns the creation time. The Unix epoch if there is none.
     pub(crate) fn created(&self) -> Result<Timestamp, ()> {
-        let seconds = self.creation_timestamp.and_then(|time| time.seconds).unwrap_or_default();
+        let seconds = self
+            .creation_timestamp
+            .and_then(|time| time.seconds)
+            .unwrap_or_default();
         Timestamp::from_second(seconds).map_err(drop)
     }
 
-    /// Returns true if the object is being deleted. A zero deletion timestamp counts as absent, as for upstream's
-    /// `IsZero`.
+    /// Returns true if the object is being deleted. A zero deletion timestamp counts as absent, as
+    /// for upstream's `IsZero`.
     pub(crate) fn deleting(&self) -> bool {
-        self.deletion_timestamp.is_some_and(|time| time.seconds.is_some())
+        self.deletion_timestamp
+            .is_some_and(|time| time.seconds.is_some())
     }
 }
 
@@ -143,7 +147,9 @@ pub(crate) struct EntryProto {
 
 /// Returns the key and value of an entry as text. `None` if they are not UTF-8.
 pub(crate) fn text_of(entry: &EntryProto) -> Option<(&str, &str)> {
-    std::str::from_utf8(&entry.key).ok().zip(std::str::from_utf8(&entry.value).ok())
+    std::str::from_utf8(&entry.key)
+        .ok()
+        .zip(std::str::from_utf8(&entry.value).ok())
 }
 
 /// `meta/v1` Time; text in JSON. Fractions of a second are ignored, as in apimachinery.
@@ -174,8 +180,8 @@ pub(crate) struct IntOrStringProto {
 }
 
 impl IntOrStringProto {
-    /// Returns the number or the string as a string. `None` for zero and for the empty string, which the API treats as
-    /// unset.
+    /// Returns the number or the string as a string. `None` for zero and for the empty string,
+    /// which the API treats as unset.
     pub(crate) fn into_text(self) -> Option<String> {
         match self.kind {
             0 if self.number == 0 => None,

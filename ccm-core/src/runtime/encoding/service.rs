@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use crate::{
     k8s::{
-        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView,
-        SessionAffinity, TrafficPolicy, well_known as wk,
+        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
+        ServiceView, SessionAffinity, TrafficPolicy, well_known as wk,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -52,8 +52,8 @@ impl CachedObject for ServiceView {
     }
 }
 
-/// `core/v1` Service with only the fields that are read. The same type serves both encodings, so that they cannot
-/// differ.
+/// `core/v1` Service with only the fields that are read. The same type serves both encodings, so
+/// that they cannot differ.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct ServiceWire {
@@ -197,9 +197,14 @@ impl ServiceWire {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.unwrap_or_default();
         let reader = ServiceReader { object: metadata.key::<ServiceView>()?, decoder };
-        let status = self.status.and_then(|s| s.load_balancer).unwrap_or_default();
+        let status = self
+            .status
+            .and_then(|s| s.load_balancer)
+            .unwrap_or_default();
         let view = reader.identity(&metadata, &spec)?;
-        if !view.is_relevant() || view.is_load_balancer && !decoder.fields.claims_class(view.class.as_deref()) {
+        if !view.is_relevant()
+            || view.is_load_balancer && !decoder.fields.claims_class(view.class.as_deref())
+        {
             return Ok(view);
         }
         let (labels, annotations) = reader.maps(&metadata)?;
@@ -217,17 +222,33 @@ struct ServiceReader<'a> {
 type Map = BTreeMap<Arc<str>, Arc<str>>;
 
 impl ServiceReader<'_> {
-    /// Converts the fields that every Service keeps. Strings of a Service that is not relevant are not interned,
-    /// because the table would keep them.
-    fn identity(&self, metadata: &ObjectMetaProto, spec: &SpecWire) -> Result<ServiceView, DecodeError> {
+    /// Converts the fields that every Service keeps. Strings of a Service that is not relevant are
+    /// not interned, because the table would keep them.
+    fn identity(
+        &self,
+        metadata: &ObjectMetaProto,
+        spec: &SpecWire,
+    ) -> Result<ServiceView, DecodeError> {
         let is_load_balancer = spec.r#type == "LoadBalancer";
-        let kept = is_load_balancer || metadata.finalizers.iter().any(|f| f == wk::FINALIZER_LOAD_BALANCER);
-        let share = |text: &str| if kept { self.decoder.interner.intern(text) } else { Arc::from(text) };
+        let kept = is_load_balancer
+            || metadata
+                .finalizers
+                .iter()
+                .any(|f| f == wk::FINALIZER_LOAD_BALANCER);
+        let share = |text: &str| {
+            if kept {
+                self.decoder.interner.intern(text)
+            } else {
+                Arc::from(text)
+            }
+        };
         Ok(ServiceView {
             namespace: share(&metadata.namespace),
             uid: metadata.uid.as_str().into(),
             resource_version: metadata.resource_version.as_str().into(),
-            created: metadata.created().map_err(|()| self.invalid("creationTimestamp"))?,
+            created: metadata
+                .created()
+                .map_err(|()| self.invalid("creationTimestamp"))?,
             deleting: metadata.deleting(),
             finalizers: metadata.finalizers.iter().map(|f| share(f)).collect(),
             class: spec.load_balancer_class.as_deref().map(share),
@@ -236,8 +257,8 @@ impl ServiceReader<'_> {
         })
     }
 
-    /// Converts labels and annotations. Values of annotations are not interned, because they differ from Service to
-    /// Service.
+    /// Converts labels and annotations. Values of annotations are not interned, because they differ
+    /// from Service to Service.
     fn maps(&self, metadata: &ObjectMetaProto) -> Result<(Map, Map), DecodeError> {
         let interner = &self.decoder.interner;
         let mut labels = Map::new();
@@ -247,7 +268,8 @@ impl ServiceReader<'_> {
             labels.insert(interner.intern(key), interner.intern(value));
         }
         for entry in &metadata.annotations {
-            let (key, value) = text_of(entry).ok_or_else(|| self.invalid("metadata.annotations"))?;
+            let (key, value) =
+                text_of(entry).ok_or_else(|| self.invalid("metadata.annotations"))?;
             if key != ANNOTATION_LAST_APPLIED {
                 annotations.insert(interner.intern(key), Arc::from(value));
             }
@@ -267,17 +289,30 @@ impl ServiceReader<'_> {
         let mut view = ServiceView {
             load_balancer_ip: non_empty(spec.load_balancer_ip),
             external_ips: boxed(spec.external_ips),
-            session_affinity: self.session_affinity(&spec.session_affinity, spec.session_affinity_config),
+            session_affinity: self
+                .session_affinity(&spec.session_affinity, spec.session_affinity_config),
             internal_traffic_policy: self.internal_traffic_policy(&spec.internal_traffic_policy),
             allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
-            ip_families: spec.ip_families.iter().filter_map(|f| self.ip_family(f)).collect(),
-            ip_family_policy: Some(spec.ip_family_policy).filter(|p| !p.is_empty()).map(|p| interner.intern(&p)),
+            ip_families: spec
+                .ip_families
+                .iter()
+                .filter_map(|f| self.ip_family(f))
+                .collect(),
+            ip_family_policy: Some(spec.ip_family_policy)
+                .filter(|p| !p.is_empty())
+                .map(|p| interner.intern(&p)),
             source_ranges: boxed(spec.load_balancer_source_ranges),
-            status: LbStatus { ingress: status.ingress.into_iter().map(|i| self.ingress(i)).collect() },
+            status: LbStatus {
+                ingress: status
+                    .ingress
+                    .into_iter()
+                    .map(|i| self.ingress(i))
+                    .collect(),
+            },
             ..view
         };
-        // A Service that is served must be understood completely. One that is being cleaned up must never be blocked by
-        // a value that this version does not know.
+        // A Service that is served must be understood completely. One that is being cleaned up must
+        // never be blocked by a value that this version does not know.
         let is_served = view.is_load_balancer && !view.deleting;
         let reject_if_served = |error: DecodeError| if is_served { Err(error) } else { Ok(()) };
         let mut ports = Vec::with_capacity(spec.ports.len());
@@ -304,18 +339,28 @@ impl ServiceReader<'_> {
         let interner = &self.decoder.interner;
         let unusable = |field, value: &dyn ToString| self.unusable(field, value.to_string());
         let port = port(wire.port).ok_or_else(|| unusable("spec.ports.port", &wire.port))?;
-        let target_port = wire.target_port.and_then(IntOrStringProto::into_text).unwrap_or_else(|| port.to_string());
+        let target_port = wire
+            .target_port
+            .and_then(IntOrStringProto::into_text)
+            .unwrap_or_else(|| port.to_string());
         Ok(ServicePort {
             name: interner.intern(&wire.name),
-            protocol: protocol(&wire.protocol).ok_or_else(|| unusable("spec.ports.protocol", &wire.protocol))?,
+            protocol: protocol(&wire.protocol)
+                .ok_or_else(|| unusable("spec.ports.protocol", &wire.protocol))?,
             port,
             node_port: self.optional_port("spec.ports.nodePort", wire.node_port)?,
             target_port: interner.intern(&target_port),
-            app_protocol: Some(wire.app_protocol).filter(|p| !p.is_empty()).map(|p| interner.intern(&p)),
+            app_protocol: Some(wire.app_protocol)
+                .filter(|p| !p.is_empty())
+                .map(|p| interner.intern(&p)),
         })
     }
 
-    fn optional_port(&self, field: &'static str, number: i32) -> Result<Option<NonZeroU16>, DecodeError> {
+    fn optional_port(
+        &self,
+        field: &'static str,
+        number: i32,
+    ) -> Result<Option<NonZeroU16>, DecodeError> {
         match (number, port(number)) {
             (0, _) => Ok(None),
             (_, Some(port)) => Ok(Some(port)),
@@ -323,7 +368,11 @@ impl ServiceReader<'_> {
         }
     }
 
-    fn session_affinity(&self, kind: &str, config: Option<SessionAffinityConfigWire>) -> SessionAffinity {
+    fn session_affinity(
+        &self,
+        kind: &str,
+        config: Option<SessionAffinityConfigWire>,
+    ) -> SessionAffinity {
         match kind {
             "" | "None" => return SessionAffinity::None,
             "ClientIP" => {}
@@ -332,7 +381,9 @@ impl ServiceReader<'_> {
                 return SessionAffinity::None;
             }
         }
-        let seconds = config.and_then(|c| c.client_ip).and_then(|c| c.timeout_seconds);
+        let seconds = config
+            .and_then(|c| c.client_ip)
+            .and_then(|c| c.timeout_seconds);
         let timeout = match seconds.map(u64::try_from) {
             Some(Ok(seconds @ 1..)) => Duration::from_secs(seconds),
             _ => AFFINITY_TIMEOUT,
@@ -360,8 +411,8 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// Converts one ingress entry. An entry with an invalid address is kept without it, because the entry must be
-    /// cleared later.
+    /// Converts one ingress entry. An entry with an invalid address is kept without it, because the
+    /// entry must be cleared later.
     fn ingress(&self, wire: IngressWire) -> LbIngress {
         let ip = wire.ip.parse::<IpAddr>().ok();
         if ip.is_none() && !wire.ip.is_empty() {
@@ -376,7 +427,12 @@ impl ServiceReader<'_> {
             Some(LbPortStatus { port, protocol, error: non_empty(status.error) })
         });
         let ports = ports.collect();
-        LbIngress { ip, hostname: non_empty(wire.hostname), ip_mode: non_empty(wire.ip_mode), ports }
+        LbIngress {
+            ip,
+            hostname: non_empty(wire.hostname),
+            ip_mode: non_empty(wire.ip_mode),
+            ports,
+        }
     }
 
     fn report(&self, field: &'static str, value: &str) {
@@ -384,7 +440,10 @@ impl ServiceReader<'_> {
     }
 
     fn invalid(&self, field: &'static str) -> DecodeError {
-        DecodeError::Field { what: crate::runtime::encoding::decode::named::<ServiceView>(&self.object), field }
+        DecodeError::Field {
+            what: crate::runtime::encoding::decode::named::<ServiceView>(&self.object),
+            field,
+        }
     }
 
     fn unusable(&self, field: &'static str, value: impl Into<String>) -> DecodeError {

@@ -1,5 +1,5 @@
-//! Decides which occurrences become which writes: counts, combines and throttles them, with pure functions of the given
-//! time.
+//! Decides which occurrences become which writes: counts, combines and throttles them, with pure
+//! functions of the given time.
 //!
 //! The rules and numbers are those of client-go's `tools/record/events_cache.go` (v0.37).
 
@@ -57,14 +57,15 @@ pub(super) struct CorrelatedEvent {
 }
 
 impl CorrelatedEvent {
-    /// Merges a later occurrence of the same event into this one before it is written, so that one write covers both.
+    /// Merges a later occurrence of the same event into this one before it is written, so that one
+    /// write covers both.
     pub(super) fn repeat(&mut self, later: Self) {
         *self = Self { is_new: self.is_new, ..later };
     }
 }
 
-/// Key of similar events: same object, type and reason. With the hash of the note it is the key of one event. A hash
-/// instead of the note bounds the memory.
+/// Key of similar events: same object, type and reason. With the hash of the note it is the key of
+/// one event. A hash instead of the note bounds the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     object: ObjectRef,
@@ -98,20 +99,30 @@ pub(super) struct Correlator {
     similar: Lru<EventKey, SimilarEvents>,
     logged: Lru<EventKey, LoggedEvent>,
     buckets: Lru<(ObjectRef, EventType), SpamBucket>,
-    /// Nanoseconds in the last name. Names must differ even for events at the same time, since an existing name counts
-    /// as a repeated attempt.
+    /// Nanoseconds in the last name. Names must differ even for events at the same time, since an
+    /// existing name counts as a repeated attempt.
     last_name_nanos: i128,
 }
 
 impl Correlator {
     pub(super) fn new() -> Self {
-        Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE), last_name_nanos: 0 }
+        Self {
+            similar: Lru::new(CACHE),
+            logged: Lru::new(CACHE),
+            buckets: Lru::new(CACHE),
+            last_name_nanos: 0,
+        }
     }
 
     /// Returns the event to write for an occurrence, or `None` if its object is throttled.
     ///
-    /// As upstream, an occurrence is counted before it is throttled: if it is not written, the next count includes it.
-    pub(super) fn correlate(&mut self, occurrence: RecordedEvent, now: Instant) -> Option<CorrelatedEvent> {
+    /// As upstream, an occurrence is counted before it is throttled: if it is not written, the next
+    /// count includes it.
+    pub(super) fn correlate(
+        &mut self,
+        occurrence: RecordedEvent,
+        now: Instant,
+    ) -> Option<CorrelatedEvent> {
         let RecordedEvent { object, kind, reason, note, at } = occurrence;
         let hash = hash(&note);
         let key = EventKey { object: object.clone(), kind, reason, note: None };
@@ -131,22 +142,26 @@ impl Correlator {
         let name = logged.name.clone();
         let first = logged.first;
         let count = logged.count;
-        self.take_token(&object, kind, now).then(|| CorrelatedEvent {
-            object,
-            kind,
-            reason,
-            note: cut(note),
-            name,
-            first,
-            last: at,
-            count,
-            is_new: count == 1,
-        })
+        self.take_token(&object, kind, now)
+            .then(|| CorrelatedEvent {
+                object,
+                kind,
+                reason,
+                note: cut(note),
+                name,
+                first,
+                last: at,
+                count,
+                is_new: count == 1,
+            })
     }
 
-    /// Returns true if an occurrence is one of many that differ only in their note, so that it is combined with them.
+    /// Returns true if an occurrence is one of many that differ only in their note, so that it is
+    /// combined with them.
     fn should_aggregate(&mut self, key: &EventKey, note: u64, now: Instant) -> bool {
-        let similar = self.similar.entry(key, || SimilarEvents { notes: VecDeque::new(), last: now });
+        let similar = self
+            .similar
+            .entry(key, || SimilarEvents { notes: VecDeque::new(), last: now });
         if now.duration_since(similar.last) > SIMILAR_INTERVAL {
             similar.notes.clear();
         }
@@ -162,7 +177,9 @@ impl Correlator {
     }
 
     fn take_token(&mut self, object: &ObjectRef, kind: EventType, now: Instant) -> bool {
-        let bucket = self.buckets.entry(&(object.clone(), kind), || SpamBucket { tokens: BURST, at: now });
+        let bucket = self
+            .buckets
+            .entry(&(object.clone(), kind), || SpamBucket { tokens: BURST, at: now });
         let refill = now.duration_since(bucket.at).as_secs_f64() / REFILL.as_secs_f64();
         bucket.tokens = (bucket.tokens + refill).min(BURST);
         bucket.at = now;
@@ -174,14 +191,22 @@ impl Correlator {
     }
 }
 
-/// Names an event `<object>.<hex nanoseconds>`, or with a UUID if that is no valid name (as client-go does).
+/// Names an event `<object>.<hex nanoseconds>`, or with a UUID if that is no valid name (as
+/// client-go does).
 fn event_name(object: &str, nanoseconds: i128) -> String {
     let name = format!("{object}.{nanoseconds:x}");
     let label = |label: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+        !label.is_empty()
+            && label.bytes().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
     };
-    if name.len() <= 253 && name.split('.').all(label) { name } else { uuid::Uuid::new_v4().to_string() }
+    if name.len() <= 253 && name.split('.').all(label) {
+        name
+    } else {
+        uuid::Uuid::new_v4().to_string()
+    }
 }
 
 /// Cuts a note to the maximum length, between two characters.

@@ -11,7 +11,11 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        Self { correlator: Correlator::new(), zero: Instant::now(), second: 0 }
+        Self {
+            correlator: Correlator::new(),
+            zero: Instant::now(),
+            second: 0,
+        }
     }
 
     fn at(&mut self, second: u64) -> &mut Self {
@@ -19,7 +23,13 @@ impl Run {
         self
     }
 
-    fn record(&mut self, node: &str, kind: EventType, reason: &'static str, note: &str) -> Option<CorrelatedEvent> {
+    fn record(
+        &mut self,
+        node: &str,
+        kind: EventType,
+        reason: &'static str,
+        note: &str,
+    ) -> Option<CorrelatedEvent> {
         let occurrence = RecordedEvent {
             object: ObjectRef::node(node, "uid"),
             kind,
@@ -27,7 +37,8 @@ impl Run {
             note: note.to_owned(),
             at: wall(self.second),
         };
-        self.correlator.correlate(occurrence, self.zero + Duration::from_secs(self.second))
+        self.correlator
+            .correlate(occurrence, self.zero + Duration::from_secs(self.second))
     }
 
     fn warn(&mut self, note: &str) -> Option<CorrelatedEvent> {
@@ -60,7 +71,9 @@ fn what_repeats_an_event_that_is_not_written_yet_is_written_with_it() {
     later.repeat(run.at(6).warn("disk full").unwrap());
     assert_eq!((later.count, later.is_new, later.first, later.last), (5, false, wall(0), wall(6)));
 
-    let mut similar = (0..11).filter_map(|pod| run.warn(&format!("pod {pod} failed"))).skip(9);
+    let mut similar = (0..11)
+        .filter_map(|pod| run.warn(&format!("pod {pod} failed")))
+        .skip(9);
     let (mut event, last) = (similar.next().unwrap(), similar.next().unwrap());
     event.repeat(last);
     assert_eq!((event.count, &*event.note), (3, "(combined from similar events): pod 10 failed"));
@@ -70,7 +83,10 @@ fn what_repeats_an_event_that_is_not_written_yet_is_written_with_it() {
 fn events_of_one_moment_have_names_of_their_own() {
     let mut run = Run::new();
     let (first, second) = (run.warn("disk full").unwrap(), run.warn("disk empty").unwrap());
-    assert_ne!(first.name, second.name, "the server would take the second for the first, sent again");
+    assert_ne!(
+        first.name, second.name,
+        "the server would take the second for the first, sent again"
+    );
 }
 
 #[test]
@@ -94,7 +110,10 @@ fn many_similar_ones_are_combined_into_one() {
     }
     // The tenth distinct note, as in client-go.
     let combined = run.at(1).warn("try 9").unwrap();
-    assert_eq!((combined.note.as_str(), combined.count), ("(combined from similar events): try 9", 1));
+    assert_eq!(
+        (combined.note.as_str(), combined.count),
+        ("(combined from similar events): try 9", 1)
+    );
     let next = run.at(601).warn("try 10").unwrap();
     assert_eq!((next.note.as_str(), next.count), ("(combined from similar events): try 10", 2));
     assert_eq!((next.name, next.first, next.last), (combined.name, wall(1), wall(601)));
@@ -108,12 +127,18 @@ fn an_object_may_have_25_at_once_and_one_more_every_five_minutes() {
     let written = (0..40).filter(|_| run.warn("again").is_some()).count();
     assert_eq!(written, 25);
     assert!(run.record("n1", EventType::Normal, "Fine", "x").is_some(), "types are counted apart");
-    assert!(run.record("n2", EventType::Warning, "Broken", "x").is_some(), "objects are counted apart");
+    assert!(
+        run.record("n2", EventType::Warning, "Broken", "x")
+            .is_some(),
+        "objects are counted apart"
+    );
     assert!(run.at(299).warn("again").is_none());
     let next = run.at(300).warn("again").unwrap();
     assert_eq!(next.count, 42, "what was dropped is in the count");
     assert!(run.at(301).warn("again").is_none());
-    let burst = (0..40).filter(|_| run.at(100_000).warn("again").is_some()).count();
+    let burst = (0..40)
+        .filter(|_| run.at(100_000).warn("again").is_some())
+        .count();
     assert_eq!(burst, 25, "never more than the burst");
 }
 
@@ -132,7 +157,10 @@ fn notes_are_cut_between_characters() {
 #[test]
 fn names_are_valid_whatever_the_object_is_called() {
     let at = wall(0);
-    assert_eq!(event_name("ip-10-0-0-1.internal", at.as_nanosecond()), "ip-10-0-0-1.internal.18867251edfa0000");
+    assert_eq!(
+        event_name("ip-10-0-0-1.internal", at.as_nanosecond()),
+        "ip-10-0-0-1.internal.18867251edfa0000"
+    );
     for odd in ["UPPER", "a_b", "", &"x".repeat(250), "-a"] {
         let name = event_name(odd, at.as_nanosecond());
         assert_eq!((name.len(), name.matches('-').count()), (36, 4), "{odd}: {name}");
@@ -144,9 +172,22 @@ fn memory_is_bounded() {
     let mut run = Run::new();
     run.record("first", EventType::Normal, "R", "n").unwrap();
     for i in 0..CACHE {
-        run.record(&format!("n{i}"), EventType::Normal, "R", "n").unwrap();
+        run.record(&format!("n{i}"), EventType::Normal, "R", "n")
+            .unwrap();
     }
-    assert_eq!(run.record("first", EventType::Normal, "R", "n").unwrap().count, 1, "forgotten");
+    assert_eq!(
+        run.record("first", EventType::Normal, "R", "n")
+            .unwrap()
+            .count,
+        1,
+        "forgotten"
+    );
     let last = format!("n{}", CACHE - 1);
-    assert_eq!(run.record(&last, EventType::Normal, "R", "n").unwrap().count, 2, "remembered");
+    assert_eq!(
+        run.record(&last, EventType::Normal, "R", "n")
+            .unwrap()
+            .count,
+        2,
+        "remembered"
+    );
 }

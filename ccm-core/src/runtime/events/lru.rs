@@ -7,7 +7,8 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Lru<K, V> {
     capacity: usize,
-    /// Increases with every use. Each entry has the value of its last use, which is its key in `order`.
+    /// Increases with every use. Each entry has the value of its last use, which is its key in
+    /// `order`.
     clock: u64,
     entries: HashMap<K, (u64, V)>,
     order: BTreeMap<u64, K>,
@@ -15,7 +16,12 @@ pub(super) struct Lru<K, V> {
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, clock: 0, entries: HashMap::new(), order: BTreeMap::new() }
+        Self {
+            capacity,
+            clock: 0,
+            entries: HashMap::new(),
+            order: BTreeMap::new(),
+        }
     }
 
     /// Returns the entry of `key` and marks it as used. `new` makes it if there is none.
@@ -27,7 +33,10 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
             self.entries.remove(&oldest);
         }
         self.clock += 1;
-        let (used, value) = self.entries.entry(key.clone()).or_insert_with(|| (0, new()));
+        let (used, value) = self
+            .entries
+            .entry(key.clone())
+            .or_insert_with(|| (0, new()));
         self.order.remove(used);
         *used = self.clock;
         self.order.insert(self.clock, key.clone());

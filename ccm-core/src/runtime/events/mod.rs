@@ -1,14 +1,16 @@
-//! Kubernetes events (core/v1). Controllers record them without waiting; a separate task writes them.
+//! Kubernetes events (core/v1). Controllers record them without waiting; a separate task writes
+//! them.
 //!
-//! Writes of state come first: an event waits while such writes are in flight, but at most five seconds. Repetitions
-//! that are recorded meanwhile are written together with it.
+//! Writes of state come first: an event waits while such writes are in flight, but at most five
+//! seconds. Repetitions that are recorded meanwhile are written together with it.
 //!
-//! A recorder never blocks and never fails. Events that do not fit into the queue are dropped and counted, as are
-//! events that would be written after leadership has ended. Repetitions increase the count of one event, many similar
-//! events are combined, and events of an object that has too many are throttled, all with client-go's numbers.
+//! A recorder never blocks and never fails. Events that do not fit into the queue are dropped and
+//! counted, as are events that would be written after leadership has ended. Repetitions increase
+//! the count of one event, many similar events are combined, and events of an object that has too
+//! many are throttled, all with client-go's numbers.
 //!
-//! Needs `create` and `patch` on core events in the namespaces of the objects, and in `default` for cluster-scoped
-//! objects.
+//! Needs `create` and `patch` on core events in the namespaces of the objects, and in `default` for
+//! cluster-scoped objects.
 
 mod clock;
 mod correlator;
@@ -41,8 +43,8 @@ const QUEUE: usize = 1000;
 
 /// The object that an event is about.
 ///
-/// For a Node, `uid` is the Node's UID. `kubectl describe node` finds events by the UID; it also finds events that have
-/// the name as UID, but only because the kubelet writes those.
+/// For a Node, `uid` is the Node's UID. `kubectl describe node` finds events by the UID; it also
+/// finds events that have the name as UID, but only because the kubelet writes those.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
     /// API version, such as `v1`. Always set, because some tools find events by it.
@@ -62,20 +64,40 @@ impl ObjectRef {
     pub fn node(name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         let uid = uid.into();
-        Self { api_version: "v1".into(), kind: "Node".into(), namespace: "".into(), name, uid }
+        Self {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            namespace: "".into(),
+            name,
+            uid,
+        }
     }
 
     /// Refers to a Service.
-    pub fn service(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
+    pub fn service(
+        namespace: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+        uid: impl Into<Arc<str>>,
+    ) -> Self {
         let namespace = namespace.into();
         let name = name.into();
         let uid = uid.into();
-        Self { api_version: "v1".into(), kind: "Service".into(), namespace, name, uid }
+        Self {
+            api_version: "v1".into(),
+            kind: "Service".into(),
+            namespace,
+            name,
+            uid,
+        }
     }
 
     /// Returns the namespace of events about this object.
     pub fn event_namespace(&self) -> &str {
-        if self.namespace.is_empty() { "default" } else { &self.namespace }
+        if self.namespace.is_empty() {
+            "default"
+        } else {
+            &self.namespace
+        }
     }
 }
 
@@ -95,8 +117,8 @@ enum EventOutcome {
 pub struct EventMetrics(IntCounterVec);
 
 impl EventMetrics {
-    /// Registers the family. Outcomes: `created`, `counted` (a repetition), and for dropped events `queue_full`,
-    /// `throttled`, `not_leader` and `failed`.
+    /// Registers the family. Outcomes: `created`, `counted` (a repetition), and for dropped events
+    /// `queue_full`, `throttled`, `not_leader` and `failed`.
     ///
     /// # Errors
     /// When a metric of this name is already registered.
@@ -132,9 +154,9 @@ pub struct EventRecorder {
 impl EventRecorder {
     /// Makes a recorder, and the writer for the events that it records.
     ///
-    /// `client` should be used only for events, so that their rate limit does not delay a controller's writes.
-    /// `component` is what upstream's controller of that name writes as `source.component`. Nothing is written while
-    /// `gate` is closed.
+    /// `client` should be used only for events, so that their rate limit does not delay a
+    /// controller's writes. `component` is what upstream's controller of that name writes as
+    /// `source.component`. Nothing is written while `gate` is closed.
     pub fn new(
         client: Client,
         component: impl Into<String>,
@@ -145,14 +167,35 @@ impl EventRecorder {
         let (sender, queue) = mpsc::unbounded_channel();
         let component = component.into();
         let writes = WritesInFlight::default();
-        let writer = EventWriter { queue, client, component, gate, metrics: metrics.clone(), writes };
-        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, writer)
+        let writer = EventWriter {
+            queue,
+            client,
+            component,
+            gate,
+            metrics: metrics.clone(),
+            writes,
+        };
+        (
+            Self {
+                queue: sender,
+                places: Arc::new(Semaphore::new(QUEUE)),
+                metrics,
+                clock: wall,
+            },
+            writer,
+        )
     }
 
-    /// Records an event. `reason` is in PascalCase and from a fixed set. A note of 1 kB or more is cut. Never blocks.
+    /// Records an event. `reason` is in PascalCase and from a fixed set. A note of 1 kB or more is
+    /// cut. Never blocks.
     pub fn event(&self, object: &ObjectRef, kind: EventType, reason: &'static str, note: &str) {
-        let occurrence =
-            RecordedEvent { object: object.clone(), kind, reason, note: note.to_owned(), at: self.clock.now() };
+        let occurrence = RecordedEvent {
+            object: object.clone(),
+            kind,
+            reason,
+            note: note.to_owned(),
+            at: self.clock.now(),
+        };
         let place = self.places.clone().try_acquire_owned().ok();
         let recorded = place.map(|place| Recorded { occurrence, at: Instant::now(), place });
         if recorded.is_none_or(|recorded| self.queue.send(recorded).is_err()) {

@@ -19,8 +19,8 @@ pub(super) struct Recorded {
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// Events that wait to be written, in the order of their first occurrence. A repetition is merged into the waiting
-/// event.
+/// Events that wait to be written, in the order of their first occurrence. A repetition is merged
+/// into the waiting event.
 pub(super) struct Outbox {
     correlator: Correlator,
     waiting: VecDeque<Waiting>,
@@ -44,27 +44,41 @@ impl Outbox {
     /// Adds a recorded occurrence. Returns false when it is throttled.
     pub(super) fn take(&mut self, recorded: Recorded, now: Instant) -> bool {
         let Recorded { occurrence, at, place } = recorded;
-        let Some(event) = self.correlator.correlate(occurrence, now.into_std()) else { return false };
-        match self.waiting.iter_mut().find(|waiting| waiting.event.name == event.name) {
+        let Some(event) = self.correlator.correlate(occurrence, now.into_std()) else {
+            return false;
+        };
+        match self
+            .waiting
+            .iter_mut()
+            .find(|waiting| waiting.event.name == event.name)
+        {
             Some(waiting) => {
                 waiting.event.repeat(event);
                 waiting.repetitions += 1;
             }
             None => {
-                self.waiting.push_back(Waiting { event, repetitions: 0, until: at + MAX_DELAY, _place: place });
+                self.waiting.push_back(Waiting {
+                    event,
+                    repetitions: 0,
+                    until: at + MAX_DELAY,
+                    _place: place,
+                });
             }
         }
         true
     }
 
-    /// Returns when the next event is written even if writes of state are in flight. `None` when none waits.
+    /// Returns when the next event is written even if writes of state are in flight. `None` when
+    /// none waits.
     pub(super) fn until(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.until)
     }
 
     /// Removes and returns the next event, with the number of repetitions that were merged into it.
     pub(super) fn pop(&mut self) -> Option<(CorrelatedEvent, u64)> {
-        self.waiting.pop_front().map(|waiting| (waiting.event, waiting.repetitions))
+        self.waiting
+            .pop_front()
+            .map(|waiting| (waiting.event, waiting.repetitions))
     }
 
     /// Returns the number of waiting events.

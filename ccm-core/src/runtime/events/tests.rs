@@ -43,19 +43,35 @@ impl Sink {
             let sink = sink.clone();
             async move {
                 let (parts, body) = request.into_parts();
-                let body = body.collect().await.expect("a request body in memory").to_bytes();
+                let body = body
+                    .collect()
+                    .await
+                    .expect("a request body in memory")
+                    .to_bytes();
                 let body: Value = serde_json::from_slice(&body).expect("JSON");
                 let (code, answer) = sink.answer(&parts.method, parts.uri.path(), &body)?;
                 let body = Body::from(serde_json::to_vec(&answer).expect("JSON"));
-                Ok::<_, std::io::Error>(Response::builder().status(code).body(body).expect("a response"))
+                Ok::<_, std::io::Error>(
+                    Response::builder()
+                        .status(code)
+                        .body(body)
+                        .expect("a response"),
+                )
             }
         });
         Client::new(service, "default")
     }
 
-    fn answer(&self, method: &Method, path: &str, body: &Value) -> std::io::Result<(StatusCode, Value)> {
+    fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &Value,
+    ) -> std::io::Result<(StatusCode, Value)> {
         let mut state = self.0.lock();
-        state.requests.push((method.clone(), path.to_owned(), self.1.elapsed().as_secs()));
+        state
+            .requests
+            .push((method.clone(), path.to_owned(), self.1.elapsed().as_secs()));
         match state.refuse.pop_front() {
             Some(BROKEN) => return Err(std::io::Error::other("connection reset")),
             Some(code) => return Ok(status(code)),
@@ -69,7 +85,9 @@ impl Sink {
             state.events.insert(path, body.clone());
             return Ok((StatusCode::CREATED, body.clone()));
         }
-        let Some(event) = state.events.get_mut(path) else { return Ok(status(404)) };
+        let Some(event) = state.events.get_mut(path) else {
+            return Ok(status(404));
+        };
         let changes = body.as_object().expect("an object").clone();
         event.as_object_mut().expect("an object").extend(changes);
         Ok((StatusCode::OK, event.clone()))
@@ -115,7 +133,8 @@ fn fixture(refuse: &[u16]) -> Fixture {
     let registry = Registry::new();
     let metrics = EventMetrics::register(&registry).unwrap();
     let wall = WallClock::tokio_from("2026-01-01T00:00:00Z".parse().unwrap());
-    let (recorder, driver) = EventRecorder::new(sink.client(), "cloud-node-controller", gate, metrics, wall);
+    let (recorder, driver) =
+        EventRecorder::new(sink.client(), "cloud-node-controller", gate, metrics, wall);
     let (writes, stop) = (WritesInFlight::default(), CancellationToken::new());
     let driver = tokio::spawn(driver.after(writes.clone()).run(stop.clone()));
     Fixture { sink, recorder, keeper, registry, writes, stop, driver }
@@ -123,7 +142,8 @@ fn fixture(refuse: &[u16]) -> Fixture {
 
 impl Fixture {
     fn node_event(&self, note: &str) {
-        self.recorder.event(&ObjectRef::node("n1", "u-1"), EventType::Warning, "Broken", note);
+        self.recorder
+            .event(&ObjectRef::node("n1", "u-1"), EventType::Warning, "Broken", note);
     }
 
     /// Returns the outcomes counted so far, those that never happened left out.
@@ -131,9 +151,13 @@ impl Fixture {
     fn outcomes(&self) -> BTreeMap<String, u64> {
         let families = self.registry.gather();
         let family = families.iter().find(|f| f.name() == "ccm_events_total");
-        let metrics = family.map(prometheus::proto::MetricFamily::get_metric).unwrap_or_default();
+        let metrics = family
+            .map(prometheus::proto::MetricFamily::get_metric)
+            .unwrap_or_default();
         let counted = metrics.iter().filter(|m| m.get_counter().get_value() > 0.0);
-        counted.map(|m| (m.get_label()[0].value().to_owned(), m.get_counter().get_value() as u64)).collect()
+        counted
+            .map(|m| (m.get_label()[0].value().to_owned(), m.get_counter().get_value() as u64))
+            .collect()
     }
 
     fn outcome(&self, label: &str) -> u64 {
@@ -171,7 +195,9 @@ async fn an_event_has_the_fields_that_kubectl_looks_for() {
 async fn events_of_namespaced_objects_live_beside_them() {
     let f = fixture(&[]);
     let service = ObjectRef::service("shop", "web", "u-2");
-    f.recorder.for_object(service).record(EventType::Normal, "EnsuredLoadBalancer", "done");
+    f.recorder
+        .for_object(service)
+        .record(EventType::Normal, "EnsuredLoadBalancer", "done");
     sleep(SECOND).await;
     assert_eq!(f.sink.0.lock().requests[0].1, "/api/v1/namespaces/shop/events");
     assert_eq!(f.sink.events()[0]["involvedObject"]["namespace"], "shop");
@@ -186,7 +212,10 @@ async fn a_repetition_patches_and_a_forgotten_event_is_created_again() {
     sleep(SECOND).await;
     assert_eq!(f.sink.verbs(), [Method::POST, Method::PATCH]);
     let event = f.sink.events()[0].clone();
-    assert_eq!((&event["count"], &event["lastTimestamp"]), (&json!(2), &json!("2026-01-01T00:01:00Z")));
+    assert_eq!(
+        (&event["count"], &event["lastTimestamp"]),
+        (&json!(2), &json!("2026-01-01T00:01:00Z"))
+    );
     assert_eq!(event["firstTimestamp"], "2026-01-01T00:00:00Z");
     f.sink.0.lock().events.clear();
     f.node_event("disk full");
@@ -205,7 +234,13 @@ async fn transient_errors_are_tried_twelve_times_ten_seconds_apart() {
         let times: Vec<_> = f.sink.0.lock().requests.iter().map(|r| r.2).collect();
         assert_eq!(times.len(), 12, "{error}");
         assert!(times[1] <= 10, "the first pause is a random part");
-        assert!(times.windows(2).skip(1).all(|w| (9..=11).contains(&(w[1] - w[0]))), "{times:?}");
+        assert!(
+            times
+                .windows(2)
+                .skip(1)
+                .all(|w| (9..=11).contains(&(w[1] - w[0]))),
+            "{times:?}"
+        );
         assert_eq!(f.outcome("failed"), 1);
     }
 }
@@ -241,7 +276,8 @@ async fn a_full_queue_drops_and_counts() {
     let f = fixture(&[]);
     // Nothing runs between these, so none is taken from the queue.
     for i in 0..1010 {
-        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
+        f.recorder
+            .event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
     }
     assert_eq!(f.outcome("queue_full"), 10);
     sleep(SECOND).await;
@@ -286,13 +322,17 @@ async fn what_is_queued_at_the_end_is_written_without_patience() {
     let start = Instant::now();
     f.driver.await.unwrap();
     assert_eq!((start.elapsed().as_secs(), f.sink.events().len()), (0, 0));
-    f.recorder.event(&ObjectRef::node("n", "u"), EventType::Normal, "Late", "dropped");
+    f.recorder
+        .event(&ObjectRef::node("n", "u"), EventType::Normal, "Late", "dropped");
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_wait_while_state_is_written_and_no_longer_than_five_seconds() {
     let f = fixture(&[]);
-    let event = |name: &str| f.recorder.event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
+    let event = |name: &str| {
+        f.recorder
+            .event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
+    };
     let write = f.writes.begin();
     event("a");
     sleep(2 * SECOND).await;
@@ -313,7 +353,15 @@ async fn events_wait_while_state_is_written_and_no_longer_than_five_seconds() {
     let [one, other] = writes;
     drop(one);
     sleep(60 * SECOND).await;
-    let times: Vec<_> = f.sink.0.lock().requests.iter().skip(3).map(|r| r.2 - start).collect();
+    let times: Vec<_> = f
+        .sink
+        .0
+        .lock()
+        .requests
+        .iter()
+        .skip(3)
+        .map(|r| r.2 - start)
+        .collect();
     assert_eq!(times, [5, 8], "each from when it was recorded");
     drop(other);
 }
@@ -331,7 +379,10 @@ async fn what_repeats_an_event_that_waits_is_written_with_it() {
     assert_eq!(f.sink.verbs(), [Method::POST]);
     let event = f.sink.events()[0].clone();
     let times = (&event["firstTimestamp"], &event["lastTimestamp"]);
-    assert_eq!((&event["count"], times), (&json!(3), (&json!("2026-01-01T00:00:00Z"), &json!("2026-01-01T00:00:02Z"))));
+    assert_eq!(
+        (&event["count"], times),
+        (&json!(3), (&json!("2026-01-01T00:00:00Z"), &json!("2026-01-01T00:00:02Z")))
+    );
 
     let write = f.writes.begin();
     for _ in 0..2 {
@@ -342,14 +393,18 @@ async fn what_repeats_an_event_that_waits_is_written_with_it() {
     sleep(SECOND).await;
     assert_eq!(f.sink.verbs(), [Method::POST, Method::PATCH]);
     let event = f.sink.events()[0].clone();
-    assert_eq!((&event["count"], &event["lastTimestamp"]), (&json!(5), &json!("2026-01-01T00:00:05Z")));
+    assert_eq!(
+        (&event["count"], &event["lastTimestamp"]),
+        (&json!(5), &json!("2026-01-01T00:00:05Z"))
+    );
     assert_eq!(f.outcomes(), BTreeMap::from([("created".into(), 1), ("counted".into(), 4)]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_that_waited_end_up_as_those_that_did_not() {
     // Alike, combined and throttled ones.
-    let notes = |i: u64| ["disk full".to_owned(), format!("pod {} failed", i % 40), "again".to_owned()];
+    let notes =
+        |i: u64| ["disk full".to_owned(), format!("pod {} failed", i % 40), "again".to_owned()];
     let mut ends = Vec::new();
     for waits in [false, true] {
         let f = fixture(&[]);
@@ -361,7 +416,12 @@ async fn events_that_waited_end_up_as_those_that_did_not() {
                 _ => {}
             }
             for note in notes(i) {
-                f.recorder.event(&ObjectRef::node(format!("n{}", i % 2), "u"), EventType::Warning, "Broken", &note);
+                f.recorder.event(
+                    &ObjectRef::node(format!("n{}", i % 2), "u"),
+                    EventType::Warning,
+                    "Broken",
+                    &note,
+                );
             }
             sleep(SECOND).await;
         }
@@ -372,7 +432,9 @@ async fn events_that_waited_end_up_as_those_that_did_not() {
         assert_eq!(f.outcomes().values().sum::<u64>(), 270, "each has one outcome");
         ends.push(((f.sink.events(), throttled), f.sink.verbs().len()));
     }
-    let [(first, all), (second, fewer)] = &ends[..] else { unreachable!() };
+    let [(first, all), (second, fewer)] = &ends[..] else {
+        unreachable!()
+    };
     assert_eq!(first, second);
     assert!(fewer < all, "{fewer} {all}");
 }
@@ -386,12 +448,20 @@ async fn writes_that_never_end_hold_up_nothing_for_good() {
         if writes.len() > 10 {
             writes.pop_front();
         }
-        f.recorder.event(&ObjectRef::node(format!("n{}", i / 3), "u"), EventType::Normal, "Synced", "x");
+        f.recorder.event(
+            &ObjectRef::node(format!("n{}", i / 3), "u"),
+            EventType::Normal,
+            "Synced",
+            "x",
+        );
         sleep(SECOND / 10).await;
     }
     assert_eq!(f.outcome("queue_full"), 0);
     let requests = f.sink.0.lock().requests.clone();
-    let late = requests.iter().enumerate().find(|(i, (.., at))| *at > (*i as u64 * 3) / 10 + 6);
+    let late = requests
+        .iter()
+        .enumerate()
+        .find(|(i, (.., at))| *at > (*i as u64 * 3) / 10 + 6);
     assert!(requests.len() >= 180 && late.is_none(), "{} {late:?}", requests.len());
 }
 
@@ -399,7 +469,10 @@ async fn writes_that_never_end_hold_up_nothing_for_good() {
 async fn the_queue_is_as_long_as_ever_while_events_wait() {
     let f = fixture(&[]);
     let _write = f.writes.begin();
-    let event = |name: String| f.recorder.event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
+    let event = |name: String| {
+        f.recorder
+            .event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
+    };
     for i in 0..990 {
         event(format!("n{i}"));
     }
@@ -417,7 +490,9 @@ async fn the_queue_is_as_long_as_ever_while_events_wait() {
     sleep(10 * SECOND).await;
     assert_eq!(
         f.outcomes(),
-        [("created", 1000), ("counted", 20), ("queue_full", 10)].map(|(l, n)| (l.into(), n)).into()
+        [("created", 1000), ("counted", 20), ("queue_full", 10)]
+            .map(|(l, n)| (l.into(), n))
+            .into()
     );
     event("later".to_owned());
     sleep(10 * SECOND).await;
@@ -429,7 +504,8 @@ async fn at_the_end_nothing_waits_for_writes_of_state() {
     let f = fixture(&[]);
     let _write = f.writes.begin();
     for i in 0..300 {
-        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
+        f.recorder
+            .event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
         if i == 200 {
             sleep(SECOND).await;
         }

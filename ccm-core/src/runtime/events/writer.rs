@@ -29,8 +29,8 @@ use crate::{
 
 /// Maximum number of attempts to write one event.
 const MAX_ATTEMPTS: u32 = 12;
-/// Delay between two attempts. Before the second attempt it is a random part of this, so that processes do not retry at
-/// the same time.
+/// Delay between two attempts. Before the second attempt it is a random part of this, so that
+/// processes do not retry at the same time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout of one request. The client's own timeout, if any, may be shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,7 +50,9 @@ pub struct EventWriter {
 
 impl fmt::Debug for EventWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventWriter").field("component", &self.component).finish_non_exhaustive()
+        f.debug_struct("EventWriter")
+            .field("component", &self.component)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,14 +66,15 @@ enum WriteFailure {
 }
 
 impl EventWriter {
-    /// Lets each event wait while such writes are in flight, at most five seconds from when it was recorded.
+    /// Lets each event wait while such writes are in flight, at most five seconds from when it was
+    /// recorded.
     #[must_use]
     pub fn after(self, writes: WritesInFlight) -> Self {
         Self { writes, ..self }
     }
 
-    /// Writes events until `stop` is cancelled. Then writes the queued ones, without delays and without retries, for at
-    /// most 0.8 s. Returns early only when every recorder has been dropped.
+    /// Writes events until `stop` is cancelled. Then writes the queued ones, without delays and
+    /// without retries, for at most 0.8 s. Returns early only when every recorder has been dropped.
     pub async fn run(mut self, stop: CancellationToken) {
         // Moved out of `self`, so that the remaining events can be counted at the end.
         let mut queue = std::mem::replace(&mut self.queue, mpsc::unbounded_channel().1);
@@ -87,7 +90,11 @@ impl EventWriter {
         }
         let left = queue.len() + outbox.len();
         if left > 0 {
-            tracing::warn!(component = self.component, left, "queued events were not written before the end");
+            tracing::warn!(
+                component = self.component,
+                left,
+                "queued events were not written before the end"
+            );
         }
     }
 
@@ -98,14 +105,20 @@ impl EventWriter {
         stop: &CancellationToken,
     ) {
         loop {
-            // While writes of state are in flight, first move the events that are queued now to the outbox, where
-            // repetitions merge. Later arrivals must not delay the next write.
-            let taken = if self.writes.is_none() { 0 } else { queue.len() };
+            // While writes of state are in flight, first move the events that are queued now to the
+            // outbox, where repetitions merge. Later arrivals must not delay the next write.
+            let taken = if self.writes.is_none() {
+                0
+            } else {
+                queue.len()
+            };
             for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(taken) {
                 self.take(outbox, recorded);
             }
             let Some(until) = outbox.until() else {
-                let Some(recorded) = queue.recv().await else { return };
+                let Some(recorded) = queue.recv().await else {
+                    return;
+                };
                 self.take(outbox, recorded);
                 continue;
             };
@@ -139,7 +152,11 @@ impl EventWriter {
     async fn handle(&self, event: &CorrelatedEvent, repetitions: u64, stop: &CancellationToken) {
         let outcome = self.write(event, stop).await;
         self.metrics.count(outcome, 1);
-        let of_repetitions = if outcome == EventOutcome::Created { EventOutcome::Counted } else { outcome };
+        let of_repetitions = if outcome == EventOutcome::Created {
+            EventOutcome::Counted
+        } else {
+            outcome
+        };
         self.metrics.count(of_repetitions, repetitions);
     }
 
@@ -160,7 +177,11 @@ impl EventWriter {
                 return EventOutcome::Failed;
             }
             tracing::debug!(event = %event.name, error, "event not written, trying again");
-            let pause = if tries == 1 { RETRY_INTERVAL.mul_f64(rand::random()) } else { RETRY_INTERVAL };
+            let pause = if tries == 1 {
+                RETRY_INTERVAL.mul_f64(rand::random())
+            } else {
+                RETRY_INTERVAL
+            };
             stop.run_until_cancelled(sleep(pause)).await;
             tries += 1;
         }
@@ -184,9 +205,13 @@ impl EventWriter {
             }
         }
         let body = self.body(event);
-        match self.request(api.create(&PostParams::default(), &body)).await {
+        match self
+            .request(api.create(&PostParams::default(), &body))
+            .await
+        {
             Ok(()) => Ok(EventOutcome::Created),
-            // Names contain nanoseconds, so an earlier attempt of ours succeeded and its answer was lost.
+            // Names contain nanoseconds, so an earlier attempt of ours succeeded and its answer was
+            // lost.
             Err(Error::Api(status)) if status.is_already_exists() => Ok(EventOutcome::Created),
             Err(error) => Err(error.into()),
         }
@@ -198,7 +223,9 @@ impl EventWriter {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(kube::Error::Api(status))) => Err(Error::Api(status)),
             // The gate closed while the request waited for the rate limit.
-            Ok(Err(kube::Error::Service(error))) if error.is::<NotLeader>() => Err(Error::NotLeader),
+            Ok(Err(kube::Error::Service(error))) if error.is::<NotLeader>() => {
+                Err(Error::NotLeader)
+            }
             Ok(Err(error)) => Err(Error::Transport(error.to_string())),
             Err(_) => Err(Error::Transport("no answer in time".to_owned())),
         }
@@ -246,8 +273,11 @@ impl From<Error> for WriteFailure {
         match error {
             Error::NotLeader => Self::NotLeader,
             Error::Transport(error) => Self::Transient(error),
-            Error::Api(status) if status.code == 429 || status.code >= 500 => Self::Transient(status.to_string()),
-            // For example a namespace that is being deleted (403) or is deleted (404), or a missing permission.
+            Error::Api(status) if status.code == 429 || status.code >= 500 => {
+                Self::Transient(status.to_string())
+            }
+            // For example a namespace that is being deleted (403) or is deleted (404), or a missing
+            // permission.
             Error::Api(status) => Self::Final(status.to_string()),
         }
     }

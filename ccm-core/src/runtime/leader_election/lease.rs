@@ -1,8 +1,8 @@
-//! The Lease as the elector uses it: the record that decides, and the object around it, which is written back
-//! unchanged.
+//! The Lease as the elector uses it: the record that decides, and the object around it, which is
+//! written back unchanged.
 //!
-//! Times are kept as text. Decisions use only local observation, so the clock of the holder, its time zone or a
-//! malformed time has no effect. It only matters whether the text changed.
+//! Times are kept as text. Decisions use only local observation, so the clock of the holder, its
+//! time zone or a malformed time has no effect. It only matters whether the text changed.
 
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
@@ -24,7 +24,8 @@ pub(super) struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// Reads the record leniently: a missing or malformed field becomes empty, and the other fields are still used.
+    /// Reads the record leniently: a missing or malformed field becomes empty, and the other fields
+    /// are still used.
     pub(super) fn read(lease: &DynamicObject) -> Self {
         let spec = &lease.data["spec"];
         let text = |key: &str| match &spec[key] {
@@ -34,11 +35,22 @@ impl LeaseRecord {
         };
         let seconds = spec["leaseDurationSeconds"].as_i64().filter(|s| *s > 0);
         Self {
-            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
-            duration_seconds: seconds.map(|s| u32::try_from(s).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned())),
+            holder: spec["holderIdentity"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            duration_seconds: seconds.map(|s| {
+                u32::try_from(s)
+                    .unwrap_or(u32::MAX)
+                    .min(i32::MAX.cast_unsigned())
+            }),
             acquire_time: text("acquireTime"),
             renew_time: text("renewTime"),
-            transitions: spec["leaseTransitions"].as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0).max(0),
+            transitions: spec["leaseTransitions"]
+                .as_i64()
+                .and_then(|n| i32::try_from(n).ok())
+                .unwrap_or(0)
+                .max(0),
         }
     }
 
@@ -113,11 +125,19 @@ mod tests {
             (json!({"holderIdentity": null, "leaseDurationSeconds": -4}), LeaseRecord::default()),
             (
                 json!({"holderIdentity": "x", "leaseDurationSeconds": "15", "renewTime": 7, "leaseTransitions": -1}),
-                LeaseRecord { holder: "x".into(), renew_time: Some("7".into()), ..LeaseRecord::default() },
+                LeaseRecord {
+                    holder: "x".into(),
+                    renew_time: Some("7".into()),
+                    ..LeaseRecord::default()
+                },
             ),
             (
                 json!({"holderIdentity": "x", "leaseDurationSeconds": u64::MAX >> 1, "leaseTransitions": 1e30}),
-                LeaseRecord { holder: "x".into(), duration_seconds: Some(2_147_483_647), ..LeaseRecord::default() },
+                LeaseRecord {
+                    holder: "x".into(),
+                    duration_seconds: Some(2_147_483_647),
+                    ..LeaseRecord::default()
+                },
             ),
         ];
         for (spec, want) in cases {

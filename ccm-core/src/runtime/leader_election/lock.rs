@@ -38,9 +38,20 @@ pub(super) struct LeaseLock {
 }
 
 impl LeaseLock {
-    pub(super) fn new(client: Client, namespace: &str, name: &str, request_timeout: Duration) -> Self {
+    pub(super) fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        request_timeout: Duration,
+    ) -> Self {
         let api = Api::namespaced_with(client, namespace, &api_resource());
-        Self { api, name: name.to_owned(), request_timeout, last_observed: None, deadline: None }
+        Self {
+            api,
+            name: name.to_owned(),
+            request_timeout,
+            last_observed: None,
+            deadline: None,
+        }
     }
 
     /// Limits all later requests to this deadline, even if their own timeout ends after it.
@@ -50,12 +61,17 @@ impl LeaseLock {
 
     /// Returns the UID of the last observed Lease. Empty before the first observation.
     pub(super) fn uid(&self) -> &str {
-        self.last_observed.as_ref().and_then(|l| l.metadata.uid.as_deref()).unwrap_or_default()
+        self.last_observed
+            .as_ref()
+            .and_then(|l| l.metadata.uid.as_deref())
+            .unwrap_or_default()
     }
 
     /// Reads the Lease. Returns `None` if it does not exist.
     pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, LeaseError> {
-        self.last_observed = self.with_timeout("get", Box::pin(self.api.get_opt(&self.name))).await?;
+        self.last_observed = self
+            .with_timeout("get", Box::pin(self.api.get_opt(&self.name)))
+            .await?;
         Ok(self.last_observed.as_ref().map(LeaseRecord::read))
     }
 
@@ -64,12 +80,16 @@ impl LeaseLock {
         let mut lease = DynamicObject::new(&self.name, &api_resource());
         record.write(&mut lease);
         let params = PostParams::default();
-        self.last_observed = Some(self.with_timeout("create", Box::pin(self.api.create(&params, &lease))).await?);
+        self.last_observed = Some(
+            self.with_timeout("create", Box::pin(self.api.create(&params, &lease)))
+                .await?,
+        );
         Ok(())
     }
 
-    /// Replaces the record of the last observed Lease. Fails with [`LeaseError::Conflict`] if the Lease has changed.
-    /// The metadata is sent back unchanged, with the resource version that makes the write conditional.
+    /// Replaces the record of the last observed Lease. Fails with [`LeaseError::Conflict`] if the
+    /// Lease has changed. The metadata is sent back unchanged, with the resource version that makes
+    /// the write conditional.
     pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = self.last_observed.clone().ok_or(LeaseError::Conflict)?;
         if lease.metadata.resource_version.is_none() {
@@ -78,13 +98,15 @@ impl LeaseLock {
         }
         record.write(&mut lease);
         let params = PostParams::default();
-        self.last_observed =
-            Some(self.with_timeout("update", Box::pin(self.api.replace(&self.name, &params, &lease))).await?);
+        self.last_observed = Some(
+            self.with_timeout("update", Box::pin(self.api.replace(&self.name, &params, &lease)))
+                .await?,
+        );
         Ok(())
     }
 
-    /// Runs a call with the request timeout and the deadline. Calls are boxed, since kube's futures take kilobytes
-    /// each.
+    /// Runs a call with the request timeout and the deadline. Calls are boxed, since kube's futures
+    /// take kilobytes each.
     async fn with_timeout<T>(
         &self,
         verb: &'static str,

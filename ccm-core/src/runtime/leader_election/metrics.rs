@@ -17,21 +17,30 @@ pub struct LeaderElectionMetrics {
 }
 
 impl LeaderElectionMetrics {
-    /// Registers `leader_election_master_status{name}` and `leader_election_slowpath_total{name}`, with the names and
-    /// labels of upstream. `name` is the name of the Lease.
+    /// Registers `leader_election_master_status{name}` and `leader_election_slowpath_total{name}`,
+    /// with the names and labels of upstream. `name` is the name of the Lease.
     ///
     /// # Errors
     /// When a metric of this name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let master_status = IntGaugeVec::new(
-            Opts::new("leader_election_master_status", "Whether this process leads: 1 leader, 0 standby, by lease."),
+            Opts::new(
+                "leader_election_master_status",
+                "Whether this process leads: 1 leader, 0 standby, by lease.",
+            ),
             &["name"],
         )?;
         let slowpath = IntCounterVec::new(
-            Opts::new("leader_election_slowpath_total", "Renewals that had to read the lease first, by lease."),
+            Opts::new(
+                "leader_election_slowpath_total",
+                "Renewals that had to read the lease first, by lease.",
+            ),
             &["name"],
         )?;
-        Ok(Self { master_status: register(registry, master_status)?, slowpath: register(registry, slowpath)? })
+        Ok(Self {
+            master_status: register(registry, master_status)?,
+            slowpath: register(registry, slowpath)?,
+        })
     }
 
     /// Exposes both families for a lease that is not held yet.
@@ -41,7 +50,9 @@ impl LeaderElectionMetrics {
     }
 
     pub(super) fn leading(&self, name: &str, leading: bool) {
-        self.master_status.with_label_values(&[name]).set(leading.into());
+        self.master_status
+            .with_label_values(&[name])
+            .set(leading.into());
     }
 
     pub(super) fn slowpath(&self, name: &str) {
@@ -49,14 +60,16 @@ impl LeaderElectionMetrics {
     }
 }
 
-/// How long after its lease duration a leader without a renewal is still healthy: 20 s, as upstream.
+/// How long after its lease duration a leader without a renewal is still healthy: 20 s, as
+/// upstream.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// How long a standby without access to the Lease counts as able to take over. This is longer than the restart of an
-/// API server or the replacement of a credential takes.
+/// How long a standby without access to the Lease counts as able to take over. This is longer than
+/// the restart of an API server or the replacement of a credential takes.
 pub(super) const STANDBY_TOLERANCE: Duration = Duration::from_secs(300);
 
-/// Health of the election for one Lease, for the health checks `leaderElection` and `lease-access`. Cheap to clone.
+/// Health of the election for one Lease, for the health checks `leaderElection` and `lease-access`.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseHealth {
     role: Arc<Mutex<Role>>,
@@ -94,8 +107,8 @@ impl LeaseHealth {
         }
     }
 
-    /// Returns the time since a request of a standby for the Lease last succeeded. `None` while this process is no
-    /// standby.
+    /// Returns the time since a request of a standby for the Lease last succeeded. `None` while
+    /// this process is no standby.
     pub fn standby_age(&self) -> Option<Duration> {
         match *self.role.lock() {
             Role::Standby(answered) => Some(answered.elapsed()),
@@ -103,17 +116,19 @@ impl LeaseHealth {
         }
     }
 
-    /// Returns true if, as far as it knows, this process could lead. False for a standby if every attempt to read or
-    /// acquire the Lease failed for five minutes, because of its credentials, its permissions or the connection. Always
-    /// true for a leader.
+    /// Returns true if, as far as it knows, this process could lead. False for a standby if every
+    /// attempt to read or acquire the Lease failed for five minutes, because of its credentials,
+    /// its permissions or the connection. Always true for a leader.
     pub fn can_lead(&self) -> bool {
         self.standby_age().is_none_or(|age| age < STANDBY_TOLERANCE)
     }
 
-    /// Returns true if the election is healthy. A standby always is. A leader is, unless its last renewal is older than
-    /// the lease duration plus 20 s: such a leader should have ended, so something hangs.
+    /// Returns true if the election is healthy. A standby always is. A leader is, unless its last
+    /// renewal is older than the lease duration plus 20 s: such a leader should have ended, so
+    /// something hangs.
     pub fn is_healthy(&self) -> bool {
-        self.last_renewal_age().is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
+        self.last_renewal_age()
+            .is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
     }
 }
 
@@ -167,14 +182,18 @@ pub(super) struct FailureLog(Option<(&'static str, Instant)>);
 impl FailureLog {
     pub(super) fn failed(&mut self, lease: &str, failure: &LeaseError) {
         let kind = match failure {
-            // This is normal: two standbys tried at the same time, or somebody set a label on the Lease.
+            // This is normal: two standbys tried at the same time, or somebody set a label on the
+            // Lease.
             LeaseError::Conflict => return tracing::debug!(lease, "lease changed meanwhile"),
             LeaseError::Forbidden { verb, .. } => verb,
             LeaseError::Timeout { .. } => "timeout",
             LeaseError::Other { .. } => "other",
         };
         let now = Instant::now();
-        if self.0.is_some_and(|(last, at)| last == kind && now < at + LOG_INTERVAL) {
+        if self
+            .0
+            .is_some_and(|(last, at)| last == kind && now < at + LOG_INTERVAL)
+        {
             return;
         }
         self.0 = Some((kind, now));

@@ -1,15 +1,15 @@
 //! Leader election through a Lease, interoperable with client-go's `tools/leaderelection`.
 //!
-//! There is one [`LeaderElector`] per Lease; a process may have several. [`LeaderElector::gate`] is closed until the
-//! Lease is held, and closes by itself when leadership can no longer be proved. Clients that are built before the
-//! election can check it from the start. The rules are in `plan`, the requests in `lock`; this file has the loop that
-//! connects them.
+//! There is one [`LeaderElector`] per Lease; a process may have several. [`LeaderElector::gate`] is
+//! closed until the Lease is held, and closes by itself when leadership can no longer be proved.
+//! Clients that are built before the election can check it from the start. The rules are in `plan`,
+//! the requests in `lock`; this file has the loop that connects them.
 //!
 //! Needs `get` and `update` on the named Lease and `create` on leases in its namespace; no `watch`.
 //!
-//! The gate relies on the monotonic clock. A machine that is suspended as a whole may not count the time of its
-//! suspension. Until its next renewal after waking, only the API server's optimistic concurrency protects against its
-//! writes. Go's election has the same limit.
+//! The gate relies on the monotonic clock. A machine that is suspended as a whole may not count the
+//! time of its suspension. Until its next renewal after waking, only the API server's optimistic
+//! concurrency protects against its writes. Go's election has the same limit.
 
 mod lease;
 mod lock;
@@ -45,8 +45,8 @@ pub struct ElectionConfig {
     pub name: String,
     /// Unique name of this process; see [`identity`].
     pub identity: String,
-    /// How long a standby waits after the last change of the Lease that it observed. Only whole seconds are written to
-    /// the Lease.
+    /// How long a standby waits after the last change of the Lease that it observed. Only whole
+    /// seconds are written to the Lease.
     pub lease_duration: Duration,
     /// How long a leader tries to renew before it gives up leadership.
     pub renew_deadline: Duration,
@@ -61,7 +61,9 @@ pub enum InvalidElectionConfig {
     #[error("leader election needs an identity, a lease name and a namespace")]
     Empty,
     /// As in client-go, standbys must wait longer than the leader tries to renew.
-    #[error("lease duration {lease_duration:?} must be at least 1s and greater than renew deadline {renew_deadline:?}")]
+    #[error(
+        "lease duration {lease_duration:?} must be at least 1s and greater than renew deadline {renew_deadline:?}"
+    )]
     LeaseDuration {
         /// As configured.
         lease_duration: Duration,
@@ -69,7 +71,9 @@ pub enum InvalidElectionConfig {
         renew_deadline: Duration,
     },
     /// As in client-go, the renew deadline must leave time for more than one attempt.
-    #[error("renew deadline {renew_deadline:?} must be greater than retry period {retry_period:?} times 1.2")]
+    #[error(
+        "renew deadline {renew_deadline:?} must be greater than retry period {retry_period:?} times 1.2"
+    )]
     RenewDeadline {
         /// As configured.
         renew_deadline: Duration,
@@ -103,7 +107,9 @@ impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRenewed(None) => f.write_str("lease was not renewed in time"),
-            Self::NotRenewed(Some(failure)) => write!(f, "lease was not renewed in time: {failure}"),
+            Self::NotRenewed(Some(failure)) => {
+                write!(f, "lease was not renewed in time: {failure}")
+            }
             Self::TakenBy(holder) => write!(f, "lease was taken by {holder}"),
         }
     }
@@ -114,7 +120,8 @@ impl fmt::Display for LostReason {
 pub enum LeadershipOutcome {
     /// Stopped on request. The Lease was released, so another process can lead at once.
     Released,
-    /// Stopped on request, but the Lease could not or must not be released. Other processes wait until it expires.
+    /// Stopped on request, but the Lease could not or must not be released. Other processes wait
+    /// until it expires.
     NotReleased {
         /// The error, or the reason for not releasing it.
         why: String,
@@ -153,9 +160,9 @@ enum AcquireResult {
 }
 
 impl LeaderElector {
-    /// Makes an elector with a closed gate. `client` should be used for nothing else, so that no other traffic delays
-    /// renewals. `events` must have a gate that is always open, since "stopped leading" is written after our gate has
-    /// closed.
+    /// Makes an elector with a closed gate. `client` should be used for nothing else, so that no
+    /// other traffic delays renewals. `events` must have a gate that is always open, since "stopped
+    /// leading" is written after our gate has closed.
     ///
     /// # Errors
     /// [`InvalidElectionConfig`] when the settings are empty or contradict each other.
@@ -167,7 +174,8 @@ impl LeaderElector {
         clock: WallClock,
     ) -> Result<Self, InvalidElectionConfig> {
         let timing = config.check()?;
-        let lock = LeaseLock::new(client, &config.namespace, &config.name, timing.request_timeout());
+        let lock =
+            LeaseLock::new(client, &config.namespace, &config.name, timing.request_timeout());
         let candidate = ElectionState::new(config.identity.clone(), timing);
         let health = LeaseHealth::new(timing.lease_duration);
         let (gate, gate_handle) = WriteGate::closed();
@@ -199,19 +207,23 @@ impl LeaderElector {
         self.health.clone()
     }
 
-    /// Waits until this process leads. Errors of any kind are logged, and the attempt is repeated. Returns `None` if
-    /// cancelled before.
+    /// Waits until this process leads. Errors of any kind are logged, and the attempt is repeated.
+    /// Returns `None` if cancelled before.
     ///
     /// # Cancellation
-    /// If `cancel` is cancelled while a write that would acquire the Lease is in flight, the Lease is released again,
-    /// within one request timeout. Dropping the future instead may leave a Lease that nobody renews.
+    /// If `cancel` is cancelled while a write that would acquire the Lease is in flight, the Lease
+    /// is released again, within one request timeout. Dropping the future instead may leave a Lease
+    /// that nobody renews.
     pub async fn acquire(mut self, cancel: &CancellationToken) -> Option<Leading> {
         let lease = self.lease();
         tracing::info!(lease, identity = self.config.identity, "waiting for leadership");
         let mut reported = String::new();
         let mut standby = Standby::begin(self.health.clone(), lease.clone());
         loop {
-            let Some(attempt) = cancel.run_until_cancelled(self.try_acquire_or_renew()).await else {
+            let Some(attempt) = cancel
+                .run_until_cancelled(self.try_acquire_or_renew())
+                .await
+            else {
                 self.release_unconfirmed().await;
                 return None;
             };
@@ -223,7 +235,9 @@ impl LeaderElector {
                         tracing::info!(lease, holder, "another process leads");
                         reported = holder;
                     }
-                    self.timing.standby_pause().min(until.saturating_duration_since(Instant::now()))
+                    self.timing
+                        .standby_pause()
+                        .min(until.saturating_duration_since(Instant::now()))
                 }
                 Err(LeaseError::Conflict) => self.timing.standby_pause(),
                 Err(_) => self.timing.failure_pause(rand::random()),
@@ -266,7 +280,8 @@ impl LeaderElector {
             }
         };
         self.acquire_unconfirmed = false;
-        self.candidate.record_own_write(record, clock, Instant::now().into_std());
+        self.candidate
+            .record_own_write(record, clock, Instant::now().into_std());
         Ok(AcquireResult::Held(now))
     }
 
@@ -276,7 +291,8 @@ impl LeaderElector {
         let record = self.candidate.renewal(clock);
         let sent = Instant::now();
         self.lock.update(&record).await?;
-        self.candidate.record_own_write(record, clock, Instant::now().into_std());
+        self.candidate
+            .record_own_write(record, clock, Instant::now().into_std());
         Ok(AcquireResult::Held(sent))
     }
 
@@ -289,16 +305,21 @@ impl LeaderElector {
         }
     }
 
-    /// Releases the Lease if this process holds it. Reads it first, because an unanswered renewal may have changed it.
+    /// Releases the Lease if this process holds it. Reads it first, because an unanswered renewal
+    /// may have changed it.
     async fn release(&mut self) -> Result<(), String> {
-        self.lock.set_deadline(Some(Instant::now() + self.timing.request_timeout()));
+        self.lock
+            .set_deadline(Some(Instant::now() + self.timing.request_timeout()));
         loop {
             let record = self.lock.get().await.map_err(|f| f.to_string())?;
-            self.candidate.observe(record.clone(), Instant::now().into_std());
+            self.candidate
+                .observe(record.clone(), Instant::now().into_std());
             if record.is_none() || !self.candidate.is_holder() {
                 return Ok(());
             }
-            let release = self.candidate.release(self.candidate.next_renew_time(self.clock.now()));
+            let release = self
+                .candidate
+                .release(self.candidate.next_renew_time(self.clock.now()));
             match self.lock.update(&release).await {
                 Ok(()) => return Ok(()),
                 Err(LeaseError::Conflict) => {}
@@ -319,7 +340,12 @@ impl LeaderElector {
             name: self.config.name.as_str().into(),
             uid: self.lock.uid().into(),
         };
-        self.events.event(&lease, EventType::Normal, "LeaderElection", &format!("{} {what}", self.config.identity));
+        self.events.event(
+            &lease,
+            EventType::Normal,
+            "LeaderElection",
+            &format!("{} {what}", self.config.identity),
+        );
     }
 }
 
@@ -338,16 +364,21 @@ impl Leading {
         elector.health.set(Some(answered));
         elector.metrics.leading(&elector.config.name, true);
         elector.event("became leader");
-        tracing::info!(lease = elector.lease(), identity = elector.config.identity, "became leader");
+        tracing::info!(
+            lease = elector.lease(),
+            identity = elector.config.identity,
+            "became leader"
+        );
         Self { elector, term }
     }
 
     /// Renews the Lease until it is lost or `stop` is cancelled.
     ///
-    /// When stopped, the gate closes first, so that no new write begins. Then `drained` is awaited, for at most
-    /// `drain_limit` and never beyond the lease. Then the Lease is released, so that another process can lead at once.
-    /// It is not released if a write that went through the gate has no answer, or was given up without one less than a
-    /// lease duration ago: the effect of such a write must show before another process leads.
+    /// When stopped, the gate closes first, so that no new write begins. Then `drained` is awaited,
+    /// for at most `drain_limit` and never beyond the lease. Then the Lease is released, so that
+    /// another process can lead at once. It is not released if a write that went through the gate
+    /// has no answer, or was given up without one less than a lease duration ago: the effect of
+    /// such a write must show before another process leads.
     ///
     /// # Cancellation
     /// Dropping the future closes the gate and leaves the Lease to expire.
@@ -368,11 +399,15 @@ impl Leading {
         elector.metrics.leading(&elector.config.name, false);
         elector.event("stopped leading");
         match &outcome {
-            LeadershipOutcome::Released => tracing::info!(lease = elector.lease(), "stopped leading, lease is free"),
+            LeadershipOutcome::Released => {
+                tracing::info!(lease = elector.lease(), "stopped leading, lease is free");
+            }
             LeadershipOutcome::NotReleased { why } => {
                 tracing::warn!(lease = elector.lease(), why, "stopped leading, lease not freed");
             }
-            LeadershipOutcome::Lost { why } => tracing::error!(lease = elector.lease(), %why, "lost leadership"),
+            LeadershipOutcome::Lost { why } => {
+                tracing::error!(lease = elector.lease(), %why, "lost leadership");
+            }
         }
         outcome
     }
@@ -387,7 +422,11 @@ impl Leading {
                 return LostReason::NotRenewed(failure);
             }
             self.elector.lock.set_deadline(Some(give_up));
-            let renewed = if use_fast_path { self.elector.renew_fast_path().await.ok() } else { None };
+            let renewed = if use_fast_path {
+                self.elector.renew_fast_path().await.ok()
+            } else {
+                None
+            };
             let attempt = match renewed {
                 Some(held) => Ok(held),
                 None => self.elector.try_acquire_or_renew().await,
@@ -398,7 +437,9 @@ impl Leading {
                 Ok(AcquireResult::Held(sent)) => {
                     failure = None;
                     self.term.renewed(sent.into_std(), now.into_std());
-                    self.elector.gate_handle.open_until(self.term.gate_until().into());
+                    self.elector
+                        .gate_handle
+                        .open_until(self.term.gate_until().into());
                     self.elector.health.set(Some(now));
                 }
                 Ok(AcquireResult::HeldByOther(holder, _)) => return LostReason::TakenBy(holder),
@@ -410,12 +451,20 @@ impl Leading {
         }
     }
 
-    async fn step_down(&mut self, drained: impl Future<Output = ()>, drain_limit: Duration) -> LeadershipOutcome {
+    async fn step_down(
+        &mut self,
+        drained: impl Future<Output = ()>,
+        drain_limit: Duration,
+    ) -> LeadershipOutcome {
         let limit = (Instant::now() + drain_limit).min(self.term.gate_until().into());
         if timeout_at(limit, drained).await.is_err() {
             tracing::warn!(lease = self.elector.lease(), "operations did not end in time");
         }
-        if self.elector.gate.has_unanswered_write(self.elector.config.lease_duration) {
+        if self
+            .elector
+            .gate
+            .has_unanswered_write(self.elector.config.lease_duration)
+        {
             return LeadershipOutcome::NotReleased { why: UNANSWERED_WRITE.to_owned() };
         }
         match self.elector.release().await {

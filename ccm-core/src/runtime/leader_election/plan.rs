@@ -1,10 +1,12 @@
-//! The rules of leader election, as pure functions from observed state to the next action. They use no clock and no
-//! client: `now` is an argument. So is the wall clock, which is only written to the Lease and never used in a decision.
+//! The rules of leader election, as pure functions from observed state to the next action. They use
+//! no clock and no client: `now` is an argument. So is the wall clock, which is only written to the
+//! Lease and never used in a decision.
 //!
-//! The rules follow client-go's `tools/leaderelection` (v0.37) wherever other processes can see a difference. They
-//! differ from it in three ways, all on the safe side: a leader that observes another holder stops at once instead of
-//! after the renew deadline; a Lease that disappears while another process held it is created only after that holder's
-//! lease duration; for a holder without a valid duration our lease duration is used.
+//! The rules follow client-go's `tools/leaderelection` (v0.37) wherever other processes can see a
+//! difference. They differ from it in three ways, all on the safe side: a leader that observes
+//! another holder stops at once instead of after the renew deadline; a Lease that disappears while
+//! another process held it is created only after that holder's lease duration; for a holder without
+//! a valid duration our lease duration is used.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +20,8 @@ const RELEASED_SECONDS: u32 = 1;
 /// The durations of one election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timing {
-    /// How long other processes wait after the last change that they observed. Only whole seconds count, because the
-    /// Lease holds no fractions.
+    /// How long other processes wait after the last change that they observed. Only whole seconds
+    /// count, because the Lease holds no fractions.
     pub(super) lease_duration: Duration,
     /// How long a leader tries to renew before it gives up leadership.
     pub(super) renew_deadline: Duration,
@@ -27,25 +29,28 @@ pub(super) struct Timing {
     pub(super) retry_period: Duration,
 }
 
-/// Upstream's jitter factor: the retry period times this factor must be shorter than the renew deadline.
+/// Upstream's jitter factor: the retry period times this factor must be shorter than the renew
+/// deadline.
 pub(super) const JITTER_FACTOR: f64 = 1.2;
 
 /// Part of the lease duration that the leader does not use.
 ///
-/// It is one second because client-go compares records with the precision of a second. A renewal within the same second
-/// as the one before is no change for it, so its wait may have begun up to a second before our last renewal. The margin
-/// also covers clocks of different speed (500 ppm of 15 s is 8 ms) and the time between the check of the gate and the
-/// sending of a request.
+/// It is one second because client-go compares records with the precision of a second. A renewal
+/// within the same second as the one before is no change for it, so its wait may have begun up to a
+/// second before our last renewal. The margin also covers clocks of different speed (500 ppm of 15
+/// s is 8 ms) and the time between the check of the gate and the sending of a request.
 const GATE_MARGIN: Duration = Duration::from_secs(1);
 
 impl Timing {
     /// Returns the whole seconds that are written to the Lease.
     pub(super) fn lease_seconds(&self) -> u32 {
-        u32::try_from(self.lease_duration.as_secs()).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned())
+        u32::try_from(self.lease_duration.as_secs())
+            .unwrap_or(u32::MAX)
+            .min(i32::MAX.cast_unsigned())
     }
 
-    /// Returns how long the gate stays open after a successful write, counted from before it was sent. Short leases
-    /// (under 4 s, for tests) have a margin of a quarter of the lease duration.
+    /// Returns how long the gate stays open after a successful write, counted from before it was
+    /// sent. Short leases (under 4 s, for tests) have a margin of a quarter of the lease duration.
     pub(super) fn gate_time(&self) -> Duration {
         let lease = Duration::from_secs(self.lease_seconds().into());
         lease.saturating_sub(GATE_MARGIN.min(lease / 4))
@@ -58,25 +63,28 @@ impl Timing {
 
     /// Returns the delay of a standby after it found that another process holds the Lease.
     ///
-    /// It is half the retry period without jitter, so that a standby notices a released Lease within a second by
-    /// default. Upstream takes 2 to 4.4 s. A watch would notice it sooner, but needs the `watch` verb, which upstream's
-    /// roles do not grant, keeps a connection open, and receives every renewal anyway. A GET of one object per second
-    /// costs less than one kubelet does.
+    /// It is half the retry period without jitter, so that a standby notices a released Lease
+    /// within a second by default. Upstream takes 2 to 4.4 s. A watch would notice it sooner, but
+    /// needs the `watch` verb, which upstream's roles do not grant, keeps a connection open, and
+    /// receives every renewal anyway. A GET of one object per second costs less than one kubelet
+    /// does.
     pub(super) fn standby_pause(&self) -> Duration {
         self.retry_period / 2
     }
 
-    /// Returns the delay after a failed request: the retry period times 1 to 2.2, as upstream. `random` is between 0
-    /// and 1.
+    /// Returns the delay after a failed request: the retry period times 1 to 2.2, as upstream.
+    /// `random` is between 0 and 1.
     pub(super) fn failure_pause(&self, random: f64) -> Duration {
-        self.retry_period.mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0))
+        self.retry_period
+            .mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0))
     }
 }
 
 /// What to do about the Lease now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Another process holds the Lease, or held it before the Lease disappeared. Do nothing before `until`.
+    /// Another process holds the Lease, or held it before the Lease disappeared. Do nothing before
+    /// `until`.
     Wait {
         /// The holder.
         holder: String,
@@ -85,7 +93,8 @@ pub(super) enum Decision {
     },
     /// There is no Lease: create it with this record.
     Create(LeaseRecord),
-    /// Replace the record that was just read, on the condition that the Lease has not changed since.
+    /// Replace the record that was just read, on the condition that the Lease has not changed
+    /// since.
     Update {
         /// The record to write.
         record: LeaseRecord,
@@ -99,7 +108,8 @@ pub(super) enum Decision {
 pub(super) struct ElectionState {
     identity: String,
     timing: Timing,
-    /// The last record observed. Kept when the Lease disappears, since its holder may still believe that it leads.
+    /// The last record observed. Kept when the Lease disappears, since its holder may still believe
+    /// that it leads.
     record: Option<LeaseRecord>,
     /// True if the Lease existed when it was last read.
     present: bool,
@@ -141,13 +151,17 @@ impl ElectionState {
         self.holder() == self.identity
     }
 
-    /// Decides what to do after the last observation. `clock` is only written, never compared with the Lease.
+    /// Decides what to do after the last observation. `clock` is only written, never compared with
+    /// the Lease.
     pub(super) fn decide(&self, now: Instant, clock: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
         }
         if self.present {
-            Decision::Update { record: self.acquire_record(clock), renewal: self.is_holder() }
+            Decision::Update {
+                record: self.acquire_record(clock),
+                renewal: self.is_holder(),
+            }
         } else {
             Decision::Create(self.acquire_record(clock))
         }
@@ -158,7 +172,8 @@ impl ElectionState {
         self.acquire_record(clock)
     }
 
-    /// Returns the record that releases the Lease: no holder and a duration of one second, as client-go writes it.
+    /// Returns the record that releases the Lease: no holder and a duration of one second, as
+    /// client-go writes it.
     pub(super) fn release(&self, clock: Timestamp) -> LeaseRecord {
         let now = micro_time(clock);
         LeaseRecord {
@@ -176,21 +191,27 @@ impl ElectionState {
         self.observe(Some(record), now);
     }
 
-    /// Returns the renew time to write: the wall clock, or one second after the last one if the wall clock stalled or
-    /// stepped back within the second that was written last. Other processes only look for a *change*, client-go with
-    /// the precision of a second, so a renewal must differ from the one before.
+    /// Returns the renew time to write: the wall clock, or one second after the last one if the
+    /// wall clock stalled or stepped back within the second that was written last. Other processes
+    /// only look for a *change*, client-go with the precision of a second, so a renewal must differ
+    /// from the one before.
     pub(super) fn next_renew_time(&self, clock: Timestamp) -> Timestamp {
         match self.last_write_time {
-            Some(last) if clock <= last && clock.as_second() == last.as_second() => {
-                last.checked_add(SignedDuration::from_secs(1)).unwrap_or(clock)
-            }
+            Some(last) if clock <= last && clock.as_second() == last.as_second() => last
+                .checked_add(SignedDuration::from_secs(1))
+                .unwrap_or(clock),
             _ => clock,
         }
     }
 
     fn other_holder_until(&self) -> Option<Instant> {
-        let record = self.record.as_ref().filter(|r| !r.holder.is_empty() && r.holder != self.identity)?;
-        let seconds = record.duration_seconds.unwrap_or_else(|| self.timing.lease_seconds());
+        let record = self
+            .record
+            .as_ref()
+            .filter(|r| !r.holder.is_empty() && r.holder != self.identity)?;
+        let seconds = record
+            .duration_seconds
+            .unwrap_or_else(|| self.timing.lease_seconds());
         Some(self.changed_at? + Duration::from_secs(seconds.into()))
     }
 
@@ -227,7 +248,8 @@ pub(super) struct LeadershipTerm {
 }
 
 impl LeadershipTerm {
-    /// Begins a term with the write that acquired the Lease: sent at `sent_at`, answered at `answered_at`.
+    /// Begins a term with the write that acquired the Lease: sent at `sent_at`, answered at
+    /// `answered_at`.
     pub(super) fn new(timing: Timing, sent_at: Instant, answered_at: Instant) -> Self {
         Self { timing, sent_at, answered_at, failed_at: None }
     }
@@ -242,8 +264,8 @@ impl LeadershipTerm {
         self.failed_at = Some(now);
     }
 
-    /// Returns the time until which the gate is open: no other process can have acquired the Lease before it, with a
-    /// margin.
+    /// Returns the time until which the gate is open: no other process can have acquired the Lease
+    /// before it, with a margin.
     pub(super) fn gate_until(&self) -> Instant {
         self.sent_at + self.timing.gate_time()
     }
@@ -253,10 +275,11 @@ impl LeadershipTerm {
         self.failed_at.unwrap_or(self.answered_at) + self.timing.retry_period
     }
 
-    /// Returns when to stop trying: the renew deadline counted from when the first attempt was due, as upstream counts
-    /// it, but never after the gate closes.
+    /// Returns when to stop trying: the renew deadline counted from when the first attempt was due,
+    /// as upstream counts it, but never after the gate closes.
     pub(super) fn give_up_at(&self) -> Instant {
-        (self.answered_at + self.timing.retry_period + self.timing.renew_deadline).min(self.gate_until())
+        (self.answered_at + self.timing.retry_period + self.timing.renew_deadline)
+            .min(self.gate_until())
     }
 }
 

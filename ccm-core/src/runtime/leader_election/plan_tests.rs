@@ -45,7 +45,8 @@ fn decide(observations: &[(u64, Option<LeaseRecord>)], at: u64) -> (Instant, Dec
     (zero, candidate.decide(zero + seconds(at), wall()))
 }
 
-/// Name, records by second, second of the decision, and the decision or the second until which `other` is waited for.
+/// Name, records by second, second of the decision, and the decision or the second until which
+/// `other` is waited for.
 type Case = (&'static str, Vec<(u64, Option<LeaseRecord>)>, u64, Result<Decision, u64>);
 
 #[test]
@@ -53,7 +54,11 @@ fn what_is_seen_decides() {
     let other = || Some(held_by("other"));
     let renewed = || Some(LeaseRecord { renew_time: Some("later".into()), ..held_by("other") });
     let take = |transitions| Decision::Update { record: ours(NOW, transitions), renewal: false };
-    let free = Some(LeaseRecord { holder: String::new(), duration_seconds: Some(1), ..held_by("") });
+    let free = Some(LeaseRecord {
+        holder: String::new(),
+        duration_seconds: Some(1),
+        ..held_by("")
+    });
     let short = Some(LeaseRecord { duration_seconds: Some(3), ..held_by("other") });
     let odd = Some(LeaseRecord { duration_seconds: None, ..held_by("other") });
     let cases: Vec<Case> = vec![
@@ -65,7 +70,12 @@ fn what_is_seen_decides() {
         ("renewed at the last moment", vec![(0, other()), (14, renewed())], 28, Err(29)),
         ("its own duration counts", vec![(0, short)], 3, Ok(take(5))),
         ("no duration: ours counts", vec![(0, odd)], 14, Err(15)),
-        ("ours", vec![(0, Some(ours("then", 4)))], 0, Ok(Decision::Update { record: ours("then", 4), renewal: true })),
+        (
+            "ours",
+            vec![(0, Some(ours("then", 4)))],
+            0,
+            Ok(Decision::Update { record: ours("then", 4), renewal: true }),
+        ),
         (
             "ours, older than its duration",
             vec![(0, Some(ours("then", 4)))],
@@ -73,13 +83,31 @@ fn what_is_seen_decides() {
             Ok(Decision::Update { record: ours("then", 4), renewal: true }),
         ),
         ("deleted under its holder", vec![(0, other()), (5, None)], 14, Err(15)),
-        ("deleted, its holder's time is over", vec![(0, other()), (5, None)], 15, Ok(Decision::Create(ours(NOW, 0)))),
-        ("deleted after release", vec![(0, free), (5, None)], 5, Ok(Decision::Create(ours(NOW, 0)))),
-        ("ours was deleted", vec![(0, Some(ours("then", 4))), (5, None)], 5, Ok(Decision::Create(ours("then", 4)))),
+        (
+            "deleted, its holder's time is over",
+            vec![(0, other()), (5, None)],
+            15,
+            Ok(Decision::Create(ours(NOW, 0))),
+        ),
+        (
+            "deleted after release",
+            vec![(0, free), (5, None)],
+            5,
+            Ok(Decision::Create(ours(NOW, 0))),
+        ),
+        (
+            "ours was deleted",
+            vec![(0, Some(ours("then", 4))), (5, None)],
+            5,
+            Ok(Decision::Create(ours("then", 4))),
+        ),
     ];
     for (name, observations, at, want) in cases {
         let (zero, got) = decide(&observations, at);
-        let want = want.unwrap_or_else(|until| Decision::Wait { holder: "other".into(), until: zero + seconds(until) });
+        let want = want.unwrap_or_else(|until| Decision::Wait {
+            holder: "other".into(),
+            until: zero + seconds(until),
+        });
         assert_eq!(got, want, "{name}");
     }
 }
@@ -127,7 +155,10 @@ fn the_gate_counts_from_before_the_write_and_keeps_a_margin() {
     assert_eq!(tenure.next_attempt(), zero + seconds(8));
     assert_eq!(tenure.give_up_at(), zero + seconds(14), "failures buy no time");
     tenure.renewed(zero + seconds(8), zero + seconds(8));
-    assert_eq!((tenure.next_attempt(), tenure.give_up_at()), (zero + seconds(10), zero + seconds(20)));
+    assert_eq!(
+        (tenure.next_attempt(), tenure.give_up_at()),
+        (zero + seconds(10), zero + seconds(20))
+    );
 }
 
 #[test]

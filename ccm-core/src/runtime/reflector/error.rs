@@ -45,19 +45,25 @@ impl ReflectorError {
         }
     }
 
-    /// Returns true if the server does not support streaming lists. Servers without the feature answer 400 or 422.
+    /// Returns true if the server does not support streaming lists. Servers without the feature
+    /// answer 400 or 422.
     pub(crate) fn rejects_streaming_list(&self) -> bool {
         matches!(self, Self::Api(error) if matches!(error.code(), Some(400 | 405 | 406 | 415 | 422)))
     }
 
-    /// Returns true if a watch cannot be resumed at its resource version, so that everything must be listed again.
+    /// Returns true if a watch cannot be resumed at its resource version, so that everything must
+    /// be listed again.
     ///
-    /// This is the case for 410, and for every error that would be the same after a wait: for example, the server takes
-    /// the resource version for malformed (400), or for one in the future (504 with reason `Timeout`).
+    /// This is the case for 410, and for every error that would be the same after a wait: for
+    /// example, the server takes the resource version for malformed (400), or for one in the future
+    /// (504 with reason `Timeout`).
     pub(crate) fn needs_relist(&self) -> bool {
         match self {
             Self::Api(error) => match error.kind() {
-                ApiErrorKind::Gone | ApiErrorKind::Other | ApiErrorKind::Invalid(_) | ApiErrorKind::NotFound => true,
+                ApiErrorKind::Gone
+                | ApiErrorKind::Other
+                | ApiErrorKind::Invalid(_)
+                | ApiErrorKind::NotFound => true,
                 ApiErrorKind::Timeout => error.code().is_some(),
                 _ => false,
             },
@@ -66,7 +72,8 @@ impl ReflectorError {
         }
     }
 
-    /// Returns true if the resource version of the watch has expired, or the server went back behind it.
+    /// Returns true if the resource version of the watch has expired, or the server went back
+    /// behind it.
     pub(crate) fn is_expiry(&self) -> bool {
         match self {
             Self::Api(error) => *error.kind() == ApiErrorKind::Gone,
@@ -75,7 +82,8 @@ impl ReflectorError {
         }
     }
 
-    /// Returns true if a permission is missing or the credentials are rejected. Only a person can fix that.
+    /// Returns true if a permission is missing or the credentials are rejected. Only a person can
+    /// fix that.
     pub(crate) fn is_forbidden(&self) -> bool {
         let Self::Api(error) = self else { return false };
         matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Unauthorized)

@@ -25,22 +25,40 @@ impl CacheMetrics {
     /// - `ccm_cache_objects`: objects in the cache;
     /// - `ccm_cache_relists_total`: complete lists that were stored, including the first;
     /// - `ccm_cache_watch_restarts_total`: watches opened after the first;
-    /// - `ccm_cache_unreadable_objects_total`: objects in lists and events that could not be decoded;
-    /// - `ccm_cache_last_event_age_seconds`: time since the last list, event or bookmark from the server.
+    /// - `ccm_cache_unreadable_objects_total`: objects in lists and events that could not be
+    ///   decoded;
+    /// - `ccm_cache_last_event_age_seconds`: time since the last list, event or bookmark from the
+    ///   server.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counter =
-            |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?);
-        let objects = IntGaugeVec::new(Opts::new("ccm_cache_objects", "Objects in the cache."), &["resource"])?;
+        let counter = |name: &str, help: &str| {
+            register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?)
+        };
+        let objects = IntGaugeVec::new(
+            Opts::new("ccm_cache_objects", "Objects in the cache."),
+            &["resource"],
+        )?;
         let age = Opts::new(
             "ccm_cache_last_event_age_seconds",
             "Seconds since a list, event or bookmark last arrived from the API server.",
         );
         Ok(Self {
             objects: register(registry, objects)?,
-            relists: counter("ccm_cache_relists_total", "Complete lists taken, the first included.")?,
+            relists: counter(
+                "ccm_cache_relists_total",
+                "Complete lists taken, the first included.",
+            )?,
             restarts: counter("ccm_cache_watch_restarts_total", "Watches opened again.")?,
-            unreadable: counter("ccm_cache_unreadable_objects_total", "Objects that could not be read.")?,
-            age: register(registry, LastEventAge { gauge: GaugeVec::new(age, &["resource"])?, last: Arc::default() })?,
+            unreadable: counter(
+                "ccm_cache_unreadable_objects_total",
+                "Objects that could not be read.",
+            )?,
+            age: register(
+                registry,
+                LastEventAge {
+                    gauge: GaugeVec::new(age, &["resource"])?,
+                    last: Arc::default(),
+                },
+            )?,
         })
     }
 
@@ -67,7 +85,9 @@ impl CacheMetrics {
 
     /// Records that something arrived from the server, and the number of objects in the cache.
     pub(crate) fn record_event(&self, resource: &'static str, objects: usize) {
-        self.objects.with_label_values(&[resource]).set(i64::try_from(objects).unwrap_or(i64::MAX));
+        self.objects
+            .with_label_values(&[resource])
+            .set(i64::try_from(objects).unwrap_or(i64::MAX));
         self.age.last.lock().insert(resource, Instant::now());
     }
 }
@@ -86,7 +106,9 @@ impl Collector for LastEventAge {
 
     fn collect(&self) -> Vec<MetricFamily> {
         for (resource, last) in &*self.last.lock() {
-            self.gauge.with_label_values(&[resource]).set(last.elapsed().as_secs_f64());
+            self.gauge
+                .with_label_values(&[resource])
+                .set(last.elapsed().as_secs_f64());
         }
         self.gauge.collect()
     }

@@ -1,24 +1,26 @@
-//! Keeps a [`Cache`] equal to the objects on the API server, with a list, a watch, and recovery from every error of
-//! either.
+//! Keeps a [`Cache`] equal to the objects on the API server, with a list, a watch, and recovery
+//! from every error of either.
 //!
 //! # Guarantees
 //!
-//! - *Lists are consistent reads.* They never request `resourceVersion=0`, so no API server answers from a cache that
-//!   is older than what another one returned before a fail-over. After a list the cache is at least as new as the time
-//!   at which the list was requested.
-//! - *A watch continues after the last event or bookmark*, on whichever API server: the server sends everything since,
-//!   or answers 410, which leads to a new list.
-//! - *The cache never goes back* behind the latest resource version that it has had. An older list or event leads to
-//!   another list. Only when five lists in a row are older, over half a minute to a minute, is the last of them
-//!   accepted: then etcd was restored from a backup, and the server's current state is the truth. (Resource versions
-//!   are compared as numbers, which the API guarantees since 1.35 and which etcd always used. Versions that are not
-//!   numbers are not compared.)
-//! - *Silence is detected.* A watch on which nothing arrives for [`ReflectorOptions::watch_idle_timeout`], not even a
-//!   bookmark (the server sends one per minute), is opened again. The server ends each watch after a random 5 to 10
-//!   minutes.
-//! - *Failures back off* from 0.8 s to 30 s with jitter. They never end the reflector, except when the very first list
-//!   does not arrive within [`ReflectorOptions::first_sync`]. By default the time in which the server denies access
-//!   does not count, because the server is reachable and a restart would not grant a permission.
+//! - *Lists are consistent reads.* They never request `resourceVersion=0`, so no API server answers
+//!   from a cache that is older than what another one returned before a fail-over. After a list the
+//!   cache is at least as new as the time at which the list was requested.
+//! - *A watch continues after the last event or bookmark*, on whichever API server: the server
+//!   sends everything since, or answers 410, which leads to a new list.
+//! - *The cache never goes back* behind the latest resource version that it has had. An older list
+//!   or event leads to another list. Only when five lists in a row are older, over half a minute to
+//!   a minute, is the last of them accepted: then etcd was restored from a backup, and the server's
+//!   current state is the truth. (Resource versions are compared as numbers, which the API
+//!   guarantees since 1.35 and which etcd always used. Versions that are not numbers are not
+//!   compared.)
+//! - *Silence is detected.* A watch on which nothing arrives for
+//!   [`ReflectorOptions::watch_idle_timeout`], not even a bookmark (the server sends one per
+//!   minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
+//! - *Failures back off* from 0.8 s to 30 s with jitter. They never end the reflector, except when
+//!   the very first list does not arrive within [`ReflectorOptions::first_sync`]. By default the
+//!   time in which the server denies access does not count, because the server is reachable and a
+//!   restart would not grant a permission.
 
 mod backoff;
 mod error;
@@ -55,18 +57,21 @@ const DENIED: &str = "the API server denies access to a watched resource; trying
 /// Options of a [`Reflector`].
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
-    /// Objects per page of a list, if the server does not stream lists. Default 500, as in client-go.
+    /// Objects per page of a list, if the server does not stream lists. Default 500, as in
+    /// client-go.
     pub page_size: u32,
-    /// Whether to request streaming lists (`sendInitialEvents`). Default true. A server that rejects them is only tried
-    /// once.
+    /// Whether to request streaming lists (`sendInitialEvents`). Default true. A server that
+    /// rejects them is only tried once.
     pub streaming: bool,
-    /// Timeout of the first complete list, including retries, after which [`Reflector::run`] fails. Default five
-    /// minutes: longer than the start of an API server, and short enough for an orchestrator to show the restarts.
+    /// Timeout of the first complete list, including retries, after which [`Reflector::run`] fails.
+    /// Default five minutes: longer than the start of an API server, and short enough for an
+    /// orchestrator to show the restarts.
     pub first_sync: Duration,
-    /// Whether the time in which the server denies access counts towards `first_sync`. Default false. Set for a run
-    /// that must end by itself, such as a single comparison.
+    /// Whether the time in which the server denies access counts towards `first_sync`. Default
+    /// false. Set for a run that must end by itself, such as a single comparison.
     pub count_denials: bool,
-    /// Idle timeout of a watch. Default 150 s, which is more than two intervals of the server's bookmarks.
+    /// Idle timeout of a watch. Default 150 s, which is more than two intervals of the server's
+    /// bookmarks.
     pub watch_idle_timeout: Duration,
 }
 
@@ -74,7 +79,13 @@ impl Default for ReflectorOptions {
     fn default() -> Self {
         let first_sync = Duration::from_secs(300);
         let idle = Duration::from_secs(150);
-        Self { page_size: 500, streaming: true, first_sync, count_denials: false, watch_idle_timeout: idle }
+        Self {
+            page_size: 500,
+            streaming: true,
+            first_sync,
+            count_denials: false,
+            watch_idle_timeout: idle,
+        }
     }
 }
 
@@ -115,13 +126,20 @@ pub struct Reflector<T: CachedObject> {
 enum ListPosition {
     /// List everything again.
     Relist,
-    /// Watch: everything up to the resource version is in the cache. An open stream, if any, continues from there.
+    /// Watch: everything up to the resource version is in the cache. An open stream, if any,
+    /// continues from there.
     At { resource_version: String, stream: Option<WatchStream> },
 }
 
 impl<T: CachedObject> Reflector<T> {
-    /// Makes a reflector that fills `cache` through `client`. Each cache must have only one reflector.
-    pub fn new(client: ApiClient, cache: Cache<T>, options: ReflectorOptions, metrics: CacheMetrics) -> Self {
+    /// Makes a reflector that fills `cache` through `client`. Each cache must have only one
+    /// reflector.
+    pub fn new(
+        client: ApiClient,
+        cache: Cache<T>,
+        options: ReflectorOptions,
+        metrics: CacheMetrics,
+    ) -> Self {
         let streaming = options.streaming;
         Self {
             client,
@@ -139,13 +157,16 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Lists and watches the resource until `shutdown` is cancelled. The caller spawns this, and ends the process if it
-    /// returns earlier.
+    /// Lists and watches the resource until `shutdown` is cancelled. The caller spawns this, and
+    /// ends the process if it returns earlier.
     ///
     /// # Errors
     /// [`FirstSyncTimedOut`]. No other error ends it.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), FirstSyncTimedOut> {
-        shutdown.run_until_cancelled(self.list_and_watch()).await.unwrap_or(Ok(()))
+        shutdown
+            .run_until_cancelled(self.list_and_watch())
+            .await
+            .unwrap_or(Ok(()))
     }
 
     async fn list_and_watch(&mut self) -> Result<(), FirstSyncTimedOut> {
@@ -155,7 +176,9 @@ impl<T: CachedObject> Reflector<T> {
         loop {
             position = match position {
                 ListPosition::Relist => self.relist().await,
-                ListPosition::At { resource_version, stream } => self.watch(resource_version, stream).await,
+                ListPosition::At { resource_version, stream } => {
+                    self.watch(resource_version, stream).await
+                }
             };
         }
     }
@@ -181,7 +204,10 @@ impl<T: CachedObject> Reflector<T> {
     }
 
     fn first_sync_timed_out(&mut self) -> FirstSyncTimedOut {
-        let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
+        let last = self
+            .last_failure
+            .take()
+            .unwrap_or_else(|| "no answer".to_owned());
         FirstSyncTimedOut { resource: T::RESOURCE, after: self.options.first_sync, last }
     }
 
@@ -202,16 +228,22 @@ impl<T: CachedObject> Reflector<T> {
         if failure.is_forbidden() {
             self.log_denial(&error, wait);
         } else {
-            tracing::warn!(resource = T::RESOURCE, error, ?wait, "cannot follow a resource; trying again");
+            tracing::warn!(
+                resource = T::RESOURCE,
+                error,
+                ?wait,
+                "cannot follow a resource; trying again"
+            );
         }
         self.last_failure = Some(error);
         tokio::time::sleep(wait).await;
     }
 
-    /// Logs that access is denied, which a person has to fix. Logs an error at first, when the error changes, and every
-    /// 10 minutes.
+    /// Logs that access is denied, which a person has to fix. Logs an error at first, when the
+    /// error changes, and every 10 minutes.
     fn log_denial(&mut self, error: &str, wait: Duration) {
-        let known = |(told, at): &(String, Instant)| told == error && at.elapsed() < DENIAL_LOG_INTERVAL;
+        let known =
+            |(told, at): &(String, Instant)| told == error && at.elapsed() < DENIAL_LOG_INTERVAL;
         if self.last_denial.as_ref().is_some_and(known) {
             tracing::debug!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
             return;
@@ -225,6 +257,11 @@ impl<T: CachedObject> Reflector<T> {
         self.metrics.unreadable(T::RESOURCE);
         let object = malformed.key.as_deref().unwrap_or_default();
         let error = chain(&malformed.error);
-        tracing::error!(resource = T::RESOURCE, object, error, "cannot read an object; its last readable state stays");
+        tracing::error!(
+            resource = T::RESOURCE,
+            object,
+            error,
+            "cannot read an object; its last readable state stays"
+        );
     }
 }

@@ -5,12 +5,15 @@ use super::error::ReflectorError;
 pub(crate) struct LatestResourceVersion(Option<u64>);
 
 impl LatestResourceVersion {
-    /// Advances to a resource version. A version that is not a number cannot be compared and is accepted.
+    /// Advances to a resource version. A version that is not a number cannot be compared and is
+    /// accepted.
     ///
     /// # Errors
     /// [`ReflectorError::ResourceVersionDecreased`] when it is older than the latest one.
     pub(crate) fn advance(&mut self, resource_version: &str) -> Result<(), ReflectorError> {
-        let Ok(to) = resource_version.parse::<u64>() else { return Ok(()) };
+        let Ok(to) = resource_version.parse::<u64>() else {
+            return Ok(());
+        };
         match self.0 {
             Some(from) if to < from => Err(ReflectorError::ResourceVersionDecreased { from, to }),
             _ => {
@@ -28,7 +31,9 @@ mod tests {
     #[test]
     fn only_older_numbers_are_refused() {
         let mut newest = LatestResourceVersion::default();
-        let accepted: Vec<_> = ["7", "7", "10", "9", "", "x", "11"].map(|v| newest.advance(v).is_ok()).into();
+        let accepted: Vec<_> = ["7", "7", "10", "9", "", "x", "11"]
+            .map(|v| newest.advance(v).is_ok())
+            .into();
         assert_eq!(accepted, [true, true, true, false, true, true, true]);
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-/// A watch that ends sooner than this without a newer resource version failed, whatever its status was.
+/// A watch that ends sooner than this without a newer resource version failed, whatever its status
+/// was.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 
 /// How old the last list must be to list again without a delay.
@@ -25,7 +26,11 @@ const LISTED_LATELY: Duration = Duration::from_secs(10);
 
 impl<T: CachedObject> Reflector<T> {
     /// Applies the events of one watch until it ends, and returns how to continue.
-    pub(super) async fn watch(&mut self, resource_version: String, stream: Option<WatchStream>) -> ListPosition {
+    pub(super) async fn watch(
+        &mut self,
+        resource_version: String,
+        stream: Option<WatchStream>,
+    ) -> ListPosition {
         let started = Instant::now();
         let mut at = resource_version;
         let before = at.clone();
@@ -36,17 +41,25 @@ impl<T: CachedObject> Reflector<T> {
         match end {
             Err(failure) if failure.needs_relist() => {
                 let reason = super::chain(&failure);
-                tracing::info!(resource = T::RESOURCE, reason, "cannot resume the watch; listing everything");
-                // An expired resource version allows one list at once. If the last list is recent, or for any other
-                // error, the same error may come again and again, so back off.
-                if !failure.is_expiry() || self.last_list.is_some_and(|t| t.elapsed() < LISTED_LATELY) {
+                tracing::info!(
+                    resource = T::RESOURCE,
+                    reason,
+                    "cannot resume the watch; listing everything"
+                );
+                // An expired resource version allows one list at once. If the last list is recent,
+                // or for any other error, the same error may come again and again, so back off.
+                if !failure.is_expiry()
+                    || self.last_list.is_some_and(|t| t.elapsed() < LISTED_LATELY)
+                {
                     self.back_off(&failure).await;
                 }
                 return ListPosition::Relist;
             }
             // The server throttles, denies access, or cannot be reached.
             Err(failure @ ReflectorError::Api(_)) => self.back_off(&failure).await,
-            Err(failure) if started.elapsed() < MIN_WATCH_TIME && at == before => self.back_off(&failure).await,
+            Err(failure) if started.elapsed() < MIN_WATCH_TIME && at == before => {
+                self.back_off(&failure).await;
+            }
             Err(failure) => {
                 let reason = super::chain(&failure);
                 tracing::debug!(resource = T::RESOURCE, reason, "opening the watch again");
@@ -61,7 +74,9 @@ impl<T: CachedObject> Reflector<T> {
     }
 
     async fn resume(&mut self, at: &mut String) -> Result<(), ReflectorError> {
-        let stream = self.open(&format!("&resourceVersion={}", encode(at))).await?;
+        let stream = self
+            .open(&format!("&resourceVersion={}", encode(at)))
+            .await?;
         self.apply_events(stream, at).await
     }
 
@@ -69,27 +84,48 @@ impl<T: CachedObject> Reflector<T> {
     pub(super) async fn open(&self, query: &str) -> Result<WatchStream, ReflectorError> {
         // Random as in client-go, so that watches that were opened together do not end together.
         let seconds = rand::rng().random_range(300..600);
-        let path = format!("{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{query}", T::PATH);
-        let (encoding, body) = self.client.open(ApiRequest::get(path).accept(ACCEPT_WATCH)).await?;
+        let path = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{query}",
+            T::PATH
+        );
+        let (encoding, body) = self
+            .client
+            .open(ApiRequest::get(path).accept(ACCEPT_WATCH))
+            .await?;
         Ok(WatchStream::new(encoding, body))
     }
 
-    /// Waits for the next event, at most for the idle timeout. `None` when the server ended the watch.
+    /// Waits for the next event, at most for the idle timeout. `None` when the server ended the
+    /// watch.
     pub(super) async fn next(
         &self,
         stream: &mut WatchStream,
         idle: Duration,
     ) -> Result<Option<WatchEvent<T>>, ReflectorError> {
-        let frame = tokio::time::timeout(idle, stream.next()).await.map_err(|_| ReflectorError::WatchIdle(idle))??;
+        let frame = tokio::time::timeout(idle, stream.next())
+            .await
+            .map_err(|_| ReflectorError::WatchIdle(idle))??;
         let Some(frame) = frame else { return Ok(None) };
-        let event = self.cache.decoder().event(stream.encoding(), &frame).map_err(StreamError::from)?;
+        let event = self
+            .cache
+            .decoder()
+            .event(stream.encoding(), &frame)
+            .map_err(StreamError::from)?;
         self.metrics.record_event(T::RESOURCE, self.cache.len());
         Ok(Some(event))
     }
 
-    /// Applies the events of a watch to the cache. `at` follows the resource version of the last one.
-    async fn apply_events(&mut self, mut stream: WatchStream, at: &mut String) -> Result<(), ReflectorError> {
-        while let Some(event) = self.next(&mut stream, self.options.watch_idle_timeout).await? {
+    /// Applies the events of a watch to the cache. `at` follows the resource version of the last
+    /// one.
+    async fn apply_events(
+        &mut self,
+        mut stream: WatchStream,
+        at: &mut String,
+    ) -> Result<(), ReflectorError> {
+        while let Some(event) = self
+            .next(&mut stream, self.options.watch_idle_timeout)
+            .await?
+        {
             match event {
                 WatchEvent::Applied(object) => {
                     self.advance(at, object.resource_version())?;
@@ -99,10 +135,16 @@ impl<T: CachedObject> Reflector<T> {
                     self.advance(at, &gone.resource_version)?;
                     self.cache.remove(&gone.key, &gone.uid);
                 }
-                WatchEvent::Bookmark { resource_version, .. } => self.advance(at, &resource_version)?,
+                WatchEvent::Bookmark { resource_version, .. } => {
+                    self.advance(at, &resource_version)?;
+                }
                 WatchEvent::Failed(status) => return Err(Self::failed(status)),
                 WatchEvent::Unreadable(malformed) => self.log_unreadable(&malformed),
-                WatchEvent::Unknown(kind) => self.cache.decoder().log_unknown_field("", "watch event type", &kind),
+                WatchEvent::Unknown(kind) => {
+                    self.cache
+                        .decoder()
+                        .log_unknown_field("", "watch event type", &kind);
+                }
             }
             self.metrics.record_event(T::RESOURCE, self.cache.len());
         }
@@ -120,7 +162,10 @@ impl<T: CachedObject> Reflector<T> {
 
     /// Makes the error for an ERROR event.
     pub(super) fn failed(status: Status) -> ReflectorError {
-        let code = status.code.and_then(|c| StatusCode::from_u16(c).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = status
+            .code
+            .and_then(|c| StatusCode::from_u16(c).ok())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let target = RequestInfo::of(&Method::GET, &format!("{}?watch=true", T::PATH));
         ApiError::from_response(target, code, status, None, false).into()
     }

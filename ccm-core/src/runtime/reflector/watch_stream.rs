@@ -15,7 +15,8 @@ use crate::runtime::{
     },
 };
 
-/// Maximum size of an event. etcd rejects objects of more than a few MiB, so a longer one is not an event.
+/// Maximum size of an event. etcd rejects objects of more than a few MiB, so a longer one is not an
+/// event.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
@@ -49,7 +50,8 @@ impl WatchStream {
         Self { body, encoding, buffer: BytesMut::new(), scanned: 0 }
     }
 
-    /// Returns the bytes of the next event. `None` at the end of the watch, where an incomplete last event is dropped.
+    /// Returns the bytes of the next event. `None` at the end of the watch, where an incomplete
+    /// last event is dropped.
     ///
     /// # Cancellation
     /// Safe: no bytes that were read are lost.
@@ -98,7 +100,9 @@ impl WatchStream {
     }
 
     fn take_prefixed(&mut self) -> Result<Option<Bytes>, StreamError> {
-        let Some(prefix) = self.buffer.first_chunk::<4>() else { return Ok(None) };
+        let Some(prefix) = self.buffer.first_chunk::<4>() else {
+            return Ok(None);
+        };
         // A platform whose `usize` is too small for the length cannot hold the event either.
         let length = usize::try_from(u32::from_be_bytes(*prefix)).unwrap_or(usize::MAX);
         within_bounds(length)?;
@@ -115,7 +119,11 @@ impl WatchStream {
 }
 
 fn within_bounds(length: usize) -> Result<(), StreamError> {
-    if length > MAX_FRAME_BYTES { Err(StreamError::TooLong(length)) } else { Ok(()) }
+    if length > MAX_FRAME_BYTES {
+        Err(StreamError::TooLong(length))
+    } else {
+        Ok(())
+    }
 }
 
 /// One event of a watch.
@@ -135,7 +143,8 @@ pub(crate) enum WatchEvent<T> {
     Unknown(String),
 }
 
-/// An object that was deleted. Its last state is not needed, so it does not matter if that cannot be decoded.
+/// An object that was deleted. Its last state is not needed, so it does not matter if that cannot
+/// be decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DeletedObject {
     pub(crate) key: String,
@@ -147,9 +156,13 @@ impl<T: CachedObject> Decoder<T> {
     /// Decodes one event.
     ///
     /// # Errors
-    /// When the type of the event cannot be decoded, or a bookmark or an error. An object that cannot be decoded is no
-    /// error but [`WatchEvent::Unreadable`].
-    pub(crate) fn event(&self, encoding: Encoding, frame: &Bytes) -> Result<WatchEvent<T>, DecodeError> {
+    /// When the type of the event cannot be decoded, or a bookmark or an error. An object that
+    /// cannot be decoded is no error but [`WatchEvent::Unreadable`].
+    pub(crate) fn event(
+        &self,
+        encoding: Encoding,
+        frame: &Bytes,
+    ) -> Result<WatchEvent<T>, DecodeError> {
         match encoding {
             Encoding::Json => self.json_event(frame),
             Encoding::Protobuf => self.proto_event(frame),
@@ -169,20 +182,32 @@ impl<T: CachedObject> Decoder<T> {
                     Err(error) => WatchEvent::Unreadable(unreadable::<T>(json_key(frame), error)),
                 }
             }
-            "DELETED" => match serde_json::from_slice::<EventObject<ObjectJson>>(frame).map_err(parse) {
-                Ok(EventObject { object: ObjectJson { metadata } }) => {
-                    let key = metadata.key();
-                    deleted_event(key, metadata.uid.unwrap_or_default(), metadata.resource_version.unwrap_or_default())
+            "DELETED" => {
+                match serde_json::from_slice::<EventObject<ObjectJson>>(frame).map_err(parse) {
+                    Ok(EventObject { object: ObjectJson { metadata } }) => {
+                        let key = metadata.key();
+                        deleted_event(
+                            key,
+                            metadata.uid.unwrap_or_default(),
+                            metadata.resource_version.unwrap_or_default(),
+                        )
+                    }
+                    Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
                 }
-                Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
-            },
+            }
             "BOOKMARK" => {
-                let metadata = serde_json::from_slice::<EventObject<ObjectJson>>(frame).map_err(parse)?.object.metadata;
+                let metadata = serde_json::from_slice::<EventObject<ObjectJson>>(frame)
+                    .map_err(parse)?
+                    .object
+                    .metadata;
                 let annotations = metadata.annotations.unwrap_or_default();
                 bookmark(metadata.resource_version.unwrap_or_default(), &annotations)
             }
             "ERROR" => WatchEvent::Failed(
-                serde_json::from_slice::<EventObject<StatusJson>>(frame).map_err(parse)?.object.into(),
+                serde_json::from_slice::<EventObject<StatusJson>>(frame)
+                    .map_err(parse)?
+                    .object
+                    .into(),
             ),
             _ => WatchEvent::Unknown(kind),
         })
@@ -191,28 +216,39 @@ impl<T: CachedObject> Decoder<T> {
     fn proto_event(&self, frame: &Bytes) -> Result<WatchEvent<T>, DecodeError> {
         let what = || format!("an event of {}", T::RESOURCE);
         let parse = |source| DecodeError::Proto { what: what(), source };
-        let WatchEventProto { kind, object } = WatchEventProto::decode(frame.clone()).map_err(parse)?;
+        let WatchEventProto { kind, object } =
+            WatchEventProto::decode(frame.clone()).map_err(parse)?;
         let raw = proto::unwrap_unknown(object.unwrap_or_default().raw)
             .map_err(|source| DecodeError::Envelope { what: what(), source })?;
         Ok(match kind.as_str() {
             "ADDED" | "MODIFIED" => match self.proto(&raw) {
                 Ok(object) => WatchEvent::Applied(object),
-                Err(error) => {
-                    WatchEvent::Unreadable(unreadable::<T>(crate::runtime::encoding::decode::proto_name(&raw), error))
-                }
+                Err(error) => WatchEvent::Unreadable(unreadable::<T>(
+                    crate::runtime::encoding::decode::proto_name(&raw),
+                    error,
+                )),
             },
             "DELETED" => match ObjectProto::decode(raw).map_err(parse) {
                 Ok(object) => {
                     let metadata = object.metadata.unwrap_or_default();
-                    deleted_event(key(&metadata.namespace, &metadata.name), metadata.uid, metadata.resource_version)
+                    deleted_event(
+                        key(&metadata.namespace, &metadata.name),
+                        metadata.uid,
+                        metadata.resource_version,
+                    )
                 }
                 Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
             },
             "BOOKMARK" => {
-                let metadata = ObjectProto::decode(raw).map_err(parse)?.metadata.unwrap_or_default();
+                let metadata = ObjectProto::decode(raw)
+                    .map_err(parse)?
+                    .metadata
+                    .unwrap_or_default();
                 let text = |b: Bytes| String::from_utf8_lossy(&b).into_owned();
-                let entries =
-                    metadata.annotations.into_iter().map(|EntryProto { key, value }| (text(key), text(value)));
+                let entries = metadata
+                    .annotations
+                    .into_iter()
+                    .map(|EntryProto { key, value }| (text(key), text(value)));
                 bookmark(metadata.resource_version, &entries.collect())
             }
             "ERROR" => WatchEvent::Failed(StatusProto::decode(raw).map_err(parse)?.into()),
@@ -221,7 +257,11 @@ impl<T: CachedObject> Decoder<T> {
     }
 }
 
-fn deleted_event<T: CachedObject>(key: Option<String>, uid: String, resource_version: String) -> WatchEvent<T> {
+fn deleted_event<T: CachedObject>(
+    key: Option<String>,
+    uid: String,
+    resource_version: String,
+) -> WatchEvent<T> {
     match key {
         Some(key) => WatchEvent::Deleted(DeletedObject { key, uid, resource_version }),
         None => {
@@ -232,15 +272,18 @@ fn deleted_event<T: CachedObject>(key: Option<String>, uid: String, resource_ver
 }
 
 fn bookmark<T>(resource_version: String, annotations: &BTreeMap<String, String>) -> WatchEvent<T> {
-    let initial_events_end = annotations.get(INITIAL_EVENTS_END).is_some_and(|v| v == "true");
+    let initial_events_end = annotations
+        .get(INITIAL_EVENTS_END)
+        .is_some_and(|v| v == "true");
     WatchEvent::Bookmark { resource_version, initial_events_end }
 }
 
 fn unreadable<T: CachedObject>(key: Option<String>, error: DecodeError) -> UnreadableObject {
     let error = match (error, &key) {
-        (DecodeError::Json { source, .. }, Some(key)) => {
-            DecodeError::Json { what: crate::runtime::encoding::decode::named::<T>(key), source }
-        }
+        (DecodeError::Json { source, .. }, Some(key)) => DecodeError::Json {
+            what: crate::runtime::encoding::decode::named::<T>(key),
+            source,
+        },
         (error, _) => error,
     };
     UnreadableObject { key, error }

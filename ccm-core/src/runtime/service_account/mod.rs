@@ -1,11 +1,12 @@
-//! One ServiceAccount for each controller (`--use-service-account-credentials`), named like its client, in
-//! `kube-system`.
+//! One ServiceAccount for each controller (`--use-service-account-credentials`), named like its
+//! client, in `kube-system`.
 //!
-//! The requests of a controller use a token of its ServiceAccount, which the process requests with its own credentials.
-//! A missing ServiceAccount is created. Tokens are kept only in memory and never logged.
+//! The requests of a controller use a token of its ServiceAccount, which the process requests with
+//! its own credentials. A missing ServiceAccount is created. Tokens are kept only in memory and
+//! never logged.
 //!
-//! RBAC of the process in `kube-system`: `create` on `serviceaccounts/token`, and `create` on `serviceaccounts` if they
-//! do not exist. Upstream also reads the ServiceAccount first.
+//! RBAC of the process in `kube-system`: `create` on `serviceaccounts/token`, and `create` on
+//! `serviceaccounts` if they do not exist. Upstream also reads the ServiceAccount first.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use crate::write_gate::WriteGate;
 /// Namespace of the ServiceAccounts.
 const NAMESPACE: &str = "kube-system";
 
-/// The ServiceAccounts of a process and their connections, before there is a write gate for requesting tokens.
+/// The ServiceAccounts of a process and their connections, before there is a write gate for
+/// requesting tokens.
 #[derive(Clone)]
 pub struct ServiceAccounts {
     root: kube::Client,
@@ -40,16 +42,26 @@ impl std::fmt::Debug for ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// Makes ServiceAccounts from clients without credentials, by account; `root` requests the tokens.
-    pub fn new(root: kube::Client, anonymous: impl IntoIterator<Item = (&'static str, kube::Client)>) -> Self {
+    /// Makes ServiceAccounts from clients without credentials, by account; `root` requests the
+    /// tokens.
+    pub fn new(
+        root: kube::Client,
+        anonymous: impl IntoIterator<Item = (&'static str, kube::Client)>,
+    ) -> Self {
         Self { root, anonymous: anonymous.into_iter().collect() }
     }
 
-    /// Makes the token sources of the clients. New tokens are requested only while `gate` is open, because a request
-    /// creates a token.
+    /// Makes the token sources of the clients. New tokens are requested only while `gate` is open,
+    /// because a request creates a token.
     pub(crate) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
         let account = |(name, anonymous): (&&'static str, &kube::Client)| {
-            (*name, (anonymous.clone(), Arc::new(TokenSource::new(self.root.clone(), name, gate.clone()))))
+            (
+                *name,
+                (
+                    anonymous.clone(),
+                    Arc::new(TokenSource::new(self.root.clone(), name, gate.clone())),
+                ),
+            )
         };
         ServiceAccountTokens(self.anonymous.iter().map(account).collect())
     }
@@ -65,16 +77,16 @@ impl ServiceAccountTokens {
         self.0.contains_key(name)
     }
 
-    /// Returns a client that adds a token of the ServiceAccount to each request; `gate` is the write gate of these
-    /// requests.
+    /// Returns a client that adds a token of the ServiceAccount to each request; `gate` is the
+    /// write gate of these requests.
     pub(crate) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
         let (anonymous, source) = self.0.get(name)?;
         Some(with_tokens(anonymous.clone(), source.clone(), gate.clone()))
     }
 
-    /// Requests tokens whenever they are needed, until `stop`. This runs outside of the requests that need a token:
-    /// waiting for a token must take no longer than such a request may, and dropping a request must not abort the token
-    /// request.
+    /// Requests tokens whenever they are needed, until `stop`. This runs outside of the requests
+    /// that need a token: waiting for a token must take no longer than such a request may, and
+    /// dropping a request must not abort the token request.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let sources: Vec<_> = self.0.into_values().map(|(_, source)| source).collect();
         join_all(sources.iter().map(|source| source.run(&stop))).await;
@@ -94,14 +106,18 @@ fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGat
         let gate = gate.clone();
         async move {
             let token = source.token().await?;
-            // Checked again: the caller checked before the wait for a token, during which the Lease may have expired.
+            // Checked again: the caller checked before the wait for a token, during which the Lease
+            // may have expired.
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
                 gate.may_write()?;
             }
-            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, token.clone());
             let response = anonymous.send(request).await?;
             if response.status() == StatusCode::UNAUTHORIZED {
-                // The ServiceAccount or the server's signing keys were replaced: the next request gets another token.
+                // The ServiceAccount or the server's signing keys were replaced: the next request
+                // gets another token.
                 source.invalidate(&token);
             }
             Ok::<_, BoxError>(response)

@@ -9,7 +9,8 @@ use tokio::time::{Instant, advance};
 
 use super::*;
 
-/// An API server that knows accounts, gives tokens `t1`, `t2`, … and takes those that it has not revoked.
+/// An API server that knows accounts, gives tokens `t1`, `t2`, … and takes those that it has not
+/// revoked.
 #[derive(Default)]
 struct Server {
     accounts: Vec<String>,
@@ -36,18 +37,37 @@ fn server(accounts: &[&str]) -> Shared {
 impl Server {
     fn answer(&mut self, path: &str, authorization: &str, body: &Value) -> (u16, Value) {
         let token = authorization.trim_start_matches("Bearer ").to_owned();
-        self.seen.push(format!("{path} {token}").trim_end().to_owned());
+        self.seen
+            .push(format!("{path} {token}").trim_end().to_owned());
         if let Some((_, code)) = self.refuse.iter().find(|(end, _)| path.ends_with(end)) {
-            let reason = if *code == 403 { "Forbidden" } else { "ServiceUnavailable" };
-            return (*code, json!({"kind": "Status", "code": code, "reason": reason, "message": "because"}));
+            let reason = if *code == 403 {
+                "Forbidden"
+            } else {
+                "ServiceUnavailable"
+            };
+            return (
+                *code,
+                json!({"kind": "Status", "code": code, "reason": reason, "message": "because"}),
+            );
         }
         if path.ends_with("/serviceaccounts") {
-            self.accounts.push(body["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+            self.accounts.push(
+                body["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
             return (201, body.clone());
         }
-        if let Some(name) = path.strip_suffix("/token").and_then(|path| path.rsplit('/').next()) {
+        if let Some(name) = path
+            .strip_suffix("/token")
+            .and_then(|path| path.rsplit('/').next())
+        {
             if !self.accounts.iter().any(|account| account == name) {
-                return (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": name}));
+                return (
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": name}),
+                );
             }
             self.given += 1;
             assert_eq!(body["spec"]["expirationSeconds"], 3600);
@@ -56,7 +76,14 @@ impl Server {
                 json!({"spec": {"expirationSeconds": self.life}, "status": {"token": format!("t{}", self.given)}}),
             );
         }
-        (if self.revoked.contains(&token) { 401 } else { 200 }, json!({}))
+        (
+            if self.revoked.contains(&token) {
+                401
+            } else {
+                200
+            },
+            json!({}),
+        )
     }
 
     fn take(&mut self) -> Vec<String> {
@@ -72,7 +99,10 @@ fn connection(server: &Shared) -> kube::Client {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await?;
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let authorization = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap());
+            let authorization = parts
+                .headers
+                .get(header::AUTHORIZATION)
+                .map(|value| value.to_str().unwrap());
             if parts.uri.path().ends_with("/token") {
                 let delay = server.lock().delay;
                 if server.lock().silent {
@@ -81,8 +111,15 @@ fn connection(server: &Shared) -> kube::Client {
                 }
                 tokio::time::sleep(delay).await;
             }
-            let (code, answer) = server.lock().answer(parts.uri.path(), authorization.unwrap_or_default(), &body);
-            Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))?)
+            let (code, answer) =
+                server
+                    .lock()
+                    .answer(parts.uri.path(), authorization.unwrap_or_default(), &body);
+            Ok::<_, BoxError>(
+                Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()))?,
+            )
         }
     });
     kube::Client::new(service, "default")
@@ -93,7 +130,8 @@ fn client(server: &Shared) -> kube::Client {
 }
 
 fn gated_client(server: &Shared, gate: &WriteGate) -> kube::Client {
-    let accounts = ServiceAccounts::new(connection(server), [("node-controller", connection(server))]);
+    let accounts =
+        ServiceAccounts::new(connection(server), [("node-controller", connection(server))]);
     let credentials = accounts.credentials(gate);
     tokio::spawn(credentials.clone().run(CancellationToken::new()));
     credentials.client("node-controller", gate).unwrap()
@@ -106,7 +144,11 @@ async fn settle() {
 
 async fn ask(client: &kube::Client) -> Result<u16, String> {
     let request = Request::get("/api/v1/nodes").body(Body::empty()).unwrap();
-    client.send(request).await.map(|response| response.status().as_u16()).map_err(|error| crate::error::chain(&error))
+    client
+        .send(request)
+        .await
+        .map(|response| response.status().as_u16())
+        .map_err(|error| crate::error::chain(&error))
 }
 
 const TOKEN: &str = "/api/v1/namespaces/kube-system/serviceaccounts/node-controller/token";
@@ -119,7 +161,10 @@ async fn one_token_serves_until_four_fifths_of_its_life() {
     for _ in 0..2 {
         assert_eq!(ask(&client).await, Ok(200));
     }
-    assert_eq!(server.lock().take(), [TOKEN.to_owned(), format!("{NODES} t1"), format!("{NODES} t1")]);
+    assert_eq!(
+        server.lock().take(),
+        [TOKEN.to_owned(), format!("{NODES} t1"), format!("{NODES} t1")]
+    );
     advance(Duration::from_secs(2879)).await;
     ask(&client).await.unwrap();
     advance(Duration::from_secs(1)).await;
@@ -129,7 +174,10 @@ async fn one_token_serves_until_four_fifths_of_its_life() {
     let mut seen = server.lock().take();
     // The request that finds it old does not wait for another.
     seen[1..3].sort();
-    assert_eq!(seen, [format!("{NODES} t1"), TOKEN.to_owned(), format!("{NODES} t1"), format!("{NODES} t2")]);
+    assert_eq!(
+        seen,
+        [format!("{NODES} t1"), TOKEN.to_owned(), format!("{NODES} t1"), format!("{NODES} t2")]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,11 +190,21 @@ async fn a_token_that_is_still_good_is_used_at_once_while_nobody_answers() {
     let begin = Instant::now();
     // Each is given up before a question about a token would be.
     for _ in 0..100 {
-        assert_eq!(tokio::time::timeout(Duration::from_secs(1), ask(&client)).await.unwrap(), Ok(200));
+        assert_eq!(
+            tokio::time::timeout(Duration::from_secs(1), ask(&client))
+                .await
+                .unwrap(),
+            Ok(200)
+        );
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     assert!(begin.elapsed() < Duration::from_secs(501), "{:?}", begin.elapsed());
-    let asked = server.lock().take().iter().filter(|line| line.as_str() == TOKEN).count();
+    let asked = server
+        .lock()
+        .take()
+        .iter()
+        .filter(|line| line.as_str() == TOKEN)
+        .count();
     assert!((20..200).contains(&asked), "{asked} questions: it goes on, with pauses");
     server.lock().silent = false;
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -163,7 +221,10 @@ async fn requests_learn_in_time_that_there_is_no_token() {
     let client = client(&server);
     let begin = Instant::now();
     let error = ask(&client).await.unwrap_err();
-    assert!(error.contains("kube-system/node-controller") && error.contains("no answer in time"), "{error}");
+    assert!(
+        error.contains("kube-system/node-controller") && error.contains("no answer in time"),
+        "{error}"
+    );
     assert!(begin.elapsed() <= Duration::from_secs(15), "{:?}", begin.elapsed());
 }
 
@@ -172,7 +233,11 @@ async fn a_request_that_is_given_up_does_not_take_the_question_with_it() {
     let server = server(&["node-controller"]);
     server.lock().delay = Duration::from_secs(2);
     let client = client(&server);
-    assert!(tokio::time::timeout(Duration::from_secs(1), ask(&client)).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), ask(&client))
+            .await
+            .is_err()
+    );
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(ask(&client).await, Ok(200));
     assert_eq!(server.lock().given, 1);
@@ -184,8 +249,10 @@ async fn no_write_is_sent_when_leadership_ran_out_while_it_waited_for_a_token() 
     server.lock().delay = Duration::from_secs(4);
     let (gate, keeper) = WriteGate::closed();
     let api = |gate: &WriteGate| {
-        let metrics = crate::runtime::api::ApiMetrics::register(&prometheus::Registry::new()).unwrap();
-        let options = crate::runtime::api::ApiClientOptions::new("test", "test", metrics, gate.clone());
+        let metrics =
+            crate::runtime::api::ApiMetrics::register(&prometheus::Registry::new()).unwrap();
+        let options =
+            crate::runtime::api::ApiClientOptions::new("test", "test", metrics, gate.clone());
         crate::runtime::api::ApiClient::new(gated_client(&server, gate), options)
     };
     keeper.open_until(Instant::now() + Duration::from_secs(3));
@@ -240,14 +307,17 @@ async fn a_refused_token_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_right_is_named_at_once() {
-    for (refused, resource, accounts) in
-        [("/token", "serviceaccounts/token", vec!["node-controller"]), ("/serviceaccounts", "serviceaccounts", vec![])]
-    {
+    for (refused, resource, accounts) in [
+        ("/token", "serviceaccounts/token", vec!["node-controller"]),
+        ("/serviceaccounts", "serviceaccounts", vec![]),
+    ] {
         let server = server(&accounts);
         server.lock().refuse.push((refused, 403));
         let begin = Instant::now();
         let error = ask(&client(&server)).await.unwrap_err();
-        for word in ["kube-system/node-controller", &format!("no right to create {resource} "), "because"] {
+        for word in
+            ["kube-system/node-controller", &format!("no right to create {resource} "), "because"]
+        {
             assert!(error.contains(word), "{word:?} is not in {error:?}");
         }
         assert_eq!(begin.elapsed(), Duration::ZERO);
@@ -284,22 +354,35 @@ async fn no_token_is_asked_for_without_leadership() {
     let server = server(&["node-controller"]);
     let (gate, keeper) = WriteGate::closed();
     let client = gated_client(&server, &gate);
-    assert!(ask(&client).await.unwrap_err().contains("leadership cannot be proved"));
+    assert!(
+        ask(&client)
+            .await
+            .unwrap_err()
+            .contains("leadership cannot be proved")
+    );
     assert_eq!(server.lock().take(), Vec::<String>::new());
     keeper.open_until(Instant::now() + Duration::from_secs(60));
     advance(Duration::from_secs(5)).await;
     assert_eq!(ask(&client).await, Ok(200));
 }
 
-/// Nothing of an answer that cannot be read, and nothing that a refusal repeats, is logged at any verbosity.
+/// Nothing of an answer that cannot be read, and nothing that a refusal repeats, is logged at any
+/// verbosity.
 #[tokio::test(start_paused = true)]
 async fn answers_are_not_repeated_in_the_log() {
     let server = tower::service_fn(|request: Request<Body>| async move {
         let (code, answer) = match request.uri().path().contains("/node-controller/") {
-            true => (201, json!({"spec": "none", "status": {"token": "t0ken-in-an-answer"}}).to_string()),
+            true => (
+                201,
+                json!({"spec": "none", "status": {"token": "t0ken-in-an-answer"}}).to_string(),
+            ),
             false => (500, "something else: t0ken-in-a-page".to_owned()),
         };
-        Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(answer.into_bytes()))?)
+        Ok::<_, BoxError>(
+            Response::builder()
+                .status(code)
+                .body(Body::from(answer.into_bytes()))?,
+        )
     });
     let connection = || kube::Client::new(server, "default");
     let log = crate::telemetry::log_capture::LogCapture::default();
@@ -313,7 +396,9 @@ async fn answers_are_not_repeated_in_the_log() {
     let credentials = accounts.credentials(&gate);
     tokio::spawn(credentials.clone().run(CancellationToken::new()));
     for name in names {
-        ask(&credentials.client(name, &gate).unwrap()).await.unwrap_err();
+        ask(&credentials.client(name, &gate).unwrap())
+            .await
+            .unwrap_err();
     }
     let text = log.text();
     assert!(text.contains("trying on") && !text.contains("t0ken-in-an-answer"), "{text}");

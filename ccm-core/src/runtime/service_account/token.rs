@@ -1,7 +1,8 @@
 //! The token of one ServiceAccount: requested when it is needed, and again before it expires.
 //!
-//! Requests only use the current token. A background task requests new ones, so that a request is not delayed while the
-//! current token is valid, and a token request is not aborted when a request is dropped.
+//! Requests only use the current token. A background task requests new ones, so that a request is
+//! not delayed while the current token is valid, and a token request is not aborted when a request
+//! is dropped.
 
 use std::time::Duration;
 
@@ -18,20 +19,24 @@ use tokio_util::sync::CancellationToken;
 use super::NAMESPACE;
 use crate::{error::chain, write_gate::WriteGate};
 
-/// Requested lifetime, and the fraction of it after which another token is requested: upstream's values.
+/// Requested lifetime, and the fraction of it after which another token is requested: upstream's
+/// values.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 const REFRESH_FRACTION: f64 = 0.8;
-/// The API server issues no token for less than ten minutes. A shorter refresh interval would mean constant requests.
+/// The API server issues no token for less than ten minutes. A shorter refresh interval would mean
+/// constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Attempts of one request for a token, and the delay after the first one, which doubles: upstream's values.
+/// Attempts of one request for a token, and the delay after the first one, which doubles:
+/// upstream's values.
 const MAX_ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of all attempts together. It is well below the 30 s after which requests time out, so that these get the
-/// reason.
+/// Timeout of all attempts together. It is well below the 30 s after which requests time out, so
+/// that these get the reason.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How long no token is requested after a failure. Requests fail with that failure, or use a token that is still valid.
+/// How long no token is requested after a failure. Requests fail with that failure, or use a token
+/// that is still valid.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 /// Minimum interval between log messages about the same failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -43,7 +48,12 @@ pub(super) enum TokenError {
         "no token for ServiceAccount {NAMESPACE}/{account}: no right to {verb} {resource} in namespace {NAMESPACE}, which \
          --use-service-account-credentials needs: {message}"
     )]
-    Forbidden { account: &'static str, verb: &'static str, resource: &'static str, message: String },
+    Forbidden {
+        account: &'static str,
+        verb: &'static str,
+        resource: &'static str,
+        message: String,
+    },
     #[error("no token for ServiceAccount {NAMESPACE}/{account}: {message}")]
     Failed { account: &'static str, message: String },
 }
@@ -82,8 +92,8 @@ impl TokenSource {
         Self { root, account, gate, state, refresh_requested, state_changed }
     }
 
-    /// Returns the value of `Authorization`: immediately while there is a valid token, otherwise once
-    /// [`run`](Self::run) has received one or failed.
+    /// Returns the value of `Authorization`: immediately while there is a valid token, otherwise
+    /// once [`run`](Self::run) has received one or failed.
     pub(super) async fn token(&self) -> Result<HeaderValue, TokenError> {
         let mut changes = self.state_changed.subscribe();
         loop {
@@ -108,7 +118,11 @@ impl TokenSource {
     /// Drops a token that the API server rejected.
     pub(super) fn invalidate(&self, header: &HeaderValue) {
         let mut state = self.state.lock();
-        if state.token.as_ref().is_some_and(|token| token.header == *header) {
+        if state
+            .token
+            .as_ref()
+            .is_some_and(|token| token.header == *header)
+        {
             state.token = None;
         }
     }
@@ -126,7 +140,10 @@ impl TokenSource {
                     .await
                     .unwrap_or_else(|_| Err(self.failed("no answer in time")));
                 match answer {
-                    Ok(token) => *self.state.lock() = TokenState { token: Some(token), ..TokenState::default() },
+                    Ok(token) => {
+                        *self.state.lock() =
+                            TokenState { token: Some(token), ..TokenState::default() }
+                    }
                     Err(error) => self.state.lock().failed(&error),
                 }
                 self.state_changed.send_replace(false);
@@ -169,17 +186,30 @@ impl TokenSource {
                 // Another process created it at the same time.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
                 Err(error) => return Err(self.failure("serviceaccounts", &error)),
-                Ok(_) => tracing::info!(account = self.account, namespace = NAMESPACE, "made the ServiceAccount"),
+                Ok(_) => tracing::info!(
+                    account = self.account,
+                    namespace = NAMESPACE,
+                    "made the ServiceAccount"
+                ),
             }
             answer = self.post(&of_token, &wanted).await?;
         }
-        let answer: TokenRequestResponse = answer.map_err(|error| self.failure("serviceaccounts/token", &error))?;
+        let answer: TokenRequestResponse =
+            answer.map_err(|error| self.failure("serviceaccounts/token", &error))?;
         let mut header = HeaderValue::try_from(format!("Bearer {}", answer.status.token))
             .map_err(|_| self.failed("the API server's answer is no token"))?;
         header.set_sensitive(true);
         // Measured from the time of the request, because the server's clock may differ.
-        let life = answer.spec.expiration_seconds.map_or(TOKEN_LIFETIME, Duration::from_secs).max(MIN_REFRESH_INTERVAL);
-        Ok(Token { header, refresh_at: asked + life.mul_f64(REFRESH_FRACTION), expires_at: asked + life })
+        let life = answer
+            .spec
+            .expiration_seconds
+            .map_or(TOKEN_LIFETIME, Duration::from_secs)
+            .max(MIN_REFRESH_INTERVAL);
+        Ok(Token {
+            header,
+            refresh_at: asked + life.mul_f64(REFRESH_FRACTION),
+            expires_at: asked + life,
+        })
     }
 
     async fn post<T: serde::de::DeserializeOwned>(
@@ -187,12 +217,16 @@ impl TokenSource {
         path: &str,
         body: &serde_json::Value,
     ) -> Result<Result<T, kube::Error>, TokenError> {
-        self.gate.may_write().map_err(|error| self.failed(&error.to_string()))?;
+        self.gate
+            .may_write()
+            .map_err(|error| self.failed(&error.to_string()))?;
         let request = Request::post(path)
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(body.to_string().into_bytes())
             .map_err(|error| self.failed(&error.to_string()))?;
-        timeout(TIMEOUT, self.root.request(request)).await.map_err(|_| self.failed("no answer in time"))
+        timeout(TIMEOUT, self.root.request(request))
+            .await
+            .map_err(|_| self.failed("no answer in time"))
     }
 
     fn failed(&self, message: &str) -> TokenError {
@@ -207,7 +241,9 @@ impl TokenSource {
                 resource,
                 message: status.message.clone(),
             },
-            kube::Error::Api(status) => self.failed(&format!("{} ({})", status.message, status.code)),
+            kube::Error::Api(status) => {
+                self.failed(&format!("{} ({})", status.message, status.code))
+            }
             error => self.failed(&chain(error)),
         }
     }
@@ -227,25 +263,40 @@ impl TokenState {
     fn check(&self, now: Instant) -> TokenStatus {
         if let Some(token) = self.token.as_ref().filter(|token| now < token.expires_at) {
             let header = token.header.clone();
-            return if self.needs_refresh(now) { TokenStatus::RefreshDue(header) } else { TokenStatus::Valid(header) };
+            return if self.needs_refresh(now) {
+                TokenStatus::RefreshDue(header)
+            } else {
+                TokenStatus::Valid(header)
+            };
         }
-        self.backing_off(now).map_or(TokenStatus::None, |error| TokenStatus::Failed(error.clone()))
+        self.backing_off(now)
+            .map_or(TokenStatus::None, |error| TokenStatus::Failed(error.clone()))
     }
 
     /// Returns whether a token must be requested.
     fn needs_refresh(&self, now: Instant) -> bool {
-        self.token.as_ref().is_none_or(|token| now >= token.refresh_at) && self.backing_off(now).is_none()
+        self.token
+            .as_ref()
+            .is_none_or(|token| now >= token.refresh_at)
+            && self.backing_off(now).is_none()
     }
 
     fn backing_off(&self, now: Instant) -> Option<&TokenError> {
-        self.failure.as_ref().filter(|(_, at)| now < *at + FAILURE_BACKOFF).map(|(error, _)| error)
+        self.failure
+            .as_ref()
+            .filter(|(_, at)| now < *at + FAILURE_BACKOFF)
+            .map(|(error, _)| error)
     }
 
     /// Records a failure, and logs it unless the same one was logged recently.
     fn failed(&mut self, error: &TokenError) {
         let now = Instant::now();
         self.failure = Some((error.clone(), now));
-        if self.logged.as_ref().is_some_and(|(last, at)| last == error && now < *at + LOG_INTERVAL) {
+        if self
+            .logged
+            .as_ref()
+            .is_some_and(|(last, at)| last == error && now < *at + LOG_INTERVAL)
+        {
             return;
         }
         self.logged = Some((error.clone(), now));

@@ -14,8 +14,8 @@ use rustls::pki_types::CertificateDer;
 
 use super::auth::{AllowedPaths, AuthError, AuthRefusal, DelegatedAuth};
 
-/// The client's certificate chain from the TLS handshake, its own certificate first; empty without one. Only possession
-/// of the first certificate's key is proven.
+/// The client's certificate chain from the TLS handshake, its own certificate first; empty without
+/// one. Only possession of the first certificate's key is proven.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
@@ -26,20 +26,30 @@ pub trait RequestAuth: Send + Sync + 'static {
     ///
     /// # Errors
     /// The response to send instead.
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal>;
+    async fn check(
+        &self,
+        peer: &[CertificateDer<'static>],
+        parts: &Parts,
+    ) -> Result<(), AuthRefusal>;
 }
 
 #[async_trait]
 impl RequestAuth for DelegatedAuth {
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal> {
-        Self::authenticate_and_authorize(self, peer, parts).await.map(drop)
+    async fn check(
+        &self,
+        peer: &[CertificateDer<'static>],
+        parts: &Parts,
+    ) -> Result<(), AuthRefusal> {
+        Self::authenticate_and_authorize(self, peer, parts)
+            .await
+            .map(drop)
     }
 }
 
 /// Admits or rejects requests. Clones share their state.
 ///
-/// Always-allowed paths are served without authentication: a probe must not depend on an API server that reviews its
-/// token. No other path is served until [`install`](Self::install) was called.
+/// Always-allowed paths are served without authentication: a probe must not depend on an API server
+/// that reviews its token. No other path is served until [`install`](Self::install) was called.
 #[derive(Clone)]
 pub struct AuthFilter {
     always_allowed: Arc<AllowedPaths>,
@@ -47,8 +57,8 @@ pub struct AuthFilter {
 }
 
 impl AuthFilter {
-    /// Makes a filter that admits everybody to these paths (`--authorization-always-allow-paths`) and nobody to any
-    /// other path.
+    /// Makes a filter that admits everybody to these paths (`--authorization-always-allow-paths`)
+    /// and nobody to any other path.
     ///
     /// # Errors
     /// The first entry that is not a valid path.
@@ -58,7 +68,10 @@ impl AuthFilter {
             value,
             reason: "may have a * at its end only".to_owned(),
         })?;
-        Ok(Self { always_allowed: Arc::new(paths), request_auth: Arc::default() })
+        Ok(Self {
+            always_allowed: Arc::new(paths),
+            request_auth: Arc::default(),
+        })
     }
 
     /// Installs the authentication for all other paths. Only the first call has an effect.
@@ -84,13 +97,23 @@ impl AuthFilter {
 
 impl std::fmt::Debug for AuthFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AuthFilter").field("always_allowed", &self.always_allowed).finish_non_exhaustive()
+        f.debug_struct("AuthFilter")
+            .field("always_allowed", &self.always_allowed)
+            .finish_non_exhaustive()
     }
 }
 
 /// Middleware that checks each request before any handler runs.
-pub(super) async fn authorize(State(door): State<AuthFilter>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<PeerCertificates>().cloned().unwrap_or_default();
+pub(super) async fn authorize(
+    State(door): State<AuthFilter>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let peer = request
+        .extensions()
+        .get::<PeerCertificates>()
+        .cloned()
+        .unwrap_or_default();
     let (parts, body) = request.into_parts();
     match door.check(&peer, &parts).await {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,

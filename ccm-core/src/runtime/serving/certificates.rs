@@ -1,4 +1,5 @@
-//! Certificates of the server: created, loaded, selected by server name, and reloaded when their files change.
+//! Certificates of the server: created, loaded, selected by server name, and reloaded when their
+//! files change.
 
 use std::{
     fmt,
@@ -74,7 +75,9 @@ struct FileContents {
 /// Does not show the key.
 impl fmt::Debug for FileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileContents").field("certificate", &self.certificate.len()).finish_non_exhaustive()
+        f.debug_struct("FileContents")
+            .field("certificate", &self.certificate.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,12 +86,18 @@ impl Certificates {
     ///
     /// # Errors
     /// Every certificate that cannot be used.
-    pub(super) fn load(config: &ServingConfig, provider: &CryptoProvider) -> Result<Self, Vec<CertificateError>> {
+    pub(super) fn load(
+        config: &ServingConfig,
+        provider: &CryptoProvider,
+    ) -> Result<Self, Vec<CertificateError>> {
         let mut errors = Vec::new();
         let mut named = Vec::new();
         for pair in &config.tls_sni_certificates {
-            let files =
-                Files { flag: "tls-sni-cert-key", certificate: pair.certificate.clone(), key: pair.key.clone() };
+            let files = Files {
+                flag: "tls-sni-cert-key",
+                certificate: pair.certificate.clone(),
+                key: pair.key.clone(),
+            };
             match ServingCertificate::read(files, pair.names.clone(), provider) {
                 Ok(pair) => named.push(pair),
                 Err(error) => errors.push(error),
@@ -106,13 +115,19 @@ impl Certificates {
 
     /// Reloads the files. If a new pair cannot be used, the previous one stays.
     pub(super) fn refresh(&self, provider: &CryptoProvider) {
-        self.named.iter().chain([&self.default]).for_each(|pair| pair.refresh(provider));
+        self.named
+            .iter()
+            .chain([&self.default])
+            .for_each(|pair| pair.refresh(provider));
     }
 
-    /// Selects a certificate in upstream's order: first a pair whose flag names the server exactly, then one whose flag
-    /// has a matching wildcard, then one whose certificate is valid for the name, then the default.
+    /// Selects a certificate in upstream's order: first a pair whose flag names the server exactly,
+    /// then one whose flag has a matching wildcard, then one whose certificate is valid for the
+    /// name, then the default.
     pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
-        let named = |matches: &dyn Fn(&ServingCertificate) -> bool| self.named.iter().find(|pair| matches(pair));
+        let named = |matches: &dyn Fn(&ServingCertificate) -> bool| {
+            self.named.iter().find(|pair| matches(pair))
+        };
         let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
             .or_else(|| named(&|pair| pair.names.iter().any(|own| is_under(name, own))))
             .or_else(|| named(&|pair| pair.names.is_empty() && pair.is_for(name)));
@@ -127,45 +142,77 @@ impl ResolvesServerCert for Certificates {
 }
 
 impl ServingCertificate {
-    fn default(config: &ServingConfig, provider: &CryptoProvider) -> Result<Self, CertificateError> {
-        if let (Some(certificate), Some(key)) = (&config.tls_cert_file, &config.tls_private_key_file) {
-            let files = Files { flag: "tls-cert-file", certificate: certificate.clone(), key: key.clone() };
+    fn default(
+        config: &ServingConfig,
+        provider: &CryptoProvider,
+    ) -> Result<Self, CertificateError> {
+        if let (Some(certificate), Some(key)) =
+            (&config.tls_cert_file, &config.tls_private_key_file)
+        {
+            let files = Files {
+                flag: "tls-cert-file",
+                certificate: certificate.clone(),
+                key: key.clone(),
+            };
             return Self::read(files, Vec::new(), provider);
         }
         if let Some(directory) = &config.cert_dir {
             return Self::from_directory(directory, config.bind_address, provider);
         }
-        let made = self_signed::generate(config.bind_address).map_err(|error| CertificateError {
+        let made =
+            self_signed::generate(config.bind_address).map_err(|error| CertificateError {
+                flag: "cert-dir",
+                what: "make a certificate in place of one from a directory",
+                path: PathBuf::new(),
+                source: error.into(),
+            })?;
+        let contents = FileContents {
+            certificate: made.certificate.into_bytes(),
+            key: made.key.into_bytes(),
+        };
+        let files = Files {
             flag: "cert-dir",
-            what: "make a certificate in place of one from a directory",
-            path: PathBuf::new(),
-            source: error.into(),
-        })?;
-        let contents = FileContents { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
-        let files = Files { flag: "cert-dir", certificate: "(memory)".into(), key: "(memory)".into() };
+            certificate: "(memory)".into(),
+            key: "(memory)".into(),
+        };
         let served = contents.certified(&files, provider)?;
-        Ok(Self { files: None, names: Vec::new(), state: Mutex::new(LoadedCertificate { served, read: None }) })
+        Ok(Self {
+            files: None,
+            names: Vec::new(),
+            state: Mutex::new(LoadedCertificate { served, read: None }),
+        })
     }
 
-    /// Loads the pair from a directory. Creates it if neither file can be read. If only one file exists, that is an
-    /// operator error, and nothing is overwritten.
-    fn from_directory(directory: &Path, bind: IpAddr, provider: &CryptoProvider) -> Result<Self, CertificateError> {
+    /// Loads the pair from a directory. Creates it if neither file can be read. If only one file
+    /// exists, that is an operator error, and nothing is overwritten.
+    fn from_directory(
+        directory: &Path,
+        bind: IpAddr,
+        provider: &CryptoProvider,
+    ) -> Result<Self, CertificateError> {
         let files = Files {
             flag: "cert-dir",
             certificate: directory.join(format!("{PAIR_NAME}.crt")),
             key: directory.join(format!("{PAIR_NAME}.key")),
         };
-        if std::fs::File::open(&files.certificate).is_err() && std::fs::File::open(&files.key).is_err() {
-            let failed =
-                |what, path: &Path, source| CertificateError { flag: "cert-dir", what, path: path.into(), source };
-            let made =
-                self_signed::generate(bind).map_err(|error| failed("make a pair in", directory, error.into()))?;
+        if std::fs::File::open(&files.certificate).is_err()
+            && std::fs::File::open(&files.key).is_err()
+        {
+            let failed = |what, path: &Path, source| CertificateError {
+                flag: "cert-dir",
+                what,
+                path: path.into(),
+                source,
+            };
+            let made = self_signed::generate(bind)
+                .map_err(|error| failed("make a pair in", directory, error.into()))?;
             std::fs::create_dir_all(directory)
                 .map_err(|error| failed("make the directory", directory, error.into()))?;
             self_signed::write(&files.key, &made.key, 0o600)
                 .map_err(|error| failed("write the key", &files.key, error.into()))?;
             self_signed::write(&files.certificate, &made.certificate, 0o644).map_err(|error| {
-                // A key without certificate would be treated as an operator error at the next start.
+                // A key without certificate would be treated as an operator error at the next
+                // start.
                 let _ = std::fs::remove_file(&files.key);
                 failed("write the certificate", &files.certificate, error.into())
             })?;
@@ -174,7 +221,11 @@ impl ServingCertificate {
         Self::read(files, Vec::new(), provider)
     }
 
-    fn read(files: Files, names: Vec<String>, provider: &CryptoProvider) -> Result<Self, CertificateError> {
+    fn read(
+        files: Files,
+        names: Vec<String>,
+        provider: &CryptoProvider,
+    ) -> Result<Self, CertificateError> {
         let contents = files.read()?;
         let served = contents.certified(&files, provider)?;
         let state = Mutex::new(LoadedCertificate { served, read: Some(contents) });
@@ -185,8 +236,8 @@ impl ServingCertificate {
         let Some(files) = &self.files else { return };
         let mut result = files.read_changed(self.state.lock().read.as_ref(), provider);
         if result.as_ref().is_some_and(Result::is_err) {
-            // The two files are written one after the other, and the first read may have happened between the two
-            // writes.
+            // The two files are written one after the other, and the first read may have happened
+            // between the two writes.
             result = files.read_changed(self.state.lock().read.as_ref(), provider);
         }
         let mut state = self.state.lock();
@@ -211,17 +262,23 @@ impl ServingCertificate {
     /// Returns whether the certificate is valid for this server name.
     fn is_for(&self, name: &str) -> bool {
         let served = self.state.lock().served.clone();
-        let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name)) else { return false };
-        ParsedCertificate::try_from(certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+        let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name))
+        else {
+            return false;
+        };
+        ParsedCertificate::try_from(certificate)
+            .is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
     }
 }
 
 /// A changed pair, or what is wrong with it; without contents if the files could not be read.
-type ReloadResult = Result<(FileContents, Arc<CertifiedKey>), (Option<FileContents>, CertificateError)>;
+type ReloadResult =
+    Result<(FileContents, Arc<CertifiedKey>), (Option<FileContents>, CertificateError)>;
 
 impl Files {
     fn read(&self) -> Result<FileContents, CertificateError> {
-        let part = |what, path: &Path| std::fs::read(path).map_err(|error| self.error(what, path, error));
+        let part =
+            |what, path: &Path| std::fs::read(path).map_err(|error| self.error(what, path, error));
         Ok(FileContents {
             certificate: part("read the certificate", &self.certificate)?,
             key: part("read the key", &self.key)?,
@@ -229,7 +286,11 @@ impl Files {
     }
 
     /// Reads the pair; `None` if it is unchanged.
-    fn read_changed(&self, before: Option<&FileContents>, provider: &CryptoProvider) -> Option<ReloadResult> {
+    fn read_changed(
+        &self,
+        before: Option<&FileContents>,
+        provider: &CryptoProvider,
+    ) -> Option<ReloadResult> {
         let contents = match self.read() {
             Ok(contents) if before == Some(&contents) => return None,
             Ok(contents) => contents,
@@ -247,12 +308,21 @@ impl Files {
         path: &Path,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> CertificateError {
-        CertificateError { flag: self.flag, what, path: path.to_owned(), source: source.into() }
+        CertificateError {
+            flag: self.flag,
+            what,
+            path: path.to_owned(),
+            source: source.into(),
+        }
     }
 }
 
 impl FileContents {
-    fn certified(&self, files: &Files, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, CertificateError> {
+    fn certified(
+        &self,
+        files: &Files,
+        provider: &CryptoProvider,
+    ) -> Result<Arc<CertifiedKey>, CertificateError> {
         let certificate = |error: Box<dyn std::error::Error + Send + Sync>| {
             files.error("use the certificate", &files.certificate, error)
         };
@@ -263,16 +333,22 @@ impl FileContents {
             return Err(certificate("there is none in the file".into()));
         }
         // The library's error message may repeat contents of the file.
-        let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| files.error("use the key", &files.key, "there is no private key in the file"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {
+            files.error("use the key", &files.key, "there is no private key in the file")
+        })?;
         CertifiedKey::from_der(chain, key, provider)
             .map(Arc::new)
-            .map_err(|error| files.error("use the certificate with its key", &files.certificate, error))
+            .map_err(|error| {
+                files.error("use the certificate with its key", &files.certificate, error)
+            })
     }
 }
 
 /// Returns whether `name` is one label below the wildcard `pattern`.
 fn is_under(name: &str, pattern: &str) -> bool {
-    let Some(parent) = pattern.strip_prefix("*.") else { return false };
-    name.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
+    let Some(parent) = pattern.strip_prefix("*.") else {
+        return false;
+    };
+    name.split_once('.')
+        .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
 }

@@ -37,18 +37,20 @@ pub(super) struct Limits {
     pub(super) connections: usize,
     /// Maximum number of open connections from one address.
     pub(super) per_address: usize,
-    /// Part of `connections` that is reserved for addresses with few connections, so that addresses with many cannot
-    /// lock them out.
+    /// Part of `connections` that is reserved for addresses with few connections, so that addresses
+    /// with many cannot lock them out.
     pub(super) for_modest: usize,
     /// An address with fewer open connections than this may use the reserved part.
     pub(super) modest: usize,
-    /// Additional connections, beyond `connections`, for this host, from which the kubelet's probes come.
+    /// Additional connections, beyond `connections`, for this host, from which the kubelet's probes
+    /// come.
     pub(super) for_this_host: usize,
     /// Timeout of a TLS handshake.
     pub(super) handshake: Duration,
     /// Timeout for the header of a request.
     pub(super) header: Duration,
-    /// Timeout for the answer to a request. It includes the review of a token by the API server, which may take 10 s.
+    /// Timeout for the answer to a request. It includes the review of a token by the API server,
+    /// which may take 10 s.
     pub(super) answer: Duration,
     /// Timeout for a connection without requests. Go's clients expect upstream's 90 s.
     pub(super) idle: Duration,
@@ -91,8 +93,8 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Returns a permit if the limits allow another connection from `peer`. `local` is the address that it connected
-    /// to.
+    /// Returns a permit if the limits allow another connection from `peer`. `local` is the address
+    /// that it connected to.
     pub(super) fn acquire(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -152,12 +154,23 @@ pub(super) async fn serve(
     }
 }
 
-async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits, stop: CancellationToken) {
+async fn serve_http(
+    stream: TlsStream<TcpStream>,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
     let tls = stream.get_ref().1;
     let h2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
-    let peer = PeerCertificates(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
-    // First, build the service that adds the client's certificates to each request and limits the time for its answer.
+    let peer = PeerCertificates(
+        certificates
+            .iter()
+            .map(|certificate| certificate.clone().into_owned())
+            .collect(),
+    );
+    // First, build the service that adds the client's certificates to each request and limits the
+    // time for its answer.
     let requests = Requests::default();
     let service = service_fn({
         let requests = requests.clone();
@@ -179,12 +192,24 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
     let streams = Streams::default();
     let _streams_end_with_the_connection = streams.0.clone().drop_guard();
     let builder = Builder::new(streams);
-    // Use the protocol negotiated by ALPN. Detecting it from the first bytes would wait for them without a timeout.
-    let mut builder = if h2 { builder.http2_only() } else { builder.http1_only() };
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(limits.streams);
+    // Use the protocol negotiated by ALPN. Detecting it from the first bytes would wait for them
+    // without a timeout.
+    let mut builder = if h2 {
+        builder.http2_only()
+    } else {
+        builder.http1_only()
+    };
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams);
     // Then serve until the connection ends, is idle for too long or the server stops.
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
@@ -195,7 +220,8 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
         Some(ended) => ended,
         None => {
             connection.as_mut().graceful_shutdown();
-            // Without this timeout, a client that does not read its response would hold its permit indefinitely.
+            // Without this timeout, a client that does not read its response would hold its permit
+            // indefinitely.
             timeout(limits.answer, connection).await.unwrap_or(Ok(()))
         }
     };
@@ -246,7 +272,11 @@ impl Requests {
     /// Waits until no request was in flight for `time`.
     async fn idle_for(&self, time: Duration) {
         loop {
-            let quiet = if self.0.0.load(Ordering::Relaxed) == 0 { self.0.1.lock().elapsed() } else { Duration::ZERO };
+            let quiet = if self.0.0.load(Ordering::Relaxed) == 0 {
+                self.0.1.lock().elapsed()
+            } else {
+                Duration::ZERO
+            };
             if quiet >= time {
                 return;
             }
@@ -269,7 +299,13 @@ mod tests {
     #[test]
     fn no_address_takes_every_place() {
         let places = Arc::new(ConnectionLimiter::default());
-        let limits = Limits { connections: 3, per_address: 2, for_modest: 0, for_this_host: 0, ..Limits::default() };
+        let limits = Limits {
+            connections: 3,
+            per_address: 2,
+            for_modest: 0,
+            for_this_host: 0,
+            ..Limits::default()
+        };
         let take = |text: &str| places.acquire(text.parse().unwrap(), None, &limits);
         let first = take("10.0.0.1").unwrap();
         let _second = take("::ffff:10.0.0.1").unwrap();
@@ -285,7 +321,9 @@ mod tests {
     fn a_few_addresses_with_many_connections_keep_nobody_out_and_nobody_keeps_the_probes_out() {
         let places = Arc::new(ConnectionLimiter::default());
         let limits = Limits::default();
-        let take = |peer: &str| places.acquire(peer.parse().unwrap(), Some("10.0.0.9".parse().unwrap()), &limits);
+        let take = |peer: &str| {
+            places.acquire(peer.parse().unwrap(), Some("10.0.0.9".parse().unwrap()), &limits)
+        };
         let mut held = Vec::new();
         for greedy in 1..=8 {
             let peer = format!("192.0.2.{greedy}");

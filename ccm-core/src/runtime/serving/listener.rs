@@ -11,11 +11,11 @@ use tokio::net::TcpListener;
 /// Backlog of connections that are not accepted yet; the kernel reduces it to its own limit.
 const BACKLOG: i32 = 1024;
 
-/// Listens on an address. As in Go, an unspecified address, IPv4 or IPv6, means both address families: manifests use
-/// 0.0.0.0 in IPv6 clusters, too.
+/// Listens on an address. As in Go, an unspecified address, IPv4 or IPv6, means both address
+/// families: manifests use 0.0.0.0 in IPv6 clusters, too.
 ///
-/// `SO_REUSEADDR` is always set, as Go's and Rust's own listeners do, so that a restart does not wait for old
-/// connections.
+/// `SO_REUSEADDR` is always set, as Go's and Rust's own listeners do, so that a restart does not
+/// wait for old connections.
 pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     if !address.ip().is_unspecified() {
         return bind(address, share_port);
@@ -23,7 +23,9 @@ pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpLis
     let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
     match bind(any, share_port) {
         // The machine has no IPv6.
-        Err(error) if address.is_ipv4() && error.kind() != io::ErrorKind::AddrInUse => bind(address, share_port),
+        Err(error) if address.is_ipv4() && error.kind() != io::ErrorKind::AddrInUse => {
+            bind(address, share_port)
+        }
         bound => bound,
     }
 }

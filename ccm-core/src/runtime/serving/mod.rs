@@ -1,7 +1,8 @@
 //! The HTTPS server for health checks, metrics and configuration.
 //!
-//! It listens before leader election, on a standby too, and stops last. [`Handlers`] has the endpoints, and
-//! [`AuthFilter`] decides who may use them. Certificates are reloaded when their files change.
+//! It listens before leader election, on a standby too, and stops last. [`Handlers`] has the
+//! endpoints, and [`AuthFilter`] decides who may use them. Certificates are reloaded when their
+//! files change.
 
 pub mod auth;
 mod auth_filter;
@@ -36,10 +37,11 @@ use crate::{
     error::chain,
 };
 
-/// How often certificate files are checked. They are small, and renewed certificates overlap with their predecessors by
-/// days.
+/// How often certificate files are checked. They are small, and renewed certificates overlap with
+/// their predecessors by days.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(10);
-/// Delay after a connection could not be accepted, most likely because no file descriptors are left.
+/// Delay after a connection could not be accepted, most likely because no file descriptors are
+/// left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the server cannot start: all problems with its flags and files.
@@ -90,11 +92,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the certificates and starts to listen; `None` when `--secure-port` is 0. Must be called inside a tokio
-    /// runtime.
+    /// Reads the certificates and starts to listen; `None` when `--secure-port` is 0. Must be
+    /// called inside a tokio runtime.
     ///
     /// # Errors
-    /// All problems found. Nothing is left behind then, except a certificate that was created in `--cert-dir`.
+    /// All problems found. Nothing is left behind then, except a certificate that was created in
+    /// `--cert-dir`.
     pub fn bind(config: &ServingConfig) -> Result<Option<Self>, ServingErrors> {
         match config.port {
             Some(port) => Self::bind_port(config, port.get()).map(Some),
@@ -104,9 +107,10 @@ impl Server {
 
     fn bind_port(config: &ServingConfig, port: u16) -> Result<Self, ServingErrors> {
         let address = SocketAddr::new(config.bind_address, port);
-        let provider = cipher_suites::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
-            .map(Arc::new)
-            .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
+        let provider =
+            cipher_suites::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
+                .map(Arc::new)
+                .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
         let mut errors = Vec::new();
         let listener = listener::listen(address, config.permit_port_sharing)
             .and_then(|listener| Ok((listener.local_addr()?, listener)))
@@ -123,7 +127,14 @@ impl Server {
         if config.http2_max_streams_per_connection > 0 {
             limits.streams = config.http2_max_streams_per_connection;
         }
-        Ok(Self { listener, address: local, tls: Arc::new(tls), certificates, provider, limits })
+        Ok(Self {
+            listener,
+            address: local,
+            tls: Arc::new(tls),
+            certificates,
+            provider,
+            limits,
+        })
     }
 
     /// Returns the address on which the server listens.
@@ -182,7 +193,14 @@ impl Server {
             let acceptor = acceptor.clone();
             let router = router.clone();
             let stop = stop.clone();
-            connections.spawn(connection::serve(stream, acceptor, router, self.limits, stop, place));
+            connections.spawn(connection::serve(
+                stream,
+                acceptor,
+                router,
+                self.limits,
+                stop,
+                place,
+            ));
         }
         // Finally, let the open connections finish.
         let all = async { while connections.join_next().await.is_some() {} };

@@ -3,9 +3,12 @@
 use std::{io, io::Write as _, net::IpAddr, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use jiff::{Timestamp, tz::TimeZone};
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
 
-/// Validity in years. Longer than any process runs, because nothing renews the certificate while it is served.
+/// Validity in years. Longer than any process runs, because nothing renews the certificate while it
+/// is served.
 const YEARS: i16 = 10;
 
 /// A certificate and its key, in PEM.
@@ -21,11 +24,13 @@ pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Err
         names.push(bind.to_string());
     }
     let mut params = CertificateParams::new(names)?;
-    params.distinguished_name.push(DnType::CommonName, "cloud-controller-manager");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "cloud-controller-manager");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Valid from yesterday, since clocks differ. Days above 28 are cut, so that the same day exists in the year of its
-    // end.
+    // Valid from yesterday, since clocks differ. Days above 28 are cut, so that the same day exists
+    // in the year of its end.
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let begin = today.yesterday().unwrap_or(today);
     let date = |year: i16| {

@@ -23,7 +23,9 @@ pub(super) fn server_config(
     let versions = match config.tls_min_version {
         TlsVersion::Tls13 => &[&TLS13][..],
         // The library supports no older versions.
-        TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => {
+            &[&TLS13, &TLS12]
+        }
     };
     let verifier = AnyClient(provider.clone());
     let mut tls = ServerConfig::builder_with_provider(provider.clone())
@@ -32,13 +34,17 @@ pub(super) fn server_config(
         .with_cert_resolver(certificates);
     // The operator's list of groups or suites is in order of preference.
     tls.ignore_client_order = true;
-    tls.alpn_protocols =
-        if config.disable_http2 { vec![b"http/1.1".to_vec()] } else { vec![b"h2".to_vec(), b"http/1.1".to_vec()] };
+    tls.alpn_protocols = if config.disable_http2 {
+        vec![b"http/1.1".to_vec()]
+    } else {
+        vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+    };
     Ok(tls)
 }
 
-/// Requests a client certificate and accepts any, or none. Who its holder is, is decided per request, with CAs that
-/// change while the process runs. The handshake only proves that the client has the certificate's key.
+/// Requests a client certificate and accepts any, or none. Who its holder is, is decided per
+/// request, with CAs that change while the process runs. The handshake only proves that the client
+/// has the certificate's key.
 #[derive(Debug)]
 struct AnyClient(Arc<CryptoProvider>);
 
@@ -66,7 +72,12 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -75,7 +86,12 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -1,4 +1,5 @@
-//! When an object is compared again: immediately after it changed, soon if it differed, otherwise once per period.
+//! When an object is compared again: immediately after it changed, soon if it differed, otherwise
+//! once per period.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +13,8 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration:
 /// Longest delay between two comparisons of an object whose differences stay the same.
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 
-/// Result of the last comparison of each object, and when the next one is due. `T` is what was compared.
+/// Result of the last comparison of each object, and when the next one is due. `T` is what was
+/// compared.
 #[derive(Debug)]
 pub(crate) struct CompareSchedule<T> {
     settle: Duration,
@@ -33,31 +35,48 @@ struct ScheduledObject<T> {
 }
 
 impl<T> CompareSchedule<T> {
-    /// Makes an empty schedule. An object with differences is compared again after `settle`, any other object after
-    /// `period`.
+    /// Makes an empty schedule. An object with differences is compared again after `settle`, any
+    /// other object after `period`.
     pub(crate) fn new(settle: Duration, period: Duration) -> Self {
         Self { settle, period, entries: HashMap::new() }
     }
 
-    /// Returns whether an object must be compared now. `is_same` returns whether it is unchanged in everything that
-    /// matters.
+    /// Returns whether an object must be compared now. `is_same` returns whether it is unchanged in
+    /// everything that matters.
     pub(crate) fn is_due(&self, key: &str, now: Instant, is_same: impl FnOnce(&T) -> bool) -> bool {
-        self.entries.get(key).is_none_or(|entry| entry.next <= now || !is_same(&entry.subject))
+        self.entries
+            .get(key)
+            .is_none_or(|entry| entry.next <= now || !is_same(&entry.subject))
     }
 
     /// Records the result of a comparison.
-    pub(crate) fn compared(&mut self, key: &Arc<str>, about: T, now: Instant, differences: Vec<Difference>) {
+    pub(crate) fn compared(
+        &mut self,
+        key: &Arc<str>,
+        about: T,
+        now: Instant,
+        differences: Vec<Difference>,
+    ) {
         let before = self.entries.get(key);
         let pause = match before.filter(|entry| entry.differences == differences) {
             _ if differences.is_empty() => self.period,
-            Some(entry) if !entry.differences.is_empty() => (entry.pause * 2).min(MAX_PAUSE).max(self.settle),
+            Some(entry) if !entry.differences.is_empty() => {
+                (entry.pause * 2).min(MAX_PAUSE).max(self.settle)
+            }
             _ => self.settle,
         };
         let pause = pause.min(self.period.max(self.settle));
         let checked = now;
         let next = now + pause;
-        let entry =
-            ScheduledObject { subject: about, checked, next, pause, differences, failures: 0, uncompared: None };
+        let entry = ScheduledObject {
+            subject: about,
+            checked,
+            next,
+            pause,
+            differences,
+            failures: 0,
+            uncompared: None,
+        };
         self.entries.insert(key.clone(), entry);
     }
 
@@ -87,13 +106,22 @@ impl<T> CompareSchedule<T> {
     ) {
         let before = self.entries.remove(key);
         let failures = before.as_ref().map_or(0, |entry| entry.failures) + 1;
-        let (checked, differences) = before.map_or((now, Vec::new()), |entry| (entry.checked, entry.differences));
+        let (checked, differences) =
+            before.map_or((now, Vec::new()), |entry| (entry.checked, entry.differences));
         let next = now + retry_after.unwrap_or_else(|| BACKOFF.delay(failures));
         let pause = self.settle;
         let uncompared = Some(why);
         self.entries.insert(
             key.clone(),
-            ScheduledObject { subject: about, checked, next, pause, differences, failures, uncompared },
+            ScheduledObject {
+                subject: about,
+                checked,
+                next,
+                pause,
+                differences,
+                failures,
+                uncompared,
+            },
         );
     }
 
@@ -104,11 +132,24 @@ impl<T> CompareSchedule<T> {
 
     /// Returns all current findings. Those that could not be compared get the current time.
     pub(crate) fn findings(&self, what: &'static str, now: Instant) -> DryRunFindings {
-        let mut findings = DryRunFindings { compared: vec![(what, self.entries.len())], ..DryRunFindings::default() };
+        let mut findings = DryRunFindings {
+            compared: vec![(what, self.entries.len())],
+            ..DryRunFindings::default()
+        };
         for entry in self.entries.values() {
             let checked = entry.checked;
-            findings.differences.extend(entry.differences.iter().map(|difference| (difference.clone(), checked)));
-            findings.uncompared.extend(entry.uncompared.iter().map(|uncompared| (uncompared.clone(), now)));
+            findings.differences.extend(
+                entry
+                    .differences
+                    .iter()
+                    .map(|difference| (difference.clone(), checked)),
+            );
+            findings.uncompared.extend(
+                entry
+                    .uncompared
+                    .iter()
+                    .map(|uncompared| (uncompared.clone(), now)),
+            );
         }
         findings
     }
@@ -140,7 +181,9 @@ mod tests {
         let (key, start) = (Arc::from("n1"), Instant::now());
         let mut paced: CompareSchedule<u32> = CompareSchedule::new(secs(30), secs(3600));
         let due_after = |paced: &CompareSchedule<u32>, from: Instant| {
-            (0..4000).find(|s| paced.is_due("n1", from + secs(*s), |about| *about == 1)).unwrap()
+            (0..4000)
+                .find(|s| paced.is_due("n1", from + secs(*s), |about| *about == 1))
+                .unwrap()
         };
         assert!(paced.is_due("n1", start, |_| true));
         paced.compared(&key, 1, start, vec![]);
@@ -161,10 +204,17 @@ mod tests {
         let (key, start) = (Arc::from("n1"), Instant::now());
         let mut paced: CompareSchedule<u32> = CompareSchedule::new(secs(30), secs(60));
         paced.compared(&key, 1, start, vec![difference("a")]);
-        let why =
-            NotCompared { kind: ObjectKind::Node, object: "n1".to_owned(), controller: "c", why: "down".to_owned() };
+        let why = NotCompared {
+            kind: ObjectKind::Node,
+            object: "n1".to_owned(),
+            controller: "c",
+            why: "down".to_owned(),
+        };
         paced.failed(&key, 1, start + secs(30), why.clone(), Some(secs(5)));
-        assert!(!paced.is_due("n1", start + secs(34), |_| true) && paced.is_due("n1", start + secs(35), |_| true));
+        assert!(
+            !paced.is_due("n1", start + secs(34), |_| true)
+                && paced.is_due("n1", start + secs(35), |_| true)
+        );
         let found = paced.findings("nodes", start + secs(31));
         assert_eq!(
             (found.differences, found.uncompared),

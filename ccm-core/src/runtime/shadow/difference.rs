@@ -57,7 +57,15 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, object, part, controller, current: is, desired: would_be, why } = self;
+        let Self {
+            kind,
+            object,
+            part,
+            controller,
+            current: is,
+            desired: would_be,
+            why,
+        } = self;
         write!(f, "{} {object}: {part}: ", kind.as_str())?;
         if let Some(is) = is {
             write!(f, "{is} -> ")?;

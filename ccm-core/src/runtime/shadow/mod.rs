@@ -1,10 +1,12 @@
-//! Shadow mode: reports what the controllers would change while another cloud-controller-manager leads.
+//! Shadow mode: reports what the controllers would change while another cloud-controller-manager
+//! leads.
 //!
-//! The controllers observe and plan as usual but apply nothing: each offers a [`DryRun`] instead of its loop. Their
-//! findings go to a [`ShadowReport`], which shows a difference once it has persisted for a while and removes it when it
-//! is resolved. Nothing can be written: the write gate is closed, every connection to the API server is
-//! [read only](crate::manager::read_only()), and no call that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` explains
-//! the design.
+//! The controllers observe and plan as usual but apply nothing: each offers a [`DryRun`] instead of
+//! its loop. Their findings go to a [`ShadowReport`], which shows a difference once it has
+//! persisted for a while and removes it when it is resolved. Nothing can be written: the write gate
+//! is closed, every connection to the API server is [read only](crate::manager::read_only()), and
+//! no call that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` explains the
+//! design.
 
 mod compare_schedule;
 mod difference;
@@ -30,7 +32,8 @@ pub use self::{
     report_endpoint::routes,
 };
 
-/// Interval between two comparisons of the caches. Comparisons that cost requests have a schedule of their own.
+/// Interval between two comparisons of the caches. Comparisons that cost requests have a schedule
+/// of their own.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What one controller would change, and what it could not compare.
@@ -94,33 +97,48 @@ impl std::fmt::Debug for Shadow {
 }
 
 impl Shadow {
-    /// Makes it from the dry runs of the controllers. With `once` it ends when everything was compared.
-    pub fn new(dry_runs: Vec<Box<dyn DryRun>>, report: Arc<Mutex<ShadowReport>>, output: Output, once: bool) -> Self {
+    /// Makes it from the dry runs of the controllers. With `once` it ends when everything was
+    /// compared.
+    pub fn new(
+        dry_runs: Vec<Box<dyn DryRun>>,
+        report: Arc<Mutex<ShadowReport>>,
+        output: Output,
+        once: bool,
+    ) -> Self {
         Self { dry_runs, report, output, once }
     }
 
-    /// Compares and prints until `stop`, and then returns `None`. With `once` it returns the verdict as soon as there
-    /// is one.
+    /// Compares and prints until `stop`, and then returns `None`. With `once` it returns the
+    /// verdict as soon as there is one.
     ///
     /// # Errors
     /// A line could not be written.
     pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
         let Self { dry_runs: previews, report: board, output, once } = self;
-        let slots: Vec<Mutex<Option<DryRunFindings>>> = previews.iter().map(|_| Mutex::default()).collect();
-        // Each dry run has its own loop: if the cloud throttles one of them, the others are not delayed.
-        let look = join_all(previews.iter_mut().zip(&slots).map(|(preview, slot)| async move {
-            loop {
-                let findings = preview.compare(Instant::now()).await;
-                *slot.lock() = Some(findings);
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        }));
+        let slots: Vec<Mutex<Option<DryRunFindings>>> =
+            previews.iter().map(|_| Mutex::default()).collect();
+        // Each dry run has its own loop: if the cloud throttles one of them, the others are not
+        // delayed.
+        let look = join_all(
+            previews
+                .iter_mut()
+                .zip(&slots)
+                .map(|(preview, slot)| async move {
+                    loop {
+                        let findings = preview.compare(Instant::now()).await;
+                        *slot.lock() = Some(findings);
+                        tokio::time::sleep(POLL_INTERVAL).await;
+                    }
+                }),
+        );
         let tell = async {
             loop {
                 // Nothing is reported before every dry run has findings.
-                let found: Option<Vec<DryRunFindings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
+                let found: Option<Vec<DryRunFindings>> =
+                    slots.iter().map(|slot| slot.lock().clone()).collect();
                 if let Some(found) = found {
-                    // Written without the lock, so that a slow reader of the output does not block the HTTP handler.
+                    // Written without the lock, so that a slow reader of the output does not block
+                    // the HTTP handler.
                     let (lines, verdict) = update_report(&mut board.lock(), found, *once);
                     lines.iter().try_for_each(|line| output(line))?;
                     if verdict.is_some() {
@@ -138,8 +156,13 @@ impl Shadow {
     }
 }
 
-/// Updates the report. Returns the lines to print: what is new, or, with `once`, everything at the end.
-fn update_report(report: &mut ShadowReport, found: Vec<DryRunFindings>, once: bool) -> (Vec<String>, Option<Verdict>) {
+/// Updates the report. Returns the lines to print: what is new, or, with `once`, everything at the
+/// end.
+fn update_report(
+    report: &mut ShadowReport,
+    found: Vec<DryRunFindings>,
+    once: bool,
+) -> (Vec<String>, Option<Verdict>) {
     let news = report.update(found);
     let verdict = report.verdict().filter(|_| once);
     let lines = match (once, verdict) {
@@ -170,7 +193,10 @@ mod tests {
         let output: Output = {
             let (board, lines) = (board.clone(), lines.clone());
             Arc::new(move |line| {
-                assert!(board.try_lock().is_some(), "a page would wait for whoever reads the lines");
+                assert!(
+                    board.try_lock().is_some(),
+                    "a page would wait for whoever reads the lines"
+                );
                 lines.lock().push(line.to_owned());
                 Ok(())
             })

@@ -13,7 +13,8 @@ use super::{Difference, DryRunFindings, NotCompared, ObjectKind, Verdict};
 
 type Key = (ObjectKind, String, String, &'static str);
 
-/// All differences. One that a leader resolves within seconds, as for a node that has just joined, is never shown.
+/// All differences. One that a leader resolves within seconds, as for a node that has just joined,
+/// is never shown.
 #[derive(Debug)]
 pub struct ShadowReport {
     settle: Duration,
@@ -28,9 +29,9 @@ pub struct ShadowReport {
 /// An object, by kind and name.
 type Object = (ObjectKind, String);
 
-/// What must settle before there is a verdict: everything that was pending when all objects had been compared once, for
-/// as long as it is pending. Later differences do not delay the verdict, or a cluster that nodes join all the time
-/// would never get one.
+/// What must settle before there is a verdict: everything that was pending when all objects had
+/// been compared once, for as long as it is pending. Later differences do not delay the verdict, or
+/// a cluster that nodes join all the time would never get one.
 #[derive(Debug)]
 enum PendingVerdict {
     /// Not everything was compared yet.
@@ -49,7 +50,8 @@ pub struct Summary {
     pub differences: usize,
     /// Objects that could not be compared for a while.
     pub not_compared: usize,
-    /// Differences, and objects that cannot be compared, which have not persisted long enough to be shown.
+    /// Differences, and objects that cannot be compared, which have not persisted long enough to be
+    /// shown.
     pub settling: usize,
 }
 
@@ -71,10 +73,13 @@ impl ShadowReport {
         }
     }
 
-    /// Replaces the findings of all controllers. Returns the lines to print: what is new, what is resolved, and the
-    /// summary.
+    /// Replaces the findings of all controllers. Returns the lines to print: what is new, what is
+    /// resolved, and the summary.
     pub(super) fn update(&mut self, found: Vec<DryRunFindings>) -> Vec<String> {
-        self.unsettled_objects = found.iter().flat_map(|findings| findings.unsettled.iter().cloned()).collect();
+        self.unsettled_objects = found
+            .iter()
+            .flat_map(|findings| findings.unsettled.iter().cloned())
+            .collect();
         self.compared.clear();
         let mut differences = BTreeMap::new();
         let mut uncompared = BTreeMap::new();
@@ -84,16 +89,45 @@ impl ShadowReport {
                 let most = self.compared.entry(what).or_default();
                 *most = count.max(*most);
             }
-            differences.extend(findings.differences.into_iter().map(|(item, at)| (item.key(), (item, at))));
-            uncompared.extend(findings.uncompared.into_iter().map(|(item, at)| (item.key(), (item, at))));
+            differences.extend(
+                findings
+                    .differences
+                    .into_iter()
+                    .map(|(item, at)| (item.key(), (item, at))),
+            );
+            uncompared.extend(
+                findings
+                    .uncompared
+                    .into_iter()
+                    .map(|(item, at)| (item.key(), (item, at))),
+            );
         }
         let settle = self.settle;
         let differs = self.differences.update(differences, self.settle);
         let unknown = self.uncompared.update(uncompared, settle);
-        let mut lines: Vec<String> = differs.new.iter().map(|item| format!("difference: {item}")).collect();
-        lines.extend(differs.removed.iter().map(|item| format!("resolved: {item}")));
-        lines.extend(unknown.new.iter().map(|item| format!("not compared: {item}")));
-        lines.extend(unknown.removed.iter().map(|item| format!("compared again: {item}")));
+        let mut lines: Vec<String> = differs
+            .new
+            .iter()
+            .map(|item| format!("difference: {item}"))
+            .collect();
+        lines.extend(
+            differs
+                .removed
+                .iter()
+                .map(|item| format!("resolved: {item}")),
+        );
+        lines.extend(
+            unknown
+                .new
+                .iter()
+                .map(|item| format!("not compared: {item}")),
+        );
+        lines.extend(
+            unknown
+                .removed
+                .iter()
+                .map(|item| format!("compared again: {item}")),
+        );
         self.drop_settled();
         let first = !self.told && self.is_settled();
         self.told |= first;
@@ -106,12 +140,21 @@ impl ShadowReport {
     /// Removes from the awaited objects those that are no longer pending.
     fn drop_settled(&mut self) {
         let settle = self.settle;
-        let differences = self.differences.pending(settle).map(|item| (item.kind, item.object.clone()));
-        let uncompared = self.uncompared.pending(settle).map(|item| (item.kind, item.object.clone()));
-        let mut pending: BTreeSet<Object> =
-            differences.chain(uncompared).chain(self.unsettled_objects.iter().cloned()).collect();
+        let differences = self
+            .differences
+            .pending(settle)
+            .map(|item| (item.kind, item.object.clone()));
+        let uncompared = self
+            .uncompared
+            .pending(settle)
+            .map(|item| (item.kind, item.object.clone()));
+        let mut pending: BTreeSet<Object> = differences
+            .chain(uncompared)
+            .chain(self.unsettled_objects.iter().cloned())
+            .collect();
         match &mut self.awaited {
-            // If a whole kind could not be compared, its differences are unknown until it is compared.
+            // If a whole kind could not be compared, its differences are unknown until it is
+            // compared.
             PendingVerdict::Everything if pending.iter().any(|(_, name)| name.is_empty()) => {}
             PendingVerdict::Everything => self.awaited = PendingVerdict::Objects(pending),
             PendingVerdict::Objects(objects) => objects.retain(|object| pending.remove(object)),
@@ -123,16 +166,18 @@ impl ShadowReport {
         matches!(&self.awaited, PendingVerdict::Objects(objects) if objects.is_empty())
     }
 
-    /// Returns the verdict, once everything was compared and what was found then has either persisted or been resolved.
+    /// Returns the verdict, once everything was compared and what was found then has either
+    /// persisted or been resolved.
     pub fn verdict(&self) -> Option<Verdict> {
         let Summary { differences, not_compared, .. } = self.summary();
-        self.is_settled().then_some(match (differences, not_compared) {
-            // Without any controller nothing was compared.
-            (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
-            (0, 0) => Verdict::Same,
-            (0, _) => Verdict::Incomplete,
-            (_, _) => Verdict::Different,
-        })
+        self.is_settled()
+            .then_some(match (differences, not_compared) {
+                // Without any controller nothing was compared.
+                (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
+                (0, 0) => Verdict::Same,
+                (0, _) => Verdict::Incomplete,
+                (_, _) => Verdict::Different,
+            })
     }
 
     /// Returns the differences that have persisted, in order.
@@ -149,16 +194,28 @@ impl ShadowReport {
     pub fn summary(&self) -> Summary {
         let differences = self.differences().count();
         let not_compared = self.uncompared().count();
-        let settling = self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared
+        let settling = self.differences.entries.len() + self.uncompared.entries.len()
+            - differences
+            - not_compared
             + self.unsettled_objects.len();
-        Summary { compared: self.compared.clone(), differences, not_compared, settling }
+        Summary {
+            compared: self.compared.clone(),
+            differences,
+            not_compared,
+            settling,
+        }
     }
 
     /// Returns everything that has persisted as text: one line for each finding, and the summary.
     pub fn lines(&self) -> Vec<String> {
         let differences = self.differences().map(|item| format!("difference: {item}"));
-        let uncompared = self.uncompared().map(|item| format!("not compared: {item}"));
-        differences.chain(uncompared).chain([self.summary().to_string()]).collect()
+        let uncompared = self
+            .uncompared()
+            .map(|item| format!("not compared: {item}"));
+        differences
+            .chain(uncompared)
+            .chain([self.summary().to_string()])
+            .collect()
     }
 }
 
@@ -223,12 +280,21 @@ struct StableChanges<T> {
 
 impl<T: Clone + PartialEq> StableItems<T> {
     /// Replaces all findings; each comes with the time at which it was last observed.
-    fn update(&mut self, mut items: BTreeMap<Key, (T, Instant)>, settle: Duration) -> StableChanges<T> {
+    fn update(
+        &mut self,
+        mut items: BTreeMap<Key, (T, Instant)>,
+        settle: Duration,
+    ) -> StableChanges<T> {
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         let known: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();
         for key in known {
             let Some((item, at)) = items.remove(&key) else {
-                gone.extend(self.entries.remove(&key).filter(|entry| entry.told).map(|entry| entry.item));
+                gone.extend(
+                    self.entries
+                        .remove(&key)
+                        .filter(|entry| entry.told)
+                        .map(|entry| entry.item),
+                );
                 continue;
             };
             let entry = self.entries.entry(key).or_insert_with(|| StableItem {
@@ -249,11 +315,17 @@ impl<T: Clone + PartialEq> StableItems<T> {
     }
 
     fn pending(&self, settle: Duration) -> impl Iterator<Item = &T> {
-        self.entries.values().filter(move |entry| !entry.is_settled(settle)).map(|entry| &entry.item)
+        self.entries
+            .values()
+            .filter(move |entry| !entry.is_settled(settle))
+            .map(|entry| &entry.item)
     }
 
     fn settled(&self, settle: Duration) -> impl Iterator<Item = &T> {
-        self.entries.values().filter(move |entry| entry.is_settled(settle)).map(|entry| &entry.item)
+        self.entries
+            .values()
+            .filter(move |entry| entry.is_settled(settle))
+            .map(|entry| &entry.item)
     }
 }
 

@@ -20,9 +20,12 @@ struct ShadowResponse {
     not_compared: Vec<NotCompared>,
 }
 
-/// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts `text/plain` before JSON.
+/// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts
+/// `text/plain` before JSON.
 pub fn routes(report: Arc<Mutex<ShadowReport>>) -> Router {
-    Router::new().route("/shadow", get(shadow)).with_state(report)
+    Router::new()
+        .route("/shadow", get(shadow))
+        .with_state(report)
 }
 
 async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
@@ -44,9 +47,18 @@ async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMa
 
 /// A client that accepts any type gets JSON.
 fn wants_text(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kinds = accept.split(',').filter_map(|entry| entry.split(';').next()).map(str::trim);
-    kinds.into_iter().find(|kind| ["text/plain", "application/json", "*/*"].contains(kind)) == Some("text/plain")
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let kinds = accept
+        .split(',')
+        .filter_map(|entry| entry.split(';').next())
+        .map(str::trim);
+    kinds
+        .into_iter()
+        .find(|kind| ["text/plain", "application/json", "*/*"].contains(kind))
+        == Some("text/plain")
 }
 
 #[cfg(test)]
@@ -83,15 +95,23 @@ mod tests {
             request = request.header("accept", accept);
         }
         let pages = routes(Arc::new(Mutex::new(board)));
-        let answer = pages.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        let answer = pages
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap();
+        let kind = answer.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .to_owned();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (kind, String::from_utf8(body.to_vec()).unwrap())
     }
 
     #[tokio::test]
     async fn the_page_is_json() {
-        for accept in [None, Some("*/*"), Some("application/json, text/plain"), Some("text/html, */*;q=0.8")] {
+        for accept in
+            [None, Some("*/*"), Some("application/json, text/plain"), Some("text/html, */*;q=0.8")]
+        {
             let (kind, body) = get(accept).await;
             assert_eq!(kind, "application/json", "{accept:?}");
             let page: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -16,7 +16,12 @@ fn difference(object: &str, would_be: &str) -> Difference {
 
 fn unknown(object: &str) -> NotCompared {
     let (object, why) = (object.to_owned(), "the cloud is down".to_owned());
-    NotCompared { kind: ObjectKind::Service, object, controller: "service-lb-controller", why }
+    NotCompared {
+        kind: ObjectKind::Service,
+        object,
+        controller: "service-lb-controller",
+        why,
+    }
 }
 
 /// A board whose time is told in seconds.
@@ -30,35 +35,63 @@ impl Case {
         Self { board: ShadowReport::new(SETTLE), start: Instant::now() }
     }
 
-    fn at(&mut self, seconds: u64, differences: &[(&str, &str)], uncompared: &[&str], open: &[&str]) -> Vec<String> {
+    fn at(
+        &mut self,
+        seconds: u64,
+        differences: &[(&str, &str)],
+        uncompared: &[&str],
+        open: &[&str],
+    ) -> Vec<String> {
         let at = self.start + Duration::from_secs(seconds);
         self.board.update(vec![
             DryRunFindings {
                 compared: vec![("nodes", 2)],
-                differences: differences.iter().map(|(object, id)| (difference(object, id), at)).collect(),
-                uncompared: uncompared.iter().map(|object| (unknown(object), at)).collect(),
-                unsettled: open.iter().map(|node| (ObjectKind::Node, (*node).to_owned())).collect(),
+                differences: differences
+                    .iter()
+                    .map(|(object, id)| (difference(object, id), at))
+                    .collect(),
+                uncompared: uncompared
+                    .iter()
+                    .map(|object| (unknown(object), at))
+                    .collect(),
+                unsettled: open
+                    .iter()
+                    .map(|node| (ObjectKind::Node, (*node).to_owned()))
+                    .collect(),
             },
-            DryRunFindings { compared: vec![("nodes", 3), ("services", 1)], ..DryRunFindings::default() },
+            DryRunFindings {
+                compared: vec![("nodes", 3), ("services", 1)],
+                ..DryRunFindings::default()
+            },
         ])
     }
 }
 
-const LINE: &str = "Node n1: spec.providerID: none -> mock://1 (cloud-node-controller: it has none)";
+const LINE: &str =
+    "Node n1: spec.providerID: none -> mock://1 (cloud-node-controller: it has none)";
 
 #[test]
 fn a_difference_is_told_when_it_has_stood_and_when_it_is_gone() {
     let mut case = Case::new();
     assert_eq!(case.at(0, &[("n1", "mock://1")], &[], &[]), Vec::<String>::new());
     assert_eq!(case.board.verdict(), None);
-    assert_eq!(case.board.summary().to_string(), "no differences: 3 nodes, 1 service compared, 1 not settled yet");
+    assert_eq!(
+        case.board.summary().to_string(),
+        "no differences: 3 nodes, 1 service compared, 1 not settled yet"
+    );
     assert_eq!(case.at(29, &[("n1", "mock://1")], &[], &[]), Vec::<String>::new());
     let told = case.at(30, &[("n1", "mock://1")], &[], &[]);
-    assert_eq!(told, [format!("difference: {LINE}"), "1 difference: 3 nodes, 1 service compared".to_owned()]);
+    assert_eq!(
+        told,
+        [format!("difference: {LINE}"), "1 difference: 3 nodes, 1 service compared".to_owned()]
+    );
     assert_eq!(case.board.verdict(), Some(Verdict::Different));
     assert_eq!(case.at(31, &[("n1", "mock://1")], &[], &[]), Vec::<String>::new(), "once");
     let told = case.at(32, &[], &[], &[]);
-    assert_eq!(told, [format!("resolved: {LINE}"), "no differences: 3 nodes, 1 service compared".to_owned()]);
+    assert_eq!(
+        told,
+        [format!("resolved: {LINE}"), "no differences: 3 nodes, 1 service compared".to_owned()]
+    );
     assert_eq!(case.board.verdict(), Some(Verdict::Same));
 }
 
@@ -87,9 +120,15 @@ fn what_was_not_confirmed_does_not_settle_by_time_alone() {
     let mut case = Case::new();
     case.at(0, &[("n1", "a")], &[], &[]);
     let at = case.start;
-    let stale = DryRunFindings { differences: vec![(difference("n1", "a"), at)], ..DryRunFindings::default() };
+    let stale = DryRunFindings {
+        differences: vec![(difference("n1", "a"), at)],
+        ..DryRunFindings::default()
+    };
     for _ in 0..100 {
-        let again = DryRunFindings { differences: stale.differences.clone(), ..DryRunFindings::default() };
+        let again = DryRunFindings {
+            differences: stale.differences.clone(),
+            ..DryRunFindings::default()
+        };
         assert_eq!(case.board.update(vec![again]), Vec::<String>::new());
     }
     assert_eq!(case.board.verdict(), None);
@@ -101,7 +140,10 @@ fn what_cannot_be_compared_is_told_and_makes_the_verdict_incomplete() {
     case.at(0, &[], &["default/web"], &[]);
     assert_eq!(case.board.verdict(), None);
     let told = case.at(30, &[], &["default/web"], &[]);
-    assert_eq!(told[0], "not compared: Service default/web (service-lb-controller: the cloud is down)");
+    assert_eq!(
+        told[0],
+        "not compared: Service default/web (service-lb-controller: the cloud is down)"
+    );
     assert_eq!(told[1], "no differences: 3 nodes, 1 service compared, 1 not compared");
     assert_eq!(case.board.verdict(), Some(Verdict::Incomplete));
     assert!(case.at(31, &[], &[], &[])[0].starts_with("compared again: Service default/web"));
@@ -123,7 +165,12 @@ fn what_appears_later_is_not_waited_for() {
     case.at(0, &[("n1", "a")], &[], &["n2"]);
     // From now on there is always a node that has just joined.
     for seconds in (5..30).step_by(5) {
-        case.at(seconds, &[("n1", "a"), (&format!("new{seconds}"), "x")], &[], &[&format!("newer{seconds}")]);
+        case.at(
+            seconds,
+            &[("n1", "a"), (&format!("new{seconds}"), "x")],
+            &[],
+            &[&format!("newer{seconds}")],
+        );
         assert_eq!(case.board.verdict(), None, "what was there first has not stood yet");
     }
     case.at(30, &[("n1", "a"), ("new30", "x")], &[], &["newer30"]);
@@ -170,9 +217,19 @@ fn lines_are_in_order() {
     for seconds in [0, 30] {
         case.at(seconds, &[("n2", "b"), ("n1", "a")], &["default/web"], &[]);
     }
-    let starts: Vec<String> = case.board.lines().iter().map(|line| line.chars().take(23).collect()).collect();
+    let starts: Vec<String> = case
+        .board
+        .lines()
+        .iter()
+        .map(|line| line.chars().take(23).collect())
+        .collect();
     assert_eq!(
         starts,
-        ["difference: Node n1: sp", "difference: Node n2: sp", "not compared: Service d", "2 differences: 3 nodes,"]
+        [
+            "difference: Node n1: sp",
+            "difference: Node n2: sp",
+            "not compared: Service d",
+            "2 differences: 3 nodes,"
+        ]
     );
 }

@@ -49,9 +49,15 @@ struct File {
 impl File {
     fn check(self) -> Result<TracesConfig, Vec<String>> {
         let mut problems = Vec::new();
-        let version = self.api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
+        let version = self
+            .api_version
+            .strip_prefix(GROUP)
+            .and_then(|rest| rest.strip_prefix('/'));
         if !matches!(version, Some("v1" | "v1beta1")) {
-            problems.push(format!("apiVersion: {:?} is neither {GROUP}/v1 nor {GROUP}/v1beta1", self.api_version));
+            problems.push(format!(
+                "apiVersion: {:?} is neither {GROUP}/v1 nor {GROUP}/v1beta1",
+                self.api_version
+            ));
         }
         if self.kind != KIND {
             problems.push(format!("kind: {:?} is not {KIND:?}", self.kind));
@@ -65,7 +71,10 @@ impl File {
             problems.push(format!("samplingRatePerMillion: {rate} is not between 0 and {MILLION}"));
         }
         if problems.is_empty() {
-            Ok(TracesConfig { endpoint, sampling_rate_per_million: u32::try_from(rate).unwrap_or(0) })
+            Ok(TracesConfig {
+                endpoint,
+                sampling_rate_per_million: u32::try_from(rate).unwrap_or(0),
+            })
         } else {
             Err(problems)
         }
@@ -74,13 +83,18 @@ impl File {
 
 /// Parses a gRPC target: `host:port`, with or without the scheme `dns`.
 fn endpoint(text: Option<&str>) -> Result<String, String> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(DEFAULT_ENDPOINT.to_owned()) };
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(DEFAULT_ENDPOINT.to_owned());
+    };
     let target = match text.split_once("://") {
         None => text.strip_prefix("dns:").unwrap_or(text),
-        // `dns:///host` and `dns://resolver/host`; the resolver is ignored, and the system's is used.
+        // `dns:///host` and `dns://resolver/host`; the resolver is ignored, and the system's is
+        // used.
         Some(("dns", rest)) => rest.rsplit('/').next().unwrap_or(rest),
         Some((scheme @ ("unix" | "unix-abstract"), _)) => {
-            return Err(format!("endpoint: {text:?}: the scheme {scheme} is not supported here, only host:port is"));
+            return Err(format!(
+                "endpoint: {text:?}: the scheme {scheme} is not supported here, only host:port is"
+            ));
         }
         Some((scheme, _)) => {
             return Err(format!(
@@ -112,16 +126,24 @@ mod tests {
                 "collector.obs:4317",
                 1_000_000,
             ),
-            (format!("{HEAD}endpoint: dns:///collector:4317\nsamplingRatePerMillion: 5\n"), "collector:4317", 5),
+            (
+                format!("{HEAD}endpoint: dns:///collector:4317\nsamplingRatePerMillion: 5\n"),
+                "collector:4317",
+                5,
+            ),
             (format!("{HEAD}endpoint: dns:10.0.0.1:4317\n"), "10.0.0.1:4317", 0),
             (format!("{HEAD}endpoint: '[::1]:4317'\n"), "[::1]:4317", 0),
             (
-                r#"{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration"}"#.to_owned(),
+                r#"{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration"}"#
+                    .to_owned(),
                 "localhost:4317",
                 0,
             ),
         ] {
-            let expected = TracesConfig { endpoint: endpoint.to_owned(), sampling_rate_per_million: rate };
+            let expected = TracesConfig {
+                endpoint: endpoint.to_owned(),
+                sampling_rate_per_million: rate,
+            };
             assert_eq!(TracesConfig::parse(&text), Ok(expected), "{text}");
         }
     }
@@ -131,15 +153,27 @@ mod tests {
         for (text, said) in [
             (String::new(), "is empty"),
             ("kind: TracingConfiguration".to_owned(), "apiVersion: \"\" is neither"),
-            (HEAD.replace("Tracing", "Logging"), "kind: \"LoggingConfiguration\" is not \"TracingConfiguration\""),
-            (format!("{HEAD}samplingRatePerMillion: -1\n"), "samplingRatePerMillion: -1 is not between"),
-            (format!("{HEAD}samplingRatePerMillion: 1000001\n"), "samplingRatePerMillion: 1000001 is not between"),
+            (
+                HEAD.replace("Tracing", "Logging"),
+                "kind: \"LoggingConfiguration\" is not \"TracingConfiguration\"",
+            ),
+            (
+                format!("{HEAD}samplingRatePerMillion: -1\n"),
+                "samplingRatePerMillion: -1 is not between",
+            ),
+            (
+                format!("{HEAD}samplingRatePerMillion: 1000001\n"),
+                "samplingRatePerMillion: 1000001 is not between",
+            ),
             (format!("{HEAD}samplingRatePerMillion: all\n"), "line 3"),
             (format!("{HEAD}samplingRate: 1\n"), "samplingRate"),
             (format!("{HEAD}endpoint: a:1\nendpoint: b:1\n"), "duplicate"),
             (format!("{HEAD}endpoint: http://localhost:4317\n"), "there is no scheme \"http\""),
             (format!("{HEAD}endpoint: unix:///run/otel\n"), "the scheme unix is not supported"),
-            (format!("{HEAD}endpoint: collector\n"), "endpoint: \"collector\" is not of the form host:port"),
+            (
+                format!("{HEAD}endpoint: collector\n"),
+                "endpoint: \"collector\" is not of the form host:port",
+            ),
             (format!("{HEAD}endpoint: user@collector:4317\n"), "is not of the form host:port"),
         ] {
             let problems = TracesConfig::parse(&text).unwrap_err();
@@ -147,7 +181,9 @@ mod tests {
         }
         let all = "apiVersion: v1\nkind: x\nendpoint: y\nsamplingRatePerMillion: -3\n";
         assert_eq!(TracesConfig::parse(all).unwrap_err().len(), 4, "all mistakes together");
-        let error = TracesConfig::load(Path::new("/nonexistent/traces.yaml")).unwrap_err().to_string();
+        let error = TracesConfig::load(Path::new("/nonexistent/traces.yaml"))
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("--tracing-config-file=/nonexistent/traces.yaml: "), "{error}");
     }
 }

@@ -6,8 +6,9 @@
 //! | `cloud_call` | `operation`; part of the reconcile that made the call, unless several share it |
 //! | `cloud_mutation` | `operation`, `object` (if it is one change), `changes` |
 //!
-//! Spans are queued without blocking. A thread of the exporter empties the queue, whose size is limited. Spans that do
-//! not fit, or that cannot be sent to the collector, are dropped. The queue is flushed at shutdown.
+//! Spans are queued without blocking. A thread of the exporter empties the queue, whose size is
+//! limited. Spans that do not fit, or that cannot be sent to the collector, are dropped. The queue
+//! is flushed at shutdown.
 
 mod config;
 #[cfg(test)]
@@ -26,7 +27,9 @@ use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
-    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter},
+    trace::{
+        BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter,
+    },
 };
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, Registry, filter::FilterFn};
@@ -65,8 +68,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts the export, and returns the layer that receives the spans. Connects when the first spans are sent. Must
-    /// be called within a tokio runtime.
+    /// Starts the export, and returns the layer that receives the spans. Connects when the first
+    /// spans are sent. Must be called within a tokio runtime.
     ///
     /// `service` and `version` name the program, `instance` this process of it.
     ///
@@ -87,8 +90,11 @@ impl Traces {
             .with_channel(endpoint.connect_lazy())
             .with_timeout(REQUEST_TIMEOUT)
             .build()?;
-        let exporter =
-            LoggingExporter { exporter, endpoint: config.endpoint.as_str().into(), failing: AtomicBool::new(false) };
+        let exporter = LoggingExporter {
+            exporter,
+            endpoint: config.endpoint.as_str().into(),
+            failing: AtomicBool::new(false),
+        };
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(QUEUE)
             .with_max_export_batch_size(BATCH)
@@ -105,7 +111,11 @@ impl Traces {
         let ratio = f64::from(config.sampling_rate_per_million) / 1e6;
         let provider = SdkTracerProvider::builder()
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
-            .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())
+            .with_span_processor(
+                BatchSpanProcessor::builder(exporter)
+                    .with_batch_config(batches)
+                    .build(),
+            )
             .with_resource(resource)
             .build();
         // Finally, make the layer.
@@ -114,17 +124,20 @@ impl Traces {
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false);
-        // Only this program's spans. Exporting those of the libraries that send spans would create further spans
-        // indefinitely.
-        let ours = FilterFn::new(|metadata| metadata.is_span() && metadata.target().starts_with("ccm_core"))
-            .with_max_level_hint(LevelFilter::INFO);
+        // Only this program's spans. Exporting those of the libraries that send spans would create
+        // further spans indefinitely.
+        let ours = FilterFn::new(|metadata| {
+            metadata.is_span() && metadata.target().starts_with("ccm_core")
+        })
+        .with_max_level_hint(LevelFilter::INFO);
         Ok((Self { provider }, layer.with_filter(ours).boxed()))
     }
 
     /// Flushes the queue, for at most two seconds, and ends the export.
     pub async fn shutdown(self) {
         // Shutdown blocks until the exporter's thread has ended.
-        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(FLUSH)).await;
+        let ended =
+            tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(FLUSH)).await;
         if let Ok(Err(error)) = ended {
             tracing::warn!(%error, "traces were not all sent before the end");
         }
@@ -147,7 +160,9 @@ impl<E: SpanExporter> SpanExporter for LoggingExporter<E> {
             Err(error) if !failed_before => {
                 tracing::warn!(endpoint = %self.endpoint, %error, "traces cannot be sent; they are dropped");
             }
-            Ok(()) if failed_before => tracing::info!(endpoint = %self.endpoint, "traces are sent again"),
+            Ok(()) if failed_before => {
+                tracing::info!(endpoint = %self.endpoint, "traces are sent again");
+            }
             _ => {}
         }
         result

@@ -49,7 +49,8 @@ impl Collector {
             for _ in 0..2 {
                 let (stream, _) = listener.accept().await.unwrap();
                 let shared = shared.clone();
-                let service = hyper::service::service_fn(move |request| answer(shared.clone(), request));
+                let service =
+                    hyper::service::service_fn(move |request| answer(shared.clone(), request));
                 let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 // The client may go away at any time.
                 let _ = server.serve_connection(TokioIo::new(stream), service).await;
@@ -60,13 +61,22 @@ impl Collector {
 
     fn spans(&self) -> Vec<Span> {
         let received = self.received.lock();
-        let resources = received.requests.iter().flat_map(|request| &request.resource_spans);
-        resources.flat_map(|resource| &resource.scope_spans).flat_map(|scope| scope.spans.clone()).collect()
+        let resources = received
+            .requests
+            .iter()
+            .flat_map(|request| &request.resource_spans);
+        resources
+            .flat_map(|resource| &resource.scope_spans)
+            .flat_map(|scope| scope.spans.clone())
+            .collect()
     }
 
     fn resource(&self) -> BTreeMap<String, String> {
         let received = self.received.lock();
-        let resource = received.requests[0].resource_spans[0].resource.clone().unwrap();
+        let resource = received.requests[0].resource_spans[0]
+            .resource
+            .clone()
+            .unwrap();
         attributes(&resource.attributes)
     }
 }
@@ -84,7 +94,9 @@ async fn answer(
     assert_eq!((body[0], body.len()), (0, length + 5), "one message, not compressed");
     {
         let mut received = received.lock();
-        received.requests.push(ExportTraceServiceRequest::decode(&body[5..]).unwrap());
+        received
+            .requests
+            .push(ExportTraceServiceRequest::decode(&body[5..]).unwrap());
         received.paths.push(path);
     }
     let message = ExportTraceServiceResponse::default().encode_to_vec();
@@ -95,7 +107,10 @@ async fn answer(
     trailers.insert("grpc-status", "0".parse().unwrap());
     let frames = vec![Ok(Frame::data(Bytes::from(frame))), Ok(Frame::trailers(trailers))];
     let body = StreamBody::new(futures::stream::iter(frames));
-    Ok(Response::builder().header("content-type", "application/grpc").body(body).unwrap())
+    Ok(Response::builder()
+        .header("content-type", "application/grpc")
+        .body(body)
+        .unwrap())
 }
 
 fn attributes(list: &[Attribute]) -> BTreeMap<String, String> {
@@ -104,7 +119,11 @@ fn attributes(list: &[Attribute]) -> BTreeMap<String, String> {
         other => format!("{other:?}"),
     };
     let pair = |attribute: &Attribute| {
-        let value = attribute.value.as_ref().and_then(|value| value.value.as_ref()).map(text);
+        let value = attribute
+            .value
+            .as_ref()
+            .and_then(|value| value.value.as_ref())
+            .map(text);
         (attribute.key.clone(), value.unwrap_or_default())
     };
     list.iter().map(pair).collect()
@@ -124,7 +143,9 @@ async fn work(layer: SpanLayer) {
         (ReconcileOutcome::Done, ())
     };
     let _default = tracing::dispatcher::set_default(&dispatch);
-    metrics.reconcile("service-lb-controller", "default/web", reconcile).await;
+    metrics
+        .reconcile("service-lb-controller", "default/web", reconcile)
+        .await;
 }
 
 #[tokio::test]
@@ -134,10 +155,15 @@ async fn spans_reach_a_collector_as_otlp() {
     let (traces, layer) = Traces::start(&config, "ccm-test", "v1.2.3", "one".to_owned()).unwrap();
     work(layer).await;
     traces.shutdown().await;
-    assert_eq!(collector.received.lock().paths, ["/opentelemetry.proto.collector.trace.v1.TraceService/Export"]);
+    assert_eq!(
+        collector.received.lock().paths,
+        ["/opentelemetry.proto.collector.trace.v1.TraceService/Export"]
+    );
     let mut spans = collector.spans();
     spans.sort_by(|a, b| b.name.cmp(&a.name));
-    let [reconcile, call] = &spans[..] else { panic!("{spans:?}") };
+    let [reconcile, call] = &spans[..] else {
+        panic!("{spans:?}")
+    };
     assert_eq!((&*reconcile.name, &*call.name), ("reconcile", "cloud_call"));
     assert_eq!((&call.trace_id, &call.parent_span_id), (&reconcile.trace_id, &reconcile.span_id));
     let said = attributes(&reconcile.attributes);
@@ -149,10 +175,22 @@ async fn spans_reach_a_collector_as_otlp() {
     ] {
         assert_eq!(said.get(key).map(String::as_str), Some(value), "{said:?}");
     }
-    assert_eq!(attributes(&call.attributes).get("operation").map(String::as_str), Some("ensure_load_balancer"));
-    assert!(reconcile.end_time_unix_nano >= reconcile.start_time_unix_nano && reconcile.start_time_unix_nano > 0);
+    assert_eq!(
+        attributes(&call.attributes)
+            .get("operation")
+            .map(String::as_str),
+        Some("ensure_load_balancer")
+    );
+    assert!(
+        reconcile.end_time_unix_nano >= reconcile.start_time_unix_nano
+            && reconcile.start_time_unix_nano > 0
+    );
     let resource = collector.resource();
-    for (key, value) in [("service.name", "ccm-test"), ("service.version", "v1.2.3"), ("service.instance.id", "one")] {
+    for (key, value) in [
+        ("service.name", "ccm-test"),
+        ("service.version", "v1.2.3"),
+        ("service.instance.id", "one"),
+    ] {
         assert_eq!(resource.get(key).map(String::as_str), Some(value), "{resource:?}");
     }
 }
@@ -160,7 +198,8 @@ async fn spans_reach_a_collector_as_otlp() {
 #[tokio::test]
 async fn without_a_sampling_rate_nothing_is_sent() {
     let collector = Collector::start().await;
-    let (traces, layer) = Traces::start(&config(&collector.endpoint, 0), "ccm-test", "v1", String::new()).unwrap();
+    let (traces, layer) =
+        Traces::start(&config(&collector.endpoint, 0), "ccm-test", "v1", String::new()).unwrap();
     work(layer).await;
     traces.shutdown().await;
     assert!(collector.received.lock().requests.is_empty());
@@ -170,9 +209,11 @@ async fn without_a_sampling_rate_nothing_is_sent() {
 async fn a_collector_that_is_away_delays_nobody() {
     // Nothing listens on it, and nobody else gets it.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap().to_string();
-    let (traces, layer) = Traces::start(&config(&address, 1_000_000), "ccm-test", "v1", String::new()).unwrap();
+    let (traces, layer) =
+        Traces::start(&config(&address, 1_000_000), "ccm-test", "v1", String::new()).unwrap();
     let (dispatch, _) = dispatch_with(&LoggingConfig::default(), std::io::sink, Some(layer));
     let started = std::time::Instant::now();
     tracing::dispatcher::with_default(&dispatch, || {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use ccm_core::provider::prelude::*;
 use ccm_meadow::{Config, Meadow};
 use ccm_testkit::conformance::{
-    AllowedSources, CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault, InjectedFault,
-    InstanceCloud, LoadBalancerCloud, RouteCloud,
+    AllowedSources, CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault,
+    InjectedFault, InstanceCloud, LoadBalancerCloud, RouteCloud,
 };
 use http::{Request, Response};
 use ipnet::IpNet;
@@ -24,7 +24,8 @@ pub(crate) struct MeadowAdapter {
     pub(crate) cloud: Cloud,
     transport: Arc<dyn Transport>,
     url: String,
-    /// Whether the cloud shares the kit's clock; otherwise it is asked at fewer points and cannot be slowed down.
+    /// Whether the cloud shares the kit's clock; otherwise it is asked at fewer points and cannot
+    /// be slowed down.
     in_process: bool,
     /// How long balancers take, after each reset.
     activation: Duration,
@@ -63,11 +64,20 @@ impl MeadowAdapter {
 
     /// Uses a cloud that listens elsewhere.
     pub(crate) fn over(cloud: Cloud, url: String, transport: Arc<dyn Transport>) -> Self {
-        Self { cloud, transport, url, in_process: false, activation: Duration::ZERO }
+        Self {
+            cloud,
+            transport,
+            url,
+            in_process: false,
+            activation: Duration::ZERO,
+        }
     }
 
     /// Has requests go another way.
-    pub(crate) fn by_way_of<T: Transport + 'static>(mut self, way: impl FnOnce(Arc<dyn Transport>) -> Arc<T>) -> Self {
+    pub(crate) fn by_way_of<T: Transport + 'static>(
+        mut self,
+        way: impl FnOnce(Arc<dyn Transport>) -> Arc<T>,
+    ) -> Self {
         self.transport = way(self.transport);
         self
     }
@@ -79,12 +89,21 @@ impl MeadowAdapter {
     }
 
     fn set_state(&self, node: &str, state: &'static str) -> anyhow::Result<()> {
-        self.cloud.world.lock().instance(node).with_context(|| format!("there is no instance {node}"))?.state = state;
+        self.cloud
+            .world
+            .lock()
+            .instance(node)
+            .with_context(|| format!("there is no instance {node}"))?
+            .state = state;
         Ok(())
     }
 
     fn remove(&self, node: &str) {
-        self.cloud.world.lock().instances.retain(|_, instance| instance.name != node);
+        self.cloud
+            .world
+            .lock()
+            .instances
+            .retain(|_, instance| instance.name != node);
     }
 }
 
@@ -113,7 +132,9 @@ impl InstanceCloud for MeadowAdapter {
     }
 
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.cloud.calls.start(Some(InjectedCallFault::fail(1, fault).lasting()));
+        self.cloud
+            .calls
+            .start(Some(InjectedCallFault::fail(1, fault).lasting()));
         Ok(true)
     }
 
@@ -139,9 +160,16 @@ impl InstanceCloud for MeadowAdapter {
     }
 
     fn malformed_provider_ids(&self) -> Vec<String> {
-        ["meadow://", "meadow://7", "meadow:///ins-7", "meadow://ins-", "meadow://ins-07", "meadow://ins-7/x"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "meadow://",
+            "meadow://7",
+            "meadow:///ins-7",
+            "meadow://ins-",
+            "meadow://ins-07",
+            "meadow://ins-7/x",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 }
 
@@ -149,9 +177,14 @@ impl InstanceCloud for MeadowAdapter {
 impl FaultyCloud for MeadowAdapter {
     async fn add_node(&self, name: &str) -> anyhow::Result<NodeView> {
         let instance = self.cloud.world.lock().add_instance(name);
-        let address = NodeAddress::new(AddressType::InternalIp, instance.private_address.to_string());
+        let address =
+            NodeAddress::new(AddressType::InternalIp, instance.private_address.to_string());
         let provider_id = Some(format!("meadow://{}", instance.id).into());
-        Ok(NodeView { provider_id, addresses: [address].into(), ..NodeView::named(name) })
+        Ok(NodeView {
+            provider_id,
+            addresses: [address].into(),
+            ..NodeView::named(name)
+        })
     }
 
     async fn remove_node(&self, name: &str) -> anyhow::Result<()> {
@@ -184,7 +217,8 @@ impl FaultyCloud for MeadowAdapter {
     }
 
     async fn reset(&self) -> anyhow::Result<()> {
-        *self.cloud.world.lock() = MeadowState { activation: self.activation, ..MeadowState::default() };
+        *self.cloud.world.lock() =
+            MeadowState { activation: self.activation, ..MeadowState::default() };
         self.cloud.calls.reset();
         Ok(())
     }
@@ -194,7 +228,11 @@ impl FaultyCloud for MeadowAdapter {
 impl LoadBalancerCloud for MeadowAdapter {
     async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let world = self.cloud.world.lock();
-        world.balancers.iter().map(|(id, built)| shown(&world, id, built)).collect()
+        world
+            .balancers
+            .iter()
+            .map(|(id, built)| shown(&world, id, built))
+            .collect()
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
@@ -203,7 +241,14 @@ impl LoadBalancerCloud for MeadowAdapter {
             is.members.clear();
             format!("{is:?} at {}", built.address)
         };
-        Ok(self.cloud.world.lock().balancers.iter().map(|(id, built)| (id.clone(), bare(built))).collect())
+        Ok(self
+            .cloud
+            .world
+            .lock()
+            .balancers
+            .iter()
+            .map(|(id, built)| (id.clone(), bare(built)))
+            .collect())
     }
 
     fn settings(&self) -> Vec<(String, String)> {
@@ -211,7 +256,9 @@ impl LoadBalancerCloud for MeadowAdapter {
     }
 
     fn bad_annotations(&self) -> Vec<(String, String)> {
-        ["huge", "", "Small"].map(|size| (SIZE.to_owned(), size.to_owned())).to_vec()
+        ["huge", "", "Small"]
+            .map(|size| (SIZE.to_owned(), size.to_owned()))
+            .to_vec()
     }
 
     async fn add_foreign(&self, service: &ServiceView) -> anyhow::Result<bool> {
@@ -219,13 +266,20 @@ impl LoadBalancerCloud for MeadowAdapter {
             "name": format!("k8s-{}", service.uid), "labels": {}, "size": "small", "listeners": ["1:1/tcp"],
             "sources": [], "health_port": null, "members": [],
         });
-        let made = self.cloud.world.lock().add_balancer(serde_json::from_value(balancer)?);
+        let made = self
+            .cloud
+            .world
+            .lock()
+            .add_balancer(serde_json::from_value(balancer)?);
         made.map(|_| true).map_err(|refusal| anyhow!("{refusal:?}"))
     }
 
     async fn damage(&self, id: &str) -> anyhow::Result<bool> {
         let mut world = self.cloud.world.lock();
-        let built = world.balancers.get_mut(id).with_context(|| format!("there is no balancer {id}"))?;
+        let built = world
+            .balancers
+            .get_mut(id)
+            .with_context(|| format!("there is no balancer {id}"))?;
         built.is.listeners.clear();
         built.is.members.clear();
         Ok(true)
@@ -239,17 +293,34 @@ impl LoadBalancerCloud for MeadowAdapter {
     }
 }
 
-fn shown(world: &MeadowState, id: &str, built: &StoredLoadBalancer) -> anyhow::Result<CloudLoadBalancer> {
+fn shown(
+    world: &MeadowState,
+    id: &str,
+    built: &StoredLoadBalancer,
+) -> anyhow::Result<CloudLoadBalancer> {
     let port = |listener: &String| {
         let (ports, protocol) = listener.split_once('/')?;
-        let protocol = if protocol == "udp" { Protocol::Udp } else { Protocol::Tcp };
+        let protocol = if protocol == "udp" {
+            Protocol::Udp
+        } else {
+            Protocol::Tcp
+        };
         Some((protocol, ports.split_once(':')?.0.parse().ok()?))
     };
-    let ports = built.is.listeners.iter().map(|text| port(text).with_context(|| text.clone()));
+    let ports = built
+        .is
+        .listeners
+        .iter()
+        .map(|text| port(text).with_context(|| text.clone()));
     Ok(CloudLoadBalancer {
         id: id.to_owned(),
         ports: ports.collect::<anyhow::Result<_>>()?,
-        members: built.is.members.iter().filter_map(|id| world.name_of(id)).collect(),
+        members: built
+            .is
+            .members
+            .iter()
+            .filter_map(|id| world.name_of(id))
+            .collect(),
         clients: AllowedSources::Only(built.is.sources.clone()),
         addresses: [built.address.to_string()].into(),
     })
@@ -269,7 +340,11 @@ impl RouteCloud for MeadowAdapter {
 
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
         let mut world = self.cloud.world.lock();
-        let instance = world.instance(&node.name).context("the node has an instance")?.id.clone();
+        let instance = world
+            .instance(&node.name)
+            .context("the node has an instance")?
+            .id
+            .clone();
         let route = json!({"cluster": null, "destination": destination, "instance": instance});
         let made = world.add_route(serde_json::from_value(route)?);
         made.map(|_| true).map_err(|refusal| anyhow!("{refusal:?}"))

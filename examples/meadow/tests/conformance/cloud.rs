@@ -1,5 +1,5 @@
-//! Meadow itself: its REST API over a world in memory. For the provider it is a server like any other; the kit's adapter
-//! looks at the world behind it.
+//! Meadow itself: its REST API over a world in memory. For the provider it is a server like any
+//! other; the kit's adapter looks at the world behind it.
 //!
 //! | Request | Answer |
 //! |---|---|
@@ -83,7 +83,9 @@ impl StoredLoadBalancer {
         };
         let mut json = serde_json::to_value(&self.is).unwrap();
         let more = json!({"id": id, "state": state, "address": self.address, "created": "2026-01-02T03:04:05Z"});
-        json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         json
     }
 }
@@ -118,37 +120,53 @@ impl Cloud {
     /// Answers a request.
     pub(crate) async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
         let writes = request.method() != Method::GET;
-        let spoilt = match self.calls.around(writes, async { self.carry_out(&request) }).await {
+        let spoilt = match self
+            .calls
+            .around(writes, async { self.carry_out(&request) })
+            .await
+        {
             Ok(Ok((status, body))) => return respond(status, &body),
-            Ok(Err((status, code, message))) => return respond(status, &json!({"code": code, "message": message})),
+            Ok(Err((status, code, message))) => {
+                return respond(status, &json!({"code": code, "message": message}));
+            }
             Err(spoilt) => spoilt,
         };
-        let error = |status, code| respond(status, &json!({"code": code, "message": "as the script says"}));
+        let error =
+            |status, code| respond(status, &json!({"code": code, "message": "as the script says"}));
         match spoilt {
             CallFaultKind::Fails(InjectedFault::Denied) => error(403, "forbidden"),
             CallFaultKind::Fails(InjectedFault::Invalid) => error(422, "invalid"),
             CallFaultKind::Fails(InjectedFault::Transient) => error(500, "internal"),
             CallFaultKind::Fails(InjectedFault::Throttled(after)) => {
                 let mut response = error(429, "throttled");
-                response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().into());
+                response
+                    .headers_mut()
+                    .insert(header::RETRY_AFTER, after.as_secs().into());
                 response
             }
             // As a gateway in front of the cloud says it.
             CallFaultKind::AnswerLost => {
-                let page = Response::builder().status(StatusCode::BAD_GATEWAY).body("<html>Bad Gateway</html>".into());
+                let page = Response::builder()
+                    .status(StatusCode::BAD_GATEWAY)
+                    .body("<html>Bad Gateway</html>".into());
                 page.unwrap()
             }
         }
     }
 
     fn carry_out(&self, request: &Request<Bytes>) -> Result<(u16, Value), ApiRejection> {
-        let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = request
+            .headers()
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         if token != Some(&format!("Bearer {TOKEN}")) {
             return Err((401, "unauthenticated", "the token is not known".to_owned()));
         }
         let mut world = self.world.lock();
         let world = &mut *world;
-        world.balancers.retain(|_, built| built.gone_at.is_none_or(|at| at > Instant::now()));
+        world
+            .balancers
+            .retain(|_, built| built.gone_at.is_none_or(|at| at > Instant::now()));
         let path = request.uri().path();
         let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let query = request.uri().query().unwrap_or_default();
@@ -158,14 +176,21 @@ impl Cloud {
                 Ok((200, page(&all, path, query, self.page)))
             }
             ("POST", ["v1", "routes"]) => world.add_route(body(request)?),
-            ("DELETE", ["v1", "routes", id]) => {
-                world.routes.remove(*id).map(|_| (204, Value::Null)).ok_or_else(|| absent("route", id))
-            }
+            ("DELETE", ["v1", "routes", id]) => world
+                .routes
+                .remove(*id)
+                .map(|_| (204, Value::Null))
+                .ok_or_else(|| absent("route", id)),
             ("POST", ["v1", "balancers"]) => world.add_balancer(body(request)?),
             ("PATCH", ["v1", "balancers", id]) => world.change_balancer(id, &body(request)?),
             ("DELETE", ["v1", "balancers", id]) => {
                 let gone_at = Instant::now() + world.activation / 2;
-                world.balancers.get_mut(*id).ok_or_else(|| absent("balancer", id))?.gone_at.get_or_insert(gone_at);
+                world
+                    .balancers
+                    .get_mut(*id)
+                    .ok_or_else(|| absent("balancer", id))?
+                    .gone_at
+                    .get_or_insert(gone_at);
                 Ok((204, Value::Null))
             }
             _ => Err(unknown(path)),
@@ -192,23 +217,35 @@ impl MeadowState {
             zone,
             region,
             private_address: Ipv4Addr::new(10, a, b, c).into(),
-            public_address: number.is_multiple_of(2).then(|| Ipv4Addr::new(203, 0, 113, c).into()),
+            public_address: number
+                .is_multiple_of(2)
+                .then(|| Ipv4Addr::new(203, 0, 113, c).into()),
         };
         self.instances.insert(number, instance.clone());
         instance
     }
 
     pub(crate) fn instance(&mut self, name: &str) -> Option<&mut Instance> {
-        self.instances.values_mut().find(|instance| instance.name == name)
+        self.instances
+            .values_mut()
+            .find(|instance| instance.name == name)
     }
 
     /// Returns the name of an instance that is there.
     pub(crate) fn name_of(&self, id: &str) -> Option<String> {
-        self.instances.values().find(|instance| instance.id == id).map(|instance| instance.name.clone())
+        self.instances
+            .values()
+            .find(|instance| instance.id == id)
+            .map(|instance| instance.name.clone())
     }
 
     fn list(&self, what: &str) -> Option<Vec<Value>> {
-        let instances = || self.instances.values().map(|instance| serde_json::to_value(instance).unwrap()).collect();
+        let instances = || {
+            self.instances
+                .values()
+                .map(|instance| serde_json::to_value(instance).unwrap())
+                .collect()
+        };
         let route = |route: &Route| {
             let broken = self.name_of(&route.instance).is_none();
             serde_json::to_value(Route { broken, ..route.clone() }).unwrap()
@@ -216,7 +253,12 @@ impl MeadowState {
         match what {
             "instances" => Some(instances()),
             "routes" => Some(self.routes.values().map(route).collect()),
-            "balancers" => Some(self.balancers.iter().map(|(id, built)| built.json(id)).collect()),
+            "balancers" => Some(
+                self.balancers
+                    .iter()
+                    .map(|(id, built)| built.json(id))
+                    .collect(),
+            ),
             _ => None,
         }
     }
@@ -228,7 +270,11 @@ impl MeadowState {
         if route.destination != route.destination.trunc() {
             return Err((422, "invalid", format!("{} is no network", route.destination)));
         }
-        if self.routes.values().any(|other| other.destination == route.destination) {
+        if self
+            .routes
+            .values()
+            .any(|other| other.destination == route.destination)
+        {
             return Err((409, "conflict", format!("there is a route to {}", route.destination)));
         }
         // Of equal length, so that their order is that of their numbers.
@@ -240,20 +286,32 @@ impl MeadowState {
 
     pub(crate) fn add_balancer(&mut self, is: LoadBalancer) -> Result<(u16, Value), ApiRejection> {
         check(&is)?;
-        if self.balancers.values().any(|other| other.is.name == is.name) {
+        if self
+            .balancers
+            .values()
+            .any(|other| other.is.name == is.name)
+        {
             return Err((409, "conflict", format!("there is a balancer {}", is.name)));
         }
         let number = self.number();
         let id = format!("lb-{number:08}");
         let address = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + number).into();
-        let built = StoredLoadBalancer { is, address, ready_at: Instant::now() + self.activation, gone_at: None };
+        let built = StoredLoadBalancer {
+            is,
+            address,
+            ready_at: Instant::now() + self.activation,
+            gone_at: None,
+        };
         let json = built.json(&id);
         self.balancers.insert(id, built);
         Ok((201, json))
     }
 
     fn change_balancer(&mut self, id: &str, change: &Value) -> Result<(u16, Value), ApiRejection> {
-        let built = self.balancers.get_mut(id).ok_or_else(|| absent("balancer", id))?;
+        let built = self
+            .balancers
+            .get_mut(id)
+            .ok_or_else(|| absent("balancer", id))?;
         if built.json(id)["state"] != "ready" {
             return Err((409, "conflict", format!("balancer {id} is busy")));
         }
@@ -272,7 +330,10 @@ fn check(balancer: &LoadBalancer) -> Result<(), ApiRejection> {
     for listener in &balancer.listeners {
         let port = |text: &str| text.parse::<NonZeroU16>().is_ok();
         let right = |(ports, protocol): (&str, &str)| {
-            matches!(protocol, "tcp" | "udp") && ports.split_once(':').is_some_and(|(a, b)| port(a) && port(b))
+            matches!(protocol, "tcp" | "udp")
+                && ports
+                    .split_once(':')
+                    .is_some_and(|(a, b)| port(a) && port(b))
         };
         if !listener.split_once('/').is_some_and(right) {
             return Err(invalid(format!("listener {listener}")));
@@ -302,23 +363,48 @@ fn unknown(path: &str) -> ApiRejection {
 
 /// One page of what fits the labels, after the one with the id that is asked for.
 fn page(all: &[Value], path: &str, query: &str, size: usize) -> Value {
-    let pairs: Vec<_> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let pairs: Vec<_> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .collect();
     let (after, labels): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| *key == "after");
-    let label = |item: &Value, key: &str| item["labels"][key].as_str().or(item[key].as_str()).map(str::to_owned);
-    let fits = |item: &&Value| labels.iter().all(|(key, value)| label(item, key).as_deref() == Some(*value));
+    let label = |item: &Value, key: &str| {
+        item["labels"][key]
+            .as_str()
+            .or(item[key].as_str())
+            .map(str::to_owned)
+    };
+    let fits = |item: &&Value| {
+        labels
+            .iter()
+            .all(|(key, value)| label(item, key).as_deref() == Some(*value))
+    };
     let id = |item: &Value| item["id"].as_str().unwrap_or_default().to_owned();
-    let start =
-        after.first().and_then(|(_, after)| all.iter().position(|item| id(item) == *after)).map_or(0, |at| at + 1);
+    let start = after
+        .first()
+        .and_then(|(_, after)| all.iter().position(|item| id(item) == *after))
+        .map_or(0, |at| at + 1);
     let mut rest = all[start..].iter().filter(fits);
     let items: Vec<_> = rest.by_ref().take(size).cloned().collect();
     let more = rest.next().and(items.last()).map(|last| {
-        let kept: Vec<_> = labels.iter().map(|(key, value)| format!("&{key}={value}")).collect();
+        let kept: Vec<_> = labels
+            .iter()
+            .map(|(key, value)| format!("&{key}={value}"))
+            .collect();
         format!("{}?after={}{}", path.trim_start_matches('/'), id(last), kept.concat())
     });
     json!({"items": items, "next": more})
 }
 
 fn respond(status: u16, body: &Value) -> Response<Bytes> {
-    let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-    Response::builder().status(status).header("x-request-id", "req-1").body(body).unwrap()
+    let body = if body.is_null() {
+        Bytes::new()
+    } else {
+        body.to_string().into()
+    };
+    Response::builder()
+        .status(status)
+        .header("x-request-id", "req-1")
+        .body(body)
+        .unwrap()
 }

@@ -9,7 +9,9 @@ mod sockets;
 
 use std::time::Duration;
 
-use ccm_testkit::conformance::{Outcome, Report, check_instances, check_load_balancers, check_routes};
+use ccm_testkit::conformance::{
+    Outcome, Report, check_instances, check_load_balancers, check_routes,
+};
 
 use crate::adapter::MeadowAdapter;
 
@@ -21,8 +23,12 @@ const MANY: usize = 50;
 const NOT_IN_MEADOW: &str = "both-families-served";
 
 fn all_passed(report: &Report) {
-    let excused = |rule: &str, outcome: &Outcome| rule == NOT_IN_MEADOW && *outcome == Outcome::Unsupported;
-    let kept = report.cases().iter().all(|case| case.outcome == Outcome::Passed || excused(case.rule, &case.outcome));
+    let excused =
+        |rule: &str, outcome: &Outcome| rule == NOT_IN_MEADOW && *outcome == Outcome::Unsupported;
+    let kept = report
+        .cases()
+        .iter()
+        .all(|case| case.outcome == Outcome::Passed || excused(case.rule, &case.outcome));
     assert!(kept, "{report}");
 }
 

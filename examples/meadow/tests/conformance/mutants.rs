@@ -1,5 +1,5 @@
-//! Mistakes that the provider could have been written with, each with the rules that the kit says are broken: most are made
-//! on the way between the provider and Meadow, one around the provider.
+//! Mistakes that the provider could have been written with, each with the rules that the kit says
+//! are broken: most are made on the way between the provider and Meadow, one around the provider.
 
 use std::sync::Arc;
 
@@ -34,18 +34,29 @@ enum Mistake {
 }
 
 impl Mistake {
-    /// Every mistake, the suite that sees it with things on a page, and the rules that are broken then.
+    /// Every mistake, the suite that sees it with things on a page, and the rules that are broken
+    /// then.
     const ALL: [(Self, &str, usize, &[&str]); 10] = [
         (Self::FirstPageOnly, "instances", MANY, &["all-of-many"]),
         (Self::FirstPageOnly, "routes", MANY, &["apply-resumable", "large-batch"]),
         (Self::ErrorIsAbsence, "instances", FEW, &["no-absence-on-error"]),
         (Self::ForgetsPause, "instances", FEW, &["retry-after"]),
         (Self::TellsToken, "instances", FEW, &["texts-presentable"]),
-        (Self::ForgetsCluster, "routes", MANY, &["listed-as-made", "create-existing", "large-batch"]),
+        (
+            Self::ForgetsCluster,
+            "routes",
+            MANY,
+            &["listed-as-made", "create-existing", "large-batch"],
+        ),
         (Self::AllClusters, "routes", MANY, &["clusters-apart", "foreign-untouched"]),
         (Self::TakesByName, "load balancers", FEW, &["clusters-apart", "foreign-untouched"]),
         (Self::AdmitsEverybody, "load balancers", FEW, &["never-more-open"]),
-        (Self::UpdateTouchesListeners, "load balancers", FEW, &["update-while-refused", "update-on-nothing"]),
+        (
+            Self::UpdateTouchesListeners,
+            "load balancers",
+            FEW,
+            &["update-while-refused", "update-on-nothing"],
+        ),
     ];
 
     /// What becomes of a request.
@@ -54,7 +65,9 @@ impl Mistake {
         let made = head.method == Method::POST;
         let body = match self {
             Self::ForgetsCluster if made => edited(&body, |new| new["cluster"] = Value::Null),
-            Self::AdmitsEverybody if made => edited(&body, |new| new["sources"] = json!(["0.0.0.0/0"])),
+            Self::AdmitsEverybody if made => {
+                edited(&body, |new| new["sources"] = json!(["0.0.0.0/0"]))
+            }
             _ => body,
         };
         Request::from_parts(head, body)
@@ -64,7 +77,9 @@ impl Mistake {
     fn heard(self, request: &Sent, response: Response<Bytes>) -> Response<Bytes> {
         let (mut head, body) = response.into_parts();
         let body = match self {
-            Self::FirstPageOnly if request.reads => edited(&body, |page| page["next"] = Value::Null),
+            Self::FirstPageOnly if request.reads => {
+                edited(&body, |page| page["next"] = Value::Null)
+            }
             Self::ErrorIsAbsence if request.reads && head.status.is_server_error() => {
                 head.status = StatusCode::OK;
                 Bytes::from(json!({"items": []}).to_string())
@@ -73,11 +88,13 @@ impl Mistake {
                 head.headers.remove(header::RETRY_AFTER);
                 body
             }
-            Self::TellsToken if !head.status.is_success() => {
-                edited(&body, |error| error["message"] = format!("refused: {}, Bearer {TOKEN}", request.path).into())
-            }
+            Self::TellsToken if !head.status.is_success() => edited(&body, |error| {
+                error["message"] = format!("refused: {}, Bearer {TOKEN}", request.path).into();
+            }),
             // As if the answer were not looked at.
-            Self::ForgetsCluster if !request.reads => edited(&body, |made| made["cluster"] = "conformance".into()),
+            Self::ForgetsCluster if !request.reads => {
+                edited(&body, |made| made["cluster"] = "conformance".into())
+            }
             _ if request.widened => edited(&body, |page| {
                 self.claim(request, page);
                 if let Some(next) = page["next"].as_str() {
@@ -96,7 +113,8 @@ impl Mistake {
             if self == Self::AllClusters {
                 item["cluster"] = cluster.into();
             } else if item["name"] == format!("k8s-{uid}") {
-                item["labels"] = json!({"cluster": cluster, "namespace": "", "service": "", "uid": uid});
+                item["labels"] =
+                    json!({"cluster": cluster, "namespace": "", "service": "", "uid": uid});
             }
         }
     }
@@ -124,8 +142,14 @@ struct Sent {
 
 impl Sent {
     fn label(&self, key: &str) -> &str {
-        let pairs = self.labels.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.into_iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value)
+        let pairs = self
+            .labels
+            .split('&')
+            .filter_map(|pair| pair.split_once('='));
+        pairs
+            .into_iter()
+            .find(|(name, _)| *name == key)
+            .map_or("", |(_, value)| value)
     }
 }
 
@@ -140,15 +164,24 @@ impl Transport for FaultyTransport {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
         let uri = request.uri().to_string();
         let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
-        let (page, labels): (Vec<_>, Vec<_>) = query.split('&').partition(|pair| pair.starts_with("after="));
+        let (page, labels): (Vec<_>, Vec<_>) = query
+            .split('&')
+            .partition(|pair| pair.starts_with("after="));
         let reads = request.method() == Method::GET;
         let widened = reads
             && match self.mistake {
                 Mistake::AllClusters => true,
-                Mistake::TakesByName => labels.iter().any(|label| label.starts_with("uid=") && label.len() > 4),
+                Mistake::TakesByName => labels
+                    .iter()
+                    .any(|label| label.starts_with("uid=") && label.len() > 4),
                 _ => false,
             };
-        let sent = Sent { reads, path: path.to_owned(), labels: labels.join("&"), widened };
+        let sent = Sent {
+            reads,
+            path: path.to_owned(),
+            labels: labels.join("&"),
+            widened,
+        };
         let mut request = self.mistake.asked(request);
         if widened {
             *request.uri_mut() = format!("{path}?{}", page.concat()).parse().unwrap();
@@ -215,11 +248,14 @@ impl LoadBalancers for Hasty {
 async fn the_kit_names_the_rule_that_each_mistake_breaks() {
     let mut wrong = Vec::new();
     for (mistake, suite, page, rules) in Mistake::ALL {
-        let stage = MeadowAdapter::new(page).by_way_of(|inner| Arc::new(FaultyTransport { inner, mistake }));
+        let stage = MeadowAdapter::new(page)
+            .by_way_of(|inner| Arc::new(FaultyTransport { inner, mistake }));
         let made = stage.clone();
         let make = move || {
             let provider = made.provider().map(|provider| match mistake {
-                Mistake::UpdateTouchesListeners => Arc::new(Hasty(provider)) as Arc<dyn CloudProvider>,
+                Mistake::UpdateTouchesListeners => {
+                    Arc::new(Hasty(provider)) as Arc<dyn CloudProvider>
+                }
                 _ => provider,
             });
             std::future::ready(provider)

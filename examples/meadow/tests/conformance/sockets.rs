@@ -1,7 +1,8 @@
 //! The same over HTTP on loopback, with the client that the binary has.
 //!
-//! The kit runs in paused time, so that waits cost nothing. The server, and each request to it, is in another runtime whose
-//! time is real; while a request is under way, as a blocking task, the paused clock stands still.
+//! The kit runs in paused time, so that waits cost nothing. The server, and each request to it, is
+//! in another runtime whose time is real; while a request is under way, as a blocking task, the
+//! paused clock stands still.
 
 use std::{future::Future, sync::Arc};
 
@@ -26,7 +27,9 @@ struct Wire {
 impl Transport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError> {
         let (https, real) = (self.https.clone(), self.real.clone());
-        tokio::task::spawn_blocking(move || real.block_on(https.send(request))).await.unwrap()
+        tokio::task::spawn_blocking(move || real.block_on(https.send(request)))
+            .await
+            .unwrap()
     }
 }
 
@@ -36,10 +39,15 @@ async fn serve(cloud: Cloud, listener: TcpListener) {
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-            cloud.answer(Request::from_parts(head, body)).await.map(Body::from)
+            cloud
+                .answer(Request::from_parts(head, body))
+                .await
+                .map(Body::from)
         }
     };
-    axum::serve(listener, Router::new().fallback(answer)).await.unwrap();
+    axum::serve(listener, Router::new().fallback(answer))
+        .await
+        .unwrap();
 }
 
 /// Runs a suite against a server.
@@ -49,8 +57,16 @@ fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(MeadowAdapter
     let listener = real.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = real.spawn(serve(cloud.clone(), listener));
-    let wire = Wire { https: Https::new("meadow-tests").unwrap(), real: real.handle().clone() };
-    let paused = Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build().unwrap();
+    let wire = Wire {
+        https: Https::new("meadow-tests").unwrap(),
+        real: real.handle().clone(),
+    };
+    let paused = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
     let report = paused.block_on(suite(MeadowAdapter::over(cloud, url, Arc::new(wire))));
     drop(paused);
     server.abort();

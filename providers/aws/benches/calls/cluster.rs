@@ -79,20 +79,32 @@ pub(crate) struct BenchCluster {
 
 impl BenchCluster {
     pub(crate) async fn new(programs: &Programs, who: Who) -> anyhow::Result<Self> {
-        let control_plane = ControlPlane::start(&programs.control_plane, Options::default()).await?;
+        let control_plane =
+            ControlPlane::start(&programs.control_plane, Options::default()).await?;
         let client = control_plane.client().await?;
         let moto = Moto::start(programs.moto.clone()).await?;
         let fixture = Fixture::new(moto.direct().clone());
         let vpc = fixture.vpc("10.0.0.0/16", &[]).await?;
-        let a = fixture.subnet(&vpc, "a", "10.0.0.0/20", true, &[CLUSTER]).await?;
-        let b = fixture.subnet(&vpc, "b", "10.0.16.0/20", true, &[CLUSTER]).await?;
+        let a = fixture
+            .subnet(&vpc, "a", "10.0.0.0/20", true, &[CLUSTER])
+            .await?;
+        let b = fixture
+            .subnet(&vpc, "b", "10.0.16.0/20", true, &[CLUSTER])
+            .await?;
         let group = fixture.security_group(&vpc, "nodes", &[CLUSTER]).await?;
         let directory = tempfile::tempdir()?;
-        std::fs::write(directory.path().join("cloud.conf"), cloud_conf(moto.url(), &vpc, &a, who)?)?;
-        control_plane.write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
+        std::fs::write(
+            directory.path().join("cloud.conf"),
+            cloud_conf(moto.url(), &vpc, &a, who)?,
+        )?;
+        control_plane
+            .write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
         let program = match who {
             Who::Ours => env!("CARGO_BIN_EXE_ccm-aws").into(),
-            Who::Upstream => programs.upstream.clone().context("upstream's program is not named")?,
+            Who::Upstream => programs
+                .upstream
+                .clone()
+                .context("upstream's program is not named")?,
         };
         let options = KubeletOptions { report_period: LIMIT * 4, ..KubeletOptions::default() };
         Ok(Self {
@@ -112,8 +124,11 @@ impl BenchCluster {
 
     /// Starts the manager.
     pub(crate) async fn start(&self) -> anyhow::Result<Ccm> {
-        let environment =
-            ["AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true"];
+        let environment = [
+            "AWS_ACCESS_KEY_ID=AKIATEST",
+            "AWS_SECRET_ACCESS_KEY=secret",
+            "AWS_EC2_METADATA_DISABLED=true",
+        ];
         let mut args: Vec<OsString> = environment.map(Into::into).into();
         args.push(self.program.clone().into());
         args.extend(FLAGS.map(OsString::from));
@@ -134,9 +149,17 @@ impl BenchCluster {
     /// A node joins the cluster.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let subnet = &self.subnets[self.nodes % 2];
-        let instance = self.fixture.instance(subnet, "t3.micro", &[&self.group], &[CLUSTER]).await?;
-        let address = instance.private_ip.parse().context("parse the instance's address")?;
-        self.kubelets.register(NodeSpec::new(&*instance.private_dns_name).provided_ip(address)).await?;
+        let instance = self
+            .fixture
+            .instance(subnet, "t3.micro", &[&self.group], &[CLUSTER])
+            .await?;
+        let address = instance
+            .private_ip
+            .parse()
+            .context("parse the instance's address")?;
+        self.kubelets
+            .register(NodeSpec::new(&*instance.private_dns_name).provided_ip(address))
+            .await?;
         self.nodes += 1;
         Ok(())
     }
@@ -148,7 +171,9 @@ impl BenchCluster {
             "metadata": {"name": name, "annotations": {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": name}},
         });
-        self.services_api().create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        self.services_api()
+            .create(&PostParams::default(), &serde_json::from_value(service)?)
+            .await?;
         self.services += 1;
         Ok(())
     }
@@ -157,12 +182,16 @@ impl BenchCluster {
     pub(crate) async fn exclude_a_node(&self) -> anyhow::Result<()> {
         let name = self.kubelets.names().pop().context("there are no nodes")?;
         let labels = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
-        self.nodes_api().patch(&name, &PatchParams::default(), &Patch::Merge(&labels)).await?;
+        self.nodes_api()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&labels))
+            .await?;
         Ok(())
     }
 
     pub(crate) async fn delete_a_service(&mut self) -> anyhow::Result<()> {
-        self.services_api().delete("web0", &DeleteParams::default()).await?;
+        self.services_api()
+            .delete("web0", &DeleteParams::default())
+            .await?;
         let deadline = Instant::now() + LIMIT;
         while self.services_api().get_opt("web0").await?.is_some() {
             self.pause(deadline, "the Service is not gone").await?;
@@ -173,10 +202,21 @@ impl BenchCluster {
     pub(crate) async fn until_initialized(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + LIMIT;
         let is_initialized = |node: &Node| {
-            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+            let taints = node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.taints.as_deref())
+                .unwrap_or_default();
             !taints.iter().any(|taint| taint.key == UNINITIALIZED_TAINT)
         };
-        while !self.nodes_api().list(&ListParams::default()).await?.items.iter().all(is_initialized) {
+        while !self
+            .nodes_api()
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .all(is_initialized)
+        {
             self.pause(deadline, "nodes are not initialised").await?;
         }
         Ok(())
@@ -185,11 +225,23 @@ impl BenchCluster {
     pub(crate) async fn until_served(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + LIMIT;
         let is_served = |service: &Service| {
-            let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-            let ingress = status.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+            let status = service
+                .status
+                .as_ref()
+                .and_then(|status| status.load_balancer.as_ref());
+            let ingress = status
+                .and_then(|balancer| balancer.ingress.as_deref())
+                .unwrap_or_default();
             !ingress.is_empty()
         };
-        while self.services_api().list(&ListParams::default()).await?.items.iter().filter(|s| is_served(s)).count()
+        while self
+            .services_api()
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .filter(|s| is_served(s))
+            .count()
             < self.services
         {
             self.pause(deadline, "Services are not served").await?;
@@ -222,7 +274,9 @@ impl BenchCluster {
     }
 
     async fn pause(&self, deadline: Instant, what: &str) -> anyhow::Result<()> {
-        let log = || std::fs::read_to_string(self.directory.path().join("manager.log")).unwrap_or_default();
+        let log = || {
+            std::fs::read_to_string(self.directory.path().join("manager.log")).unwrap_or_default()
+        };
         anyhow::ensure!(Instant::now() < deadline, "{what} after {LIMIT:?}; the log:\n{}", log());
         tokio::time::sleep(LOOK).await;
         Ok(())
@@ -240,19 +294,30 @@ impl BenchCluster {
 /// Resident memory of a process, in MiB.
 pub(crate) fn resident(ccm: &Ccm) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", ccm.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }
 
 fn cloud_conf(url: &str, vpc: &Vpc, subnet: &Subnet, who: Who) -> anyhow::Result<String> {
     let (zone, vpc, subnet) = (&subnet.zone, &vpc.id, &subnet.id);
-    let mut text = format!("[Global]\nZone = {zone}\nVPC = {vpc}\nSubnetID = {subnet}\nKubernetesClusterID = shop\n");
+    let mut text = format!(
+        "[Global]\nZone = {zone}\nVPC = {vpc}\nSubnetID = {subnet}\nKubernetesClusterID = shop\n"
+    );
     if who == Who::Ours {
         text.push_str(BUDGETS);
     }
-    for (n, service) in ["EC2", "Elastic Load Balancing v2", "Elastic Load Balancing"].iter().enumerate() {
-        writeln!(text, "[ServiceOverride \"{n}\"]\nService = {service}\nRegion = {REGION}\nURL = {url}")?;
+    for (n, service) in ["EC2", "Elastic Load Balancing v2", "Elastic Load Balancing"]
+        .iter()
+        .enumerate()
+    {
+        writeln!(
+            text,
+            "[ServiceOverride \"{n}\"]\nService = {service}\nRegion = {REGION}\nURL = {url}"
+        )?;
         writeln!(text, "SigningRegion = {REGION}")?;
     }
     Ok(text)

@@ -1,5 +1,6 @@
-//! Counts the requests to AWS that a cloud-controller-manager makes: ours as built here, and upstream's beside it. Each run
-//! has a kube-apiserver and a moto of its own; the overlay in front of moto counts. `cargo xtask bench --aws` starts it.
+//! Counts the requests to AWS that a cloud-controller-manager makes: ours as built here, and
+//! upstream's beside it. Each run has a kube-apiserver and a moto of its own; the overlay in front
+//! of moto counts. `cargo xtask bench --aws` starts it.
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
@@ -15,7 +16,8 @@ use crate::cluster::{BenchCluster, Programs, Who};
 
 /// Its name, for who names those that are to run.
 const NAME: &str = "calls";
-/// What `cargo bench` adds, and `cargo test`, which runs benches too when it is asked for all targets, does not.
+/// What `cargo bench` adds, and `cargo test`, which runs benches too when it is asked for all
+/// targets, does not.
 const BENCH: &str = "--bench";
 
 #[derive(Parser)]
@@ -48,7 +50,11 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let arguments = Arguments::parse();
-    if arguments.name.as_ref().is_some_and(|part| !NAME.contains(part.as_str())) {
+    if arguments
+        .name
+        .as_ref()
+        .is_some_and(|part| !NAME.contains(part.as_str()))
+    {
         return Ok(());
     }
     let programs = Programs {
@@ -58,8 +64,14 @@ fn main() -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Runtime::new()?;
     for run in 1..=arguments.runs {
-        for who in [Some(Who::Ours), arguments.upstream.as_ref().map(|_| Who::Upstream)].into_iter().flatten() {
-            println!("\nrun {run}, {who:?}, {} nodes, {} services", arguments.nodes, arguments.services);
+        for who in [Some(Who::Ours), arguments.upstream.as_ref().map(|_| Who::Upstream)]
+            .into_iter()
+            .flatten()
+        {
+            println!(
+                "\nrun {run}, {who:?}, {} nodes, {} services",
+                arguments.nodes, arguments.services
+            );
             runtime.block_on(measure(&programs, who, &arguments))?;
         }
     }
@@ -67,7 +79,10 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn tell(what: &str, counts: &Counts) {
-    let each: Vec<_> = counts.iter().map(|(action, count)| format!("{action} {count}")).collect();
+    let each: Vec<_> = counts
+        .iter()
+        .map(|(action, count)| format!("{action} {count}"))
+        .collect();
     println!("{what:32} {:5}  {}", counts.values().sum::<usize>(), each.join(", "));
 }
 

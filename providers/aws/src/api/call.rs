@@ -1,4 +1,7 @@
-#[allow(clippy::wildcard_imports, reason = "the table below names nearly every type of both")]
+#[allow(
+    clippy::wildcard_imports,
+    reason = "the table below names nearly every type of both"
+)]
 use super::{Page, Tags, ec2::*, elb::*};
 use crate::api::SecurityGroupId;
 
@@ -84,7 +87,8 @@ macro_rules! calls {
                 match self { $(Self::$name => $wire),* }
             }
 
-            /// Returns the name of the operation in snake case, for metrics and the log of mutations.
+            /// Returns the name of the operation in snake case, for metrics and the log of
+            /// mutations.
             pub fn operation(self) -> &'static str {
                 match self { $(Self::$name => $operation),* }
             }
@@ -219,7 +223,9 @@ pub(crate) fn object_of(call: &Call) -> String {
         Call::DeleteTargetGroup(c) => c.arn.to_string(),
         Call::RegisterTargets(c) => c.arn.to_string(),
         Call::DeregisterTargets(c) => c.arn.to_string(),
-        Call::CreateListener(c) => format!("{} {}/{}", c.load_balancer, c.spec.protocol, c.spec.port),
+        Call::CreateListener(c) => {
+            format!("{} {}/{}", c.load_balancer, c.spec.protocol, c.spec.port)
+        }
         Call::ModifyListener(c) => c.arn.to_string(),
         Call::ModifyListenerAttributes(c) => c.arn.to_string(),
         Call::DeleteListener(c) => c.arn.to_string(),

@@ -374,7 +374,8 @@ pub struct DeleteSecurityGroup {
     pub id: SecurityGroupId,
 }
 
-/// Adds ingress rules, all or none (`InvalidPermission.Duplicate`, `RulesPerSecurityGroupLimitExceeded`).
+/// Adds ingress rules, all or none (`InvalidPermission.Duplicate`,
+/// `RulesPerSecurityGroupLimitExceeded`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizeSecurityGroupIngress {
     /// Group.

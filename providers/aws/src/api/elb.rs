@@ -11,7 +11,8 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    AllocationId, InstanceId, ListenerArn, LoadBalancerArn, SecurityGroupId, SubnetId, Tags, TargetGroupArn, VpcId,
+    AllocationId, InstanceId, ListenerArn, LoadBalancerArn, SecurityGroupId, SubnetId, Tags,
+    TargetGroupArn, VpcId,
 };
 
 /// Attributes of a load balancer, target group or listener: key and value as AWS spells them.
@@ -234,7 +235,8 @@ pub struct SetIpAddressType {
     pub ip_address_type: IpAddressType,
 }
 
-/// Sets the security groups of a load balancer that already has some (`InvalidConfigurationRequest` otherwise).
+/// Sets the security groups of a load balancer that already has some (`InvalidConfigurationRequest`
+/// otherwise).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetSecurityGroups {
     /// Load balancer.
@@ -259,14 +261,15 @@ macro_rules! by_arn {
 by_arn! {
     /// Describes the attributes of a load balancer.
     DescribeLoadBalancerAttributes(LoadBalancerArn),
-    /// Deletes a load balancer with its listeners. Succeeds if it does not exist (`OperationNotPermitted` with deletion
-    /// protection).
+    /// Deletes a load balancer with its listeners. Succeeds if it does not exist
+    /// (`OperationNotPermitted` with deletion protection).
     DeleteLoadBalancer(LoadBalancerArn),
     /// Describes the attributes of a target group.
     DescribeTargetGroupAttributes(TargetGroupArn),
     /// Describes the targets of a target group and their health.
     DescribeTargetHealth(TargetGroupArn),
-    /// Deletes a target group that no listener uses (`ResourceInUse` otherwise). Succeeds if it does not exist.
+    /// Deletes a target group that no listener uses (`ResourceInUse` otherwise). Succeeds if it
+    /// does not exist.
     DeleteTargetGroup(TargetGroupArn),
     /// Describes the attributes of a listener.
     DescribeListenerAttributes(ListenerArn),
@@ -298,7 +301,8 @@ set_attributes! {
     ModifyListenerAttributes(ListenerArn),
 }
 
-/// Describes target groups: of a load balancer, by ARN or name (at most 20), or all of the region, 400 per page.
+/// Describes target groups: of a load balancer, by ARN or name (at most 20), or all of the region,
+/// 400 per page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeTargetGroups {
     /// Of this load balancer; the answer is empty if it has none.
@@ -373,7 +377,8 @@ impl fmt::Display for HealthPort {
     }
 }
 
-/// Creates a target group. Idempotent with identical settings; otherwise fails with `DuplicateTargetGroupName`.
+/// Creates a target group. Idempotent with identical settings; otherwise fails with
+/// `DuplicateTargetGroupName`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTargetGroup {
     /// Name, at most 32 characters.
@@ -425,7 +430,8 @@ pub struct TargetHealth {
     pub reason: Box<str>,
 }
 
-/// Registers targets (`InvalidTarget`, `TooManyTargets`). A target that is already registered is not an error.
+/// Registers targets (`InvalidTarget`, `TooManyTargets`). A target that is already registered is
+/// not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterTargets {
     /// Target group.
@@ -522,7 +528,8 @@ macro_rules! certificates {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Listener (`ListenerNotFound`, which may be wrong just after the listener was created).
+            /// Listener (`ListenerNotFound`, which may be wrong just after the listener was
+            /// created).
             pub arn: ListenerArn,
             /// Certificate ARNs.
             pub certificates: Vec<Box<str>>,
@@ -540,8 +547,8 @@ certificates! {
 /// Maximum number of objects in one request about tags (AWS).
 pub const MAX_TAGGED: usize = 20;
 
-/// Describes the tags of load balancers, target groups and listeners, at most [`MAX_TAGGED`] ARNs. A missing one fails
-/// the whole request.
+/// Describes the tags of load balancers, target groups and listeners, at most [`MAX_TAGGED`] ARNs.
+/// A missing one fails the whole request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeElbTags {
     /// ARNs.

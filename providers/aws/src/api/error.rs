@@ -6,7 +6,8 @@ use super::Action;
 
 /// A request that failed.
 ///
-/// `Display` names the action and AWS' answer; the [`client`](crate::client) module converts it to a [`CloudError`].
+/// `Display` names the action and AWS' answer; the [`client`](crate::client) module converts it to
+/// a [`CloudError`].
 #[derive(Clone, Debug)]
 pub struct AwsError {
     /// Action of the request; `None` for the metadata service.
@@ -20,7 +21,8 @@ pub struct AwsError {
 pub enum AwsErrorCause {
     /// AWS answered with an error.
     Response {
-        /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception` where the SDK adds it.
+        /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception`
+        /// where the SDK adds it.
         code: Box<str>,
         /// Human-readable message.
         message: Box<str>,
@@ -39,18 +41,34 @@ pub enum AwsErrorCause {
 
 impl AwsError {
     /// Creates the error of an answer.
-    pub fn response(action: Action, status: u16, code: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
-        let cause = AwsErrorCause::Response { code: code.into(), message: message.into(), status, request_id: None };
+    pub fn response(
+        action: Action,
+        status: u16,
+        code: impl Into<Box<str>>,
+        message: impl Into<Box<str>>,
+    ) -> Self {
+        let cause = AwsErrorCause::Response {
+            code: code.into(),
+            message: message.into(),
+            status,
+            request_id: None,
+        };
         Self { action: Some(action), cause }
     }
 
     /// Creates the error of a missing answer.
-    pub fn no_response(action: Action, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { action: Some(action), cause: AwsErrorCause::NoResponse(Arc::from(source.into())) }
+    pub fn no_response(
+        action: Action,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            action: Some(action),
+            cause: AwsErrorCause::NoResponse(Arc::from(source.into())),
+        }
     }
 
-    /// Returns AWS' message without the session token. AWS includes the token when a signature is wrong, because it
-    /// then repeats the request as it understood it, with all headers.
+    /// Returns AWS' message without the session token. AWS includes the token when a signature is
+    /// wrong, because it then repeats the request as it understood it, with all headers.
     pub fn redacted_message(message: &str) -> Box<str> {
         ccm_core::redact::redact_credentials(message).into()
     }
@@ -73,9 +91,13 @@ impl fmt::Display for AwsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = self.action.map_or("instance metadata", Action::name);
         match &self.cause {
-            AwsErrorCause::Response { code, message, .. } => write!(f, "{action}: {code}: {message}"),
+            AwsErrorCause::Response { code, message, .. } => {
+                write!(f, "{action}: {code}: {message}")
+            }
             AwsErrorCause::NoResponse(_) => write!(f, "{action}: no answer"),
-            AwsErrorCause::RateLimited(after) => write!(f, "{action}: request budget used up for {after:?}"),
+            AwsErrorCause::RateLimited(after) => {
+                write!(f, "{action}: request budget used up for {after:?}")
+            }
             AwsErrorCause::NotSent(_) => write!(f, "{action}: not sent"),
         }
     }

@@ -1,9 +1,9 @@
 //! Interface to AWS: one small trait, plain values and typed errors.
 //!
-//! [`Transport`] sends one [`Call`]. The SDK implements it (in the folder `sdk`, the only place that names the SDK),
-//! and so does the in-memory AWS of the tests. Whatever concerns every request (rate limits, retries, metrics,
-//! injected faults) wraps it once. Callers use [`Client`](crate::client::Client), which gives each request its own
-//! type of answer.
+//! [`Transport`] sends one [`Call`]. The SDK implements it (in the folder `sdk`, the only place
+//! that names the SDK), and so does the in-memory AWS of the tests. Whatever concerns every request
+//! (rate limits, retries, metrics, injected faults) wraps it once. Callers use
+//! [`Client`](crate::client::Client), which gives each request its own type of answer.
 
 mod call;
 pub mod ec2;
@@ -20,8 +20,8 @@ pub use self::{
     call::{Action, Call, Reply, Request, RequestClass, Service},
     error::{AwsError, AwsErrorCause},
     id::{
-        AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId,
-        TargetGroupArn, VpcId,
+        AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId,
+        SecurityGroupId, SubnetId, TargetGroupArn, VpcId,
     },
 };
 
@@ -40,7 +40,8 @@ pub trait Transport: Send + Sync + 'static {
 /// The instance metadata service (IMDS).
 #[async_trait]
 pub trait Metadata: Send + Sync + 'static {
-    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`; `None` if the path does not exist.
+    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`; `None` if the
+    /// path does not exist.
     ///
     /// # Errors
     /// No answer within the timeout, as outside EC2.
@@ -88,7 +89,13 @@ pub struct Filter {
 
 impl Filter {
     /// Creates a filter.
-    pub fn new<V: Into<Box<str>>>(name: impl Into<Box<str>>, values: impl IntoIterator<Item = V>) -> Self {
-        Self { name: name.into(), values: values.into_iter().map(Into::into).collect() }
+    pub fn new<V: Into<Box<str>>>(
+        name: impl Into<Box<str>>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            values: values.into_iter().map(Into::into).collect(),
+        }
     }
 }

@@ -61,7 +61,8 @@ impl ErrorClass {
             | "SlowDown"
             | "BandwidthLimitExceeded"
             | "EC2ThrottledException" => Self::Throttled,
-            // `PriorRequestNotComplete` means that one object is busy; it is not about the request rate.
+            // `PriorRequestNotComplete` means that one object is busy; it is not about the request
+            // rate.
             "ResourceInUse"
             | "DependencyViolation"
             | "PriorRequestNotComplete"
@@ -140,15 +141,21 @@ impl From<AwsError> for CloudError {
                 let spent = Self::new(ErrorKind::Throttled, error.to_string());
                 return spent.with_retry_after(*after).with_reason(reason::BUDGET);
             }
-            AwsErrorCause::NoResponse(cause) => return Self::transient(error.to_string()).with_source(cause.clone()),
+            AwsErrorCause::NoResponse(cause) => {
+                return Self::transient(error.to_string()).with_source(cause.clone());
+            }
         };
         let new = |kind| Self::new(kind, error.to_string());
         let cloud = match ErrorClass::of(code) {
             ErrorClass::Throttled => new(ErrorKind::Throttled),
             ErrorClass::Absent => new(ErrorKind::NotFound),
             ErrorClass::Conflict => new(ErrorKind::Conflict),
-            ErrorClass::User => new(ErrorKind::InvalidInput).with_retry_after(USER_ERROR).with_reason(reason::REFUSED),
-            ErrorClass::Quota => new(ErrorKind::QuotaExceeded).with_retry_after(QUOTA).with_reason(reason::QUOTA),
+            ErrorClass::User => new(ErrorKind::InvalidInput)
+                .with_retry_after(USER_ERROR)
+                .with_reason(reason::REFUSED),
+            ErrorClass::Quota => new(ErrorKind::QuotaExceeded)
+                .with_retry_after(QUOTA)
+                .with_reason(reason::QUOTA),
             ErrorClass::Permission => Self::new(ErrorKind::Denied, denied(&error))
                 .with_retry_after(PERMISSION)
                 .with_reason(reason::PERMISSION),
@@ -161,22 +168,33 @@ impl From<AwsError> for CloudError {
     }
 }
 
-/// Returns when a request that our own rate limiter held back may be sent; `None` for every other error. AWS never
-/// received that request, so it had no effect.
+/// Returns when a request that our own rate limiter held back may be sent; `None` for every other
+/// error. AWS never received that request, so it had no effect.
 pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
-    error.retry_after().filter(|_| error.reason() == Some(reason::BUDGET))
+    error
+        .retry_after()
+        .filter(|_| error.reason() == Some(reason::BUDGET))
 }
 
-/// Waits for something that another call holds, such as a lock, for at most the time that this call may still sleep.
-/// After that the call has to be retried, as when our own rate limiter holds a request back.
+/// Waits for something that another call holds, such as a lock, for at most the time that this call
+/// may still sleep. After that the call has to be retried, as when our own rate limiter holds a
+/// request back.
 ///
 /// # Errors
 /// An error for which [`rate_limit_delay`] returns a delay.
-pub(crate) async fn wait_in_line<T>(op: &Op, wait: impl Future<Output = T>) -> Result<T, CloudError> {
-    let waited = op.wait_shared(tokio::time::timeout(op.remaining_sleep(), wait)).await;
+pub(crate) async fn wait_in_line<T>(
+    op: &Op,
+    wait: impl Future<Output = T>,
+) -> Result<T, CloudError> {
+    let waited = op
+        .wait_shared(tokio::time::timeout(op.remaining_sleep(), wait))
+        .await;
     waited.map_err(|_| {
-        let error = CloudError::new(ErrorKind::Throttled, "others change the same object at the moment");
-        error.with_retry_after(LOCK_RETRY_DELAY).with_reason(reason::BUDGET)
+        let error =
+            CloudError::new(ErrorKind::Throttled, "others change the same object at the moment");
+        error
+            .with_retry_after(LOCK_RETRY_DELAY)
+            .with_reason(reason::BUDGET)
     })
 }
 
@@ -184,7 +202,11 @@ pub(crate) async fn wait_in_line<T>(op: &Op, wait: impl Future<Output = T>) -> R
 fn denied(error: &AwsError) -> String {
     match error.action {
         Some(action) => {
-            format!("{error} (the credentials need {}:{})", action.service().iam_prefix(), action.name())
+            format!(
+                "{error} (the credentials need {}:{})",
+                action.service().iam_prefix(),
+                action.name()
+            )
         }
         None => error.to_string(),
     }
@@ -222,7 +244,12 @@ mod tests {
             ("LoadBalancerNotFound", ErrorKind::NotFound, None, None),
             ("CertificateNotFound", ErrorKind::InvalidInput, Some(600), Some(reason::REFUSED)),
             ("TooManyLoadBalancers", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
-            ("RulesPerSecurityGroupLimitExceeded", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
+            (
+                "RulesPerSecurityGroupLimitExceeded",
+                ErrorKind::QuotaExceeded,
+                Some(300),
+                Some(reason::QUOTA),
+            ),
             ("DependencyViolation", ErrorKind::Conflict, None, None),
             ("PriorRequestNotComplete", ErrorKind::Conflict, None, None),
             ("UnauthorizedOperation", ErrorKind::Denied, Some(60), Some(reason::PERMISSION)),
@@ -254,10 +281,18 @@ mod tests {
     #[test]
     fn an_exhausted_budget_says_when_to_come_back() {
         let fault = AwsErrorCause::RateLimited(Duration::from_secs(7));
-        let error = CloudError::from(AwsError { action: Some(Action::RegisterTargets), cause: fault });
-        assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Throttled, Some(Duration::from_secs(7))));
+        let error =
+            CloudError::from(AwsError { action: Some(Action::RegisterTargets), cause: fault });
+        assert_eq!(
+            (error.kind(), error.retry_after()),
+            (ErrorKind::Throttled, Some(Duration::from_secs(7)))
+        );
         assert_eq!(rate_limit_delay(&error), Some(Duration::from_secs(7)));
-        let throttled = AwsError::response(Action::RegisterTargets, 400, "ThrottlingException", "no");
-        assert_eq!(rate_limit_delay(&CloudError::from(throttled).with_retry_after(Duration::from_secs(7))), None);
+        let throttled =
+            AwsError::response(Action::RegisterTargets, 400, "ThrottlingException", "no");
+        assert_eq!(
+            rate_limit_delay(&CloudError::from(throttled).with_retry_after(Duration::from_secs(7))),
+            None
+        );
     }
 }

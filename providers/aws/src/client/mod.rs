@@ -1,5 +1,5 @@
-//! Client that sends requests to AWS: with rate limits, quick retries, metrics, and writes only through the write
-//! gate.
+//! Client that sends requests to AWS: with rate limits, quick retries, metrics, and writes only
+//! through the write gate.
 
 mod error_class;
 mod rate_limit;
@@ -17,14 +17,17 @@ use tokio::time::Instant;
 pub(crate) use self::response_cache::ResponseCache;
 use self::{rate_limit::RateLimiters, request_metrics::ApiMetrics};
 pub use crate::client::error_class::reason;
-pub(crate) use crate::client::error_class::{ErrorClass, rate_limit_delay, wait_in_line, with_message};
+pub(crate) use crate::client::error_class::{
+    ErrorClass, rate_limit_delay, wait_in_line, with_message,
+};
 use crate::{
     api::{self, AwsError, AwsErrorCause, Page, Request, RequestClass, Transport},
     config::Limits,
 };
 
-/// Maximum number of pages of one listing: 1,000 pages of 400 are more than any account has. If a server returns pages
-/// without end (the same token again), that is an error and not an endless loop.
+/// Maximum number of pages of one listing: 1,000 pages of 400 are more than any account has. If a
+/// server returns pages without end (the same token again), that is an error and not an endless
+/// loop.
 const MAX_PAGES: usize = 1000;
 
 /// AWS client. Cheap to clone; all clones share rate limiters and metrics.
@@ -67,11 +70,15 @@ impl Client {
     /// Sends a request that changes nothing.
     ///
     /// # Errors
-    /// AWS' answer, after quick retries where they help; [`AwsErrorCause::RateLimited`] if our own rate limiter
-    /// requires a longer wait than this call may still sleep.
+    /// AWS' answer, after quick retries where they help; [`AwsErrorCause::RateLimited`] if our own
+    /// rate limiter requires a longer wait than this call may still sleep.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Read, "{:?}", R::ACTION);
-        if let Some(answer) = self.responses.as_ref().and_then(|answers| answers.get(&request.clone().into_call())) {
+        if let Some(answer) = self
+            .responses
+            .as_ref()
+            .and_then(|answers| answers.get(&request.clone().into_call()))
+        {
             return answer.and_then(unwrap_reply::<R>);
         }
         let sent = async {
@@ -84,7 +91,10 @@ impl Client {
                 match self.attempt(request.clone()).await {
                     Ok(reply) => break Ok(reply),
                     Err(error) => {
-                        if let Err(error) = self.wait_to_retry::<R>(op, &mut attempts, started, error).await {
+                        if let Err(error) = self
+                            .wait_to_retry::<R>(op, &mut attempts, started, error)
+                            .await
+                        {
                             break Err(error);
                         }
                     }
@@ -119,13 +129,18 @@ impl Client {
         Err(AwsError::no_response(R::ACTION, format!("the answer has more than {MAX_PAGES} pages")))
     }
 
-    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` adds what only the caller
-    /// knows about the reason.
+    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` adds what
+    /// only the caller knows about the reason.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`AwsErrorCause::NotSent`] if the write gate is closed. A request without an
-    /// answer is not repeated: the next reconcile observes what it did.
-    pub async fn write<R: Request>(&self, op: &Op, request: R, why: &str) -> Result<R::Reply, AwsError> {
+    /// As [`read`](Self::read), and [`AwsErrorCause::NotSent`] if the write gate is closed. A
+    /// request without an answer is not repeated: the next reconcile observes what it did.
+    pub async fn write<R: Request>(
+        &self,
+        op: &Op,
+        request: R,
+        why: &str,
+    ) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Write, "{:?}", R::ACTION);
         let object = api::object_of(&request.clone().into_call());
         let mut attempts = 0;
@@ -134,35 +149,46 @@ impl Client {
             let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).with_detail(why);
             let failure: Mutex<Option<AwsError>> = Mutex::new(None);
             let sent = async {
-                self.attempt(request.clone()).await.map(MutationResponse::new).map_err(|error| {
-                    let cloud = CloudError::from(error.clone());
-                    *failure.lock() = Some(error);
-                    cloud
-                })
+                self.attempt(request.clone())
+                    .await
+                    .map(MutationResponse::new)
+                    .map_err(|error| {
+                        let cloud = CloudError::from(error.clone());
+                        *failure.lock() = Some(error);
+                        cloud
+                    })
             };
             let started = Instant::now();
             let result = op.mutate(mutation, sent).await;
             let failure = failure.into_inner();
             match result.map_err(|error| failure.unwrap_or_else(|| rejected::<R>(error))) {
                 Ok(reply) => return Ok(reply),
-                Err(error) => self.wait_to_retry::<R>(op, &mut attempts, started, error).await?,
+                Err(error) => {
+                    self.wait_to_retry::<R>(op, &mut attempts, started, error)
+                        .await?;
+                }
             }
         }
     }
 
     /// Waits for a token of the request's rate limiter.
     async fn acquire<R: Request>(&self, op: &Op) -> Result<(), AwsError> {
-        let Some(budgets) = &self.rate_limiters else { return Ok(()) };
+        let Some(budgets) = &self.rate_limiters else {
+            return Ok(());
+        };
         let turn = budgets.acquire(op, R::ACTION).await;
-        turn.map_err(|wait| AwsError { action: Some(R::ACTION), cause: AwsErrorCause::RateLimited(wait) })
+        turn.map_err(|wait| AwsError {
+            action: Some(R::ACTION),
+            cause: AwsErrorCause::RateLimited(wait),
+        })
     }
 
-    /// Waits before the next attempt of a request, whose last attempt began at `started`: first the retry delay, then
-    /// for a token of the rate limiter. Returns the error if a retry does not help, or if this call must not wait that
-    /// long.
+    /// Waits before the next attempt of a request, whose last attempt began at `started`: first the
+    /// retry delay, then for a token of the rate limiter. Returns the error if a retry does not
+    /// help, or if this call must not wait that long.
     ///
-    /// The callers loop around this function, instead of passing an attempt to it: the compiler cannot prove that the
-    /// future of an asynchronous closure is `Send`.
+    /// The callers loop around this function, instead of passing an attempt to it: the compiler
+    /// cannot prove that the future of an asynchronous closure is `Send`.
     async fn wait_to_retry<R: Request>(
         &self,
         op: &Op,
@@ -171,38 +197,54 @@ impl Client {
         error: AwsError,
     ) -> Result<(), AwsError> {
         *attempts += 1;
-        if let (ErrorClass::Throttled, Some(budgets)) = (ErrorClass::of(error.code()), &self.rate_limiters) {
+        if let (ErrorClass::Throttled, Some(budgets)) =
+            (ErrorClass::of(error.code()), &self.rate_limiters)
+        {
             budgets.halve_rate(R::ACTION);
         }
-        if *attempts >= retry::ATTEMPTS || !retry::should_retry(R::ACTION.class(), started.elapsed(), &error) {
+        if *attempts >= retry::ATTEMPTS
+            || !retry::should_retry(R::ACTION.class(), started.elapsed(), &error)
+        {
             return Err(error);
         }
         let wait = retry::delay(*attempts, rand::random());
         tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
-        if op.sleep(wait).await { self.acquire::<R>(op).await.map_err(|_| error) } else { Err(error) }
+        if op.sleep(wait).await {
+            self.acquire::<R>(op).await.map_err(|_| error)
+        } else {
+            Err(error)
+        }
     }
 
     async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let started = Instant::now();
         let call = request.into_call();
-        let asked =
-            self.responses.as_ref().filter(|_| R::ACTION.class() == RequestClass::Read).map(|all| (all, call.clone()));
+        let asked = self
+            .responses
+            .as_ref()
+            .filter(|_| R::ACTION.class() == RequestClass::Read)
+            .map(|all| (all, call.clone()));
         let reply = self.transport.send(call).await;
         if let Some((answers, call)) = asked {
             answers.store(call, &reply);
         }
         let reply = reply.and_then(unwrap_reply::<R>);
-        self.metrics.record_attempt(R::ACTION, started, reply.as_ref().err());
+        self.metrics
+            .record_attempt(R::ACTION, started, reply.as_ref().err());
         reply
     }
 }
 
 fn unwrap_reply<R: Request>(reply: api::Reply) -> Result<R::Reply, AwsError> {
-    R::from_reply(reply).ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
+    R::from_reply(reply)
+        .ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
 }
 
 fn rejected<R: Request>(error: CloudError) -> AwsError {
-    AwsError { action: Some(R::ACTION), cause: AwsErrorCause::NotSent(error) }
+    AwsError {
+        action: Some(R::ACTION),
+        cause: AwsErrorCause::NotSent(error),
+    }
 }
 
 #[cfg(test)]

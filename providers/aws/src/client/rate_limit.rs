@@ -1,4 +1,5 @@
-//! Rate limiters for each kind of request, so that one program does not use up the account's own limits.
+//! Rate limiters for each kind of request, so that one program does not use up the account's own
+//! limits.
 
 use std::time::Duration;
 
@@ -46,9 +47,18 @@ pub(super) struct RateLimiters {
 
 impl RateLimiters {
     pub(super) fn new(limits: &Limits) -> Self {
-        let Limits { ec2_read, ec2_write, topology, elb_read, elb_register, elb_write } = limits;
+        let Limits {
+            ec2_read,
+            ec2_write,
+            topology,
+            elb_read,
+            elb_register,
+            elb_write,
+        } = limits;
         let rates = [ec2_read, ec2_write, topology, elb_read, elb_register, elb_write];
-        Self { buckets: rates.map(|rate| Mutex::new(TokenBucket::new(*rate))) }
+        Self {
+            buckets: rates.map(|rate| Mutex::new(TokenBucket::new(*rate))),
+        }
     }
 
     /// Waits for a token for a request.
@@ -59,8 +69,15 @@ impl RateLimiters {
     /// # Cancellation
     /// The token is lost.
     pub(super) async fn acquire(&self, op: &Op, action: Action) -> Result<(), Duration> {
-        let wait = self.bucket(action).lock().take(Instant::now(), op.remaining_sleep())?;
-        if op.sleep(wait).await { Ok(()) } else { Err(wait) }
+        let wait = self
+            .bucket(action)
+            .lock()
+            .take(Instant::now(), op.remaining_sleep())?;
+        if op.sleep(wait).await {
+            Ok(())
+        } else {
+            Err(wait)
+        }
     }
 
     /// Halves the rate of this kind of request for [`HALVED_FOR`].
@@ -85,14 +102,22 @@ struct TokenBucket {
 
 impl TokenBucket {
     fn new(rate: Rate) -> Self {
-        Self { rate, tokens: f64::from(rate.burst), at: None, halved_until: None }
+        Self {
+            rate,
+            tokens: f64::from(rate.burst),
+            at: None,
+            halved_until: None,
+        }
     }
 
     fn take(&mut self, now: Instant, longest: Duration) -> Result<Duration, Duration> {
         self.fill(now);
         let missing = 1.0 - self.tokens;
-        let wait =
-            if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.current_rate(now)) };
+        let wait = if missing <= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64(missing / self.current_rate(now))
+        };
         if wait > longest {
             return Err(wait);
         }
@@ -108,10 +133,14 @@ impl TokenBucket {
     }
 
     fn fill(&mut self, now: Instant) {
-        let Some(at) = self.at.replace(now) else { return };
+        let Some(at) = self.at.replace(now) else {
+            return;
+        };
         // Time before the end of the halving counts half.
         let elapsed = now.saturating_duration_since(at).as_secs_f64();
-        let slow = self.halved_until.map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
+        let slow = self
+            .halved_until
+            .map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
         let gained = (elapsed - slow / 2.0) * self.rate.per_second;
         self.tokens = (self.tokens + gained).min(f64::from(self.rate.burst));
     }
@@ -142,7 +171,12 @@ mod tests {
     async fn seconds(budgets: &RateLimiters) -> Result<u64, Duration> {
         let before = Instant::now();
         budgets.acquire(&op(), Action::CreateListener).await?;
-        Ok(before.elapsed().as_millis().div_ceil(10).try_into().unwrap_or(u64::MAX))
+        Ok(before
+            .elapsed()
+            .as_millis()
+            .div_ceil(10)
+            .try_into()
+            .unwrap_or(u64::MAX))
     }
 
     #[tokio::test(start_paused = true)]
@@ -173,7 +207,10 @@ mod tests {
             assert_eq!(budgets.acquire(&call, Action::CreateListener).await, Ok(()));
         }
         for _ in 0..3 {
-            assert_eq!(budgets.acquire(&call, Action::CreateListener).await, Err(Duration::from_secs(1)));
+            assert_eq!(
+                budgets.acquire(&call, Action::CreateListener).await,
+                Err(Duration::from_secs(1))
+            );
         }
         assert_eq!(before.elapsed(), Duration::from_secs(2));
         assert_eq!(seconds(&budgets).await, Ok(100), "who was refused took no turn");
@@ -196,7 +233,10 @@ mod tests {
     async fn kinds_do_not_take_from_each_other() {
         let budgets = RateLimiters::new(&limits(0.1, 1));
         assert_eq!(seconds(&budgets).await, Ok(0));
-        for action in Action::ALL.iter().filter(|action| RequestKind::of(**action) != RequestKind::ElbWrite) {
+        for action in Action::ALL
+            .iter()
+            .filter(|action| RequestKind::of(**action) != RequestKind::ElbWrite)
+        {
             if *action != Action::DescribeInstanceTopology {
                 assert_eq!(budgets.acquire(&op(), *action).await, Ok(()), "{action:?}");
             }

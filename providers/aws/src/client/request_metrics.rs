@@ -1,6 +1,9 @@
 //! Metrics of requests to AWS, with upstream's names.
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector, histogram_opts, opts};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector, histogram_opts,
+    opts,
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -25,7 +28,8 @@ impl ApiMetrics {
             prometheus::DEFAULT_BUCKETS.to_vec()
         );
         let errors: Opts = opts!("cloudprovider_aws_api_request_errors", "AWS API errors");
-        let throttled = opts!("cloudprovider_aws_api_throttled_requests_total", "AWS API throttled requests");
+        let throttled =
+            opts!("cloudprovider_aws_api_throttled_requests_total", "AWS API throttled requests");
         let status = opts!(
             "cloudprovider_aws_api_response_status_total",
             "AWS API responses with an HTTP status of 400 or more"
@@ -45,14 +49,23 @@ impl ApiMetrics {
             Box::new(self.throttled.clone()),
             Box::new(self.status.clone()),
         ];
-        collectors.into_iter().try_for_each(|collector| registry.register(collector))
+        collectors
+            .into_iter()
+            .try_for_each(|collector| registry.register(collector))
     }
 
     /// Counts one attempt. As upstream, only successful attempts have a duration.
-    pub(super) fn record_attempt(&self, action: Action, started: Instant, error: Option<&AwsError>) {
+    pub(super) fn record_attempt(
+        &self,
+        action: Action,
+        started: Instant,
+        error: Option<&AwsError>,
+    ) {
         let request = [action.operation()];
         let Some(error) = error else {
-            self.duration.with_label_values(&request).observe(started.elapsed().as_secs_f64());
+            self.duration
+                .with_label_values(&request)
+                .observe(started.elapsed().as_secs_f64());
             return;
         };
         self.errors.with_label_values(&request).inc();
@@ -62,7 +75,9 @@ impl ApiMetrics {
             }
             if *status >= 400 {
                 let status = status.to_string();
-                self.status.with_label_values(&[action.service().id(), action.name(), &status]).inc();
+                self.status
+                    .with_label_values(&[action.service().id(), action.name(), &status])
+                    .inc();
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Cached responses of an interrupted sync, so that it continues where it stopped.
 //!
-//! A sync of one Service takes many requests, and a call may sleep two seconds for the rate limiter. If each call
-//! began anew while hundreds of Services compete for tokens, each would get only its first few requests and none would
-//! ever finish.
+//! A sync of one Service takes many requests, and a call may sleep two seconds for the rate
+//! limiter. If each call began anew while hundreds of Services compete for tokens, each would get
+//! only its first few requests and none would ever finish.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,12 +33,18 @@ impl ResponseCache {
     /// Returns the cached response to a request, if there is one.
     pub(super) fn get(&self, call: &Call) -> Option<Result<Reply, AwsError>> {
         let all = self.0.lock();
-        all.iter().find(|answer| answer.to == *call && answer.at.elapsed() < TTL).map(|answer| answer.reply.clone())
+        all.iter()
+            .find(|answer| answer.to == *call && answer.at.elapsed() < TTL)
+            .map(|answer| answer.reply.clone())
     }
 
     /// Stores a response, if it is an object or "not found".
     pub(super) fn store(&self, to: Call, reply: &Result<Reply, AwsError>) {
-        if reply.as_ref().err().is_none_or(|error| ErrorClass::of(error.code()) == ErrorClass::Absent) {
+        if reply
+            .as_ref()
+            .err()
+            .is_none_or(|error| ErrorClass::of(error.code()) == ErrorClass::Absent)
+        {
             let mut all = self.0.lock();
             all.retain(|answer| answer.to != to);
             all.push(CachedResponse { to, at: Instant::now(), reply: reply.clone() });
@@ -52,7 +58,11 @@ impl ResponseCache {
 
     /// Ends a sync. Its responses are kept for the next one if it failed because of throttling.
     pub(crate) fn finish<T>(&self, look: Result<T, CloudError>) -> Result<T, CloudError> {
-        if look.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Throttled) {
+        if look
+            .as_ref()
+            .err()
+            .is_none_or(|error| error.kind() != ErrorKind::Throttled)
+        {
             self.clear();
         }
         look

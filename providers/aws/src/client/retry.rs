@@ -9,18 +9,20 @@ use crate::{
 
 /// Maximum number of attempts of a request.
 pub(super) const ATTEMPTS: u32 = 5;
-/// Upper bound of the first delay. It doubles, so that four delays are at most 0.9 s in all, less than half of what a
-/// call may sleep.
+/// Upper bound of the first delay. It doubles, so that four delays are at most 0.9 s in all, less
+/// than half of what a call may sleep.
 const FIRST_WAIT: Duration = Duration::from_millis(60);
 
-/// A read that took this long to fail is not sent again: other calls wait for its token or its answer, and the next
-/// attempt would delay them as long. Five attempts at a hanging server would take minutes.
+/// A read that took this long to fail is not sent again: other calls wait for its token or its
+/// answer, and the next attempt would delay them as long. Five attempts at a hanging server would
+/// take minutes.
 const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
 
-/// Returns whether sending the request again is safe and may help, after an attempt that took `took`.
+/// Returns whether sending the request again is safe and may help, after an attempt that took
+/// `took`.
 ///
-/// A change without an answer may have been carried out. It is not repeated here: the next reconcile reads first, and
-/// then finds or repeats it.
+/// A change without an answer may have been carried out. It is not repeated here: the next
+/// reconcile reads first, and then finds or repeats it.
 pub(super) fn should_retry(class: RequestClass, took: Duration, error: &AwsError) -> bool {
     if class == RequestClass::Read && took >= MAX_RETRYABLE_READ_TIME {
         return false;
@@ -37,10 +39,11 @@ pub(super) fn should_retry(class: RequestClass, took: Duration, error: &AwsError
     }
 }
 
-/// Returns the delay after the given number of attempts: random, up to a bound that doubles, so that calls that failed
-/// together do not retry together.
+/// Returns the delay after the given number of attempts: random, up to a bound that doubles, so
+/// that calls that failed together do not retry together.
 pub(super) fn delay(attempts: u32, jitter: f64) -> Duration {
-    FIRST_WAIT.mul_f64(f64::from(1_u32 << attempts.saturating_sub(1).min(8)) * jitter.clamp(0.0, 1.0))
+    FIRST_WAIT
+        .mul_f64(f64::from(1_u32 << attempts.saturating_sub(1).min(8)) * jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -63,9 +66,17 @@ mod tests {
             (RequestClass::Read, answer(400, "InvalidInstanceID.NotFound"), false),
         ];
         for (class, error, expected) in cases {
-            assert_eq!(should_retry(class, Duration::from_secs(1), &error), expected, "{class:?} {error}");
+            assert_eq!(
+                should_retry(class, Duration::from_secs(1), &error),
+                expected,
+                "{class:?} {error}"
+            );
             let slow = expected && class == RequestClass::Write;
-            assert_eq!(should_retry(class, Duration::from_secs(30), &error), slow, "{class:?} {error}");
+            assert_eq!(
+                should_retry(class, Duration::from_secs(30), &error),
+                slow,
+                "{class:?} {error}"
+            );
         }
     }
 

@@ -36,7 +36,12 @@ impl ConfigErrors {
 }
 
 fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
-    let file = file.map(|file| format!(" {}", file.display())).unwrap_or_default();
-    let lines: Vec<String> = issues.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
+    let file = file
+        .map(|file| format!(" {}", file.display()))
+        .unwrap_or_default();
+    let lines: Vec<String> = issues
+        .iter()
+        .map(|mistake| format!("cloud config{file}: {mistake}"))
+        .collect();
     lines.join("\n")
 }

@@ -1,7 +1,8 @@
-//! The table of configuration keys, from which the parser, the reference page and the log of effective settings are
-//! made.
+//! The table of configuration keys, from which the parser, the reference page and the log of
+//! effective settings are made.
 //!
-//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page`.
+//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws
+//! reference_page`.
 
 use std::time::Duration;
 

@@ -36,12 +36,15 @@ use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 /// # Errors
 /// The file cannot be read, or is invalid: all validation errors.
 pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
-    let bytes = std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
+    let bytes = std::fs::read(file)
+        .map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
     let parsed = match String::from_utf8(bytes) {
         Ok(text) => read(&text),
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
+            let line = error.as_bytes()[..valid]
+                .split(|byte| *byte == b'\n')
+                .count();
             Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
@@ -66,10 +69,19 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
         if is("Global") && section.sub.is_none() {
             fill(&mut global, Global::KEYS, section, &mut report);
         } else if is("ServiceOverride") {
-            fill(OverrideSection::of(&mut overrides, section), Override::KEYS, section, &mut report);
+            fill(
+                OverrideSection::of(&mut overrides, section),
+                Override::KEYS,
+                section,
+                &mut report,
+            );
         } else {
             let place = title(&section.name, section.sub.as_ref());
-            report.warnings.push(ConfigIssue::at(section.line, place, "unknown section, which has no effect"));
+            report.warnings.push(ConfigIssue::at(
+                section.line,
+                place,
+                "unknown section, which has no effect",
+            ));
         }
     }
     let overrides = service_overrides::check(&overrides, &mut report);
@@ -85,26 +97,38 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
 
 fn fill<T>(into: &mut T, keys: &[ConfigKey<T>], section: &Section, report: &mut ValidationReport) {
     for entry in &section.entries {
-        let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(&entry.key));
+        let key = keys
+            .iter()
+            .find(|key| key.name.eq_ignore_ascii_case(&entry.key));
         let name = key.map_or(entry.key.as_str(), |key| key.name);
         let place = || format!("{} {name}", title(&section.name, section.sub.as_ref()));
         match key.map(|key| key.apply(into, entry.line, entry.value.as_deref())) {
             Some(Ok(())) => {}
-            Some(Err(why)) => report.errors.push(ConfigIssue::at(entry.line, place(), why)),
-            None => report.warnings.push(ConfigIssue::at(entry.line, place(), "unknown key, which has no effect")),
+            Some(Err(why)) => report
+                .errors
+                .push(ConfigIssue::at(entry.line, place(), why)),
+            None => report.warnings.push(ConfigIssue::at(
+                entry.line,
+                place(),
+                "unknown key, which has no effect",
+            )),
         }
     }
 }
 
 /// The validated configuration of the provider. `Default` is that of an empty file.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches, each a key of the file")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of independent switches, each a key of the file"
+)]
 pub struct Settings {
     /// Region, from `Region` or `Zone`; if `None`, it is read from the metadata service.
     pub region: Option<Box<str>>,
     /// `VPC`; if `None`, it is read from the metadata service.
     pub vpc: Option<VpcId>,
-    /// `SubnetID`: subnet of the controller's own instance, and the last fallback of subnet discovery.
+    /// `SubnetID`: subnet of the controller's own instance, and the last fallback of subnet
+    /// discovery.
     pub subnet: Option<SubnetId>,
     /// `RouteTableID`, repeatable here: use exactly these route tables.
     pub route_tables: Vec<RouteTableId>,
@@ -122,7 +146,8 @@ pub struct Settings {
     pub node_ip_families: Vec<IpFamily>,
     /// `ClusterServiceLoadBalancerHealthProbeMode=Shared`, with port and path.
     pub shared_health_probe: Option<SharedProbe>,
-    /// `SupportedTopologyInstanceTypePattern`: instance types that must get network topology labels.
+    /// `SupportedTopologyInstanceTypePattern`: instance types that must get network topology
+    /// labels.
     pub topology_types: TypePattern,
     /// `NLBSecurityGroupMode=Managed`.
     pub managed_security_groups: bool,
@@ -136,11 +161,11 @@ pub struct Settings {
     pub default_target_type: crate::api::elb::TargetType,
     /// `BackendSecurityGroup`: the shared backend security group to use.
     pub backend_security_group: Option<SecurityGroupId>,
-    /// `EnableSharedBackendSecurityGroup`: every NLB also gets one shared security group, which the nodes' rules
-    /// admit. Off by default.
+    /// `EnableSharedBackendSecurityGroup`: every NLB also gets one shared security group, which the
+    /// nodes' rules admit. Off by default.
     pub shared_backend_security_group: bool,
-    /// `DriftCheckInterval`. Default 1 h. Limits the age of cached state; the framework's own interval schedules drift
-    /// checks.
+    /// `DriftCheckInterval`. Default 1 h. Limits the age of cached state; the framework's own
+    /// interval schedules drift checks.
     pub drift_check_interval: Duration,
     /// `[ServiceOverride]` sections.
     pub overrides: Vec<ServiceOverride>,
@@ -191,7 +216,8 @@ pub struct Role {
     pub source: Option<Box<str>>,
 }
 
-/// Configuration of `Shared` mode: health checks of every Service with traffic policy `Cluster` go to kube-proxy.
+/// Configuration of `Shared` mode: health checks of every Service with traffic policy `Cluster` go
+/// to kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedProbe {
     /// Port. Default 10256.
@@ -203,7 +229,8 @@ pub struct SharedProbe {
 /// Type for a Service without the type annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DefaultType {
-    /// Not configured: the Service is rejected with a hint, since upstream would create a classic load balancer.
+    /// Not configured: the Service is rejected with a hint, since upstream would create a classic
+    /// load balancer.
     #[default]
     Unset,
     /// `nlb`: a network load balancer.
@@ -225,7 +252,11 @@ impl TypePattern {
     /// # Errors
     /// It is not a valid regular expression.
     pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
-        if pattern == Self::DEFAULT { Ok(Self::default()) } else { regex::Regex::new(pattern).map(Self) }
+        if pattern == Self::DEFAULT {
+            Ok(Self::default())
+        } else {
+            regex::Regex::new(pattern).map(Self)
+        }
     }
 
     /// Returns the expression.
@@ -242,8 +273,9 @@ impl TypePattern {
 impl Default for TypePattern {
     fn default() -> Self {
         // Compiling an expression takes milliseconds; cloning one is cheap.
-        static PATTERN: LazyLock<regex::Regex> =
-            LazyLock::new(|| regex::Regex::new(TypePattern::DEFAULT).expect("the default is a regular expression"));
+        static PATTERN: LazyLock<regex::Regex> = LazyLock::new(|| {
+            regex::Regex::new(TypePattern::DEFAULT).expect("the default is a regular expression")
+        });
         Self(PATTERN.clone())
     }
 }

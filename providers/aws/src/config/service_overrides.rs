@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use ccm_core::config::{gcfg::Section, gcfg_keys::ConfigValue};
 
-use super::{OverriddenService, ServiceOverride, error::ConfigIssue, keys::Override, validate::ValidationReport};
+use super::{
+    OverriddenService, ServiceOverride, error::ConfigIssue, keys::Override,
+    validate::ValidationReport,
+};
 
 /// All sections of the same name, merged.
 pub(super) struct OverrideSection {
@@ -19,10 +22,17 @@ impl OverrideSection {
     /// Returns the values of the section's name, and creates them if the name is new.
     pub(super) fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
         let name = section.sub.as_deref().unwrap_or_default();
-        let at = all.iter().position(|written| written.name == name).unwrap_or_else(|| {
-            all.push(Self { name: name.to_owned(), line: section.line, raw: Override::default() });
-            all.len() - 1
-        });
+        let at = all
+            .iter()
+            .position(|written| written.name == name)
+            .unwrap_or_else(|| {
+                all.push(Self {
+                    name: name.to_owned(),
+                    line: section.line,
+                    raw: Override::default(),
+                });
+                all.len() - 1
+            });
         &mut all[at].raw
     }
 
@@ -37,7 +47,10 @@ pub(super) fn title(name: &str, sub: Option<&String>) -> String {
 }
 
 /// Validates the sections and returns one override per client.
-pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> Vec<ServiceOverride> {
+pub(super) fn check(
+    all: &[OverrideSection],
+    report: &mut ValidationReport,
+) -> Vec<ServiceOverride> {
     // First, report sections that lack required keys.
     let mut complete = Vec::new();
     for written in all {
@@ -76,12 +89,20 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
         }
         // A section for both kinds of load balancer yields to a section for one of them.
         let general = services.len() > 1;
-        let named = |service: &OverriddenService| complete.iter().any(|other| other.names(service, region));
-        for service in services.into_iter().filter(|service| !(general && named(service))) {
+        let named =
+            |service: &OverriddenService| complete.iter().any(|other| other.names(service, region));
+        for service in services
+            .into_iter()
+            .filter(|service| !(general && named(service)))
+        {
             if !seen.insert((service.clone(), region.to_owned())) {
                 let n = &written.name;
-                let words = format!("duplicate entry found for service override [{n}] ({name} in {region})");
-                report.errors.push(ConfigIssue::at(written.line, written.location(), words));
+                let words = format!(
+                    "duplicate entry found for service override [{n}] ({name} in {region})"
+                );
+                report
+                    .errors
+                    .push(ConfigIssue::at(written.line, written.location(), words));
                 break;
             }
             overrides.push(ServiceOverride {
@@ -89,7 +110,9 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
                 region: region.into(),
                 url: trimmed(url).into(),
                 signing_region: trimmed(signing_region).into(),
-                signing_name: Some(trimmed(signing_name)).filter(|name| !name.is_empty()).map(Into::into),
+                signing_name: Some(trimmed(signing_name))
+                    .filter(|name| !name.is_empty())
+                    .map(Into::into),
             });
         }
     }
@@ -117,17 +140,22 @@ fn missing(written: &OverrideSection) -> Vec<ConfigIssue> {
         (&raw.url, "url"),
         (&raw.signing_region, "signingRegion"),
     ];
-    let empty = required.into_iter().filter(|(spot, _)| trimmed(spot).is_empty());
+    let empty = required
+        .into_iter()
+        .filter(|(spot, _)| trimmed(spot).is_empty());
     empty
         .map(|(spot, what)| {
-            let words = format!("{what} is missing [{} is \"\"] in override {}", spot.key, written.name);
+            let words =
+                format!("{what} is missing [{} is \"\"] in override {}", spot.key, written.name);
             ConfigIssue::at(spot.line.unwrap_or(written.line), written.location(), words)
         })
         .collect()
 }
 
 fn check_url(url: &str) -> Result<(), String> {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
     let authority = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let host = authority.map(|authority| authority.rsplit('@').next().unwrap_or_default());
     let blank = url.contains(|c: char| c.is_whitespace() || c.is_control());
@@ -140,8 +168,9 @@ fn check_url(url: &str) -> Result<(), String> {
 }
 
 impl OverriddenService {
-    /// Returns the clients that a name means: the SDK's service ID or an older name, case-insensitive.
-    /// `elasticloadbalancing`, which once meant both kinds of load balancer, still does.
+    /// Returns the clients that a name means: the SDK's service ID or an older name,
+    /// case-insensitive. `elasticloadbalancing`, which once meant both kinds of load balancer,
+    /// still does.
     fn named(name: &str) -> Vec<Self> {
         match name.to_ascii_lowercase().as_str() {
             "ec2" => vec![Self::Ec2],

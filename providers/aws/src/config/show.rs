@@ -7,7 +7,8 @@ use ccm_core::k8s::IpFamily;
 use super::{DefaultType, OverriddenService, Rate, Settings};
 
 impl Settings {
-    /// Returns every key with its effective value, which is empty if unset; `Zone` is shown as the region.
+    /// Returns every key with its effective value, which is empty if unset; `Zone` is shown as the
+    /// region.
     pub fn effective(&self) -> Vec<(&'static str, String)> {
         let mut shown = vec![
             ("Region", option(self.region.as_ref())),
@@ -20,10 +21,26 @@ impl Settings {
             ("KubernetesClusterID", option(self.cluster_id.as_ref())),
             ("DisableSecurityGroupIngress", self.disable_security_group_ingress.to_string()),
             ("ElbSecurityGroup", option(self.protected_security_group.as_ref())),
-            ("NodeIPFamilies", self.node_ip_families.iter().copied().map(family).collect::<Vec<_>>().join(",")),
+            (
+                "NodeIPFamilies",
+                self.node_ip_families
+                    .iter()
+                    .copied()
+                    .map(family)
+                    .collect::<Vec<_>>()
+                    .join(","),
+            ),
             ("ClusterServiceLoadBalancerHealthProbeMode", self.probe_mode().to_owned()),
             ("SupportedTopologyInstanceTypePattern", self.topology_types.as_str().to_owned()),
-            ("NLBSecurityGroupMode", if self.managed_security_groups { "Managed" } else { "" }.to_owned()),
+            (
+                "NLBSecurityGroupMode",
+                if self.managed_security_groups {
+                    "Managed"
+                } else {
+                    ""
+                }
+                .to_owned(),
+            ),
             ("DefaultLoadBalancerType", self.default_type.as_str().to_owned()),
             ("ClaimExternalLoadBalancers", self.claim_external.to_string()),
             ("LoadBalancerClass", list(&self.classes)),
@@ -38,18 +55,27 @@ impl Settings {
         }
         shown.extend(self.rates());
         shown.extend(self.overrides.iter().map(|o| {
-            ("ServiceOverride", format!("{} in {}: {}", service(&o.service), o.region, without_secrets(&o.url)))
+            (
+                "ServiceOverride",
+                format!("{} in {}: {}", service(&o.service), o.region, without_secrets(&o.url)),
+            )
         }));
         shown
     }
 
     fn probe_mode(&self) -> &'static str {
-        if self.shared_health_probe.is_some() { "Shared" } else { "ServiceNodePort" }
+        if self.shared_health_probe.is_some() {
+            "Shared"
+        } else {
+            "ServiceNodePort"
+        }
     }
 
     fn rates(&self) -> Vec<(&'static str, String)> {
         let limits = &self.limits;
-        let rate = |qps, burst, rate: Rate| [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())];
+        let rate = |qps, burst, rate: Rate| {
+            [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())]
+        };
         [
             rate("EC2ReadQPS", "EC2ReadBurst", limits.ec2_read),
             rate("EC2WriteQPS", "EC2WriteBurst", limits.ec2_write),
@@ -96,7 +122,11 @@ fn option<T: Display>(value: Option<&T>) -> String {
 }
 
 fn list<T: Display>(values: &[T]) -> String {
-    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    values
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn family(family: IpFamily) -> &'static str {
@@ -120,7 +150,9 @@ fn service(of: &OverriddenService) -> &str {
 /// Removes user, password and query from a URL.
 pub(super) fn without_secrets(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return String::new();
+    };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let host = authority.rsplit('@').next().unwrap_or_default();
     format!("{scheme}://{host}{path}")

@@ -22,7 +22,11 @@ fn bad(text: &str) -> Vec<String> {
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    good(text).warnings.iter().map(ToString::to_string).collect()
+    good(text)
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// An override section; `lines` come last and win.
@@ -67,7 +71,10 @@ fn every_key_has_its_effect() {
         ("VPC = vpc-1", with(&|s| s.vpc = Some("vpc-1".into()))),
         ("SubnetID = subnet-1", with(&|s| s.subnet = Some("subnet-1".into()))),
         ("RouteTableID = rtb-1", with(&|s| s.route_tables = vec!["rtb-1".into()])),
-        ("RouteTableID=rtb-1\nRouteTableID=rtb-2", with(&|s| s.route_tables = vec!["rtb-1".into(), "rtb-2".into()])),
+        (
+            "RouteTableID=rtb-1\nRouteTableID=rtb-2",
+            with(&|s| s.route_tables = vec!["rtb-1".into(), "rtb-2".into()]),
+        ),
         ("RoleARN = arn:aws:iam::123456789876:role/a:b", with(&|s| s.role = Some(role(None)))),
         (
             "RoleARN = arn:aws:iam::123456789876:role/a:b\nSourceARN = arn:x",
@@ -80,13 +87,17 @@ fn every_key_has_its_effect() {
         (
             "ClusterServiceLoadBalancerHealthProbeMode = Shared",
             with(&|s| {
-                s.shared_health_probe = Some(SharedProbe { port: 10256.try_into().unwrap(), path: "/healthz".into() });
+                s.shared_health_probe =
+                    Some(SharedProbe { port: 10256.try_into().unwrap(), path: "/healthz".into() });
             }),
         ),
         (
             "ClusterServiceLoadBalancerHealthProbeMode = Shared\nClusterServiceSharedLoadBalancerHealthProbePort = 0x50\n\
              ClusterServiceSharedLoadBalancerHealthProbePath = /x",
-            with(&|s| s.shared_health_probe = Some(SharedProbe { port: 80.try_into().unwrap(), path: "/x".into() })),
+            with(&|s| {
+                s.shared_health_probe =
+                    Some(SharedProbe { port: 80.try_into().unwrap(), path: "/x".into() });
+            }),
         ),
         ("ClusterServiceSharedLoadBalancerHealthProbePort = 80", Settings::default()),
         (
@@ -97,10 +108,19 @@ fn every_key_has_its_effect() {
         ("DefaultLoadBalancerType = nlb", with(&|s| s.default_type = DefaultType::Nlb)),
         ("DefaultLoadBalancerType = none", with(&|s| s.default_type = DefaultType::None)),
         ("ClaimExternalLoadBalancers = yes", with(&|s| s.claim_external = true)),
-        ("LoadBalancerClass = a/b\nLoadBalancerClass = c", with(&|s| s.classes = vec!["a/b".into(), "c".into()])),
-        ("LoadBalancerClass = a\nLoadBalancerClass\nLoadBalancerClass = b", with(&|s| s.classes = vec!["b".into()])),
+        (
+            "LoadBalancerClass = a/b\nLoadBalancerClass = c",
+            with(&|s| s.classes = vec!["a/b".into(), "c".into()]),
+        ),
+        (
+            "LoadBalancerClass = a\nLoadBalancerClass\nLoadBalancerClass = b",
+            with(&|s| s.classes = vec!["b".into()]),
+        ),
         ("DefaultTargetType = ip", with(&|s| s.default_target_type = TargetType::Ip)),
-        ("EnableSharedBackendSecurityGroup = on", with(&|s| s.shared_backend_security_group = true)),
+        (
+            "EnableSharedBackendSecurityGroup = on",
+            with(&|s| s.shared_backend_security_group = true),
+        ),
         (
             "EnableSharedBackendSecurityGroup = 1\nBackendSecurityGroup = sg-2",
             with(&|s| {
@@ -108,24 +128,35 @@ fn every_key_has_its_effect() {
                 s.backend_security_group = Some("sg-2".into());
             }),
         ),
-        ("DriftCheckInterval = 1m30s", with(&|s| s.drift_check_interval = Duration::from_secs(90))),
+        (
+            "DriftCheckInterval = 1m30s",
+            with(&|s| s.drift_check_interval = Duration::from_secs(90)),
+        ),
         ("EC2ReadQPS = 2.5\nEC2ReadBurst = 7", with(&|s| s.limits.ec2_read = rate(2.5, 7))),
         ("EC2WriteQPS = 2\nEC2WriteBurst = 7", with(&|s| s.limits.ec2_write = rate(2.0, 7))),
         ("EC2TopologyQPS = 2\nEC2TopologyBurst = 7", with(&|s| s.limits.topology = rate(2.0, 7))),
         ("ELBReadQPS = 2\nELBReadBurst = 7", with(&|s| s.limits.elb_read = rate(2.0, 7))),
-        ("ELBRegisterQPS = 2\nELBRegisterBurst = 7", with(&|s| s.limits.elb_register = rate(2.0, 7))),
+        (
+            "ELBRegisterQPS = 2\nELBRegisterBurst = 7",
+            with(&|s| s.limits.elb_register = rate(2.0, 7)),
+        ),
         ("ELBWriteQPS = 2\nELBWriteBurst = 7", with(&|s| s.limits.elb_write = rate(2.0, 7))),
     ];
     for (lines, expected) in cases {
         assert_eq!(global(lines), expected, "{lines}");
-        assert_eq!(global(&lines.replace("Cluster", "cluster").replace("ID =", "id =")), expected, "case of {lines}");
+        assert_eq!(
+            global(&lines.replace("Cluster", "cluster").replace("ID =", "id =")),
+            expected,
+            "case of {lines}"
+        );
     }
 }
 
 #[test]
 fn the_last_of_a_repeated_text_wins_and_sections_of_a_name_are_one() {
     assert_eq!(global("VPC = vpc-1\n[Other]\n[GLOBAL]\nvpc = vpc-2").vpc, Some("vpc-2".into()));
-    let warned = warnings("[Global]\nVPC=vpc-1\n[Other]\nx=1\n[Global \"sub\"]\nVPC=vpc-9\n[Global]\nFoo=1");
+    let warned =
+        warnings("[Global]\nVPC=vpc-1\n[Other]\nx=1\n[Global \"sub\"]\nVPC=vpc-9\n[Global]\nFoo=1");
     let expected = [
         "line 3: [Other]: unknown section, which has no effect",
         "line 5: [Global \"sub\"]: unknown section, which has no effect",
@@ -136,13 +167,15 @@ fn the_last_of_a_repeated_text_wins_and_sections_of_a_name_are_one() {
 
 #[test]
 fn bools_have_the_forms_of_gcfg() {
-    for (text, expected) in [("true", true), ("YES", true), ("On", true), ("1", true)].into_iter().chain([
-        ("False", false),
-        ("no", false),
-        ("off", false),
-        ("0", false),
-    ]) {
-        assert_eq!(global(&format!("ClaimExternalLoadBalancers = {text}")).claim_external, expected, "{text}");
+    for (text, expected) in [("true", true), ("YES", true), ("On", true), ("1", true)]
+        .into_iter()
+        .chain([("False", false), ("no", false), ("off", false), ("0", false)])
+    {
+        assert_eq!(
+            global(&format!("ClaimExternalLoadBalancers = {text}")).claim_external,
+            expected,
+            "{text}"
+        );
     }
     assert!(global("ClaimExternalLoadBalancers ; on").claim_external, "a key alone is true");
     // A key with an empty value is git's false and nobody's intention; upstream refuses it as well.
@@ -170,18 +203,40 @@ fn node_ip_families_keep_their_order() {
 #[test]
 fn zone_gives_the_region_and_wins() {
     assert_eq!(global("zone = eu-west-1a").region.as_deref(), Some("eu-west-1"));
-    assert_eq!(global("Region = us-east-1\nZone = eu-west-1a").region.as_deref(), Some("eu-west-1"));
-    assert_eq!(bad("[Global]\nZone = some-fake-zone"), ["line 2: [Global] Zone: invalid AZ: some-fake-zone"]);
+    assert_eq!(
+        global("Region = us-east-1\nZone = eu-west-1a")
+            .region
+            .as_deref(),
+        Some("eu-west-1")
+    );
+    assert_eq!(
+        bad("[Global]\nZone = some-fake-zone"),
+        ["line 2: [Global] Zone: invalid AZ: some-fake-zone"]
+    );
 }
 
 // CF17
 #[test]
 fn nlb_security_group_mode_is_exact() {
-    for (value, managed) in [("Managed", true), ("\"Managed\"", true), ("", false), ("\"\"", false)] {
-        assert_eq!(global(&format!("NLBSecurityGroupMode = {value}")).managed_security_groups, managed, "{value}");
+    for (value, managed) in [("Managed", true), ("\"Managed\"", true), ("", false), ("\"\"", false)]
+    {
+        assert_eq!(
+            global(&format!("NLBSecurityGroupMode = {value}")).managed_security_groups,
+            managed,
+            "{value}"
+        );
     }
-    let wrong =
-        ["managed", "MANAGED", "MaNaGeD", "Disabled", "BYO", "random-value", "  ", " Managed ", "prefix-Managed"];
+    let wrong = [
+        "managed",
+        "MANAGED",
+        "MaNaGeD",
+        "Disabled",
+        "BYO",
+        "random-value",
+        "  ",
+        " Managed ",
+        "prefix-Managed",
+    ];
     for value in wrong.into_iter().chain(["Managed-suffix"]) {
         let words = format!(
             "line 2: [Global] NLBSecurityGroupMode: invalid NLB security group mode: {value:?}. Expected: \"Managed\""
@@ -193,7 +248,9 @@ fn nlb_security_group_mode_is_exact() {
 // CF19
 #[test]
 fn role_has_an_account() {
-    let role = global("RoleARN = arn:aws:iam::123456789876:role/test-cluster").role.unwrap();
+    let role = global("RoleARN = arn:aws:iam::123456789876:role/test-cluster")
+        .role
+        .unwrap();
     assert_eq!(&*role.account, "123456789876");
     for arn in ["arn:aws:iam::123456789876", "arn:aws:iam:::role/x", "role/x"] {
         let words = format!("line 2: [Global] RoleARN: incorrect ARN format for role {arn}");
@@ -210,7 +267,10 @@ fn what_upstream_finds_late_or_never_is_found_at_once() {
         ("VPC = vpc-", "VPC: \"vpc-\" is not an ID of the form vpc-…"),
         ("SubnetID = vpc-1", "SubnetID: \"vpc-1\" is not an ID of the form subnet-…"),
         ("RouteTableID = a,b", "RouteTableID: \"a,b\" is not an ID of the form rtb-…"),
-        ("ElbSecurityGroup = \"sg-1 \"", "ElbSecurityGroup: \"sg-1 \" is not an ID of the form sg-…"),
+        (
+            "ElbSecurityGroup = \"sg-1 \"",
+            "ElbSecurityGroup: \"sg-1 \" is not an ID of the form sg-…",
+        ),
         ("Region = us/west", "Region: \"us/west\" is not the name of a region"),
         ("Zone", "Zone: needs a value"),
         ("NodeIPFamilies = v4", "NodeIPFamilies: unknown IP family \"v4\": expected ipv4 or ipv6"),
@@ -238,8 +298,14 @@ fn what_upstream_finds_late_or_never_is_found_at_once() {
             "SupportedTopologyInstanceTypePattern = (",
             "SupportedTopologyInstanceTypePattern: is no regular expression: unclosed group",
         ),
-        ("DefaultLoadBalancerType = clb", "DefaultLoadBalancerType: unknown type \"clb\": expected nlb or none"),
-        ("DefaultTargetType = lambda", "DefaultTargetType: unknown target type \"lambda\": expected instance or ip"),
+        (
+            "DefaultLoadBalancerType = clb",
+            "DefaultLoadBalancerType: unknown type \"clb\": expected nlb or none",
+        ),
+        (
+            "DefaultTargetType = lambda",
+            "DefaultTargetType: unknown target type \"lambda\": expected instance or ip",
+        ),
         ("LoadBalancerClass = ", "LoadBalancerClass: must not be empty"),
         ("BackendSecurityGroup = x", "BackendSecurityGroup: \"x\" is not an ID of the form sg-…"),
         ("DriftCheckInterval = 1", "DriftCheckInterval: time: invalid duration \"1\""),
@@ -251,19 +317,33 @@ fn what_upstream_finds_late_or_never_is_found_at_once() {
         ("EC2ReadBurst = -1", "EC2ReadBurst: failed to parse \"-1\" as count"),
     ];
     for (line, words) in cases {
-        assert_eq!(bad(&format!("[Global]\n\n{line}")), [format!("line 3: [Global] {words}")], "{line}");
+        assert_eq!(
+            bad(&format!("[Global]\n\n{line}")),
+            [format!("line 3: [Global] {words}")],
+            "{line}"
+        );
     }
-    let words = "line 3: [Global] KubernetesClusterTag: clusterID tags did not match: \"a\" vs \"b\"";
+    let words =
+        "line 3: [Global] KubernetesClusterTag: clusterID tags did not match: \"a\" vs \"b\"";
     assert_eq!(bad("[Global]\nKubernetesClusterID = a\nKubernetesClusterTag = b"), [words]);
-    assert_eq!(global("KubernetesClusterID = a\nKubernetesClusterTag = a").cluster_tag.as_deref(), Some("a"));
+    assert_eq!(
+        global("KubernetesClusterID = a\nKubernetesClusterTag = a")
+            .cluster_tag
+            .as_deref(),
+        Some("a")
+    );
 }
 
 #[test]
 fn all_mistakes_are_told_together_in_the_order_of_the_file() {
-    let text =
-        format!("{}[Global]\nZone = x\na b\nClaimExternalLoadBalancers = maybe\n[", section("1", "URL = ftp://x"));
-    let places: Vec<String> =
-        bad(&text).iter().map(|words| words.split(": ").take(2).collect::<Vec<_>>().join(" ")).collect();
+    let text = format!(
+        "{}[Global]\nZone = x\na b\nClaimExternalLoadBalancers = maybe\n[",
+        section("1", "URL = ftp://x")
+    );
+    let places: Vec<String> = bad(&text)
+        .iter()
+        .map(|words| words.split(": ").take(2).collect::<Vec<_>>().join(" "))
+        .collect();
     let expected = [
         "line 6 [ServiceOverride \"1\"] URL",
         "line 8 [Global] Zone",
@@ -287,14 +367,20 @@ fn override_names_everything_it_lacks() {
         let found = bad(&section("1", &format!("{key} = \"  \"")));
         assert_eq!(found, [format!("line 6: [ServiceOverride \"1\"]: {words}")]);
     }
-    let all: Vec<String> = cases.iter().map(|(_, words)| format!("line 1: [ServiceOverride \"1\"]: {words}")).collect();
+    let all: Vec<String> = cases
+        .iter()
+        .map(|(_, words)| format!("line 1: [ServiceOverride \"1\"]: {words}"))
+        .collect();
     assert_eq!(bad("[ServiceOverride \"1\"]"), all);
 }
 
 // CF4 CF9 CF10 CF11 CF13
 #[test]
 fn overrides_are_trimmed_and_kept_in_order() {
-    let full = section("1", "Service = \" EC2 \"\nSigningMethod = v4\nSigningMethod = v4\nSigningName = \" n \"");
+    let full = section(
+        "1",
+        "Service = \" EC2 \"\nSigningMethod = v4\nSigningMethod = v4\nSigningName = \" n \"",
+    );
     let one = ServiceOverride {
         service: OverriddenService::Ec2,
         region: "r1".into(),
@@ -306,7 +392,11 @@ fn overrides_are_trimmed_and_kept_in_order() {
     let elsewhere = ServiceOverride { region: "r2".into(), signing_name: None, ..one.clone() };
     let elb = ServiceOverride { service: OverriddenService::Elb, ..elsewhere.clone() };
     let two = section("2", "Service = Elastic Load Balancing v2\nRegion = r2");
-    assert_eq!(good(&format!("{full}{two}")).overrides, [one.clone(), elb], "two services, two regions");
+    assert_eq!(
+        good(&format!("{full}{two}")).overrides,
+        [one.clone(), elb],
+        "two services, two regions"
+    );
     let same = section("x", "Region = r2\nSigningName = ");
     let settings = good(&format!("{full}[Global]\nVPC = vpc-1\n{same}"));
     assert_eq!(
@@ -344,13 +434,17 @@ fn services_go_by_their_id_or_an_older_name_in_any_case() {
     ];
     for (name, services) in cases {
         let settings = good(&section("1", &format!("Service = {name}")));
-        let found: Vec<_> = settings.overrides.into_iter().map(|found| found.service).collect();
+        let found: Vec<_> = settings
+            .overrides
+            .into_iter()
+            .map(|found| found.service)
+            .collect();
         assert_eq!((found, settings.warnings.len()), (services, 0), "{name}");
     }
     let warned = warnings(&section("1", "Service = s3"));
-    assert!(
-        warned[0].starts_with("line 6: [ServiceOverride \"1\"] Service: no client of this program is called \"s3\"")
-    );
+    assert!(warned[0].starts_with(
+        "line 6: [ServiceOverride \"1\"] Service: no client of this program is called \"s3\""
+    ));
 }
 
 #[test]
@@ -358,13 +452,22 @@ fn the_name_of_both_balancers_gives_way_to_the_name_of_one() {
     let both = section("1", "Service = elasticloadbalancing\nURL = http://both");
     let one = section("2", "Service = Elastic Load Balancing v2\nURL = http://one");
     let settings = good(&format!("{both}{one}"));
-    let found: Vec<_> = settings.overrides.iter().map(|found| (&found.service, &*found.url)).collect();
-    assert_eq!(found, [(&OverriddenService::Classic, "http://both"), (&OverriddenService::Elb, "http://one")]);
+    let found: Vec<_> = settings
+        .overrides
+        .iter()
+        .map(|found| (&found.service, &*found.url))
+        .collect();
+    assert_eq!(
+        found,
+        [(&OverriddenService::Classic, "http://both"), (&OverriddenService::Elb, "http://one")]
+    );
 }
 
 #[test]
 fn url_must_be_one_and_is_not_repeated_in_the_message() {
-    for url in ["ec2.foo", "http://", "http://:80", "https:///x", "http://a b", "ftp://user:secret@x"] {
+    for url in
+        ["ec2.foo", "http://", "http://:80", "https:///x", "http://a b", "ftp://user:secret@x"]
+    {
         let words = "line 6: [ServiceOverride \"1\"] URL: is not a URL of the form http://host:port or https://host";
         assert_eq!(bad(&section("1", &format!("URL = \"{url}\""))), [words], "{url}");
     }
@@ -388,7 +491,10 @@ fn files_are_named_in_errors() {
     );
     assert_eq!(load(&file).unwrap_err().to_string(), expected);
     std::fs::write(&file, b"[Global]\nVPC = \xff\n").unwrap();
-    assert_eq!(load(&file).unwrap_err().to_string(), format!("cloud config {name}: line 2: illegal UTF-8 encoding"));
+    assert_eq!(
+        load(&file).unwrap_err().to_string(),
+        format!("cloud config {name}: line 2: illegal UTF-8 encoding")
+    );
     std::fs::write(&file, b"\xef\xbb\xbf[Global]\r\nVPC = vpc-1\r\n").unwrap();
     assert_eq!(load(&file).unwrap().vpc, Some("vpc-1".into()));
 }
@@ -400,8 +506,15 @@ fn log_shows_what_is_set_and_no_secrets() {
     for key in Global::KEYS.iter().filter(|key| key.name != "Zone") {
         assert!(shown.iter().any(|(name, _)| *name == key.name), "{} is not shown", key.name);
     }
-    for key in Global::KEYS.iter().filter(|key| !key.default.is_empty() && key.kind != "duration") {
-        let expected = if key.name.ends_with("ProbeMode") { "Shared" } else { key.default };
+    for key in Global::KEYS
+        .iter()
+        .filter(|key| !key.default.is_empty() && key.kind != "duration")
+    {
+        let expected = if key.name.ends_with("ProbeMode") {
+            "Shared"
+        } else {
+            key.default
+        };
         assert!(shown.contains(&(key.name, expected.to_owned())), "{}", key.name);
     }
     settings = good(&section("1", "URL = https://user:secret@host:1/p?token=secret"));
@@ -437,11 +550,16 @@ fn reference() -> String {
 }
 
 fn table<T>(page: &mut String, title: &str, keys: &[ConfigKey<T>]) {
-    write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n").unwrap();
+    write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n")
+        .unwrap();
     for key in keys {
-        let default =
-            if key.default.is_empty() { String::new() } else { format!("`{}`", key.default.replace('|', "\\|")) };
+        let default = if key.default.is_empty() {
+            String::new()
+        } else {
+            format!("`{}`", key.default.replace('|', "\\|"))
+        };
         let ours = if key.upstream { "" } else { " *" };
-        writeln!(page, "| `{}`{ours} | {} | {default} | {} |", key.name, key.kind, key.meaning).unwrap();
+        writeln!(page, "| `{}`{ours} | {} | {default} | {} |", key.name, key.kind, key.meaning)
+            .unwrap();
     }
 }

@@ -1,12 +1,13 @@
-//! Turns typed values of keys into validated [`Settings`]. Also checks what upstream checks later or never.
+//! Turns typed values of keys into validated [`Settings`]. Also checks what upstream checks later
+//! or never.
 
 use std::num::NonZeroU16;
 
 use ccm_core::{config::gcfg_keys::ConfigValue, k8s::IpFamily};
 
 use super::{
-    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern, error::ConfigIssue,
-    keys::Global,
+    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern,
+    error::ConfigIssue, keys::Global,
 };
 use crate::{api::elb::TargetType, environment::region_of_zone};
 
@@ -36,12 +37,22 @@ impl ValidationReport {
     }
 
     /// Records an error for a key, if the result is one.
-    fn check_value<T, V>(&mut self, value: &ConfigValue<T>, result: Result<V, impl Into<Box<str>>>) -> Option<V> {
-        result.map_err(|message| self.add_error(value, message)).ok()
+    fn check_value<T, V>(
+        &mut self,
+        value: &ConfigValue<T>,
+        result: Result<V, impl Into<Box<str>>>,
+    ) -> Option<V> {
+        result
+            .map_err(|message| self.add_error(value, message))
+            .ok()
     }
 
     /// Validates an ID, if the key has a value.
-    fn id<T: for<'a> From<&'a str>>(&mut self, value: &ConfigValue<String>, prefix: &str) -> Option<T> {
+    fn id<T: for<'a> From<&'a str>>(
+        &mut self,
+        value: &ConfigValue<String>,
+        prefix: &str,
+    ) -> Option<T> {
         text(value).and_then(|id| self.check_value(value, checked_id(id, prefix)))
     }
 }
@@ -64,7 +75,11 @@ fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, Str
 }
 
 /// Validates the section `[Global]`.
-pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &mut ValidationReport) -> Settings {
+pub(super) fn settings(
+    raw: &Global,
+    overrides: Vec<ServiceOverride>,
+    report: &mut ValidationReport,
+) -> Settings {
     let defaults = Settings::default();
     let (cluster_id, cluster_tag) = cluster(raw, report);
     Settings {
@@ -87,7 +102,10 @@ pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &m
         default_target_type: target_type(raw, report),
         backend_security_group: backend_group(raw, report),
         shared_backend_security_group: raw.shared_group.value,
-        drift_check_interval: raw.drift_interval.value.unwrap_or(defaults.drift_check_interval),
+        drift_check_interval: raw
+            .drift_interval
+            .value
+            .unwrap_or(defaults.drift_check_interval),
         overrides,
         limits: limits(raw),
         warnings: Vec::new(),
@@ -96,9 +114,12 @@ pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &m
 
 fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
     let region = text(&raw.region).and_then(|region| {
-        let well_formed = region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let checked =
-            well_formed.then(|| region.into()).ok_or_else(|| format!("{region:?} is not the name of a region"));
+        let well_formed = region
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let checked = well_formed
+            .then(|| region.into())
+            .ok_or_else(|| format!("{region:?} is not the name of a region"));
         report.check_value(&raw.region, checked)
     });
     match text(&raw.zone) {
@@ -110,7 +131,8 @@ fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
 fn route_tables(raw: &Global, report: &mut ValidationReport) -> Vec<crate::api::RouteTableId> {
     let value = &raw.route_tables;
     let ids = value.value.iter().filter(|id| !id.is_empty());
-    ids.filter_map(|id| report.check_value(value, checked_id(id, "rtb-"))).collect()
+    ids.filter_map(|id| report.check_value(value, checked_id(id, "rtb-")))
+        .collect()
 }
 
 fn role(raw: &Global, report: &mut ValidationReport) -> Option<Role> {
@@ -121,7 +143,11 @@ fn role(raw: &Global, report: &mut ValidationReport) -> Option<Role> {
         return None;
     };
     let account = report.check_value(&raw.role, account_of(arn))?;
-    Some(Role { arn: arn.into(), account: account.into(), source: text(&raw.source).map(Into::into) })
+    Some(Role {
+        arn: arn.into(),
+        account: account.into(),
+        source: text(&raw.source).map(Into::into),
+    })
 }
 
 /// Returns the account of a role's ARN.
@@ -139,7 +165,10 @@ fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Op
     if let (Some(id), Some(tag)) = (id, tag)
         && id != tag
     {
-        report.add_error(&raw.cluster_tag, format!("clusterID tags did not match: {id:?} vs {tag:?}"));
+        report.add_error(
+            &raw.cluster_tag,
+            format!("clusterID tags did not match: {id:?} vs {tag:?}"),
+        );
     }
     (id.map(Into::into), tag.map(Into::into))
 }
@@ -152,7 +181,10 @@ fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>
             "ipv4" => IpFamily::V4,
             "ipv6" => IpFamily::V6,
             other => {
-                report.add_error(value, format!("unknown IP family {other:?}: expected ipv4 or ipv6"));
+                report.add_error(
+                    value,
+                    format!("unknown IP family {other:?}: expected ipv4 or ipv6"),
+                );
                 continue;
             }
         };
@@ -175,13 +207,19 @@ fn probe(raw: &Global, report: &mut ValidationReport) -> Option<SharedProbe> {
     }
     let path = text(&raw.probe_path).unwrap_or(PROBE_PATH);
     if !path.starts_with('/') || path.len() > MAX_PATH_LENGTH {
-        report.add_error(&raw.probe_path, format!("must begin with / and have at most {MAX_PATH_LENGTH} characters"));
+        report.add_error(
+            &raw.probe_path,
+            format!("must begin with / and have at most {MAX_PATH_LENGTH} characters"),
+        );
     }
     match text(&raw.probe_mode) {
         None | Some("ServiceNodePort") => None,
         Some("Shared") => Some(SharedProbe { port: port?, path: path.into() }),
         Some(other) => {
-            report.add_error(&raw.probe_mode, format!("Unsupported ClusterServiceLoadBalancerHealthProbeMode {other}"));
+            report.add_error(
+                &raw.probe_mode,
+                format!("Unsupported ClusterServiceLoadBalancerHealthProbeMode {other}"),
+            );
             None
         }
     }
@@ -189,13 +227,21 @@ fn probe(raw: &Global, report: &mut ValidationReport) -> Option<SharedProbe> {
 
 fn topology(raw: &Global, report: &mut ValidationReport) -> Option<TypePattern> {
     let parsed = TypePattern::parse(text(&raw.topology)?);
-    report.check_value(&raw.topology, parsed.map_err(|error| format!("is no regular expression: {}", one_line(&error))))
+    report.check_value(
+        &raw.topology,
+        parsed.map_err(|error| format!("is no regular expression: {}", one_line(&error))),
+    )
 }
 
-/// Returns the last line, which says what is wrong; the lines before show the pattern with a marker below it.
+/// Returns the last line, which says what is wrong; the lines before show the pattern with a marker
+/// below it.
 fn one_line(error: &regex::Error) -> String {
     let text = error.to_string();
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    text.lines()
+        .last()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned()
 }
 
 fn managed_groups(raw: &Global, report: &mut ValidationReport) -> bool {
@@ -218,7 +264,10 @@ fn default_type(raw: &Global, report: &mut ValidationReport) -> DefaultType {
         Some("nlb") => DefaultType::Nlb,
         Some("none") => DefaultType::None,
         Some(other) => {
-            report.add_error(&raw.default_type, format!("unknown type {other:?}: expected nlb or none"));
+            report.add_error(
+                &raw.default_type,
+                format!("unknown type {other:?}: expected nlb or none"),
+            );
             DefaultType::Unset
         }
     }
@@ -229,7 +278,11 @@ fn classes(raw: &Global, report: &mut ValidationReport) -> Vec<Box<str>> {
     if value.value.iter().any(|class| class.trim().is_empty()) {
         report.add_error(value, "must not be empty");
     }
-    value.value.iter().map(|class| class.trim().into()).collect()
+    value
+        .value
+        .iter()
+        .map(|class| class.trim().into())
+        .collect()
 }
 
 fn target_type(raw: &Global, report: &mut ValidationReport) -> TargetType {
@@ -237,25 +290,35 @@ fn target_type(raw: &Global, report: &mut ValidationReport) -> TargetType {
         None | Some("instance") => TargetType::Instance,
         Some("ip") => TargetType::Ip,
         Some(other) => {
-            report.add_error(&raw.target_type, format!("unknown target type {other:?}: expected instance or ip"));
+            report.add_error(
+                &raw.target_type,
+                format!("unknown target type {other:?}: expected instance or ip"),
+            );
             TargetType::Instance
         }
     }
 }
 
-fn backend_group(raw: &Global, report: &mut ValidationReport) -> Option<crate::api::SecurityGroupId> {
+fn backend_group(
+    raw: &Global,
+    report: &mut ValidationReport,
+) -> Option<crate::api::SecurityGroupId> {
     let group = report.id(&raw.backend_group, "sg-");
     if group.is_some() && !raw.shared_group.value {
-        report.add_warning(&raw.backend_group, "has no effect without EnableSharedBackendSecurityGroup");
+        report.add_warning(
+            &raw.backend_group,
+            "has no effect without EnableSharedBackendSecurityGroup",
+        );
     }
     group
 }
 
 fn limits(raw: &Global) -> Limits {
-    let rate = |qps: &ConfigValue<Option<f64>>, burst: &ConfigValue<Option<u32>>, default: Rate| Rate {
-        per_second: qps.value.unwrap_or(default.per_second),
-        burst: burst.value.unwrap_or(default.burst),
-    };
+    let rate =
+        |qps: &ConfigValue<Option<f64>>, burst: &ConfigValue<Option<u32>>, default: Rate| Rate {
+            per_second: qps.value.unwrap_or(default.per_second),
+            burst: burst.value.unwrap_or(default.burst),
+        };
     let defaults = Limits::default();
     Limits {
         ec2_read: rate(&raw.ec2_read_qps, &raw.ec2_read_burst, defaults.ec2_read),

@@ -6,7 +6,9 @@ mod stage;
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_testkit::conformance::{CallFaultKind, Outcome, Report, check_instances, check_load_balancers, check_routes};
+use ccm_testkit::conformance::{
+    CallFaultKind, Outcome, Report, check_instances, check_load_balancers, check_routes,
+};
 use parking_lot::Mutex;
 
 use self::stage::{
@@ -69,9 +71,16 @@ impl AccountBackend for Memory {
     }
 
     async fn launch(&self, place: &SharedVpc, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
-        let instance = self.aws().instance(&place.private).private_ip(ip).group(&place.group);
+        let instance = self
+            .aws()
+            .instance(&place.private)
+            .private_ip(ip)
+            .group(&place.group);
         let tag = |id: &str| format!("kubernetes.io/cluster/{id}");
-        Ok(instance.tag(&tag(OURS), "shared").tag(&tag(THEIRS), "shared").launch())
+        Ok(instance
+            .tag(&tag(OURS), "shared")
+            .tag(&tag(THEIRS), "shared")
+            .launch())
     }
 
     async fn turn(&self, id: &InstanceId, turn: InstanceChange) -> anyhow::Result<()> {
@@ -115,12 +124,26 @@ const NOT_IN_AWS: [&str; 1] = ["retry-after"];
 
 /// Checks that every rule is kept, but for those that cannot be checked.
 fn all_kept(report: &Report) {
-    let expected = |rule: &str| if NOT_IN_AWS.contains(&rule) { Outcome::Unsupported } else { Outcome::Passed };
-    assert!(report.cases().iter().all(|case| case.outcome == expected(case.rule)), "{report}");
+    let expected = |rule: &str| {
+        if NOT_IN_AWS.contains(&rule) {
+            Outcome::Unsupported
+        } else {
+            Outcome::Passed
+        }
+    };
+    assert!(
+        report
+            .cases()
+            .iter()
+            .all(|case| case.outcome == expected(case.rule)),
+        "{report}"
+    );
 }
 
 async fn stage(knobs: FakeOptions, config: &'static str) -> AwsAdapter {
-    AwsAdapter::new(Arc::new(Memory::new(knobs)), config).await.unwrap()
+    AwsAdapter::new(Arc::new(Memory::new(knobs)), config)
+        .await
+        .unwrap()
 }
 
 macro_rules! provider_on {

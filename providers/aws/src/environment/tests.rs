@@ -34,7 +34,10 @@ impl Metadata for Imds {
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match self.silent {
-            true => Err(AwsError { action: None, cause: AwsErrorCause::NoResponse(Arc::from(Box::from("no route"))) }),
+            true => Err(AwsError {
+                action: None,
+                cause: AwsErrorCause::NoResponse(Arc::from(Box::from("no route"))),
+            }),
             false => Ok(self.paths.get(path).map(|&text| text.to_owned())),
         }
     }
@@ -50,7 +53,10 @@ struct Account {
 
 impl Account {
     fn with(tags: &[(&str, &str)]) -> Self {
-        let tags = tags.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+        let tags = tags
+            .iter()
+            .map(|&(key, value)| (key.into(), value.into()))
+            .collect();
         Self { instance: Some(instance(tags)), ..Self::default() }
     }
 }
@@ -59,13 +65,25 @@ impl Account {
 impl Transport for Account {
     async fn send(&self, call: Call) -> Result<Reply, AwsError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let Call::DescribeInstances(request) = call else { panic!("{call:?}") };
+        let Call::DescribeInstances(request) = call else {
+            panic!("{call:?}")
+        };
         if let Some((status, code)) = self.refusal {
             return Err(AwsError::response(Action::DescribeInstances, status, code, "no"));
         }
-        let found: Vec<_> = self.instance.iter().filter(|there| request.ids.contains(&there.id)).cloned().collect();
+        let found: Vec<_> = self
+            .instance
+            .iter()
+            .filter(|there| request.ids.contains(&there.id))
+            .cloned()
+            .collect();
         match found.is_empty() {
-            true => Err(AwsError::response(Action::DescribeInstances, 400, "InvalidInstanceID.NotFound", "no")),
+            true => Err(AwsError::response(
+                Action::DescribeInstances,
+                400,
+                "InvalidInstanceID.NotFound",
+                "no",
+            )),
             false => Ok(Reply::DescribeInstances(Page::only(found))),
         }
     }
@@ -96,7 +114,11 @@ fn settings(lines: &str) -> Settings {
     crate::config::parse(&format!("[Global]\n{lines}")).unwrap()
 }
 
-async fn found(lines: &str, account: Account, imds: &Imds) -> Result<AwsEnvironment, EnvironmentError> {
+async fn found(
+    lines: &str,
+    account: Account,
+    imds: &Imds,
+) -> Result<AwsEnvironment, EnvironmentError> {
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     discover(&settings(lines), &Client::new(Arc::new(account)), imds, &op).await
 }
@@ -104,7 +126,10 @@ async fn found(lines: &str, account: Account, imds: &Imds) -> Result<AwsEnvironm
 /// The error with its cause.
 async fn failed(lines: &str, account: Account, imds: &Imds) -> String {
     let error = found(lines, account, imds).await.unwrap_err();
-    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    let source = error
+        .source()
+        .map(|source| format!(": {source}"))
+        .unwrap_or_default();
     format!("{error}{source}")
 }
 
@@ -137,11 +162,22 @@ async fn region_is_asked_for_when_nothing_says_it() {
         ("Zone = b-1a\nRegion = a-1", vec![(REGION, "us-west-2")], "b-1"),
     ];
     for (lines, paths, expected) in cases {
-        assert_eq!(&*region(&settings(lines), &Imds::with(&paths)).await.unwrap(), expected, "{lines} {paths:?}");
+        assert_eq!(
+            &*region(&settings(lines), &Imds::with(&paths)).await.unwrap(),
+            expected,
+            "{lines} {paths:?}"
+        );
     }
-    let none = region(&Settings::default(), &Imds::default()).await.unwrap_err();
-    assert_eq!(none.to_string(), "the instance metadata service knows no region; set Region in the cloud config");
-    let odd = region(&Settings::default(), &Imds::with(&[(ZONE, "x")])).await.unwrap_err();
+    let none = region(&Settings::default(), &Imds::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "the instance metadata service knows no region; set Region in the cloud config"
+    );
+    let odd = region(&Settings::default(), &Imds::with(&[(ZONE, "x")]))
+        .await
+        .unwrap_err();
     assert_eq!(odd.to_string(), "invalid AZ: x");
 }
 
@@ -152,7 +188,9 @@ async fn nothing_is_asked_when_all_is_configured() {
     let lines = "Region = us-west-2\nVPC = vpc-1\nKubernetesClusterID = c";
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let client = Client::new(account.clone());
-    let found = discover(&settings(lines), &client, &imds, &op).await.unwrap();
+    let found = discover(&settings(lines), &client, &imds, &op)
+        .await
+        .unwrap();
     let expected = AwsEnvironment {
         region: "us-west-2".into(),
         vpc: "vpc-1".into(),
@@ -168,7 +206,10 @@ async fn outside_ec2_the_error_says_what_to_configure() {
     let all = ["Region = us-west-2", "VPC = vpc-1", "KubernetesClusterID = c"];
     let cases = [("region", "Region"), ("VPC", "VPC"), ("instance ID", "KubernetesClusterID")];
     for (what, key) in cases {
-        let lines: Vec<_> = all.into_iter().filter(|line| !line.starts_with(key)).collect();
+        let lines: Vec<_> = all
+            .into_iter()
+            .filter(|line| !line.starts_with(key))
+            .collect();
         let expected = format!(
             "cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config: \
              instance metadata: no answer"
@@ -181,11 +222,14 @@ async fn outside_ec2_the_error_says_what_to_configure() {
 #[tokio::test]
 async fn vpc_is_that_of_the_first_interface_that_has_one() {
     let lines = "Region = r-1\nKubernetesClusterID = c";
-    let (first, second) = ("network/interfaces/macs/0a:1/vpc-id", "network/interfaces/macs/0b:2/vpc-id");
+    let (first, second) =
+        ("network/interfaces/macs/0a:1/vpc-id", "network/interfaces/macs/0b:2/vpc-id");
     let macs = (MACS, "0a:1/\n0b:2/\n");
     let cases = [vec![macs, (first, "vpc-1"), (second, "vpc-2")], vec![macs, (second, "vpc-1")]];
     for paths in cases {
-        let found = found(lines, Account::default(), &Imds::with(&paths)).await.unwrap();
+        let found = found(lines, Account::default(), &Imds::with(&paths))
+            .await
+            .unwrap();
         assert_eq!(&*found.vpc, "vpc-1", "{paths:?}");
     }
     for paths in [vec![macs], vec![]] {
@@ -204,10 +248,15 @@ async fn cluster_comes_from_the_tags_of_the_own_instance() {
         (vec![("KubernetesCluster", "c")], Cluster::new("c", true)),
         (vec![("KubernetesCluster", "c"), (id, "owned")], Cluster::new("c", true)),
         (vec![("kubernetes.io/cluster/", ""), (id, "owned")], Cluster::new("c", false)),
-        (vec![("Name", "x"), ("KubernetesCluster", ""), ("kubernetes.io/cluster/", "owned")], Cluster::new("", false)),
+        (
+            vec![("Name", "x"), ("KubernetesCluster", ""), ("kubernetes.io/cluster/", "owned")],
+            Cluster::new("", false),
+        ),
     ];
     for (tags, cluster) in cases {
-        let found = found("", Account::with(&tags), &Imds::with(&EC2)).await.unwrap();
+        let found = found("", Account::with(&tags), &Imds::with(&EC2))
+            .await
+            .unwrap();
         let expected = AwsEnvironment {
             region: "us-west-2".into(),
             vpc: "vpc-own".into(),
@@ -217,13 +266,20 @@ async fn cluster_comes_from_the_tags_of_the_own_instance() {
         assert_eq!(found, expected, "{tags:?}");
     }
     let configured = "VPC = vpc-1\nSubnetID = subnet-1";
-    let found = found(configured, Account::with(&[(id, "")]), &Imds::with(&EC2)).await.unwrap();
-    assert_eq!((&*found.vpc, found.subnet.as_deref()), ("vpc-1", Some("subnet-1")), "what is configured wins");
+    let found = found(configured, Account::with(&[(id, "")]), &Imds::with(&EC2))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&*found.vpc, found.subnet.as_deref()),
+        ("vpc-1", Some("subnet-1")),
+        "what is configured wins"
+    );
 }
 
 #[tokio::test]
 async fn configured_cluster_wins_over_tags() {
-    for (lines, legacy) in [("KubernetesClusterID = x", false), ("KubernetesClusterTag = x", true)] {
+    for (lines, legacy) in [("KubernetesClusterID = x", false), ("KubernetesClusterTag = x", true)]
+    {
         let lines = format!("{lines}\nVPC = vpc-1");
         let account = Account::with(&[("kubernetes.io/cluster/c", "")]);
         let found = found(&lines, account, &Imds::with(&EC2)).await.unwrap();
@@ -235,8 +291,14 @@ async fn configured_cluster_wins_over_tags() {
 async fn contradicting_tags_are_refused_in_upstreams_words() {
     let (a, b) = ("kubernetes.io/cluster/a", "kubernetes.io/cluster/b");
     let cases = [
-        (vec![(a, "x"), (b, "y")], r#"Found multiple cluster tags with prefix kubernetes.io/cluster/ ("a" and "b")"#),
-        (vec![(a, "x"), ("KubernetesCluster", "b")], r#"clusterID tags did not match: "a" vs "b""#),
+        (
+            vec![(a, "x"), (b, "y")],
+            r#"Found multiple cluster tags with prefix kubernetes.io/cluster/ ("a" and "b")"#,
+        ),
+        (
+            vec![(a, "x"), ("KubernetesCluster", "b")],
+            r#"clusterID tags did not match: "a" vs "b""#,
+        ),
     ];
     for (tags, words) in cases {
         let expected = format!("tags of instance i-1: {words}");
@@ -261,5 +323,10 @@ async fn only_what_may_pass_is_worth_waiting_for() {
                         config they are not needed";
         assert_eq!(error.to_string(), expected);
     }
-    assert!(!found("", Account::default(), &Imds::silent()).await.unwrap_err().is_transient());
+    assert!(
+        !found("", Account::default(), &Imds::silent())
+            .await
+            .unwrap_err()
+            .is_transient()
+    );
 }

@@ -17,8 +17,13 @@ use super::{
 use crate::{
     api::{
         InstanceId, TargetGroupArn,
-        ec2::{AuthorizeSecurityGroupIngress, CreateRoute, CreateSecurityGroup, RouteTarget, Rule, RuleSource},
-        elb::{CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, TargetType},
+        ec2::{
+            AuthorizeSecurityGroupIngress, CreateRoute, CreateSecurityGroup, RouteTarget, Rule,
+            RuleSource,
+        },
+        elb::{
+            CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, TargetType,
+        },
     },
     client::Client,
     config::{DefaultType, Settings},
@@ -31,7 +36,8 @@ use crate::{
 /// Longest time that a call of the framework takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Network of somebody else in the cluster's route table.
-pub(super) static THEIR_NETWORK: LazyLock<IpNet> = LazyLock::new(|| "10.99.0.0/24".parse().expect("a network"));
+pub(super) static THEIR_NETWORK: LazyLock<IpNet> =
+    LazyLock::new(|| "10.99.0.0/24".parse().expect("a network"));
 
 /// Tells what must hold at every moment and does not; nothing where all is well.
 pub(super) type Watch = Box<dyn Fn(&FakeAws) -> Option<String> + Send + Sync>;
@@ -56,8 +62,17 @@ impl InvariantChecker {
         if self.seen.is_some() {
             return;
         }
-        let touched = self.ids.iter().find(|id| call.contains(&***id)).map(|id| format!("{id} is somebody else's"));
-        let wrong = touched.or_else(|| self.within.iter().chain(&self.watch).find_map(|watch| watch(aws)));
+        let touched = self
+            .ids
+            .iter()
+            .find(|id| call.contains(&***id))
+            .map(|id| format!("{id} is somebody else's"));
+        let wrong = touched.or_else(|| {
+            self.within
+                .iter()
+                .chain(&self.watch)
+                .find_map(|watch| watch(aws))
+        });
         self.seen = wrong.map(|wrong| format!("after {call}: {wrong}"));
     }
 
@@ -65,7 +80,8 @@ impl InvariantChecker {
     fn changed(&self, now: &AccountSnapshot) -> Option<String> {
         let foreign = self.foreign.as_ref()?;
         let now = now.only(|name| foreign.objects().contains(&name));
-        (now != *foreign).then(|| format!("somebody else's thing is changed:\n{}", foreign.diff(&now)))
+        (now != *foreign)
+            .then(|| format!("somebody else's thing is changed:\n{}", foreign.diff(&now)))
     }
 }
 
@@ -96,7 +112,9 @@ impl Account {
             }
         }
         for (subnet, number) in place.public.iter().zip(0..) {
-            place.aws.add_ipv6(subnet, &format!("2001:db8:0:{number}::/64"));
+            place
+                .aws
+                .add_ipv6(subnet, &format!("2001:db8:0:{number}::/64"));
         }
         // Those that cases name.
         (0..3).for_each(|_| drop(place.aws.elastic_ip()));
@@ -108,7 +126,15 @@ impl Account {
         let nodes = place.nodes.iter().map(node).collect();
         let settings = Settings { default_type: DefaultType::Nlb, ..settings };
         let empty = place.aws.snapshot();
-        Ok(Self { place, nodes, journey: journey.clone(), lane, settings, bug, empty })
+        Ok(Self {
+            place,
+            nodes,
+            journey: journey.clone(),
+            lane,
+            settings,
+            bug,
+            empty,
+        })
     }
 
     /// Makes a process, which knows nothing.
@@ -135,7 +161,9 @@ impl Account {
     /// What happened meanwhile that must not.
     pub(super) fn describe(&self) -> anyhow::Result<AccountSnapshot> {
         let (mut seen, now) = (None, self.place.aws.snapshot());
-        self.lane.guard(|guard| (guard.watch, seen) = (None, guard.seen.take().or_else(|| guard.changed(&now))));
+        self.lane.guard(|guard| {
+            (guard.watch, seen) = (None, guard.seen.take().or_else(|| guard.changed(&now)));
+        });
         match seen {
             Some(seen) => anyhow::bail!("{seen}"),
             None => Ok(now),
@@ -145,22 +173,48 @@ impl Account {
 
 /// Makes the operation of one call, as the framework does.
 pub(super) fn op(world: &Account, pending_for: Duration) -> Op {
-    world.place.op().with_deadline(tokio::time::Instant::now() + PATIENCE).with_pending_for(pending_for)
+    world
+        .place
+        .op()
+        .with_deadline(tokio::time::Instant::now() + PATIENCE)
+        .with_pending_for(pending_for)
 }
 
 /// Makes things that are not the cluster's, as close to its own as they come.
 async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> {
     let aws = &place.aws;
     let (before, mut ids) = (aws.snapshot(), Vec::<Box<str>>::new());
-    let theirs = [("kubernetes.io/cluster/theirs", "owned"), ("kubernetes.io/service-name", "default/web")];
-    let tags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+    let theirs =
+        [("kubernetes.io/cluster/theirs", "owned"), ("kubernetes.io/service-name", "default/web")];
+    let tags = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect()
+    };
     for (name, pairs) in [("a7468656972730000000000000000", &theirs[..]), ("by-hand", &[][..])] {
-        ids.push(aws.foreign_balancer(name, "network", &place.public, pairs).as_str().into());
+        ids.push(
+            aws.foreign_balancer(name, "network", &place.public, pairs)
+                .as_str()
+                .into(),
+        );
     }
-    for (name, pairs) in [("k8s-default-web-0123456789", &theirs[..]), ("k8s-default-web-byhand0000", &[][..])] {
-        ids.push(aws.ask(target_group(name, place, tags(pairs))).await?.arn.as_str().into());
+    for (name, pairs) in
+        [("k8s-default-web-0123456789", &theirs[..]), ("k8s-default-web-byhand0000", &[][..])]
+    {
+        ids.push(
+            aws.ask(target_group(name, place, tags(pairs)))
+                .await?
+                .arn
+                .as_str()
+                .into(),
+        );
     }
-    let owner = crate::lb::model::ServiceKey { namespace: "default".into(), name: "web".into(), uid: "theirs".into() };
+    let owner = crate::lb::model::ServiceKey {
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: "theirs".into(),
+    };
     let group = CreateSecurityGroup {
         name: names::security_group("theirs", &owner),
         description: MANAGED_DESCRIPTION.into(),
@@ -175,17 +229,28 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
         source: RuleSource::Cidr("192.0.2.0/24".parse().expect("a network")),
         description: description.into(),
     };
-    let named = format!("kubernetes.io/rule/nlb/client={}", names::load_balancer(&super::service_driver::uid("web")));
+    let named = format!(
+        "kubernetes.io/rule/nlb/client={}",
+        names::load_balancer(&super::service_driver::uid("web"))
+    );
     let admit = |id, rule| AuthorizeSecurityGroupIngress { id, rules: vec![rule] };
     aws.ask(admit(group, rule(80, &named))).await?;
     let ssh = rule(22, "ssh");
-    aws.ask(admit(place.node_group.clone(), ssh.clone())).await?;
-    let appliance = aws.instance(&place.private[0]).group(&place.node_group).tag("Name", "appliance").launch();
+    aws.ask(admit(place.node_group.clone(), ssh.clone()))
+        .await?;
+    let appliance = aws
+        .instance(&place.private[0])
+        .group(&place.node_group)
+        .tag("Name", "appliance")
+        .launch();
     let (table, target) = (place.table.clone(), RouteTarget::Instance(appliance.clone()));
-    aws.ask(CreateRoute { table, destination: *THEIR_NETWORK, target }).await?;
+    aws.ask(CreateRoute { table, destination: *THEIR_NETWORK, target })
+        .await?;
     aws.gateway_route(&place.table, "10.98.0.0/24", "vgw-1");
     ids.push((&*appliance).into());
-    let foreign = aws.snapshot().only(|name| !before.objects().contains(&name));
+    let foreign = aws
+        .snapshot()
+        .only(|name| !before.objects().contains(&name));
     Ok(InvariantChecker {
         foreign: Some(foreign),
         ids,
@@ -194,7 +259,11 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
     })
 }
 
-fn target_group(name: &str, place: &fake::FakeCluster, tags: crate::api::Tags) -> CreateTargetGroup {
+fn target_group(
+    name: &str,
+    place: &fake::FakeCluster,
+    tags: crate::api::Tags,
+) -> CreateTargetGroup {
     CreateTargetGroup {
         name: name.into(),
         protocol: ElbProtocol::Tcp,
@@ -225,12 +294,15 @@ fn within(place: &fake::FakeCluster, rule: Rule, to: InstanceId) -> Watch {
         let is_theirs = |route: &crate::api::ec2::Route| {
             route.destination == Some(*THEIR_NETWORK) && route.instance.as_ref() == Some(&to)
         };
-        (!aws.routes(&table).iter().any(is_theirs)).then(|| "somebody else's route is gone".to_owned())
+        (!aws.routes(&table).iter().any(is_theirs))
+            .then(|| "somebody else's route is gone".to_owned())
     })
 }
 
 /// Returns IDs of the targets of a group, without ports.
 pub(super) fn targets(aws: &FakeAws, group: &TargetGroupArn) -> BTreeSet<String> {
     let targets = aws.targets(group).into_iter();
-    targets.filter_map(|target| target.rsplit_once(':').map(|(id, _)| id.to_owned())).collect()
+    targets
+        .filter_map(|target| target.rsplit_once(':').map(|(id, _)| id.to_owned()))
+        .collect()
 }

@@ -12,12 +12,18 @@ use crate::{
 /// Nodes of most cases.
 const NODES: &[usize] = &[0, 1, 2];
 /// What the accounts of all cases give out.
-const ADDRESSES: &str = "eipalloc-00000000000000001,eipalloc-00000000000000002,eipalloc-00000000000000003";
-const CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000001";
-const OTHER_CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000002";
+const ADDRESSES: &str =
+    "eipalloc-00000000000000001,eipalloc-00000000000000002,eipalloc-00000000000000003";
+const CERTIFICATE: &str =
+    "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000001";
+const OTHER_CERTIFICATE: &str =
+    "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000002";
 
 /// What is there, and what is to be then.
-#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of independent switches"
+)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) settings: fn() -> Settings,
@@ -66,11 +72,20 @@ impl Case {
 
     /// Asked for once, and deleted, whatever came of it.
     fn give_up(name: &'static str, service: ServiceView) -> Self {
-        Self::new(name, None, vec![DriverCall::GivenUp(on(service.clone())), DriverCall::Delete(on(service))])
+        Self::new(
+            name,
+            None,
+            vec![DriverCall::GivenUp(on(service.clone())), DriverCall::Delete(on(service))],
+        )
     }
 
     /// Only backends change.
-    fn nodes(name: &'static str, service: &ServiceView, before: &'static [usize], then: &'static [usize]) -> Self {
+    fn nodes(
+        name: &'static str,
+        service: &ServiceView,
+        before: &'static [usize],
+        then: &'static [usize],
+    ) -> Self {
         let act = DriverCall::Update(ServiceInput { service: service.clone(), backends: then });
         let before = ServiceInput { service: service.clone(), backends: before };
         Self { before: Some(before), ..Self::new(name, None, vec![act]) }
@@ -120,13 +135,21 @@ fn shared() -> Settings {
 
 /// Several ports, one of them with TLS, a fixed address in each zone.
 fn rich() -> ServiceView {
-    let web = with(web(&[80, 443, 8443]), "ssl-cert", &format!("{CERTIFICATE},{OTHER_CERTIFICATE}"));
+    let web =
+        with(web(&[80, 443, 8443]), "ssl-cert", &format!("{CERTIFICATE},{OTHER_CERTIFICATE}"));
     let web = with(with(web, "ssl-ports", "443"), "eip-allocations", ADDRESSES);
-    with(with(web, "attributes", "load_balancing.cross_zone.enabled=true"), "additional-resource-tags", "team=a")
+    with(
+        with(web, "attributes", "load_balancing.cross_zone.enabled=true"),
+        "additional-resource-tags",
+        "team=a",
+    )
 }
 
 fn limited(service: ServiceView, ranges: &[&str]) -> ServiceView {
-    ServiceView { source_ranges: ranges.iter().map(|range| (*range).into()).collect(), ..service }
+    ServiceView {
+        source_ranges: ranges.iter().map(|range| (*range).into()).collect(),
+        ..service
+    }
 }
 
 fn pods(service: ServiceView) -> ServiceView {
@@ -164,12 +187,15 @@ pub(super) fn created() -> Vec<Case> {
         Case::create("create", web(&[80])),
         Case::create("create slowly", web(&[80])).slow(),
         Case::create("create with everything", rich()).settings(managed),
-        Case::create("create with the shared group", web(&[80, 443])).settings(shared).leaves(),
+        Case::create("create with the shared group", web(&[80, 443]))
+            .settings(shared)
+            .leaves(),
         Case::create("create for pods", pods(web(&[80]))),
         Case::give_up("give up", web(&[80, 443])).settings(without_rules),
         Case::give_up("give up with groups", web(&[80, 443])).settings(managed),
         Case::give_up("give up pods with groups", pods(web(&[80]))).settings(managed),
-        Case::create("create beside others", web(&[80])).beside([service("api1", &[80]), service("dns2", &[53])]),
+        Case::create("create beside others", web(&[80]))
+            .beside([service("api1", &[80]), service("dns2", &[53])]),
         Case::create("create beside others with the shared group", web(&[80]))
             .settings(shared)
             .beside([service("api1", &[80])])
@@ -179,13 +205,21 @@ pub(super) fn created() -> Vec<Case> {
 
 pub(super) fn changed() -> Vec<Case> {
     let two = || web(&[80, 443]);
-    let v4 = |service| with(service, "subnets", "subnet-00000000000000001,subnet-00000000000000002");
+    let v4 =
+        |service| with(service, "subnets", "subnet-00000000000000001,subnet-00000000000000002");
     vec![
         Case::change("change ports", two(), web(&[443, 8443])),
         Case::change("change ports with groups", two(), web(&[443, 8443])).settings(managed),
         Case::change("change settings", two(), tuned(two())),
-        Case { restarts: true, ..Case::change("change by a new process", two(), tuned(web(&[443, 8443]))) },
-        Case::change("change settings back", tuned(two()), with(two(), "additional-resource-tags", "team=c")),
+        Case {
+            restarts: true,
+            ..Case::change("change by a new process", two(), tuned(web(&[443, 8443])))
+        },
+        Case::change(
+            "change settings back",
+            tuned(two()),
+            with(two(), "additional-resource-tags", "team=c"),
+        ),
         Case {
             remembered: true,
             ..Case::change("drop tags", with(two(), "additional-resource-tags", "team=a"), two())
@@ -197,15 +231,21 @@ pub(super) fn changed() -> Vec<Case> {
             limited(two(), &["198.51.100.0/24", "203.0.113.0/24"]),
             limited(two(), &["203.0.113.0/24"]),
         ),
-        Case::change("change sources with groups", two(), limited(two(), &["203.0.113.0/24"])).settings(managed),
+        Case::change("change sources with groups", two(), limited(two(), &["203.0.113.0/24"]))
+            .settings(managed),
         Case::change("change to pods", two(), pods(two())).breaks(),
         Case::change("change from pods", pods(two()), two()).breaks(),
-        Case::change("change to pods with groups", two(), unmanaged(pods(two()))).settings(managed).breaks(),
-        Case::change("change from pods with groups", pods(two()), two()).settings(managed).breaks(),
+        Case::change("change to pods with groups", two(), unmanaged(pods(two())))
+            .settings(managed)
+            .breaks(),
+        Case::change("change from pods with groups", pods(two()), two())
+            .settings(managed)
+            .breaks(),
         Case::change("change protocol", two(), udp(two())).breaks(),
         Case::change("change subnets", two(), v4(two())),
         Case::change("change families", two(), with(two(), "ip-address-type", "dualstack")),
-        Case::change("change ports beside others", two(), web(&[443])).beside([service("api1", &[80])]),
+        Case::change("change ports beside others", two(), web(&[443]))
+            .beside([service("api1", &[80])]),
         replaced(),
     ]
 }
@@ -213,7 +253,11 @@ pub(super) fn changed() -> Vec<Case> {
 /// A scheme cannot be changed: the balancer has to be another one.
 fn replaced() -> Case {
     let refused = DriverCall::Refused(on(internal(web(&[80]))), "scheme cannot be changed");
-    let then = vec![refused, DriverCall::Delete(on(web(&[80]))), DriverCall::Ensure(on(internal(web(&[80]))))];
+    let then = vec![
+        refused,
+        DriverCall::Delete(on(web(&[80]))),
+        DriverCall::Ensure(on(internal(web(&[80])))),
+    ];
     Case::new("change scheme", Some(web(&[80])), then).settings(managed)
 }
 
@@ -231,12 +275,20 @@ pub(super) fn deleted() -> Vec<Case> {
     let two = || web(&[80, 443]);
     vec![
         Case::delete("delete", two()),
-        Case { restarts: true, ..Case::delete("delete by a new process", two()).settings(managed) },
-        Case::delete("delete slowly", two()).settings(managed).slow(),
+        Case {
+            restarts: true,
+            ..Case::delete("delete by a new process", two()).settings(managed)
+        },
+        Case::delete("delete slowly", two())
+            .settings(managed)
+            .slow(),
         Case::delete("delete everything", rich()).settings(managed),
-        Case::delete("delete with the shared group", two()).settings(shared).leaves(),
+        Case::delete("delete with the shared group", two())
+            .settings(shared)
+            .leaves(),
         Case::delete("delete pods", pods(two())),
-        Case::delete("delete beside others", two()).beside([service("api1", &[80]), service("dns2", &[53])]),
+        Case::delete("delete beside others", two())
+            .beside([service("api1", &[80]), service("dns2", &[53])]),
         Case::delete("delete beside others with the shared group", two())
             .settings(shared)
             .beside([service("api1", &[80])])
@@ -246,6 +298,10 @@ pub(super) fn deleted() -> Vec<Case> {
 
 /// Finds a case by its name.
 pub(super) fn case(name: &str) -> Case {
-    let all = [created(), changed(), updated(), deleted()].into_iter().flatten();
-    all.into_iter().find(|case| case.name == name).expect("there is such a case")
+    let all = [created(), changed(), updated(), deleted()]
+        .into_iter()
+        .flatten();
+    all.into_iter()
+        .find(|case| case.name == name)
+        .expect("there is such a case")
 }

@@ -17,7 +17,8 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long an answer takes that comes late.
 const LATE: Duration = Duration::from_secs(40);
-/// How long a service refuses everything that throttles or is down: longer than quick retries go on.
+/// How long a service refuses everything that throttles or is down: longer than quick retries go
+/// on.
 const REFUSING: Duration = Duration::from_secs(3);
 /// How long reads lag behind: a second longer than what was just made is waited for.
 const LAGGING: Duration = Duration::from_secs(3);
@@ -43,7 +44,14 @@ pub(super) struct FaultyTransport {
 impl FaultyTransport {
     pub(super) fn new(aws: FakeAws, journey: Arc<ScenarioRun>, guard: InvariantChecker) -> Self {
         let (past, refusing, lagging) = Default::default();
-        Self { aws, journey, guard: Mutex::new(guard), past, refusing, lagging }
+        Self {
+            aws,
+            journey,
+            guard: Mutex::new(guard),
+            past,
+            refusing,
+            lagging,
+        }
     }
 
     pub(super) fn guard(&self, change: impl FnOnce(&mut InvariantChecker)) {
@@ -65,13 +73,25 @@ impl FaultyTransport {
     /// Sends a call whose turn it is, unless its service refuses everything.
     async fn done(&self, call: Call) -> Result<Reply, AwsError> {
         let action = call.action();
-        let refusing = self.refusing.lock().filter(|(until, of, _)| *until > Instant::now() && *of == action.service());
+        let refusing = self
+            .refusing
+            .lock()
+            .filter(|(until, of, _)| *until > Instant::now() && *of == action.service());
         if let Some((_, _, kind)) = refusing {
             return Err(refusal(action, kind));
         }
         if action.class() == RequestClass::Read {
-            let lagging = self.lagging.lock().as_ref().filter(|(until, _)| *until > Instant::now()).cloned();
-            return lagging.map_or_else(|| self.aws.clone(), |(_, past)| past).transport().send(call).await;
+            let lagging = self
+                .lagging
+                .lock()
+                .as_ref()
+                .filter(|(until, _)| *until > Instant::now())
+                .cloned();
+            return lagging
+                .map_or_else(|| self.aws.clone(), |(_, past)| past)
+                .transport()
+                .send(call)
+                .await;
         }
         self.keep_past();
         let what = format!("{call:?}");
@@ -81,7 +101,12 @@ impl FaultyTransport {
     }
 
     async fn past_answer(&self, call: Call, lasts: bool) -> Result<Reply, AwsError> {
-        let past = self.past.lock().as_ref().filter(|(at, _)| at.elapsed() < SHOWN).map(|(_, past)| past.clone());
+        let past = self
+            .past
+            .lock()
+            .as_ref()
+            .filter(|(at, _)| at.elapsed() < SHOWN)
+            .map(|(_, past)| past.clone());
         let Some(past) = past.filter(|_| call.action().class() == RequestClass::Read) else {
             return self.done(call).await;
         };
@@ -119,7 +144,9 @@ impl FaultyTransport {
                 Some(code) => Err(answer(action, 400, code)),
                 None => self.done(call).await,
             },
-            FaultKind::Unauthorized | FaultKind::Busy | FaultKind::Broken => Err(refusal(action, kind)),
+            FaultKind::Unauthorized | FaultKind::Busy | FaultKind::Broken => {
+                Err(refusal(action, kind))
+            }
             FaultKind::Stale => self.past_answer(call, false).await,
             FaultKind::Lagging => self.past_answer(call, true).await,
             FaultKind::OverLimit => self.done(call).await,
@@ -148,18 +175,25 @@ const DETAILS: [Action; 5] = [
 
 fn point(call: &Call) -> Point {
     let action = call.action();
-    let young = if absence(call).is_some() { MAY_BE_ABSENT } else { "" };
+    let young = if absence(call).is_some() {
+        MAY_BE_ABSENT
+    } else {
+        ""
+    };
     let what = format!("{} {}{young}", action.name(), crate::api::object_of(call));
     Point { writes: action.class() == RequestClass::Write, what }
 }
 
-/// Tells whether a kind of fault can happen to a call. The SDK takes answers that are none, or not whole, for no answer, and
-/// AWS has one way to throttle. A right to read details that is lacking is lived with until the next comparison.
+/// Tells whether a kind of fault can happen to a call. The SDK takes answers that are none, or not
+/// whole, for no answer, and AWS has one way to throttle. A right to read details that is lacking
+/// is lived with until the next comparison.
 pub(super) fn applies(kind: FaultKind, call: &Point) -> bool {
     match kind {
         FaultKind::CutShort | FaultKind::Garbage | FaultKind::OverLimit => false,
         FaultKind::Busy => call.writes,
-        FaultKind::Unauthorized => !DETAILS.iter().any(|action| call.what.starts_with(action.name())),
+        FaultKind::Unauthorized => !DETAILS
+            .iter()
+            .any(|action| call.what.starts_with(action.name())),
         FaultKind::StrangeAbsence => call.what.ends_with(MAY_BE_ABSENT),
         FaultKind::Stale | FaultKind::Lagging => !call.writes,
         _ => true,
@@ -180,7 +214,9 @@ fn refusal(action: Action, kind: FaultKind) -> AwsError {
         FaultKind::Unavailable => (503, "ServiceUnavailable"),
         FaultKind::Busy => match action {
             Action::DeleteSecurityGroup => (400, "DependencyViolation"),
-            Action::DeleteLoadBalancer | Action::DeleteTargetGroup | Action::DeleteListener => (400, "ResourceInUse"),
+            Action::DeleteLoadBalancer | Action::DeleteTargetGroup | Action::DeleteListener => {
+                (400, "ResourceInUse")
+            }
             _ if ec2 => (400, "IncorrectState"),
             _ => (429, "PriorRequestNotComplete"),
         },
@@ -190,8 +226,9 @@ fn refusal(action: Action, kind: FaultKind) -> AwsError {
     answer(action, status, code)
 }
 
-/// Returns how AWS says of something that is there, but young, that there is no such thing; `None` for what names nothing, for
-/// proof that a single instance is gone, and for deletions, which do not say it while there is something.
+/// Returns how AWS says of something that is there, but young, that there is no such thing; `None`
+/// for what names nothing, for proof that a single instance is gone, and for deletions, which do
+/// not say it while there is something.
 fn absence(call: &Call) -> Option<&'static str> {
     Some(match call {
         Call::DescribeLoadBalancers(c) if c.names.is_empty() && c.arns.is_empty() => return None,
@@ -226,7 +263,9 @@ fn absence(call: &Call) -> Option<&'static str> {
         | Call::AuthorizeSecurityGroupIngress(_)
         | Call::RevokeSecurityGroupIngress(_) => "InvalidGroup.NotFound",
         Call::CreateRoute(_) | Call::ReplaceRoute(_) => "InvalidRouteTableID.NotFound",
-        Call::CreateTags(c) if c.resources.iter().any(|id| id.starts_with("sg-")) => "InvalidGroup.NotFound",
+        Call::CreateTags(c) if c.resources.iter().any(|id| id.starts_with("sg-")) => {
+            "InvalidGroup.NotFound"
+        }
         Call::DescribeInstances(_) | Call::ModifyInstanceAttribute(_) | Call::CreateTags(_) => {
             "InvalidInstanceID.NotFound"
         }

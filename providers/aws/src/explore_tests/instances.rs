@@ -38,7 +38,10 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 pub(super) fn planted(name: &str, bug: Bug) -> Case {
-    let case = cases().into_iter().find(|case| case.name == name).expect("there is such a case");
+    let case = cases()
+        .into_iter()
+        .find(|case| case.name == name)
+        .expect("there is such a case");
     Case { bug: Some(bug), ..case }
 }
 
@@ -70,12 +73,18 @@ impl Case {
         tokio::time::sleep(Duration::from_secs(30)).await;
         let names = self.names(&world).await?;
         // One goes, with nothing left of it.
-        world.lane.elsewhere(|aws| aws.forget_instance(&world.place.nodes[0]));
+        world
+            .lane
+            .elsewhere(|aws| aws.forget_instance(&world.place.nodes[0]));
         there[0] = false;
         there.push(true);
         text.push_str(&self.ask(&world, &mut process, &names, &there).await?);
         journey.count(false);
-        anyhow::ensure!(world.place.aws.writes() == 0, "something was changed: {:?}", world.place.aws.actions());
+        anyhow::ensure!(
+            world.place.aws.writes() == 0,
+            "something was changed: {:?}",
+            world.place.aws.actions()
+        );
         Ok(text)
     }
 
@@ -84,10 +93,19 @@ impl Case {
         if !self.new {
             return Ok(world.nodes.clone());
         }
-        let all = world.place.aws.copy().ask(crate::api::ec2::DescribeInstances::default()).await?;
+        let all = world
+            .place
+            .aws
+            .copy()
+            .ask(crate::api::ec2::DescribeInstances::default())
+            .await?;
         let mut names = Vec::new();
         for id in &world.place.nodes {
-            let instance = all.items.iter().find(|instance| instance.id == *id).context("there is such an instance")?;
+            let instance = all
+                .items
+                .iter()
+                .find(|instance| instance.id == *id)
+                .context("there is such an instance")?;
             names.push(Arc::new(NodeView::named(&instance.private_dns_name)));
         }
         Ok(names)
@@ -103,23 +121,40 @@ impl Case {
         let mut answers: Vec<Option<String>> = vec![None; nodes.len()];
         for _ in 0..MOST_ROUNDS {
             let provider = process.get_or_insert_with(|| world.process()).clone();
-            let open: Vec<usize> = (0..answers.len()).filter(|n| answers[*n].is_none()).collect();
+            let open: Vec<usize> = (0..answers.len())
+                .filter(|n| answers[*n].is_none())
+                .collect();
             if open.is_empty() {
                 break;
             }
-            let query =
-                |n: &usize| InstanceQuery { node: nodes[*n].clone(), scope: self.need, max_age: Duration::ZERO };
+            let query = |n: &usize| InstanceQuery {
+                node: nodes[*n].clone(),
+                scope: self.need,
+                max_age: Duration::ZERO,
+            };
             let queries: Vec<_> = open.iter().map(query).collect();
             let instances = provider.instances().context("there are instances")?;
-            match world.journey.alive(instances.describe(&op(world, Duration::ZERO), &queries)).await {
+            match world
+                .journey
+                .alive(instances.describe(&op(world, Duration::ZERO), &queries))
+                .await
+            {
                 None => *process = None,
                 Some(Err(_)) => {}
                 Some(Ok(found)) => {
-                    anyhow::ensure!(found.len() == open.len(), "{} answers to {} questions", found.len(), open.len());
+                    anyhow::ensure!(
+                        found.len() == open.len(),
+                        "{} answers to {} questions",
+                        found.len(),
+                        open.len()
+                    );
                     for (n, answer) in open.into_iter().zip(found) {
                         let Ok(presence) = answer else { continue };
                         let absent = presence == InstanceStatus::NotFound;
-                        anyhow::ensure!(!(there[n] && absent), "node {n} is said to be {presence:?}");
+                        anyhow::ensure!(
+                            !(there[n] && absent),
+                            "node {n} is said to be {presence:?}"
+                        );
                         // What lags behind may still show what is gone.
                         answers[n] = (there[n] || absent).then(|| format!("{presence:?}"));
                     }

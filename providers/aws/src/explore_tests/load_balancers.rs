@@ -54,7 +54,9 @@ impl Scenario for LoadBalancerScenario {
     }
 
     async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        Box::pin(self.go(journey)).await.map_err(|error| format!("{error:#}"))
+        Box::pin(self.go(journey))
+            .await
+            .map_err(|error| format!("{error:#}"))
     }
 }
 
@@ -68,13 +70,19 @@ impl LoadBalancerScenario {
             [] => world.empty.clone(),
             others => {
                 for wish in others {
-                    tenant.settle(&DriverCall::Ensure(wish.clone())).await.context("another Service")?;
+                    tenant
+                        .settle(&DriverCall::Ensure(wish.clone()))
+                        .await
+                        .context("another Service")?;
                 }
                 world.describe()?
             }
         };
         if let Some(wish) = &case.before {
-            tenant.settle(&DriverCall::Ensure(wish.clone())).await.context("before")?;
+            tenant
+                .settle(&DriverCall::Ensure(wish.clone()))
+                .await
+                .context("before")?;
         }
         self.guard(&world, &tenant);
         if case.restarts {
@@ -85,23 +93,49 @@ impl LoadBalancerScenario {
             tenant.settle(act).await?;
         }
         for wish in &case.others {
-            tenant.settle(&DriverCall::Ensure(wish.clone())).await.context("another Service, afterwards")?;
+            tenant
+                .settle(&DriverCall::Ensure(wish.clone()))
+                .await
+                .context("another Service, afterwards")?;
         }
         journey.count(false);
         let end = world.describe()?;
-        self.rules.lock().get_or_insert_with(|| world.place.aws.rules(&world.place.node_group).into_iter().collect());
-        let last = case.then.iter().rfind(|act| !matches!(act, DriverCall::Refused(..)));
-        let lives = last.filter(|act| !matches!(act, DriverCall::Delete(_))).map(DriverCall::wish);
+        self.rules.lock().get_or_insert_with(|| {
+            world
+                .place
+                .aws
+                .rules(&world.place.node_group)
+                .into_iter()
+                .collect()
+        });
+        let last = case
+            .then
+            .iter()
+            .rfind(|act| !matches!(act, DriverCall::Refused(..)));
+        let lives = last
+            .filter(|act| !matches!(act, DriverCall::Delete(_)))
+            .map(DriverCall::wish);
         if let Some(wish) = lives {
             tenant.is_quiet(wish).await?;
-            tenant.settle(&DriverCall::Delete(wish.clone())).await.context("deletion")?;
+            tenant
+                .settle(&DriverCall::Delete(wish.clone()))
+                .await
+                .context("deletion")?;
         }
         let mut left = self.left(&world, &alone).await.context("after deletion")?;
         if !case.others.is_empty() {
             for wish in &case.others {
-                tenant.settle(&DriverCall::Delete(wish.clone())).await.context("deletion of another Service")?;
+                tenant
+                    .settle(&DriverCall::Delete(wish.clone()))
+                    .await
+                    .context("deletion of another Service")?;
             }
-            left.push_str(&self.left(&world, &world.empty).await.context("after deletion of all")?);
+            left.push_str(
+                &self
+                    .left(&world, &world.empty)
+                    .await
+                    .context("after deletion of all")?,
+            );
         }
         Ok(format!("{end}{left}"))
     }
@@ -115,12 +149,19 @@ impl LoadBalancerScenario {
         Ok(format!("left behind:\n{diff}"))
     }
 
-    /// Has what is served and is to be served stay so at every moment, on the same load balancer, with the rules that are
-    /// there before and in the end.
+    /// Has what is served and is to be served stay so at every moment, on the same load balancer,
+    /// with the rules that are there before and in the end.
     fn guard(&self, world: &Account, tenant: &ServiceDriver<'_>) {
         let case = &self.case;
-        let then: Vec<_> = case.then.iter().map(|act| tenant.serving(act.wish())).collect();
-        let deletes = case.then.iter().any(|act| matches!(act, DriverCall::Delete(_)));
+        let then: Vec<_> = case
+            .then
+            .iter()
+            .map(|act| tenant.serving(act.wish()))
+            .collect();
+        let deletes = case
+            .then
+            .iter()
+            .any(|act| matches!(act, DriverCall::Delete(_)));
         let mut stays = BTreeSet::new();
         if let Some(before) = case.before.as_ref().filter(|_| !deletes) {
             let all = tenant.serving(before).into_iter();
@@ -129,7 +170,10 @@ impl LoadBalancerScenario {
         let mut live: BTreeMap<Arc<str>, _> = BTreeMap::new();
         let living = case.before.iter().filter(|_| !deletes).chain(&case.others);
         for wish in living {
-            live.insert(wish.service.name.clone(), balancers_of(&world.place.aws, &wish.service.name));
+            live.insert(
+                wish.service.name.clone(),
+                balancers_of(&world.place.aws, &wish.service.name),
+            );
         }
         if case.breaks {
             stays.clear();
@@ -137,9 +181,16 @@ impl LoadBalancerScenario {
         stays.extend(case.others.iter().flat_map(|wish| tenant.serving(wish)));
         let rules = self.rules.lock().clone().unwrap_or_default();
         let before = world.place.aws.rules(&world.place.node_group);
-        let lasting =
-            |rule: &Rule| is_client(rule) && matches!(rule.source, RuleSource::Cidr(_)) && !case.breaks && !deletes;
-        let rules: Vec<Rule> = before.into_iter().filter(|rule| rules.contains(rule) && lasting(rule)).collect();
+        let lasting = |rule: &Rule| {
+            is_client(rule)
+                && matches!(rule.source, RuleSource::Cidr(_))
+                && !case.breaks
+                && !deletes
+        };
+        let rules: Vec<Rule> = before
+            .into_iter()
+            .filter(|rule| rules.contains(rule) && lasting(rule))
+            .collect();
         let group = world.place.node_group.clone();
         world.watch(Box::new(move |aws: &FakeAws| {
             for (service, arns) in &live {

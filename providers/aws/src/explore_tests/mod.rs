@@ -1,9 +1,9 @@
-//! A fault of every kind at every call: what the provider is asked for is reached in the end, as if nothing had been, with
-//! nothing left behind, nothing of others changed, nothing out of service meanwhile that is to stay, and nothing changed
-//! afterwards.
+//! A fault of every kind at every call: what the provider is asked for is reached in the end, as if
+//! nothing had been, with nothing left behind, nothing of others changed, nothing out of service
+//! meanwhile that is to stay, and nothing changed afterwards.
 //!
-//! The quick tier tries a few faults at some calls, the full one the kinds that differ most at every call; every kind, and
-//! pairs, are tried when asked for.
+//! The quick tier tries a few faults at some calls, the full one the kinds that differ most at
+//! every call; every kind, and pairs, are tried when asked for.
 
 mod account;
 mod cases;
@@ -18,7 +18,9 @@ mod tagging;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Effort, Explorer, FaultKind, Faults, Scenario, ScenarioRun, hunt};
+use ccm_testkit::explore::{
+    Call, Effort, Explorer, FaultKind, Faults, Scenario, ScenarioRun, hunt,
+};
 
 use self::{cases::Case, load_balancers::LoadBalancerScenario, mutants::Bug};
 
@@ -29,7 +31,8 @@ const SEED: u64 = 20_260_801;
 /// How many these are for each scenario.
 const PAIRS: usize = 1;
 /// Kinds that are tried when not all are.
-const FEW: [FaultKind; 4] = [FaultKind::DiesAfter, FaultKind::AnswerLost, FaultKind::Throttled, FaultKind::Lagging];
+const FEW: [FaultKind; 4] =
+    [FaultKind::DiesAfter, FaultKind::AnswerLost, FaultKind::Throttled, FaultKind::Lagging];
 
 /// A scenario with few kinds of faults.
 struct Few<S>(S);
@@ -41,7 +44,8 @@ impl<S: Scenario> Scenario for Few<S> {
     }
 
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        // Reads without an answer are sent again like those of a service that refuses everything, and have no effect.
+        // Reads without an answer are sent again like those of a service that refuses everything,
+        // and have no effect.
         let differs = call.writes || !matches!(kind, FaultKind::AnswerLost | FaultKind::DiesAfter);
         FEW.contains(&kind) && differs && self.0.applies(kind, call)
     }
@@ -58,7 +62,10 @@ async fn explore<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
         let explorer = Explorer { command: COMMAND.to_owned(), ..asked };
         return explorer.check(scenarios).await;
     }
-    let explorer = Explorer { command: COMMAND.to_owned(), ..Explorer::bounded(SEED, PAIRS).unwrap() };
+    let explorer = Explorer {
+        command: COMMAND.to_owned(),
+        ..Explorer::bounded(SEED, PAIRS).unwrap()
+    };
     explorer.check(scenarios.into_iter().map(Few)).await;
 }
 
@@ -101,15 +108,16 @@ async fn instances_are_tagged() {
     explore(tagging::cases()).await;
 }
 
-/// A pair of faults that once left a load balancer and a target group behind: a call is refused, and when the Service is
-/// deleted for that, lists do not show yet what was made just before.
+/// A pair of faults that once left a load balancer and a target group behind: a call is refused,
+/// and when the Service is deleted for that, lists do not show yet what was made just before.
 #[tokio::test(start_paused = true)]
 async fn what_was_made_just_before_a_refusal_is_deleted_though_lists_lag() {
     for name in ["give up with groups", "give up pods with groups"] {
         let scenario = LoadBalancerScenario::new(cases::case(name));
         let (mut points, mut call) = (1, 1);
         while call <= points {
-            let faults = Faults([(call, FaultKind::Unauthorized), (call + 1, FaultKind::Lagging)].into());
+            let faults =
+                Faults([(call, FaultKind::Unauthorized), (call + 1, FaultKind::Lagging)].into());
             let report = Explorer::replay(&scenario, faults, COMMAND).await;
             assert!(report.failures.is_empty(), "{report}");
             (points, call) = (report.points, call + 1);
@@ -128,7 +136,12 @@ fn planted() -> Vec<MutantCase> {
         (Bug::NamesAlone, "delete", None, "is somebody else's"),
         (Bug::RuleForgotten, "create", Some(FaultKind::Unauthorized), "rules are missing"),
         (Bug::TargetsCleared, "nodes", None, "does not lead to"),
-        (Bug::ThrottledAsAbsent, "delete by a new process", Some(FaultKind::Throttled), "left behind"),
+        (
+            Bug::ThrottledAsAbsent,
+            "delete by a new process",
+            Some(FaultKind::Throttled),
+            "left behind",
+        ),
         (Bug::UnansweredAsDone, "change settings", Some(FaultKind::TimesOut), "left to do"),
         (Bug::InUseAsDone, "delete slowly", None, "left behind"),
         (Bug::NeverEqual, "create", None, "done, and then"),

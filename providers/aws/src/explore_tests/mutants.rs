@@ -1,4 +1,5 @@
-//! Bugs, to see that they are found: a way to AWS that does to requests and answers what a provider could do wrong.
+//! Bugs, to see that they are found: a way to AWS that does to requests and answers what a provider
+//! could do wrong.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::{
 pub(super) enum Bug {
     /// Load balancers and target groups get their tags after they are made.
     TagsLate,
-    /// Each load balancer and target group gets a name of its own, and no tags by which it could be found.
+    /// Each load balancer and target group gets a name of its own, and no tags by which it could be
+    /// found.
     NewNames,
     /// Everything that has the name of the Service is taken for its.
     NamesAlone,
@@ -62,7 +64,9 @@ impl MutantTransport {
             Reply::CreateTargetGroup(group) => group.arn.as_str().into(),
             _ => return Ok(reply),
         };
-        self.lane.send(Call::AddElbTags(AddElbTags { arns: vec![arn], tags })).await?;
+        self.lane
+            .send(Call::AddElbTags(AddElbTags { arns: vec![arn], tags }))
+            .await?;
         Ok(reply)
     }
 
@@ -81,9 +85,13 @@ impl MutantTransport {
     }
 
     async fn targets_cleared(&self, call: Call) -> Result<Reply, AwsError> {
-        let Call::RegisterTargets(mut all) = call else { return self.lane.send(call).await };
+        let Call::RegisterTargets(mut all) = call else {
+            return self.lane.send(call).await;
+        };
         let asked = DescribeTargetHealth { arn: all.arn.clone() };
-        if let Reply::DescribeTargetHealth(health) = self.lane.send(Call::DescribeTargetHealth(asked)).await? {
+        if let Reply::DescribeTargetHealth(health) =
+            self.lane.send(Call::DescribeTargetHealth(asked)).await?
+        {
             let old: Vec<_> = health.into_iter().map(|one| one.target).collect();
             if !old.is_empty() {
                 let clear = DeregisterTargets { arn: all.arn.clone(), targets: old.clone() };
@@ -95,7 +103,9 @@ impl MutantTransport {
     }
 
     async fn route_moved(&self, call: Call) -> Result<Reply, AwsError> {
-        let Call::ReplaceRoute(c) = call else { return self.lane.send(call).await };
+        let Call::ReplaceRoute(c) = call else {
+            return self.lane.send(call).await;
+        };
         let delete = DeleteRoute { table: c.table.clone(), destination: c.destination };
         self.lane.send(Call::DeleteRoute(delete)).await?;
         let create = CreateRoute { table: c.table, destination: c.destination, target: c.target };
@@ -131,30 +141,39 @@ impl Transport for MutantTransport {
                 answer => answer,
             },
             Bug::ThrottledAsAbsent => match self.lane.send(call).await {
-                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => nothing(action).ok_or(error),
+                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => {
+                    nothing(action).ok_or(error)
+                }
                 answer => answer,
             },
             Bug::UnansweredAsDone => match self.lane.send(call).await {
                 Err(error)
-                    if matches!(error.cause, AwsErrorCause::NoResponse(_)) && action.class() == RequestClass::Write =>
+                    if matches!(error.cause, AwsErrorCause::NoResponse(_))
+                        && action.class() == RequestClass::Write =>
                 {
                     done(action).ok_or(error)
                 }
                 answer => answer,
             },
             Bug::InUseAsDone => match self.lane.send(call).await {
-                Err(error) if error.has_code("DependencyViolation") => Ok(Reply::DeleteSecurityGroup(())),
+                Err(error) if error.has_code("DependencyViolation") => {
+                    Ok(Reply::DeleteSecurityGroup(()))
+                }
                 answer => answer,
             },
             Bug::NeverEqual => {
                 let mut reply = self.lane.send(call).await?;
                 if let Reply::DescribeElbTags(all) = &mut reply {
-                    all.iter_mut().filter(|(arn, _)| arn.contains(":listener/")).for_each(|(_, tags)| tags.clear());
+                    all.iter_mut()
+                        .filter(|(arn, _)| arn.contains(":listener/"))
+                        .for_each(|(_, tags)| tags.clear());
                 }
                 Ok(reply)
             }
             Bug::ErrorAsGone => self.lane.send(call).await.map_err(|error| match action {
-                Action::DescribeInstances => AwsError::response(action, 400, "InvalidInstanceID.NotFound", "as if"),
+                Action::DescribeInstances => {
+                    AwsError::response(action, 400, "InvalidInstanceID.NotFound", "as if")
+                }
                 _ => error,
             }),
         }

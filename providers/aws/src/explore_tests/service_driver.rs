@@ -10,7 +10,8 @@ use anyhow::Context as _;
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
     provider::{
-        Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Progress, ReadMode, SourceRanges,
+        Backends, CloudError, CloudProvider as _, ErrorKind, LbOutcome, LbSpec, Progress, ReadMode,
+        SourceRanges,
     },
 };
 
@@ -101,7 +102,12 @@ pub(super) struct ServiceDriver<'a> {
 
 impl<'a> ServiceDriver<'a> {
     pub(super) fn new(world: &'a Account) -> Self {
-        Self { world, process: None, standing: BTreeMap::new(), shown: BTreeMap::new() }
+        Self {
+            world,
+            process: None,
+            standing: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        }
     }
 
     /// Ends the process.
@@ -111,24 +117,42 @@ impl<'a> ServiceDriver<'a> {
     }
 
     fn provider(&mut self) -> Arc<AwsProvider> {
-        self.process.get_or_insert_with(|| self.world.process()).clone()
+        self.process
+            .get_or_insert_with(|| self.world.process())
+            .clone()
     }
 
-    /// The Service is as the framework sees it: at first without finalizer, and later with what it shows.
+    /// The Service is as the framework sees it: at first without finalizer, and later with what it
+    /// shows.
     fn spec(&self, wish: &ServiceInput, has_finalizer: bool) -> anyhow::Result<LbSpec> {
         let service = match self.shown.get(&wish.service.uid) {
             Some(status) => ServiceView { status: status.clone(), ..wish.service.clone() },
             None if has_finalizer => wish.service.clone(),
             None => fresh(&wish.service),
         };
-        let sources = SourceRanges::of(&service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
+        let sources =
+            SourceRanges::of(&service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
         let backends = if of_pods(&service) {
-            let pods: Vec<_> = wish.backends.iter().map(|n| (PODS[*n], true, false)).collect();
+            let pods: Vec<_> = wish
+                .backends
+                .iter()
+                .map(|n| (PODS[*n], true, false))
+                .collect();
             Backends::Endpoints(vec![slice(&pods)])
         } else {
-            Backends::Nodes(wish.backends.iter().map(|n| self.world.nodes[*n].clone()).collect())
+            Backends::Nodes(
+                wish.backends
+                    .iter()
+                    .map(|n| self.world.nodes[*n].clone())
+                    .collect(),
+            )
         };
-        Ok(LbSpec { cluster: CLUSTER.into(), service: Arc::new(service), sources, backends })
+        Ok(LbSpec {
+            cluster: CLUSTER.into(),
+            service: Arc::new(service),
+            sources,
+            backends,
+        })
     }
 
     /// Asks until it is done, as the framework does.
@@ -136,11 +160,14 @@ impl<'a> ServiceDriver<'a> {
         let uid = act.wish().service.uid.clone();
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         // The finalizer outlives the process, and comes before anything that is to be deleted.
-        let mut has_finalizer = matches!(act, DriverCall::Delete(_)) || self.shown.contains_key(&uid);
+        let mut has_finalizer =
+            matches!(act, DriverCall::Delete(_)) || self.shown.contains_key(&uid);
         for _ in 0..MOST_ROUNDS {
             let provider = self.provider();
             let journey = self.world.journey.clone();
-            let turn = journey.alive(self.turn(&provider, act, waited, has_finalizer)).await;
+            let turn = journey
+                .alive(self.turn(&provider, act, waited, has_finalizer))
+                .await;
             has_finalizer = true;
             let Some(turn) = turn else {
                 self.restart();
@@ -155,8 +182,12 @@ impl<'a> ServiceDriver<'a> {
             last = format!("{result:?}");
             self.conclude(act, &uid, status, &result);
             let after = match (act, result) {
-                (DriverCall::Refused(_, why), Err(error)) if error.chain().contains(why) => return Ok(()),
-                (DriverCall::Refused(..), Ok(Progress::Done)) => anyhow::bail!("done, although it cannot be"),
+                (DriverCall::Refused(_, why), Err(error)) if error.chain().contains(why) => {
+                    return Ok(());
+                }
+                (DriverCall::Refused(..), Ok(Progress::Done)) => {
+                    anyhow::bail!("done, although it cannot be")
+                }
                 (DriverCall::GivenUp(_), _) | (_, Ok(Progress::Done)) => return Ok(()),
                 (_, Ok(Progress::Pending { after, .. })) => {
                     waited += after;
@@ -194,8 +225,14 @@ impl<'a> ServiceDriver<'a> {
         }
         let standing = self.standing.entry(uid.into()).or_default();
         let stays = matches!(act, DriverCall::Update(_)) && *standing == DriverState::Applied;
-        let gone = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        *standing = if done || (stays && !gone) { DriverState::Applied } else { DriverState::Attempted };
+        let gone = result
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        *standing = if done || (stays && !gone) {
+            DriverState::Applied
+        } else {
+            DriverState::Attempted
+        };
     }
 
     async fn turn(
@@ -205,30 +242,46 @@ impl<'a> ServiceDriver<'a> {
         waited: Duration,
         has_finalizer: bool,
     ) -> anyhow::Result<CallResult> {
-        let balancers = provider.load_balancers().context("there are load balancers")?;
+        let balancers = provider
+            .load_balancers()
+            .context("there are load balancers")?;
         let (op, wish) = (op(self.world, waited), act.wish());
         let spec = self.spec(wish, has_finalizer)?;
-        let standing = self.standing.get(&wish.service.uid).copied().unwrap_or_default();
+        let standing = self
+            .standing
+            .get(&wish.service.uid)
+            .copied()
+            .unwrap_or_default();
         Ok(match (act, standing) {
-            (DriverCall::Delete(_), _) => {
-                CallResult { status: None, result: balancers.delete(&op, &reference(&spec.service)).await }
+            (DriverCall::Delete(_), _) => CallResult {
+                status: None,
+                result: balancers.delete(&op, &reference(&spec.service)).await,
+            },
+            (DriverCall::Update(_), DriverState::Applied) => {
+                balancers.update_backends(&op, &spec).await.into()
             }
-            (DriverCall::Update(_), DriverState::Applied) => balancers.update_backends(&op, &spec).await.into(),
-            (_, DriverState::Applied) => balancers.ensure(&op, &spec, ReadMode::Cached).await.into(),
-            (_, DriverState::Attempted) => balancers.ensure(&op, &spec, ReadMode::Fresh).await.into(),
+            (_, DriverState::Applied) => {
+                balancers.ensure(&op, &spec, ReadMode::Cached).await.into()
+            }
+            (_, DriverState::Attempted) => {
+                balancers.ensure(&op, &spec, ReadMode::Fresh).await.into()
+            }
             (_, DriverState::Unknown) if spec.service.status.ingress.is_empty() => {
                 balancers.ensure(&op, &spec, ReadMode::Fresh).await.into()
             }
             // Finished by an earlier process, as it seems.
             (_, DriverState::Unknown) => match balancers.plan(&op, &spec).await {
-                Ok(changes) if changes.is_empty() => CallResult { status: None, result: Ok(Progress::Done) },
+                Ok(changes) if changes.is_empty() => {
+                    CallResult { status: None, result: Ok(Progress::Done) }
+                }
                 Ok(_) => balancers.ensure(&op, &spec, ReadMode::Fresh).await.into(),
                 Err(error) => CallResult { status: None, result: Err(error) },
             },
         })
     }
 
-    /// Checks that there is nothing left to do: for the process that did it, and for one that knows nothing.
+    /// Checks that there is nothing left to do: for the process that did it, and for one that knows
+    /// nothing.
     pub(super) async fn is_quiet(&mut self, wish: &ServiceInput) -> anyhow::Result<()> {
         // Once reads show what was done.
         tokio::time::sleep(Duration::from_secs(30)).await;
@@ -237,19 +290,33 @@ impl<'a> ServiceDriver<'a> {
                 self.restart();
             }
             let provider = self.provider();
-            let balancers = provider.load_balancers().context("there are load balancers")?;
+            let balancers = provider
+                .load_balancers()
+                .context("there are load balancers")?;
             let spec = self.spec(wish, true)?;
             self.world.place.aws.reset_calls();
             if fresh {
-                let planned = balancers.plan(&op(self.world, Duration::ZERO), &spec).await?;
+                let planned = balancers
+                    .plan(&op(self.world, Duration::ZERO), &spec)
+                    .await?;
                 anyhow::ensure!(planned.is_empty(), "done, but there is left to do: {planned:?}");
             }
-            let outcome = balancers.ensure(&op(self.world, Duration::ZERO), &spec, ReadMode::Fresh).await;
-            anyhow::ensure!(matches!(outcome.result, Ok(Progress::Done)), "done, and then {outcome:?}");
+            let outcome = balancers
+                .ensure(&op(self.world, Duration::ZERO), &spec, ReadMode::Fresh)
+                .await;
+            anyhow::ensure!(
+                matches!(outcome.result, Ok(Progress::Done)),
+                "done, and then {outcome:?}"
+            );
             let calls = self.world.place.aws.log();
-            let writes: Vec<_> =
-                calls.iter().filter(|call| call.action().class() == crate::api::RequestClass::Write).collect();
-            anyhow::ensure!(writes.is_empty(), "done, and then, by a new process {fresh}, {writes:?}");
+            let writes: Vec<_> = calls
+                .iter()
+                .filter(|call| call.action().class() == crate::api::RequestClass::Write)
+                .collect();
+            anyhow::ensure!(
+                writes.is_empty(),
+                "done, and then, by a new process {fresh}, {writes:?}"
+            );
         }
         Ok(())
     }
@@ -258,7 +325,11 @@ impl<'a> ServiceDriver<'a> {
     pub(super) fn serving(&self, wish: &ServiceInput) -> BTreeSet<(Arc<str>, u16, String)> {
         let ids: Vec<String> = match of_pods(&wish.service) {
             true => wish.backends.iter().map(|n| PODS[*n].to_owned()).collect(),
-            false => wish.backends.iter().map(|n| self.world.place.nodes[*n].to_string()).collect(),
+            false => wish
+                .backends
+                .iter()
+                .map(|n| self.world.place.nodes[*n].to_string())
+                .collect(),
         };
         let ports = wish.service.ports.iter().map(|port| port.port.get());
         let name = wish.service.name.clone();
@@ -270,14 +341,22 @@ impl<'a> ServiceDriver<'a> {
 }
 
 fn of_pods(service: &ServiceView) -> bool {
-    service.annotations.get(&*format!("{PREFIX}nlb-target-type")).is_some_and(|kind| &**kind == "ip")
+    service
+        .annotations
+        .get(&*format!("{PREFIX}nlb-target-type"))
+        .is_some_and(|kind| &**kind == "ip")
 }
 
 /// Tells whether a port of a Service leads to a target.
 pub(super) fn is_served(aws: &FakeAws, (service, port, id): &(Arc<str>, u16, String)) -> bool {
     let mine = balancers_of(aws, service);
-    let listeners = mine.iter().flat_map(|arn| aws.listeners(arn)).filter(|listener| listener.port == *port);
-    listeners.filter_map(|listener| listener.target_group).any(|group| targets(aws, &group).contains(id))
+    let listeners = mine
+        .iter()
+        .flat_map(|arn| aws.listeners(arn))
+        .filter(|listener| listener.port == *port);
+    listeners
+        .filter_map(|listener| listener.target_group)
+        .any(|group| targets(aws, &group).contains(id))
 }
 
 /// Returns the balancers of a Service of the cluster.
@@ -288,5 +367,9 @@ pub(super) fn balancers_of(aws: &FakeAws, service: &str) -> Vec<crate::api::Load
         let tags = aws.tags(arn);
         tags.contains_key(&*cluster) && tags.get(SERVICE_TAG).is_some_and(|value| **value == *key)
     };
-    aws.load_balancers().into_iter().map(|balancer| balancer.arn).filter(is_its).collect()
+    aws.load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.arn)
+        .filter(is_its)
+        .collect()
 }

@@ -23,7 +23,11 @@ pub(super) struct Case {
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, batching, goes| Case { name, batching, goes };
-    vec![case("tag", true, false), case("tag one by one", false, false), case("untag", true, true)]
+    vec![
+        case("tag", true, false),
+        case("tag one by one", false, false),
+        case("untag", true, true),
+    ]
 }
 
 #[async_trait]
@@ -32,10 +36,13 @@ impl Scenario for Case {
         self.name.to_owned()
     }
 
-    /// An instance of a node that went away while no process led keeps its tags, as with upstream, and so does one of which AWS
-    /// says that it is gone.
+    /// An instance of a node that went away while no process led keeps its tags, as with upstream,
+    /// and so does one of which AWS says that it is gone.
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
-        let kept = matches!(kind, FaultKind::DiesBefore | FaultKind::DiesAfter | FaultKind::StrangeAbsence);
+        let kept = matches!(
+            kind,
+            FaultKind::DiesBefore | FaultKind::DiesAfter | FaultKind::StrangeAbsence
+        );
         applies(kind, call) && !(self.goes && kept)
     }
 
@@ -61,16 +68,22 @@ impl Case {
         let tagged = if self.goes { 2 } else { 3 };
         self.wait(&world, &mut rig, tagged).await?;
         journey.count(false);
-        // Whatever did not hear that it is done already, and then gets no answer for a minute when it asks again.
+        // Whatever did not hear that it is done already, and then gets no answer for a minute when
+        // it asks again.
         rig.wait(150).await;
         let before = world.place.aws.writes();
         rig.wait(60).await;
-        anyhow::ensure!(world.place.aws.writes() == before, "done, and then {:?}", world.place.aws.actions());
+        anyhow::ensure!(
+            world.place.aws.writes() == before,
+            "done, and then {:?}",
+            world.place.aws.actions()
+        );
         rig.kill().await;
         Ok(world.describe()?.to_string())
     }
 
-    /// Waits until so many instances, the last ones, have the tags and their nodes the label, and the others have none.
+    /// Waits until so many instances, the last ones, have the tags and their nodes the label, and
+    /// the others have none.
     async fn wait(&self, world: &Account, rig: &mut Fixture, tagged: usize) -> anyhow::Result<()> {
         let first = world.place.nodes.len() - tagged;
         for _ in 0..LONGEST {

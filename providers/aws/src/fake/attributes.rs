@@ -35,7 +35,10 @@ const TARGET_GROUP: &[(&str, &str)] = &[
 ];
 
 fn table(entries: &[(&str, &str)]) -> Attributes {
-    entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    entries
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect()
 }
 
 pub(super) fn of_balancer() -> Attributes {
@@ -47,7 +50,10 @@ pub(super) fn of_target_group(protocol: ElbProtocol, target_type: TargetType) ->
     let keeps_ip = udp || target_type == TargetType::Instance;
     let mut attributes = table(TARGET_GROUP);
     attributes.insert("preserve_client_ip.enabled".into(), keeps_ip.to_string().into());
-    attributes.insert("deregistration_delay.connection_termination.enabled".into(), udp.to_string().into());
+    attributes.insert(
+        "deregistration_delay.connection_termination.enabled".into(),
+        udp.to_string().into(),
+    );
     attributes
 }
 
@@ -65,11 +71,17 @@ fn check(have: &Attributes, new: &Attributes) -> ApiResult<()> {
     }
     for (key, value) in new {
         let key = &**key;
-        let number = |low: u32, high: u32| value.parse().is_ok_and(|value: u32| (low..=high).contains(&value));
+        let number = |low: u32, high: u32| {
+            value
+                .parse()
+                .is_ok_and(|value: u32| (low..=high).contains(&value))
+        };
         let boolean = || matches!(&**value, "true" | "false");
         let good = match key {
             _ if !have.contains_key(key) => {
-                return invalid(format!("The attribute key '{key}' is not recognized or not supported here"));
+                return invalid(format!(
+                    "The attribute key '{key}' is not recognized or not supported here"
+                ));
             }
             "load_balancing.cross_zone.enabled" if have.contains_key("stickiness.enabled") => {
                 boolean() || **value == *"use_load_balancer_configuration"
@@ -81,11 +93,17 @@ fn check(have: &Attributes, new: &Attributes) -> ApiResult<()> {
             "stickiness.type" => **value == *"source_ip",
             "dns_record.client_routing_policy" => matches!(
                 &**value,
-                "any_availability_zone" | "partial_availability_zone_affinity" | "availability_zone_affinity"
+                "any_availability_zone"
+                    | "partial_availability_zone_affinity"
+                    | "availability_zone_affinity"
             ),
             _ if key.ends_with(".enabled") => boolean(),
-            _ if key.contains("minimum_healthy_targets.count") => number(1, 1000) || **value == *"off",
-            _ if key.contains("minimum_healthy_targets.percentage") => number(1, 100) || **value == *"off",
+            _ if key.contains("minimum_healthy_targets.count") => {
+                number(1, 1000) || **value == *"off"
+            }
+            _ if key.contains("minimum_healthy_targets.percentage") => {
+                number(1, 100) || **value == *"off"
+            }
             _ => true,
         };
         if !good {
@@ -96,11 +114,17 @@ fn check(have: &Attributes, new: &Attributes) -> ApiResult<()> {
 }
 
 impl AccountState {
-    pub(super) fn balancer_attributes(&self, arn: &elb::DescribeLoadBalancerAttributes) -> ApiResult<Attributes> {
+    pub(super) fn balancer_attributes(
+        &self,
+        arn: &elb::DescribeLoadBalancerAttributes,
+    ) -> ApiResult<Attributes> {
         Ok(self.shown_balancer(&arn.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_balancer_attributes(&mut self, c: &elb::ModifyLoadBalancerAttributes) -> ApiResult<()> {
+    pub(super) fn modify_balancer_attributes(
+        &mut self,
+        c: &elb::ModifyLoadBalancerAttributes,
+    ) -> ApiResult<()> {
         let balancer = self.balancer_mut(&c.arn)?;
         check(&balancer.attributes, &c.attributes)?;
         let mut merged = balancer.attributes.clone();
@@ -113,31 +137,49 @@ impl AccountState {
         Ok(())
     }
 
-    pub(super) fn target_group_attributes(&self, c: &elb::DescribeTargetGroupAttributes) -> ApiResult<Attributes> {
+    pub(super) fn target_group_attributes(
+        &self,
+        c: &elb::DescribeTargetGroupAttributes,
+    ) -> ApiResult<Attributes> {
         Ok(self.shown_target_group(&c.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_target_group_attributes(&mut self, c: &elb::ModifyTargetGroupAttributes) -> ApiResult<()> {
+    pub(super) fn modify_target_group_attributes(
+        &mut self,
+        c: &elb::ModifyTargetGroupAttributes,
+    ) -> ApiResult<()> {
         let group = self.target_group_mut(&c.arn)?;
         check(&group.attributes, &c.attributes)?;
         let new = |key: &str| c.attributes.get(key).map_or("", |value| &**value);
         let udp = matches!(group.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         if udp && new("preserve_client_ip.enabled") == "false" {
-            let message = format!("Client IP preservation cannot be disabled for {} target groups", group.protocol);
+            let message = format!(
+                "Client IP preservation cannot be disabled for {} target groups",
+                group.protocol
+            );
             return Err(ApiRejection::new("InvalidConfigurationRequest", message));
         }
         if group.protocol == ElbProtocol::Tls && new("stickiness.enabled") == "true" {
-            return refuse("InvalidConfigurationRequest", "Stickiness is not supported for TLS target groups");
+            return refuse(
+                "InvalidConfigurationRequest",
+                "Stickiness is not supported for TLS target groups",
+            );
         }
         group.attributes.extend(c.attributes.clone());
         Ok(())
     }
 
-    pub(super) fn listener_attributes(&self, c: &elb::DescribeListenerAttributes) -> ApiResult<Attributes> {
+    pub(super) fn listener_attributes(
+        &self,
+        c: &elb::DescribeListenerAttributes,
+    ) -> ApiResult<Attributes> {
         Ok(self.shown_listener(&c.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_listener_attributes(&mut self, c: &elb::ModifyListenerAttributes) -> ApiResult<()> {
+    pub(super) fn modify_listener_attributes(
+        &mut self,
+        c: &elb::ModifyListenerAttributes,
+    ) -> ApiResult<()> {
         let listener = self.listener_mut(&c.arn)?;
         check(&listener.attributes, &c.attributes)?;
         listener.attributes.extend(c.attributes.clone());

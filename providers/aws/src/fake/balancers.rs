@@ -22,28 +22,58 @@ const UNKNOWN: &str = "LoadBalancerNotFound";
 const CONFLICT: &str = "InvalidConfigurationRequest";
 
 impl AccountState {
-    pub(super) fn describe_balancers(&self, c: &elb::DescribeLoadBalancers) -> ApiResult<Page<elb::LoadBalancer>> {
+    pub(super) fn describe_balancers(
+        &self,
+        c: &elb::DescribeLoadBalancers,
+    ) -> ApiResult<Page<elb::LoadBalancer>> {
         if !c.names.is_empty() && !c.arns.is_empty() {
             return invalid("Load balancer names and ARNs cannot be given together");
         }
         if c.names.len().max(c.arns.len()) > MOST_NAMED {
-            return invalid(format!("At most {MOST_NAMED} load balancers can be described by name or ARN"));
+            return invalid(format!(
+                "At most {MOST_NAMED} load balancers can be described by name or ARN"
+            ));
         }
-        c.names.iter().try_for_each(|name| check_name("load balancer", name))?;
-        let shown = || self.balancers.iter().filter(|(_, balancer)| balancer.created.shown());
-        let no_name = c.names.iter().any(|name| !shown().any(|(_, balancer)| balancer.name == *name));
-        if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
+        c.names
+            .iter()
+            .try_for_each(|name| check_name("load balancer", name))?;
+        let shown = || {
+            self.balancers
+                .iter()
+                .filter(|(_, balancer)| balancer.created.shown())
+        };
+        let no_name = c
+            .names
+            .iter()
+            .any(|name| !shown().any(|(_, balancer)| balancer.name == *name));
+        if no_name
+            || c.arns
+                .iter()
+                .any(|wanted| !shown().any(|(arn, _)| arn == wanted))
+        {
             return refuse(UNKNOWN, "One or more load balancers not found");
         }
         let asked = |arn: &LoadBalancerArn, balancer: &LoadBalancer| {
-            (c.names.is_empty() && c.arns.is_empty()) || c.arns.contains(arn) || c.names.contains(&balancer.name)
+            (c.names.is_empty() && c.arns.is_empty())
+                || c.arns.contains(arn)
+                || c.names.contains(&balancer.name)
         };
         let found = shown().filter(|(arn, balancer)| asked(arn, balancer));
-        let found = found.map(|(arn, balancer)| (arn.to_string(), self.show_balancer(arn, balancer)));
-        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
+        let found =
+            found.map(|(arn, balancer)| (arn.to_string(), self.show_balancer(arn, balancer)));
+        page(
+            found.collect(),
+            c.token.as_deref(),
+            self.options.page_size.min(400),
+            "ValidationError",
+        )
     }
 
-    pub(super) fn show_balancer(&self, arn: &LoadBalancerArn, balancer: &LoadBalancer) -> elb::LoadBalancer {
+    pub(super) fn show_balancer(
+        &self,
+        arn: &LoadBalancerArn,
+        balancer: &LoadBalancer,
+    ) -> elb::LoadBalancer {
         let (state, reason) = match &balancer.state {
             Some((state, reason)) => (*state, reason.clone()),
             None if balancer.created.at + self.options.provisioning > Instant::now() => {
@@ -52,11 +82,23 @@ impl AccountState {
             None => (LoadBalancerState::Active, Box::default()),
         };
         let zones = balancer.mappings.iter().map(|mapping| LoadBalancerZone {
-            zone: self.subnets.get(&mapping.subnet).map(|subnet| subnet.zone.clone()).unwrap_or_default(),
+            zone: self
+                .subnets
+                .get(&mapping.subnet)
+                .map(|subnet| subnet.zone.clone())
+                .unwrap_or_default(),
             subnet: Some(mapping.subnet.clone()),
             allocations: mapping.allocation.iter().cloned().collect(),
-            private_ipv4: mapping.private_ipv4.iter().map(|ip| ip.to_string().into()).collect(),
-            ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+            private_ipv4: mapping
+                .private_ipv4
+                .iter()
+                .map(|ip| ip.to_string().into())
+                .collect(),
+            ipv6: mapping
+                .ipv6
+                .iter()
+                .map(|ip| ip.to_string().into())
+                .collect(),
         });
         elb::LoadBalancer {
             arn: arn.clone(),
@@ -70,24 +112,38 @@ impl AccountState {
             ip_address_type: Some(balancer.ip_address_type),
             zones: zones.collect(),
             security_groups: balancer.groups.clone(),
-            private_link_rules: (!balancer.groups.is_empty()).then_some(balancer.private_link_rules),
+            private_link_rules: (!balancer.groups.is_empty())
+                .then_some(balancer.private_link_rules),
             ipv6_source_nat: Some(balancer.ipv6_source_nat),
             created: Some(self.timestamp(balancer.created.at)),
         }
     }
 
-    pub(super) fn create_balancer(&mut self, c: &elb::CreateLoadBalancer) -> ApiResult<elb::LoadBalancer> {
-        // First, check the name; the same name with the same settings returns the existing load balancer.
+    pub(super) fn create_balancer(
+        &mut self,
+        c: &elb::CreateLoadBalancer,
+    ) -> ApiResult<elb::LoadBalancer> {
+        // First, check the name; the same name with the same settings returns the existing load
+        // balancer.
         check_name("load balancer", &c.name)?;
         if c.name.starts_with("internal-") {
-            return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
+            return invalid(format!(
+                "The load balancer name '{}' cannot begin with 'internal-'",
+                c.name
+            ));
         }
-        if let Some((arn, existing)) = self.balancers.iter().find(|(_, balancer)| balancer.name == c.name) {
+        if let Some((arn, existing)) = self
+            .balancers
+            .iter()
+            .find(|(_, balancer)| balancer.name == c.name)
+        {
             return if same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
                 Ok(self.show_balancer(arn, existing))
             } else {
-                let message =
-                    format!("A load balancer with the same name '{}' exists, but with different settings", c.name);
+                let message = format!(
+                    "A load balancer with the same name '{}' exists, but with different settings",
+                    c.name
+                );
                 refuse("DuplicateLoadBalancerName", message)
             };
         }
@@ -125,15 +181,29 @@ impl AccountState {
     }
 
     pub(super) fn delete_balancer(&mut self, c: &elb::DeleteLoadBalancer) -> ApiResult<()> {
-        let Some(balancer) = self.balancers.get(&c.arn) else { return Ok(()) };
-        if balancer.attributes.get("deletion_protection.enabled").is_some_and(|value| **value == *"true") {
-            let message = format!("Load balancer '{}' cannot be deleted because deletion protection is enabled", c.arn);
+        let Some(balancer) = self.balancers.get(&c.arn) else {
+            return Ok(());
+        };
+        if balancer
+            .attributes
+            .get("deletion_protection.enabled")
+            .is_some_and(|value| **value == *"true")
+        {
+            let message = format!(
+                "Load balancer '{}' cannot be deleted because deletion protection is enabled",
+                c.arn
+            );
             return refuse("OperationNotPermitted", message);
         }
         self.balancers.remove(&c.arn);
-        self.listeners.retain(|_, listener| listener.load_balancer != c.arn);
+        self.listeners
+            .retain(|_, listener| listener.load_balancer != c.arn);
         let gone = Instant::now() + self.options.interfaces_linger;
-        for eni in self.enis.values_mut().filter(|eni| eni.holder == InterfaceOwner::Balancer(c.arn.clone())) {
+        for eni in self
+            .enis
+            .values_mut()
+            .filter(|eni| eni.holder == InterfaceOwner::Balancer(c.arn.clone()))
+        {
             eni.holder = InterfaceOwner::Leaving(gone);
         }
         self.advance();
@@ -147,11 +217,20 @@ impl AccountState {
         check_source_nat(c.ipv6_source_nat, family)?;
         let mut mappings = c.subnets.clone();
         for new in &mut mappings {
-            let Some(old) = balancer.mappings.iter().find(|old| old.subnet == new.subnet) else { continue };
+            let Some(old) = balancer
+                .mappings
+                .iter()
+                .find(|old| old.subnet == new.subnet)
+            else {
+                continue;
+            };
             let swapped = new.allocation.is_some() && new.allocation != old.allocation
                 || new.private_ipv4.is_some() && new.private_ipv4 != old.private_ipv4;
             if swapped {
-                let message = format!("The addresses in subnet '{}' of a load balancer cannot be changed", new.subnet);
+                let message = format!(
+                    "The addresses in subnet '{}' of a load balancer cannot be changed",
+                    new.subnet
+                );
                 return refuse(CONFLICT, message);
             }
             new.allocation = old.allocation.clone();
@@ -186,14 +265,27 @@ impl AccountState {
     ) -> ApiResult<()> {
         self.check_families(mappings, family)?;
         let udp = |protocol| matches!(protocol, elb::ElbProtocol::Udp | elb::ElbProtocol::TcpUdp);
-        let listeners = || self.listeners.values().filter(|listener| listener.load_balancer == *arn);
-        let v6 = |arn| self.target_groups.get(arn).is_some_and(|group| group.ip_address_type == IpAddressType::Ipv6);
+        let listeners = || {
+            self.listeners
+                .values()
+                .filter(|listener| listener.load_balancer == *arn)
+        };
+        let v6 = |arn| {
+            self.target_groups
+                .get(arn)
+                .is_some_and(|group| group.ip_address_type == IpAddressType::Ipv6)
+        };
         let bad = match family {
-            IpAddressType::Dualstack => listeners().any(|it| udp(it.protocol) && !v6(&it.target_group)),
+            IpAddressType::Dualstack => {
+                listeners().any(|it| udp(it.protocol) && !v6(&it.target_group))
+            }
             _ => listeners().any(|it| v6(&it.target_group)),
         };
         if bad {
-            return refuse(CONFLICT, "A listener has a target group that this IP address type does not support");
+            return refuse(
+                CONFLICT,
+                "A listener has a target group that this IP address type does not support",
+            );
         }
         Ok(())
     }
@@ -205,7 +297,12 @@ impl AccountState {
                 let message = "You cannot set security groups on a load balancer that was created without any";
                 return refuse(CONFLICT, message);
             }
-            (_, true) => return refuse(CONFLICT, "You cannot remove all security groups from a load balancer"),
+            (_, true) => {
+                return refuse(
+                    CONFLICT,
+                    "You cannot remove all security groups from a load balancer",
+                );
+            }
             (false, false) => {}
         }
         let vpc = balancer.vpc.clone();
@@ -217,8 +314,8 @@ impl AccountState {
         Ok(())
     }
 
-    /// Checks the subnets of a load balancer and returns their VPC. `existing` names the load balancer if it exists
-    /// already.
+    /// Checks the subnets of a load balancer and returns their VPC. `existing` names the load
+    /// balancer if it exists already.
     fn check_mappings(
         &self,
         mappings: &[SubnetMapping],
@@ -229,7 +326,9 @@ impl AccountState {
         let mut zones = BTreeSet::new();
         let mut vpc = None;
         let mut local = None;
-        let has = existing.and_then(|arn| self.balancers.get(arn)).map_or(&[][..], |balancer| &balancer.mappings);
+        let has = existing
+            .and_then(|arn| self.balancers.get(arn))
+            .map_or(&[][..], |balancer| &balancer.mappings);
         for mapping in mappings {
             let id = &mapping.subnet;
             let Some(subnet) = self.subnets.get(id) else {
@@ -242,9 +341,15 @@ impl AccountState {
                 let message = "A load balancer cannot be attached to multiple subnets in the same Availability Zone";
                 return refuse(CONFLICT, message);
             }
-            let in_zone = self.zones.iter().any(|it| it.name == subnet.zone && *it.zone_type == *"availability-zone");
+            let in_zone = self
+                .zones
+                .iter()
+                .any(|it| it.name == subnet.zone && *it.zone_type == *"availability-zone");
             if *local.get_or_insert(in_zone) != in_zone {
-                return refuse("InvalidSubnet", "Subnets of Availability Zones and of local zones cannot be mixed");
+                return refuse(
+                    "InvalidSubnet",
+                    "Subnets of Availability Zones and of local zones cannot be mixed",
+                );
             }
             let kept = has.iter().any(|old| old.subnet == *id);
             if !kept && self.free_ips(id) < FREE_IPS {
@@ -256,26 +361,48 @@ impl AccountState {
             }
             self.check_addresses(mapping, scheme, family, kept)?;
         }
-        let Some(vpc) = vpc.cloned() else { return invalid("At least one subnet must be specified") };
-        if scheme == Scheme::InternetFacing && self.vpcs.get(&vpc).is_none_or(|vpc| vpc.internet_gateway.is_none()) {
+        let Some(vpc) = vpc.cloned() else {
+            return invalid("At least one subnet must be specified");
+        };
+        if scheme == Scheme::InternetFacing
+            && self
+                .vpcs
+                .get(&vpc)
+                .is_none_or(|vpc| vpc.internet_gateway.is_none())
+        {
             return refuse("InvalidSubnet", format!("VPC {vpc} has no internet gateway"));
         }
         self.check_families(mappings, family)?;
         Ok(vpc)
     }
 
-    fn check_addresses(&self, m: &SubnetMapping, scheme: Scheme, family: IpAddressType, kept: bool) -> ApiResult<()> {
+    fn check_addresses(
+        &self,
+        m: &SubnetMapping,
+        scheme: Scheme,
+        family: IpAddressType,
+        kept: bool,
+    ) -> ApiResult<()> {
         // Elastic IP address.
         if let Some(allocation) = &m.allocation {
             if scheme == Scheme::Internal {
-                return refuse(CONFLICT, "Elastic IP addresses are for internet-facing load balancers");
+                return refuse(
+                    CONFLICT,
+                    "Elastic IP addresses are for internet-facing load balancers",
+                );
             }
             match self.eips.get(allocation) {
                 None => {
-                    return refuse("AllocationIdNotFound", format!("The allocation ID '{allocation}' does not exist"));
+                    return refuse(
+                        "AllocationIdNotFound",
+                        format!("The allocation ID '{allocation}' does not exist"),
+                    );
                 }
                 Some(eip) if eip.used_by.is_some() && !kept => {
-                    return refuse("ResourceInUse", format!("The allocation '{allocation}' is already associated"));
+                    return refuse(
+                        "ResourceInUse",
+                        format!("The allocation '{allocation}' is already associated"),
+                    );
                 }
                 Some(_) => {}
             }
@@ -286,14 +413,19 @@ impl AccountState {
             if scheme == Scheme::InternetFacing {
                 return refuse(CONFLICT, "Private IPv4 addresses are for internal load balancers");
             }
-            if !subnet.and_then(|subnet| subnet.cidr).is_some_and(|cidr| cidr.contains(&ip)) {
-                return refuse(CONFLICT, format!("The address {ip} is not in subnet '{}'", m.subnet));
+            if !subnet
+                .and_then(|subnet| subnet.cidr)
+                .is_some_and(|cidr| cidr.contains(&ip))
+            {
+                return refuse(
+                    CONFLICT,
+                    format!("The address {ip} is not in subnet '{}'", m.subnet),
+                );
             }
             let text = ip.to_string();
-            let taken = self
-                .enis
-                .values()
-                .any(|eni| eni.subnet == m.subnet && eni.private_ips.iter().any(|have| **have == *text));
+            let taken = self.enis.values().any(|eni| {
+                eni.subnet == m.subnet && eni.private_ips.iter().any(|have| **have == *text)
+            });
             if taken && !kept {
                 return refuse("ResourceInUse", format!("The address {ip} is in use"));
             }
@@ -304,27 +436,44 @@ impl AccountState {
                 return refuse(CONFLICT, "IPv6 addresses are for dualstack load balancers");
             }
             if !subnet.is_some_and(|subnet| subnet.ipv6.iter().any(|cidr| cidr.contains(&ip))) {
-                return refuse(CONFLICT, format!("The address {ip} is not in subnet '{}'", m.subnet));
+                return refuse(
+                    CONFLICT,
+                    format!("The address {ip} is not in subnet '{}'", m.subnet),
+                );
             }
         }
         Ok(())
     }
 
     fn check_families(&self, mappings: &[SubnetMapping], family: IpAddressType) -> ApiResult<()> {
-        let lacks = |id: &&SubnetId| self.subnets.get(*id).is_none_or(|subnet| subnet.ipv6.is_empty());
+        let lacks = |id: &&SubnetId| {
+            self.subnets
+                .get(*id)
+                .is_none_or(|subnet| subnet.ipv6.is_empty())
+        };
         match family {
-            IpAddressType::Ipv6 => invalid("The IP address type 'ipv6' is not one of load balancers"),
-            IpAddressType::Dualstack => match mappings.iter().map(|mapping| &mapping.subnet).find(lacks) {
-                Some(id) => refuse("InvalidSubnet", format!("The subnet '{id}' has no associated IPv6 CIDR block")),
-                None => Ok(()),
-            },
+            IpAddressType::Ipv6 => {
+                invalid("The IP address type 'ipv6' is not one of load balancers")
+            }
+            IpAddressType::Dualstack => {
+                match mappings.iter().map(|mapping| &mapping.subnet).find(lacks) {
+                    Some(id) => refuse(
+                        "InvalidSubnet",
+                        format!("The subnet '{id}' has no associated IPv6 CIDR block"),
+                    ),
+                    None => Ok(()),
+                }
+            }
             IpAddressType::Ipv4 => Ok(()),
         }
     }
 
-    /// Updates the network interfaces of a load balancer after a change of its subnets or security groups.
+    /// Updates the network interfaces of a load balancer after a change of its subnets or security
+    /// groups.
     fn place_interfaces(&mut self, arn: &LoadBalancerArn) {
-        let Some(balancer) = self.balancers.get(arn) else { return };
+        let Some(balancer) = self.balancers.get(arn) else {
+            return;
+        };
         let holder = InterfaceOwner::Balancer(arn.clone());
         let vpc = balancer.vpc.clone();
         let mappings = balancer.mappings.clone();
@@ -340,16 +489,31 @@ impl AccountState {
         }
         // Then create the missing ones.
         for mapping in mappings {
-            if self.enis.values().any(|eni| eni.holder == holder && eni.subnet == mapping.subnet) {
+            if self
+                .enis
+                .values()
+                .any(|eni| eni.holder == holder && eni.subnet == mapping.subnet)
+            {
                 continue;
             }
             let asked = mapping.private_ipv4.map(|ip| ip.to_string().into());
             let eni = NetworkInterface {
                 vpc: vpc.clone(),
-                zone: self.subnets.get(&mapping.subnet).map(|subnet| subnet.zone.clone()).unwrap_or_default(),
+                zone: self
+                    .subnets
+                    .get(&mapping.subnet)
+                    .map(|subnet| subnet.zone.clone())
+                    .unwrap_or_default(),
                 private_dns_name: Box::default(),
-                private_ips: asked.or_else(|| self.pick_ip(&mapping.subnet)).into_iter().collect(),
-                ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+                private_ips: asked
+                    .or_else(|| self.pick_ip(&mapping.subnet))
+                    .into_iter()
+                    .collect(),
+                ipv6: mapping
+                    .ipv6
+                    .iter()
+                    .map(|ip| ip.to_string().into())
+                    .collect(),
                 prefixes: Vec::new(),
                 groups: groups.clone(),
                 source_dest_check: false,
@@ -359,7 +523,10 @@ impl AccountState {
             };
             let id = EniId::from(self.id("eni"));
             self.enis.insert(id.clone(), eni);
-            if let Some(eip) = mapping.allocation.and_then(|id: AllocationId| self.eips.get_mut(&id)) {
+            if let Some(eip) = mapping
+                .allocation
+                .and_then(|id: AllocationId| self.eips.get_mut(&id))
+            {
                 eip.used_by = Some(id);
             }
         }
@@ -367,7 +534,11 @@ impl AccountState {
     }
 
     pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> ApiResult<&LoadBalancer> {
-        match self.balancers.get(arn).filter(|balancer| balancer.created.found()) {
+        match self
+            .balancers
+            .get(arn)
+            .filter(|balancer| balancer.created.found())
+        {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
         }
@@ -375,11 +546,17 @@ impl AccountState {
 
     pub(super) fn balancer_mut(&mut self, arn: &LoadBalancerArn) -> ApiResult<&mut LoadBalancer> {
         self.balancer(arn)?;
-        self.balancers.get_mut(arn).ok_or_else(|| super::error::ApiRejection::new(UNKNOWN, "Load balancer not found"))
+        self.balancers
+            .get_mut(arn)
+            .ok_or_else(|| super::error::ApiRejection::new(UNKNOWN, "Load balancer not found"))
     }
 
     pub(super) fn shown_balancer(&self, arn: &LoadBalancerArn) -> ApiResult<&LoadBalancer> {
-        match self.balancers.get(arn).filter(|balancer| balancer.created.shown()) {
+        match self
+            .balancers
+            .get(arn)
+            .filter(|balancer| balancer.created.shown())
+        {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
         }
@@ -395,8 +572,9 @@ fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> ApiResult<()
 
 /// Returns whether a load balancer has exactly the requested settings.
 fn same(have: &LoadBalancer, c: &elb::CreateLoadBalancer) -> bool {
-    let subnets =
-        |mappings: &[SubnetMapping]| -> BTreeSet<String> { mappings.iter().map(|it| format!("{it:?}")).collect() };
+    let subnets = |mappings: &[SubnetMapping]| -> BTreeSet<String> {
+        mappings.iter().map(|it| format!("{it:?}")).collect()
+    };
     let groups = |groups: &[crate::api::SecurityGroupId]| -> BTreeSet<String> {
         groups.iter().map(ToString::to_string).collect()
     };

@@ -1,17 +1,18 @@
-//! Builders of objects that a cluster needs and does not create: networks, instances, addresses, certificates.
+//! Builders of objects that a cluster needs and does not create: networks, instances, addresses,
+//! certificates.
 
 use std::fmt::Display;
 
 use super::{
     ACCOUNT, FakeAws, REGION, attributes,
     state::{
-        AccountState, Classic, CreationTime, ElasticIp, Instance, InterfaceOwner, LoadBalancer, NetworkInterface,
-        Route, RouteNextHop, SecurityGroup, Subnet, Table, Vpc,
+        AccountState, Classic, CreationTime, ElasticIp, Instance, InterfaceOwner, LoadBalancer,
+        NetworkInterface, Route, RouteNextHop, SecurityGroup, Subnet, Table, Vpc,
     },
 };
 use crate::api::{
-    AllocationId, EniId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags, TargetGroupArn,
-    VpcId,
+    AllocationId, EniId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId,
+    Tags, TargetGroupArn, VpcId,
     ec2::InstanceState,
     elb::{IpAddressType, LoadBalancerState, Scheme, SubnetMapping},
 };
@@ -19,7 +20,10 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Creates tags from pairs.
 pub(super) fn tags_of(pairs: &[(&str, &str)]) -> Tags {
-    pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect()
 }
 
 fn net<T: std::str::FromStr>(text: &str) -> T
@@ -30,7 +34,11 @@ where
 }
 
 fn zone_name(zone: &str) -> Box<str> {
-    if zone.len() == 1 { format!("{REGION}{zone}").into() } else { zone.into() }
+    if zone.len() == 1 {
+        format!("{REGION}{zone}").into()
+    } else {
+        zone.into()
+    }
 }
 
 impl FakeAws {
@@ -39,7 +47,9 @@ impl FakeAws {
         let mut state = self.state.lock();
         let id = VpcId::from(state.id("vpc"));
         let cidrs = vec![net::<IpNet>(cidr)];
-        state.vpcs.insert(id.clone(), Vpc { cidrs, internet_gateway: None, tags: Tags::new() });
+        state
+            .vpcs
+            .insert(id.clone(), Vpc { cidrs, internet_gateway: None, tags: Tags::new() });
         let main = RouteTableId::from(state.id("rtb"));
         let table = Table { main: true, ..state.empty_table(&id) };
         state.tables.insert(main, table);
@@ -72,9 +82,15 @@ impl FakeAws {
         id
     }
 
-    /// Creates a subnet with its own route table, which routes to the VPC's internet gateway. Creates the gateway if
-    /// needed.
-    pub fn public_subnet(&self, vpc: &VpcId, zone: &str, cidr: &str, tags: &[(&str, &str)]) -> SubnetId {
+    /// Creates a subnet with its own route table, which routes to the VPC's internet gateway.
+    /// Creates the gateway if needed.
+    pub fn public_subnet(
+        &self,
+        vpc: &VpcId,
+        zone: &str,
+        cidr: &str,
+        tags: &[(&str, &str)],
+    ) -> SubnetId {
         let id = self.subnet(vpc, zone, cidr, tags);
         let gateway = self.internet_gateway(vpc);
         let table = self.route_table(vpc, &[id.clone()], &[]);
@@ -86,7 +102,10 @@ impl FakeAws {
     pub fn internet_gateway(&self, vpc: &VpcId) -> Box<str> {
         let mut state = self.state.lock();
         let new: Box<str> = state.id("igw").into();
-        state.vpcs.get_mut(vpc).map_or(new.clone(), |vpc| vpc.internet_gateway.get_or_insert(new).clone())
+        state
+            .vpcs
+            .get_mut(vpc)
+            .map_or(new.clone(), |vpc| vpc.internet_gateway.get_or_insert(new).clone())
     }
 
     /// Associates an IPv6 CIDR with a subnet.
@@ -104,13 +123,22 @@ impl FakeAws {
     }
 
     /// Creates a route table that is associated with these subnets.
-    pub fn route_table(&self, vpc: &VpcId, subnets: &[SubnetId], tags: &[(&str, &str)]) -> RouteTableId {
+    pub fn route_table(
+        &self,
+        vpc: &VpcId,
+        subnets: &[SubnetId],
+        tags: &[(&str, &str)],
+    ) -> RouteTableId {
         let mut state = self.state.lock();
         let id = RouteTableId::from(state.id("rtb"));
         for table in state.tables.values_mut() {
             table.subnets.retain(|subnet| !subnets.contains(subnet));
         }
-        let table = Table { subnets: subnets.to_vec(), tags: tags_of(tags), ..state.empty_table(vpc) };
+        let table = Table {
+            subnets: subnets.to_vec(),
+            tags: tags_of(tags),
+            ..state.empty_table(vpc)
+        };
         state.tables.insert(id.clone(), table);
         id
     }
@@ -118,14 +146,20 @@ impl FakeAws {
     /// Adds a route to a gateway.
     pub fn gateway_route(&self, table: &RouteTableId, destination: &str, gateway: &str) {
         if let Some(table) = self.state.lock().tables.get_mut(table) {
-            table
-                .routes
-                .push(Route { destination: Some(net(destination)), target: RouteNextHop::Gateway(gateway.into()) });
+            table.routes.push(Route {
+                destination: Some(net(destination)),
+                target: RouteNextHop::Gateway(gateway.into()),
+            });
         }
     }
 
     /// Creates a security group.
-    pub fn security_group(&self, vpc: &VpcId, name: &str, tags: &[(&str, &str)]) -> SecurityGroupId {
+    pub fn security_group(
+        &self,
+        vpc: &VpcId,
+        name: &str,
+        tags: &[(&str, &str)],
+    ) -> SecurityGroupId {
         let mut state = self.state.lock();
         let id = SecurityGroupId::from(state.id("sg"));
         let made = new_group(state.creation_time(), vpc, name, tags_of(tags));
@@ -138,7 +172,9 @@ impl FakeAws {
         let mut state = self.state.lock();
         let id = AllocationId::from(state.id("eipalloc"));
         let ip = format!("203.0.113.{}", state.eips.len() + 1).into();
-        state.eips.insert(id.clone(), ElasticIp { ip, used_by: None });
+        state
+            .eips
+            .insert(id.clone(), ElasticIp { ip, used_by: None });
         id
     }
 
@@ -146,14 +182,22 @@ impl FakeAws {
     pub fn certificate(&self) -> Box<str> {
         let mut state = self.state.lock();
         let number = state.number("certificate");
-        let arn: Box<str> =
-            format!("arn:aws:acm:{REGION}:{ACCOUNT}:certificate/00000000-0000-0000-0000-{number:012}").into();
+        let arn: Box<str> = format!(
+            "arn:aws:acm:{REGION}:{ACCOUNT}:certificate/00000000-0000-0000-0000-{number:012}"
+        )
+        .into();
         state.certificates.push(arn.clone());
         arn
     }
 
     /// Creates a classic load balancer.
-    pub fn classic(&self, name: &str, groups: &[SecurityGroupId], members: &[InstanceId], tags: &[(&str, &str)]) {
+    pub fn classic(
+        &self,
+        name: &str,
+        groups: &[SecurityGroupId],
+        members: &[InstanceId],
+        tags: &[(&str, &str)],
+    ) {
         let mut state = self.state.lock();
         let classic = Classic {
             dns_name: format!("{name}-1234567890.{REGION}.elb.amazonaws.com").into(),
@@ -165,7 +209,8 @@ impl FakeAws {
         state.classics.insert(name.into(), classic);
     }
 
-    /// Creates an unmanaged load balancer of the v2 API, of kind `application`, `gateway` or `network`.
+    /// Creates an unmanaged load balancer of the v2 API, of kind `application`, `gateway` or
+    /// `network`.
     pub fn foreign_balancer(
         &self,
         name: &str,
@@ -176,7 +221,10 @@ impl FakeAws {
         let mut state = self.state.lock();
         let short = if kind == "application" { "app" } else { "net" };
         let arn = LoadBalancerArn::from(state.arn("loadbalancer", &format!("{short}/{name}")));
-        let vpc = subnets.first().and_then(|id| state.subnets.get(id)).map(|subnet| subnet.vpc.clone());
+        let vpc = subnets
+            .first()
+            .and_then(|id| state.subnets.get(id))
+            .map(|subnet| subnet.vpc.clone());
         let mapping = |subnet: &SubnetId| SubnetMapping {
             subnet: subnet.clone(),
             allocation: None,
@@ -220,7 +268,9 @@ impl FakeAws {
 
     /// Creates a network interface without an instance, such as one of a pod.
     pub fn pod_interface(&self, interface: Interface) -> EniId {
-        self.state.lock().create_interface(interface, InterfaceOwner::Service)
+        self.state
+            .lock()
+            .create_interface(interface, InterfaceOwner::Service)
     }
 
     /// Adds a private address to the primary interface of an instance.
@@ -235,7 +285,10 @@ impl FakeAws {
 
     fn change_primary(&self, id: &InstanceId, change: impl FnOnce(&mut NetworkInterface)) {
         let mut state = self.state.lock();
-        let primary = state.instances.get(id).and_then(|instance| instance.enis.first().cloned());
+        let primary = state
+            .instances
+            .get(id)
+            .and_then(|instance| instance.enis.first().cloned());
         if let Some(eni) = primary.and_then(|id| state.enis.get_mut(&id)) {
             change(eni);
         }
@@ -311,7 +364,11 @@ impl FakeAws {
     /// `Target.FailedHealthChecks`.
     pub fn set_health(&self, group: &TargetGroupArn, id: &str, to: &str, reason: &str) {
         if let Some(group) = self.state.lock().target_groups.get_mut(group) {
-            for (_, target) in group.targets.iter_mut().filter(|((have, _), _)| **have == *id) {
+            for (_, target) in group
+                .targets
+                .iter_mut()
+                .filter(|((have, _), _)| **have == *id)
+            {
                 target.health = Some((to.into(), reason.into()));
             }
         }
@@ -444,15 +501,34 @@ impl InstanceBuilder {
         let mut state = self.aws.state.lock();
         // First, create the interfaces.
         let id = InstanceId::from(state.id("i"));
-        let Some(subnet) = self.interfaces.first().map(|interface| interface.subnet.clone()) else { return id };
-        let holder = |interface: &Interface| InterfaceOwner::Instance(id.clone(), interface.device_index);
-        let enis: Vec<_> = self.interfaces.into_iter().map(|it| (holder(&it), it)).collect();
-        let enis: Vec<_> = enis.into_iter().map(|(holder, it)| state.create_interface(it, holder)).collect();
+        let Some(subnet) = self
+            .interfaces
+            .first()
+            .map(|interface| interface.subnet.clone())
+        else {
+            return id;
+        };
+        let holder =
+            |interface: &Interface| InterfaceOwner::Instance(id.clone(), interface.device_index);
+        let enis: Vec<_> = self
+            .interfaces
+            .into_iter()
+            .map(|it| (holder(&it), it))
+            .collect();
+        let enis: Vec<_> = enis
+            .into_iter()
+            .map(|(holder, it)| state.create_interface(it, holder))
+            .collect();
         // Then choose the private DNS name.
-        let ip = enis.first().and_then(|eni| state.enis.get(eni)).and_then(|eni| eni.private_ips.first().cloned());
+        let ip = enis
+            .first()
+            .and_then(|eni| state.enis.get(eni))
+            .and_then(|eni| eni.private_ips.first().cloned());
         let made = match (self.resource_name, ip) {
             (true, _) => format!("{id}.{REGION}.compute.internal").into(),
-            (false, Some(ip)) => format!("ip-{}.{REGION}.compute.internal", ip.replace('.', "-")).into(),
+            (false, Some(ip)) => {
+                format!("ip-{}.{REGION}.compute.internal", ip.replace('.', "-")).into()
+            }
             (false, None) => Box::default(),
         };
         let private_dns_name = self.private_dns_name.unwrap_or(made);
@@ -489,19 +565,42 @@ impl InstanceBuilder {
 
 fn new_group(created: CreationTime, vpc: &VpcId, name: &str, tags: Tags) -> SecurityGroup {
     let description = format!("{name} group").into();
-    SecurityGroup { name: name.into(), description, vpc: vpc.clone(), ingress: Vec::new(), tags, created }
+    SecurityGroup {
+        name: name.into(),
+        description,
+        vpc: vpc.clone(),
+        ingress: Vec::new(),
+        tags,
+        created,
+    }
 }
 
 impl AccountState {
     /// Returns a table with the local routes of a VPC.
     fn empty_table(&self, vpc: &VpcId) -> Table {
-        let local = |cidr: &IpNet| Route { destination: Some(*cidr), target: RouteNextHop::Gateway("local".into()) };
-        let routes = self.vpcs.get(vpc).map(|vpc| vpc.cidrs.iter().map(local).collect()).unwrap_or_default();
-        Table { vpc: vpc.clone(), subnets: Vec::new(), main: false, routes, tags: Tags::new() }
+        let local = |cidr: &IpNet| Route {
+            destination: Some(*cidr),
+            target: RouteNextHop::Gateway("local".into()),
+        };
+        let routes = self
+            .vpcs
+            .get(vpc)
+            .map(|vpc| vpc.cidrs.iter().map(local).collect())
+            .unwrap_or_default();
+        Table {
+            vpc: vpc.clone(),
+            subnets: Vec::new(),
+            main: false,
+            routes,
+            tags: Tags::new(),
+        }
     }
 
     fn subnet_location(&self, subnet: &SubnetId) -> (VpcId, Box<str>) {
-        let known = self.subnets.get(subnet).map(|subnet| (subnet.vpc.clone(), subnet.zone.clone()));
+        let known = self
+            .subnets
+            .get(subnet)
+            .map(|subnet| (subnet.vpc.clone(), subnet.zone.clone()));
         known.unwrap_or_else(|| (VpcId::from("vpc-elsewhere"), zone_name("a")))
     }
 

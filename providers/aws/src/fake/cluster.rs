@@ -17,9 +17,9 @@ use crate::{
 pub const CLUSTER: &str = "test";
 const CLUSTER_TAG: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
 
-/// A VPC with a cluster: three public and three private subnets, tagged for load balancers and for the cluster, a
-/// tagged security group of the nodes, a tagged route table of the private subnets, and nodes spread over the private
-/// subnets.
+/// A VPC with a cluster: three public and three private subnets, tagged for load balancers and for
+/// the cluster, a tagged security group of the nodes, a tagged route table of the private subnets,
+/// and nodes spread over the private subnets.
 #[derive(Clone)]
 pub struct FakeCluster {
     /// The account.
@@ -47,15 +47,29 @@ impl FakeCluster {
         let subnet = |zone: &str, third: u8, role: &str, public: bool| {
             let cidr = format!("10.0.{third}.0/20");
             let tags = [(role, "1"), CLUSTER_TAG];
-            if public { aws.public_subnet(&vpc, zone, &cidr, &tags) } else { aws.subnet(&vpc, zone, &cidr, &tags) }
+            if public {
+                aws.public_subnet(&vpc, zone, &cidr, &tags)
+            } else {
+                aws.subnet(&vpc, zone, &cidr, &tags)
+            }
         };
         let public = zones.map(|(zone, third)| subnet(zone, third, "kubernetes.io/role/elb", true));
-        let private = zones.map(|(zone, third)| subnet(zone, third + 128, "kubernetes.io/role/internal-elb", false));
+        let private = zones.map(|(zone, third)| {
+            subnet(zone, third + 128, "kubernetes.io/role/internal-elb", false)
+        });
         let node_group = aws.security_group(&vpc, "nodes", &[CLUSTER_TAG]);
         let table = aws.route_table(&vpc, &private, &[CLUSTER_TAG]);
         let public = public.to_vec();
         let private = private.to_vec();
-        let mut world = Self { aws, vpc, public, private, node_group, table, nodes: Vec::new() };
+        let mut world = Self {
+            aws,
+            vpc,
+            public,
+            private,
+            node_group,
+            table,
+            nodes: Vec::new(),
+        };
         for _ in 0..nodes {
             world.add_node();
         }
@@ -83,7 +97,12 @@ impl FakeCluster {
     pub fn add_node(&mut self) -> InstanceId {
         let subnet = &self.private[self.nodes.len() % self.private.len()];
         let (key, value) = CLUSTER_TAG;
-        let id = self.aws.instance(subnet).group(&self.node_group).tag(key, value).launch();
+        let id = self
+            .aws
+            .instance(subnet)
+            .group(&self.node_group)
+            .tag(key, value)
+            .launch();
         self.nodes.push(id.clone());
         id
     }

@@ -49,7 +49,11 @@ impl Faults {
             return RequestOutcome::Failed(lost(action));
         }
         self.log.push(call.clone());
-        let crash = if action.class() == RequestClass::Write { self.count() } else { None };
+        let crash = if action.class() == RequestClass::Write {
+            self.count()
+        } else {
+            None
+        };
         if crash == Some(Crash::Before) {
             return RequestOutcome::Failed(lost(action));
         }

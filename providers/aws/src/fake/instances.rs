@@ -46,13 +46,19 @@ const MOST_IDS: usize = 1000;
 const MOST_TOPOLOGY_IDS: usize = 100;
 
 impl AccountState {
-    pub(super) fn describe_instances(&self, c: &ec2::DescribeInstances) -> ApiResult<Page<ec2::Instance>> {
+    pub(super) fn describe_instances(
+        &self,
+        c: &ec2::DescribeInstances,
+    ) -> ApiResult<Page<ec2::Instance>> {
         if !c.ids.is_empty() && (c.max_results.is_some() || c.token.is_some()) {
             let message = "The parameter instancesSet cannot be used with the parameter maxResults";
             return refuse("InvalidParameterCombination", message);
         }
         if c.max_results.is_some_and(|max| !(5..=1000).contains(&max)) {
-            return refuse("InvalidParameterValue", "Value for parameter maxResults must be from 5 to 1000");
+            return refuse(
+                "InvalidParameterValue",
+                "Value for parameter maxResults must be from 5 to 1000",
+            );
         }
         if c.ids.len() > MOST_IDS {
             return refuse("InvalidParameterValue", format!("At most {MOST_IDS} instance IDs"));
@@ -64,22 +70,49 @@ impl AccountState {
                 && instance.created.shown()
                 && filters.accept(&instance.tags, |name| self.instance_field(id, instance, name))
         });
-        let found = found.map(|(id, instance)| (id.to_string(), self.show_instance(id, instance))).collect();
-        let size = c.max_results.map_or(self.options.page_size, |max| self.options.page_size.min(max.into()));
-        page(found, c.token.as_deref(), if c.ids.is_empty() { size } else { usize::MAX }, "InvalidNextToken")
+        let found = found
+            .map(|(id, instance)| (id.to_string(), self.show_instance(id, instance)))
+            .collect();
+        let size = c
+            .max_results
+            .map_or(self.options.page_size, |max| self.options.page_size.min(max.into()));
+        page(
+            found,
+            c.token.as_deref(),
+            if c.ids.is_empty() { size } else { usize::MAX },
+            "InvalidNextToken",
+        )
     }
 
     /// Checks that all instances exist; the error names each missing one.
-    pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(CreationTime) -> bool) -> ApiResult<()> {
+    pub(super) fn known_instances(
+        &self,
+        ids: &[InstanceId],
+        visible: impl Fn(CreationTime) -> bool,
+    ) -> ApiResult<()> {
         if let Some(id) = ids.iter().find(|id| !well_formed("i-", id)) {
             return refuse("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
         }
-        let known = |id: &InstanceId| self.instances.get(id).is_some_and(|instance| visible(instance.created));
-        let missing: Vec<&str> = ids.iter().filter(|id| !known(id)).map(InstanceId::as_str).collect();
+        let known = |id: &InstanceId| {
+            self.instances
+                .get(id)
+                .is_some_and(|instance| visible(instance.created))
+        };
+        let missing: Vec<&str> = ids
+            .iter()
+            .filter(|id| !known(id))
+            .map(InstanceId::as_str)
+            .collect();
         match missing.as_slice() {
             [] => Ok(()),
-            [one] => refuse("InvalidInstanceID.NotFound", format!("The instance ID '{one}' does not exist")),
-            all => refuse("InvalidInstanceID.NotFound", format!("The instance IDs '{}' do not exist", all.join(", "))),
+            [one] => refuse(
+                "InvalidInstanceID.NotFound",
+                format!("The instance ID '{one}' does not exist"),
+            ),
+            all => refuse(
+                "InvalidInstanceID.NotFound",
+                format!("The instance IDs '{}' do not exist", all.join(", ")),
+            ),
         }
     }
 
@@ -90,15 +123,23 @@ impl AccountState {
             "instance-id" => vec![id.to_string()],
             "instance-state-name" => vec![state_name(instance.state).to_owned()],
             "instance-type" => vec![instance.kind.to_string()],
-            "instance.group-id" => enis().flat_map(|eni| &eni.groups).map(ToString::to_string).collect(),
-            "network-interface.addresses.private-ip-address" => {
-                enis().flat_map(|eni| &eni.private_ips).map(ToString::to_string).collect()
+            "instance.group-id" => enis()
+                .flat_map(|eni| &eni.groups)
+                .map(ToString::to_string)
+                .collect(),
+            "network-interface.addresses.private-ip-address" => enis()
+                .flat_map(|eni| &eni.private_ips)
+                .map(ToString::to_string)
+                .collect(),
+            "network-interface.private-dns-name" => {
+                enis().map(|eni| eni.private_dns_name.to_string()).collect()
             }
-            "network-interface.private-dns-name" => enis().map(|eni| eni.private_dns_name.to_string()).collect(),
             "private-dns-name" => vec![instance.private_dns_name.to_string()],
-            "private-ip-address" => {
-                enis().take(1).filter_map(|eni| eni.private_ips.first()).map(ToString::to_string).collect()
-            }
+            "private-ip-address" => enis()
+                .take(1)
+                .filter_map(|eni| eni.private_ips.first())
+                .map(ToString::to_string)
+                .collect(),
             "subnet-id" if instance.terminated.is_none() => vec![instance.subnet.to_string()],
             "vpc-id" if instance.terminated.is_none() => vec![instance.vpc.to_string()],
             _ => Vec::new(),
@@ -106,9 +147,20 @@ impl AccountState {
     }
 
     fn show_instance(&self, id: &InstanceId, instance: &Instance) -> ec2::Instance {
-        let interfaces = instance.enis.iter().filter_map(|id| Some((id, self.enis.get(id)?)));
+        let interfaces = instance
+            .enis
+            .iter()
+            .filter_map(|id| Some((id, self.enis.get(id)?)));
         let primary = interfaces.clone().next().map(|(_, eni)| eni);
-        let named = |group| (Clone::clone(group), self.groups.get(group).map(|g| g.name.clone()).unwrap_or_default());
+        let named = |group| {
+            (
+                Clone::clone(group),
+                self.groups
+                    .get(group)
+                    .map(|g| g.name.clone())
+                    .unwrap_or_default(),
+            )
+        };
         let there = instance.terminated.is_none();
         ec2::Instance {
             id: id.clone(),
@@ -119,10 +171,16 @@ impl AccountState {
             subnet: there.then(|| instance.subnet.clone()),
             private_dns_name: instance.private_dns_name.clone(),
             public_dns_name: instance.public_dns_name.clone(),
-            private_ip: primary.and_then(|eni| eni.private_ips.first().cloned()).unwrap_or_default(),
+            private_ip: primary
+                .and_then(|eni| eni.private_ips.first().cloned())
+                .unwrap_or_default(),
             public_ip: instance.public_ip.clone(),
-            interfaces: interfaces.map(|(id, eni)| show_interface(id, eni)).collect(),
-            security_groups: primary.map(|eni| eni.groups.iter().map(named).collect()).unwrap_or_default(),
+            interfaces: interfaces
+                .map(|(id, eni)| show_interface(id, eni))
+                .collect(),
+            security_groups: primary
+                .map(|eni| eni.groups.iter().map(named).collect())
+                .unwrap_or_default(),
             source_dest_check: primary.map(|eni| eni.source_dest_check),
             tags: instance.tags.clone(),
         }
@@ -134,7 +192,10 @@ impl AccountState {
     ) -> ApiResult<Page<ec2::NetworkInterface>> {
         let filters = Filters::new(&c.filters, INTERFACE_FILTERS)?;
         let none = crate::api::Tags::new();
-        let found = self.enis.iter().filter(|(id, eni)| filters.accept(&none, |name| interface_field(id, eni, name)));
+        let found = self
+            .enis
+            .iter()
+            .filter(|(id, eni)| filters.accept(&none, |name| interface_field(id, eni, name)));
         let show = |(id, eni): (&EniId, &NetworkInterface)| {
             let shown = ec2::NetworkInterface {
                 id: id.clone(),
@@ -151,7 +212,12 @@ impl AccountState {
             };
             (id.to_string(), shown)
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
+        page(
+            found.map(show).collect(),
+            c.token.as_deref(),
+            self.options.page_size,
+            "InvalidNextToken",
+        )
     }
 
     pub(super) fn describe_topology(
@@ -159,24 +225,41 @@ impl AccountState {
         c: &ec2::DescribeInstanceTopology,
     ) -> ApiResult<Page<ec2::InstanceTopology>> {
         if c.ids.len() > MOST_TOPOLOGY_IDS {
-            return refuse("InvalidParameterValue", format!("At most {MOST_TOPOLOGY_IDS} instance IDs"));
+            return refuse(
+                "InvalidParameterValue",
+                format!("At most {MOST_TOPOLOGY_IDS} instance IDs"),
+            );
         }
         self.known_instances(&c.ids, CreationTime::shown)?;
         // Instances of types without topology are left out of the answer.
         let asked = |id: &InstanceId| c.ids.is_empty() || c.ids.contains(id);
         let found = self.instances.iter().filter(|(id, instance)| {
-            asked(id) && !instance.network_nodes.is_empty() && instance.state == InstanceState::Running
+            asked(id)
+                && !instance.network_nodes.is_empty()
+                && instance.state == InstanceState::Running
         });
         let show = |(id, instance): (&InstanceId, &Instance)| {
-            let shown = ec2::InstanceTopology { id: id.clone(), network_nodes: instance.network_nodes.clone() };
+            let shown = ec2::InstanceTopology {
+                id: id.clone(),
+                network_nodes: instance.network_nodes.clone(),
+            };
             (id.to_string(), shown)
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
+        page(
+            found.map(show).collect(),
+            c.token.as_deref(),
+            self.options.page_size,
+            "InvalidNextToken",
+        )
     }
 
     pub(super) fn modify_instance(&mut self, c: &ec2::ModifyInstanceAttribute) -> ApiResult<()> {
         self.known_instances(std::slice::from_ref(&c.id), CreationTime::found)?;
-        let enis = self.instances.get(&c.id).map(|instance| instance.enis.clone()).unwrap_or_default();
+        let enis = self
+            .instances
+            .get(&c.id)
+            .map(|instance| instance.enis.clone())
+            .unwrap_or_default();
         match enis.as_slice() {
             [one] => {
                 if let Some(eni) = self.enis.get_mut(one) {
@@ -184,7 +267,9 @@ impl AccountState {
                 }
                 Ok(())
             }
-            [] => refuse("IncorrectInstanceState", format!("The instance '{}' is terminated", c.id)),
+            [] => {
+                refuse("IncorrectInstanceState", format!("The instance '{}' is terminated", c.id))
+            }
             _ => {
                 let message = format!(
                     "There are multiple interfaces attached to instance '{}'. Please specify an interface ID for the \
@@ -196,15 +281,23 @@ impl AccountState {
         }
     }
 
-    pub(super) fn modify_interface(&mut self, c: &ec2::ModifyNetworkInterfaceAttribute) -> ApiResult<()> {
+    pub(super) fn modify_interface(
+        &mut self,
+        c: &ec2::ModifyNetworkInterfaceAttribute,
+    ) -> ApiResult<()> {
         match self.enis.get_mut(&c.id) {
             Some(eni)
                 if matches!(
                     eni.holder,
-                    InterfaceOwner::Balancer(_) | InterfaceOwner::Leaving(_) | InterfaceOwner::Service
+                    InterfaceOwner::Balancer(_)
+                        | InterfaceOwner::Leaving(_)
+                        | InterfaceOwner::Service
                 ) =>
             {
-                refuse("OperationNotPermitted", "The network interface is managed by another service")
+                refuse(
+                    "OperationNotPermitted",
+                    "The network interface is managed by another service",
+                )
             }
             Some(eni) => {
                 eni.source_dest_check = c.source_dest_check;
@@ -217,12 +310,17 @@ impl AccountState {
         }
     }
 
-    /// Terminates an instance: for an hour it keeps its ID, type, zone and tags, and loses everything else.
+    /// Terminates an instance: for an hour it keeps its ID, type, zone and tags, and loses
+    /// everything else.
     pub(super) fn terminate(&mut self, id: &InstanceId) {
-        let Some(instance) = self.instances.get_mut(id) else { return };
+        let Some(instance) = self.instances.get_mut(id) else {
+            return;
+        };
         instance.state = InstanceState::Terminated;
         instance.terminated = Some(Instant::now());
-        for text in [&mut instance.private_dns_name, &mut instance.public_dns_name, &mut instance.public_ip] {
+        for text in
+            [&mut instance.private_dns_name, &mut instance.public_dns_name, &mut instance.public_ip]
+        {
             *text = Box::default();
         }
         for eni in std::mem::take(&mut instance.enis) {
@@ -234,7 +332,10 @@ impl AccountState {
 /// Returns whether an ID has EC2's format.
 pub(super) fn well_formed(prefix: &str, id: &str) -> bool {
     id.strip_prefix(prefix).is_some_and(|rest| {
-        matches!(rest.len(), 8 | 17) && rest.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
+        matches!(rest.len(), 8 | 17)
+            && rest
+                .chars()
+                .all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
     })
 }
 

@@ -18,12 +18,21 @@ impl<'a> Filters<'a> {
                 return refuse("InvalidParameterValue", format!("The filter '{name}' is invalid"));
             }
             if filter.values.is_empty() {
-                return refuse("InvalidParameterValue", format!("The filter '{name}' has no values"));
+                return refuse(
+                    "InvalidParameterValue",
+                    format!("The filter '{name}' has no values"),
+                );
             }
         }
-        let values: usize = filters.iter().map(|filter| filter.values.len()).max().unwrap_or_default();
+        let values: usize = filters
+            .iter()
+            .map(|filter| filter.values.len())
+            .max()
+            .unwrap_or_default();
         if values > MOST_VALUES {
-            let message = format!("The maximum number of filter values specified on a single call is {MOST_VALUES}");
+            let message = format!(
+                "The maximum number of filter values specified on a single call is {MOST_VALUES}"
+            );
             return refuse("FilterLimitExceeded", message);
         }
         Ok(Self(filters))
@@ -37,12 +46,16 @@ impl<'a> Filters<'a> {
                 (None, "tag-key") => tags.keys().map(ToString::to_string).collect(),
                 (None, name) => field(name),
             };
-            filter.values.iter().any(|pattern| found.iter().any(|value| glob(pattern, value)))
+            filter
+                .values
+                .iter()
+                .any(|pattern| found.iter().any(|value| glob(pattern, value)))
         })
     }
 }
 
-/// Matches a pattern with `*` (anything) and `?` (one character); a backslash escapes the next character.
+/// Matches a pattern with `*` (anything) and `?` (one character); a backslash escapes the next
+/// character.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
@@ -56,14 +69,19 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
             text.next().is_some() && glob(rest.as_str(), text.as_str())
         }
         Some(first) => {
-            let literal = if first == '\\' { rest.next().unwrap_or('\\') } else { first };
-            text.strip_prefix(literal).is_some_and(|text| glob(rest.as_str(), text))
+            let literal = if first == '\\' {
+                rest.next().unwrap_or('\\')
+            } else {
+                first
+            };
+            text.strip_prefix(literal)
+                .is_some_and(|text| glob(rest.as_str(), text))
         }
     }
 }
 
-/// Returns a page of a list that is sorted by key. The token contains the last key of the previous page, so that pages
-/// are consistent even if the list changes in between.
+/// Returns a page of a list that is sorted by key. The token contains the last key of the previous
+/// page, so that pages are consistent even if the list changes in between.
 pub(super) fn page<T>(
     items: Vec<(String, T)>,
     token: Option<&str>,
@@ -75,7 +93,10 @@ pub(super) fn page<T>(
         Some(Some(key)) => Some(key.to_owned()),
         None => None,
     };
-    let mut rest = items.into_iter().filter(|(key, _)| after.as_ref().is_none_or(|after| key > after)).peekable();
+    let mut rest = items
+        .into_iter()
+        .filter(|(key, _)| after.as_ref().is_none_or(|after| key > after))
+        .peekable();
     let mut page = Page { items: Vec::new(), next: None };
     let mut last = String::new();
     while page.items.len() < size.max(1)

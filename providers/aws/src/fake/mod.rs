@@ -1,11 +1,12 @@
-//! An in-memory AWS: one account and one region with state, which follow AWS' own contract, behind the same
-//! [`Transport`] as the real one.
+//! An in-memory AWS: one account and one region with state, which follow AWS' own contract, behind
+//! the same [`Transport`] as the real one.
 //!
-//! Objects that the provider does not create (networks, instances, addresses) are created by builders; everything that
-//! the provider creates can be read back. A test can set faults, quotas, delays and inconsistency; results are never
-//! scripted. Time is tokio's, so tests with paused time need not wait. AWS' answers follow its API reference. Where
-//! that is ambiguous, the stricter reading is implemented, so that code that passes here is not rejected there. Codes
-//! are AWS' own; messages are not always.
+//! Objects that the provider does not create (networks, instances, addresses) are created by
+//! builders; everything that the provider creates can be read back. A test can set faults, quotas,
+//! delays and inconsistency; results are never scripted. Time is tokio's, so tests with paused time
+//! need not wait. AWS' answers follow its API reference. Where that is ambiguous, the stricter
+//! reading is implemented, so that code that passes here is not rejected there. Codes are AWS' own;
+//! messages are not always.
 
 mod attributes;
 mod balancers;
@@ -68,8 +69,8 @@ impl FakeAws {
         Self { state: Arc::new(Mutex::new(AccountState::new())) }
     }
 
-    /// Copies the account as it is now, without injected faults and the log of requests. The copy shows what a delayed
-    /// read would return.
+    /// Copies the account as it is now, without injected faults and the log of requests. The copy
+    /// shows what a delayed read would return.
     #[must_use]
     pub fn copy(&self) -> Self {
         let mut state = self.state.lock().clone();
@@ -87,14 +88,15 @@ impl FakeAws {
         Client::new(self.transport())
     }
 
-    /// Sends one request without the provider's client: for tests that act as another client, or that compare with
-    /// AWS' own answer.
+    /// Sends one request without the provider's client: for tests that act as another client, or
+    /// that compare with AWS' own answer.
     ///
     /// # Errors
     /// As [`Transport::send`].
     pub async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let reply = self.send(request.into_call()).await?;
-        R::from_reply(reply).ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
+        R::from_reply(reply)
+            .ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
     }
 
     /// Changes delays and sizes.
@@ -114,9 +116,13 @@ impl FakeAws {
         self.state.lock().faults.fail_next(action, code.to_owned());
     }
 
-    /// Answers every request of a kind with an error code, until [`clear_faults`](Self::clear_faults).
+    /// Answers every request of a kind with an error code, until
+    /// [`clear_faults`](Self::clear_faults).
     pub fn fail_always(&self, action: Action, code: &str) {
-        self.state.lock().faults.fail_always(action, code.to_owned());
+        self.state
+            .lock()
+            .faults
+            .fail_always(action, code.to_owned());
     }
 
     /// Throttles the next requests of a kind.
@@ -134,14 +140,14 @@ impl FakeAws {
         self.state.lock().faults.lose(n, crash);
     }
 
-    /// Crashes the process after this many more writes: every later request, also a read, gets no answer and is not
-    /// carried out, until [`restart_process`](Self::restart_process).
+    /// Crashes the process after this many more writes: every later request, also a read, gets no
+    /// answer and is not carried out, until [`restart_process`](Self::restart_process).
     pub fn crash_after(&self, writes: usize) {
         self.state.lock().faults.dead_after(writes);
     }
 
-    /// Crashes the process at the n-th write from now: its answer is lost, and no later request is answered or carried
-    /// out, until [`restart_process`](Self::restart_process).
+    /// Crashes the process at the n-th write from now: its answer is lost, and no later request is
+    /// answered or carried out, until [`restart_process`](Self::restart_process).
     pub fn crash_at_write(&self, n: usize, crash: Crash) {
         let mut state = self.state.lock();
         state.faults.lose(n, crash);
@@ -165,12 +171,24 @@ impl FakeAws {
 
     /// Returns the number of requests of a kind that reached AWS, including rejected ones.
     pub fn calls(&self, action: Action) -> usize {
-        self.state.lock().faults.log.iter().filter(|call| call.action() == action).count()
+        self.state
+            .lock()
+            .faults
+            .log
+            .iter()
+            .filter(|call| call.action() == action)
+            .count()
     }
 
     /// Returns the number of writes that reached AWS, including rejected ones.
     pub fn writes(&self) -> usize {
-        self.state.lock().faults.log.iter().filter(|call| call.action().class() == RequestClass::Write).count()
+        self.state
+            .lock()
+            .faults
+            .log
+            .iter()
+            .filter(|call| call.action().class() == RequestClass::Write)
+            .count()
     }
 
     /// Returns the number of all requests that reached AWS.
@@ -185,7 +203,13 @@ impl FakeAws {
 
     /// Returns the actions of the requests, in order: `log` without the details.
     pub fn actions(&self) -> Vec<Action> {
-        self.state.lock().faults.log.iter().map(Call::action).collect()
+        self.state
+            .lock()
+            .faults
+            .log
+            .iter()
+            .map(Call::action)
+            .collect()
     }
 
     /// Clears the log of requests.
@@ -212,7 +236,9 @@ impl Transport for FakeAws {
                 RequestOutcome::Failed(error) => Err(error),
                 RequestOutcome::Served { answered } => {
                     let action = call.action();
-                    let answer = state.serve(call).map_err(|refusal| refusal.into_error(action));
+                    let answer = state
+                        .serve(call)
+                        .map_err(|refusal| refusal.into_error(action));
                     if answered {
                         answer
                     } else {
@@ -231,37 +257,59 @@ impl AccountState {
     fn serve(&mut self, call: Call) -> ApiResult<Reply> {
         Ok(match call {
             Call::DescribeInstances(c) => Reply::DescribeInstances(self.describe_instances(&c)?),
-            Call::DescribeNetworkInterfaces(c) => Reply::DescribeNetworkInterfaces(self.describe_interfaces(&c)?),
-            Call::DescribeAvailabilityZones(_) => Reply::DescribeAvailabilityZones(self.zones.clone()),
-            Call::DescribeInstanceTopology(c) => Reply::DescribeInstanceTopology(self.describe_topology(&c)?),
+            Call::DescribeNetworkInterfaces(c) => {
+                Reply::DescribeNetworkInterfaces(self.describe_interfaces(&c)?)
+            }
+            Call::DescribeAvailabilityZones(_) => {
+                Reply::DescribeAvailabilityZones(self.zones.clone())
+            }
+            Call::DescribeInstanceTopology(c) => {
+                Reply::DescribeInstanceTopology(self.describe_topology(&c)?)
+            }
             Call::DescribeSubnets(c) => Reply::DescribeSubnets(self.describe_subnets(&c)?),
-            Call::DescribeRouteTables(c) => Reply::DescribeRouteTables(self.describe_route_tables(&c)?),
+            Call::DescribeRouteTables(c) => {
+                Reply::DescribeRouteTables(self.describe_route_tables(&c)?)
+            }
             Call::DescribeVpcs(c) => Reply::DescribeVpcs(self.describe_vpcs(&c)?),
-            Call::DescribeSecurityGroups(c) => Reply::DescribeSecurityGroups(self.describe_groups(&c)?),
+            Call::DescribeSecurityGroups(c) => {
+                Reply::DescribeSecurityGroups(self.describe_groups(&c)?)
+            }
             Call::CreateSecurityGroup(c) => Reply::CreateSecurityGroup(self.create_group(&c)?),
             Call::DeleteSecurityGroup(c) => Reply::DeleteSecurityGroup(self.delete_group(&c)?),
-            Call::AuthorizeSecurityGroupIngress(c) => Reply::AuthorizeSecurityGroupIngress(self.authorize(&c)?),
-            Call::RevokeSecurityGroupIngress(c) => Reply::RevokeSecurityGroupIngress(self.revoke(&c)?),
+            Call::AuthorizeSecurityGroupIngress(c) => {
+                Reply::AuthorizeSecurityGroupIngress(self.authorize(&c)?)
+            }
+            Call::RevokeSecurityGroupIngress(c) => {
+                Reply::RevokeSecurityGroupIngress(self.revoke(&c)?)
+            }
             Call::CreateTags(c) => Reply::CreateTags(self.create_tags(&c)?),
             Call::DeleteTags(c) => Reply::DeleteTags(self.delete_tags(&c)?),
             Call::CreateRoute(c) => Reply::CreateRoute(self.create_route(&c)?),
             Call::ReplaceRoute(c) => Reply::ReplaceRoute(self.replace_route(&c)?),
             Call::DeleteRoute(c) => Reply::DeleteRoute(self.delete_route(&c)?),
-            Call::ModifyInstanceAttribute(c) => Reply::ModifyInstanceAttribute(self.modify_instance(&c)?),
+            Call::ModifyInstanceAttribute(c) => {
+                Reply::ModifyInstanceAttribute(self.modify_instance(&c)?)
+            }
             Call::ModifyNetworkInterfaceAttribute(c) => {
                 Reply::ModifyNetworkInterfaceAttribute(self.modify_interface(&c)?)
             }
-            Call::DescribeLoadBalancers(c) => Reply::DescribeLoadBalancers(self.describe_balancers(&c)?),
+            Call::DescribeLoadBalancers(c) => {
+                Reply::DescribeLoadBalancers(self.describe_balancers(&c)?)
+            }
             Call::DescribeLoadBalancerAttributes(c) => {
                 Reply::DescribeLoadBalancerAttributes(self.balancer_attributes(&c)?)
             }
-            Call::DescribeTargetGroups(c) => Reply::DescribeTargetGroups(self.describe_target_groups(&c)?),
+            Call::DescribeTargetGroups(c) => {
+                Reply::DescribeTargetGroups(self.describe_target_groups(&c)?)
+            }
             Call::DescribeTargetGroupAttributes(c) => {
                 Reply::DescribeTargetGroupAttributes(self.target_group_attributes(&c)?)
             }
             Call::DescribeTargetHealth(c) => Reply::DescribeTargetHealth(self.describe_health(&c)?),
             Call::DescribeListeners(c) => Reply::DescribeListeners(self.describe_listeners(&c)?),
-            Call::DescribeListenerAttributes(c) => Reply::DescribeListenerAttributes(self.listener_attributes(&c)?),
+            Call::DescribeListenerAttributes(c) => {
+                Reply::DescribeListenerAttributes(self.listener_attributes(&c)?)
+            }
             Call::DescribeListenerCertificates(c) => {
                 Reply::DescribeListenerCertificates(self.listener_certificates(&c)?)
             }
@@ -284,14 +332,22 @@ impl AccountState {
             Call::DeregisterTargets(c) => Reply::DeregisterTargets(self.deregister(&c)?),
             Call::CreateListener(c) => Reply::CreateListener(self.create_listener(&c)?),
             Call::ModifyListener(c) => Reply::ModifyListener(self.modify_listener(&c)?),
-            Call::ModifyListenerAttributes(c) => Reply::ModifyListenerAttributes(self.modify_listener_attributes(&c)?),
+            Call::ModifyListenerAttributes(c) => {
+                Reply::ModifyListenerAttributes(self.modify_listener_attributes(&c)?)
+            }
             Call::DeleteListener(c) => Reply::DeleteListener(self.delete_listener(&c)?),
-            Call::AddListenerCertificates(c) => Reply::AddListenerCertificates(self.add_certificates(&c)?),
-            Call::RemoveListenerCertificates(c) => Reply::RemoveListenerCertificates(self.remove_certificates(&c)?),
+            Call::AddListenerCertificates(c) => {
+                Reply::AddListenerCertificates(self.add_certificates(&c)?)
+            }
+            Call::RemoveListenerCertificates(c) => {
+                Reply::RemoveListenerCertificates(self.remove_certificates(&c)?)
+            }
             Call::AddElbTags(c) => Reply::AddElbTags(self.add_elb_tags(&c)?),
             Call::RemoveElbTags(c) => Reply::RemoveElbTags(self.remove_elb_tags(&c)?),
             Call::DescribeClassic(c) => Reply::DescribeClassic(self.describe_classic(&c)?),
-            Call::DescribeClassicTags(c) => Reply::DescribeClassicTags(self.describe_classic_tags(&c)?),
+            Call::DescribeClassicTags(c) => {
+                Reply::DescribeClassicTags(self.describe_classic_tags(&c)?)
+            }
             Call::RegisterClassic(c) => Reply::RegisterClassic(self.register_classic(&c)?),
             Call::DeregisterClassic(c) => Reply::DeregisterClassic(self.deregister_classic(&c)?),
             Call::DeleteClassic(c) => {

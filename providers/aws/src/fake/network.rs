@@ -14,7 +14,8 @@ use crate::api::{
     ec2::{self, InstanceState, RouteTarget},
 };
 
-const SUBNET_FILTERS: &[&str] = &["availability-zone", "cidr-block", "state", "subnet-id", "vpc-id"];
+const SUBNET_FILTERS: &[&str] =
+    &["availability-zone", "cidr-block", "state", "subnet-id", "vpc-id"];
 const TABLE_FILTERS: &[&str] = &[
     "association.main",
     "association.subnet-id",
@@ -41,16 +42,32 @@ pub(super) fn all_known<'a, T: Display + 'a>(
 impl AccountState {
     pub(super) fn describe_vpcs(&self, c: &ec2::DescribeVpcs) -> ApiResult<Page<ec2::Vpc>> {
         all_known(&c.ids, |id| self.vpcs.contains_key(id), "InvalidVpcID.NotFound", "vpc")?;
-        let found = self.vpcs.iter().filter(|(id, _)| c.ids.is_empty() || c.ids.contains(id));
+        let found = self
+            .vpcs
+            .iter()
+            .filter(|(id, _)| c.ids.is_empty() || c.ids.contains(id));
         let show = |(id, vpc): (&VpcId, &super::state::Vpc)| {
             (id.to_string(), ec2::Vpc { id: id.clone(), cidrs: vpc.cidrs.clone() })
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
+        page(
+            found.map(show).collect(),
+            c.token.as_deref(),
+            self.options.page_size,
+            "InvalidNextToken",
+        )
     }
 
-    pub(super) fn describe_subnets(&self, c: &ec2::DescribeSubnets) -> ApiResult<Page<ec2::Subnet>> {
+    pub(super) fn describe_subnets(
+        &self,
+        c: &ec2::DescribeSubnets,
+    ) -> ApiResult<Page<ec2::Subnet>> {
         let filters = Filters::new(&c.filters, SUBNET_FILTERS)?;
-        all_known(&c.ids, |id| self.subnets.contains_key(id), "InvalidSubnetID.NotFound", "subnet")?;
+        all_known(
+            &c.ids,
+            |id| self.subnets.contains_key(id),
+            "InvalidSubnetID.NotFound",
+            "subnet",
+        )?;
         let found = self.subnets.iter().filter(|(id, subnet)| {
             (c.ids.is_empty() || c.ids.contains(id))
                 && filters.accept(&subnet.tags, |name| match name {
@@ -76,11 +93,20 @@ impl AccountState {
         page(found.collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn describe_route_tables(&self, c: &ec2::DescribeRouteTables) -> ApiResult<Page<ec2::RouteTable>> {
+    pub(super) fn describe_route_tables(
+        &self,
+        c: &ec2::DescribeRouteTables,
+    ) -> ApiResult<Page<ec2::RouteTable>> {
         let filters = Filters::new(&c.filters, TABLE_FILTERS)?;
-        all_known(&c.ids, |id| self.tables.contains_key(id), "InvalidRouteTableID.NotFound", "routeTable")?;
+        all_known(
+            &c.ids,
+            |id| self.tables.contains_key(id),
+            "InvalidRouteTableID.NotFound",
+            "routeTable",
+        )?;
         let found = self.tables.iter().filter(|(id, table)| {
-            (c.ids.is_empty() || c.ids.contains(id)) && filters.accept(&table.tags, |name| table_field(id, table, name))
+            (c.ids.is_empty() || c.ids.contains(id))
+                && filters.accept(&table.tags, |name| table_field(id, table, name))
         });
         let found = found.map(|(id, table)| (id.to_string(), self.show_table(id, table)));
         page(found.collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
@@ -92,12 +118,17 @@ impl AccountState {
             vpc: table.vpc.clone(),
             subnets: table.subnets.clone(),
             main: table.main,
-            routes: table.routes.iter().map(|route| self.show_route(route)).collect(),
+            routes: table
+                .routes
+                .iter()
+                .map(|route| self.show_route(route))
+                .collect(),
             tags: table.tags.clone(),
         }
     }
 
-    /// Returns a route as AWS shows it: with the instance and its interface, whichever of the two it was created with.
+    /// Returns a route as AWS shows it: with the instance and its interface, whichever of the two
+    /// it was created with.
     pub(super) fn show_route(&self, route: &Route) -> ec2::Route {
         let shown = ec2::Route {
             destination: route.destination,
@@ -107,19 +138,30 @@ impl AccountState {
             gateway: None,
         };
         let eni = match &route.target {
-            RouteNextHop::Gateway(gateway) => return ec2::Route { gateway: Some(gateway.clone()), ..shown },
-            RouteNextHop::Target(RouteTarget::Interface(eni)) => Some(eni.clone()),
-            RouteNextHop::Target(RouteTarget::Instance(id)) => {
-                self.instances.get(id).and_then(|instance| instance.enis.first().cloned())
+            RouteNextHop::Gateway(gateway) => {
+                return ec2::Route { gateway: Some(gateway.clone()), ..shown };
             }
+            RouteNextHop::Target(RouteTarget::Interface(eni)) => Some(eni.clone()),
+            RouteNextHop::Target(RouteTarget::Instance(id)) => self
+                .instances
+                .get(id)
+                .and_then(|instance| instance.enis.first().cloned()),
         };
-        let holder = eni.as_ref().and_then(|eni| self.enis.get(eni)).map(|eni| &eni.holder);
+        let holder = eni
+            .as_ref()
+            .and_then(|eni| self.enis.get(eni))
+            .map(|eni| &eni.holder);
         let instance = match (holder, &route.target) {
             (Some(super::state::InterfaceOwner::Instance(id, _)), _)
             | (None, RouteNextHop::Target(RouteTarget::Instance(id))) => Some(id.clone()),
             _ => None,
         };
-        ec2::Route { blackhole: holder.is_none(), instance, interface: eni, ..shown }
+        ec2::Route {
+            blackhole: holder.is_none(),
+            instance,
+            interface: eni,
+            ..shown
+        }
     }
 
     pub(super) fn create_route(&mut self, c: &ec2::CreateRoute) -> ApiResult<()> {
@@ -127,18 +169,34 @@ impl AccountState {
         self.check_route(&c.table, &c.target)?;
         let most = self.options.quotas.routes_per_table;
         let table = self.table(&c.table)?;
-        if table.routes.iter().any(|route| route.destination == Some(destination)) {
-            return refuse("RouteAlreadyExists", format!("The route identified by {destination} already exists."));
+        if table
+            .routes
+            .iter()
+            .any(|route| route.destination == Some(destination))
+        {
+            return refuse(
+                "RouteAlreadyExists",
+                format!("The route identified by {destination} already exists."),
+            );
         }
         // Each address family has its own quota; local routes do not count.
         let counted = |route: &&Route| {
-            let family = route.destination.is_some_and(|it| it.addr().is_ipv4() == destination.addr().is_ipv4());
-            family && !matches!(&route.target, RouteNextHop::Gateway(gateway) if **gateway == *"local")
+            let family = route
+                .destination
+                .is_some_and(|it| it.addr().is_ipv4() == destination.addr().is_ipv4());
+            family
+                && !matches!(&route.target, RouteNextHop::Gateway(gateway) if **gateway == *"local")
         };
         if table.routes.iter().filter(counted).count() >= most {
-            return refuse("RouteLimitExceeded", format!("The maximum number of routes, {most}, has been reached"));
+            return refuse(
+                "RouteLimitExceeded",
+                format!("The maximum number of routes, {most}, has been reached"),
+            );
         }
-        table.routes.push(Route { destination: Some(destination), target: RouteNextHop::Target(c.target.clone()) });
+        table.routes.push(Route {
+            destination: Some(destination),
+            target: RouteNextHop::Target(c.target.clone()),
+        });
         Ok(())
     }
 
@@ -146,13 +204,18 @@ impl AccountState {
         let destination = c.destination.trunc();
         self.check_route(&c.table, &c.target)?;
         let table = self.table(&c.table)?;
-        match table.routes.iter_mut().find(|route| route.destination == Some(destination)) {
+        match table
+            .routes
+            .iter_mut()
+            .find(|route| route.destination == Some(destination))
+        {
             Some(route) => {
                 route.target = RouteNextHop::Target(c.target.clone());
                 Ok(())
             }
             None => {
-                let message = format!("There is no route defined for '{destination}' in the route table.");
+                let message =
+                    format!("There is no route defined for '{destination}' in the route table.");
                 refuse("InvalidParameterValue", message)
             }
         }
@@ -162,17 +225,23 @@ impl AccountState {
         let destination = c.destination.trunc();
         let id = c.table.clone();
         let table = self.table(&c.table)?;
-        let found = table.routes.iter().position(|route| route.destination == Some(destination));
+        let found = table
+            .routes
+            .iter()
+            .position(|route| route.destination == Some(destination));
         match found.map(|at| (at, &table.routes[at].target)) {
-            Some((_, RouteNextHop::Gateway(gateway))) if **gateway == *"local" => {
-                refuse("InvalidParameterValue", format!("cannot remove local route {destination} in route table {id}"))
-            }
+            Some((_, RouteNextHop::Gateway(gateway))) if **gateway == *"local" => refuse(
+                "InvalidParameterValue",
+                format!("cannot remove local route {destination} in route table {id}"),
+            ),
             Some((at, _)) => {
                 table.routes.remove(at);
                 Ok(())
             }
             None => {
-                let message = format!("no route with destination-cidr-block {destination} in route table {id}");
+                let message = format!(
+                    "no route with destination-cidr-block {destination} in route table {id}"
+                );
                 refuse("InvalidRoute.NotFound", message)
             }
         }
@@ -181,7 +250,10 @@ impl AccountState {
     fn table(&mut self, id: &RouteTableId) -> ApiResult<&mut Table> {
         match self.tables.get_mut(id) {
             Some(table) => Ok(table),
-            None => refuse("InvalidRouteTableID.NotFound", format!("The routeTable ID '{id}' does not exist")),
+            None => refuse(
+                "InvalidRouteTableID.NotFound",
+                format!("The routeTable ID '{id}' does not exist"),
+            ),
         }
     }
 
@@ -190,7 +262,10 @@ impl AccountState {
         let vpc = match self.tables.get(table) {
             Some(table) => table.vpc.clone(),
             None => {
-                return refuse("InvalidRouteTableID.NotFound", format!("The routeTable ID '{table}' does not exist"));
+                return refuse(
+                    "InvalidRouteTableID.NotFound",
+                    format!("The routeTable ID '{table}' does not exist"),
+                );
             }
         };
         let eni = match target {
@@ -200,7 +275,8 @@ impl AccountState {
         match self.enis.get(&eni) {
             Some(found) if found.vpc == vpc => Ok(()),
             Some(_) => {
-                let message = format!("route table {table} and interface {eni} belong to different networks");
+                let message =
+                    format!("route table {table} and interface {eni} belong to different networks");
                 refuse("InvalidParameterValue", message)
             }
             None => {
@@ -212,10 +288,15 @@ impl AccountState {
 
     fn only_interface(&self, id: &InstanceId) -> ApiResult<EniId> {
         self.known_instances(std::slice::from_ref(id), CreationTime::found)?;
-        match self.instances.get(id).map(|instance| (instance.state, instance.enis.as_slice())) {
-            Some((InstanceState::Terminated, _) | (_, [])) | None => {
-                refuse("IncorrectInstanceState", format!("The instance '{id}' is not in a state that has a route"))
-            }
+        match self
+            .instances
+            .get(id)
+            .map(|instance| (instance.state, instance.enis.as_slice()))
+        {
+            Some((InstanceState::Terminated, _) | (_, [])) | None => refuse(
+                "IncorrectInstanceState",
+                format!("The instance '{id}' is not in a state that has a route"),
+            ),
             Some((_, [one])) => Ok(one.clone()),
             Some(_) => {
                 let message = format!(
@@ -234,9 +315,10 @@ fn table_field(id: &RouteTableId, table: &Table, name: &str) -> Vec<String> {
         "association.main" => vec![table.main.to_string()],
         "association.subnet-id" => table.subnets.iter().map(ToString::to_string).collect(),
         "route-table-id" => vec![id.to_string()],
-        "route.destination-cidr-block" => {
-            destinations().filter(|it| matches!(it, IpNet::V4(_))).map(|it| it.to_string()).collect()
-        }
+        "route.destination-cidr-block" => destinations()
+            .filter(|it| matches!(it, IpNet::V4(_)))
+            .map(|it| it.to_string())
+            .collect(),
         "route.gateway-id" => {
             let gateways = table.routes.iter().filter_map(|route| match &route.target {
                 RouteNextHop::Gateway(gateway) => Some(gateway.to_string()),
@@ -259,7 +341,10 @@ fn table_field(id: &RouteTableId, table: &Table, name: &str) -> Vec<String> {
 pub(super) fn check_ec2_tags(new: &Tags, total: usize, most: usize) -> ApiResult<()> {
     for (key, value) in new {
         if key.is_empty() || key.chars().count() > 127 || value.chars().count() > 255 {
-            return refuse("InvalidParameterValue", format!("Tag key or value exceeds the maximum length: {key}"));
+            return refuse(
+                "InvalidParameterValue",
+                format!("Tag key or value exceeds the maximum length: {key}"),
+            );
         }
         if key.to_ascii_lowercase().starts_with("aws:") {
             return refuse(

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// Delays and sizes. `Default` is AWS without its delays: everything takes effect at once, except draining.
+/// Delays and sizes. `Default` is AWS without its delays: everything takes effect at once, except
+/// draining.
 #[derive(Clone, Debug)]
 pub struct FakeOptions {
-    /// How long an object that is created from now on is missing from describes. A shorter time than before also
-    /// applies to older objects.
+    /// How long an object that is created from now on is missing from describes. A shorter time
+    /// than before also applies to older objects.
     pub describe_lag: Duration,
     /// How long changes do not find an object that is created from now on.
     pub change_lag: Duration,
@@ -20,11 +21,13 @@ pub struct FakeOptions {
     pub page_size: usize,
     /// Duration of a request: half before AWS carries it out, half after.
     pub latency: Duration,
-    /// The VPCs are default ones. There, revoking a missing rule is not an error, and the other rules of the request
-    /// are revoked; elsewhere, the whole request fails with `InvalidPermission.NotFound`.
+    /// The VPCs are default ones. There, revoking a missing rule is not an error, and the other
+    /// rules of the request are revoked; elsewhere, the whole request fails with
+    /// `InvalidPermission.NotFound`.
     pub default_vpc: bool,
-    /// Creating a load balancer or target group that exists already also compares the tags. AWS does not document
-    /// whether it does; if not, the answer may be an object that somebody else created.
+    /// Creating a load balancer or target group that exists already also compares the tags. AWS
+    /// does not document whether it does; if not, the answer may be an object that somebody else
+    /// created.
     pub tags_are_settings: bool,
     /// Quotas of the account.
     pub quotas: Quotas,
@@ -63,7 +66,10 @@ impl FakeOptions {
 
 /// Quotas of an account.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each is what its name says; those of AWS by default")]
+#[expect(
+    missing_docs,
+    reason = "each is what its name says; those of AWS by default"
+)]
 pub struct Quotas {
     pub load_balancers: usize,
     pub listeners_per_load_balancer: usize,

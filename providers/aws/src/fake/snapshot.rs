@@ -13,9 +13,9 @@ use crate::api::{
     ec2::{RouteTarget, Rule},
 };
 
-/// The account in comparable form: IDs and ARNs of objects that the provider creates are replaced by names; times, and
-/// what only time changes (health, draining targets, lingering interfaces), are left out. Two runs with the same
-/// outcome have equal snapshots.
+/// The account in comparable form: IDs and ARNs of objects that the provider creates are replaced
+/// by names; times, and what only time changes (health, draining targets, lingering interfaces),
+/// are left out. Two runs with the same outcome have equal snapshots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountSnapshot(BTreeMap<String, BTreeMap<String, String>>);
 
@@ -23,20 +23,36 @@ impl AccountSnapshot {
     /// Returns the differences: one line per field, `-` for this snapshot and `+` for the other.
     pub fn diff(&self, other: &Self) -> String {
         let lines = |of: &Self| -> Vec<String> {
-            let fields = of.0.iter().flat_map(|(object, fields)| fields.iter().map(move |field| (object, field)));
-            fields.map(|(object, (field, value))| format!("{object}: {field}: {value}")).collect()
+            let fields =
+                of.0.iter()
+                    .flat_map(|(object, fields)| fields.iter().map(move |field| (object, field)));
+            fields
+                .map(|(object, (field, value))| format!("{object}: {field}: {value}"))
+                .collect()
         };
         let here = lines(self);
         let there = lines(other);
-        let gone = here.iter().filter(|line| !there.contains(line)).map(|line| format!("- {line}\n"));
-        let new = there.iter().filter(|line| !here.contains(line)).map(|line| format!("+ {line}\n"));
+        let gone = here
+            .iter()
+            .filter(|line| !there.contains(line))
+            .map(|line| format!("- {line}\n"));
+        let new = there
+            .iter()
+            .filter(|line| !here.contains(line))
+            .map(|line| format!("+ {line}\n"));
         gone.chain(new).collect()
     }
 
     /// Returns the objects whose names `keep` accepts.
     #[must_use]
     pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
-        Self(self.0.iter().filter(|(name, _)| keep(name)).map(|(name, of)| (name.clone(), of.clone())).collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|(name, _)| keep(name))
+                .map(|(name, of)| (name.clone(), of.clone()))
+                .collect(),
+        )
     }
 
     /// Returns the names of all objects, such as `load balancer a123`.
@@ -70,7 +86,9 @@ impl FakeAws {
         state.advance();
         let mut all = BTreeMap::new();
         let mut add = |object: String, fields: Vec<(&str, String)>| {
-            let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+            let fields = fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value));
             all.insert(object, fields.collect::<BTreeMap<_, _>>());
         };
         state.add_network(&mut add);
@@ -105,14 +123,28 @@ impl AccountState {
                     RouteNextHop::Target(RouteTarget::Instance(id)) => id.to_string(),
                     RouteNextHop::Target(RouteTarget::Interface(id)) => id.to_string(),
                 };
-                format!("{} to {hop}", route.destination.map(|it| it.to_string()).unwrap_or_default())
+                format!(
+                    "{} to {hop}",
+                    route
+                        .destination
+                        .map(|it| it.to_string())
+                        .unwrap_or_default()
+                )
             });
-            add(format!("route table {id}"), vec![("routes", list(routes)), ("tags", pairs(&table.tags))]);
+            add(
+                format!("route table {id}"),
+                vec![("routes", list(routes)), ("tags", pairs(&table.tags))],
+            );
         }
         for (id, instance) in &self.instances {
             let enis = || instance.enis.iter().filter_map(|id| self.enis.get(id));
-            let checked = enis().map(|eni| eni.source_dest_check.to_string()).collect::<Vec<_>>().join(", ");
-            let groups = enis().flat_map(|eni| &eni.groups).map(|id| self.group_name(id));
+            let checked = enis()
+                .map(|eni| eni.source_dest_check.to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
+            let groups = enis()
+                .flat_map(|eni| &eni.groups)
+                .map(|id| self.group_name(id));
             let fields = vec![
                 ("state", state_name(instance.state).to_owned()),
                 ("source/destination check", checked),
@@ -125,7 +157,8 @@ impl AccountState {
             add(format!("address {id}"), vec![("in use", eip.used_by.is_some().to_string())]);
         }
         for (name, classic) in &self.classics {
-            let fields = vec![("instances", list(&classic.instances)), ("tags", pairs(&classic.tags))];
+            let fields =
+                vec![("instances", list(&classic.instances)), ("tags", pairs(&classic.tags))];
             add(format!("classic load balancer {name}"), fields);
         }
     }
@@ -133,8 +166,11 @@ impl AccountState {
     fn add_groups(&self, add: &mut impl FnMut(String, Fields<'_>)) {
         for (id, group) in &self.groups {
             let rules = list(group.ingress.iter().map(|rule| self.rule_text(rule)));
-            let fields =
-                vec![("description", group.description.to_string()), ("ingress", rules), ("tags", pairs(&group.tags))];
+            let fields = vec![
+                ("description", group.description.to_string()),
+                ("ingress", rules),
+                ("tags", pairs(&group.tags)),
+            ];
             add(format!("security group {}", self.group_name(id)), fields);
         }
     }
@@ -161,7 +197,10 @@ impl AccountState {
             add(format!("load balancer {}", balancer.name), fields);
         }
         for listener in self.listeners.values() {
-            let name = self.balancers.get(&listener.load_balancer).map_or("?", |balancer| &balancer.name);
+            let name = self
+                .balancers
+                .get(&listener.load_balancer)
+                .map_or("?", |balancer| &balancer.name);
             let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").to_owned();
             let fields = vec![
                 ("target group", self.target_group_name(&listener.target_group)),
@@ -178,9 +217,14 @@ impl AccountState {
 
     fn add_target_groups(&self, add: &mut impl FnMut(String, Fields<'_>)) {
         for group in self.target_groups.values() {
-            let targets = group.targets.iter().filter(|(_, target)| target.draining.is_none());
+            let targets = group
+                .targets
+                .iter()
+                .filter(|(_, target)| target.draining.is_none());
             let targets = targets.map(|((id, port), target)| {
-                format!("{id}:{port} {}", target.zone.as_deref().unwrap_or_default()).trim_end().to_owned()
+                format!("{id}:{port} {}", target.zone.as_deref().unwrap_or_default())
+                    .trim_end()
+                    .to_owned()
             });
             let fields = vec![
                 ("protocol", format!("{}/{}", group.protocol, group.port)),
@@ -196,11 +240,15 @@ impl AccountState {
 
     /// Returns a name for a security group that is unique in the account.
     fn group_name(&self, id: &SecurityGroupId) -> String {
-        self.groups.get(id).map_or_else(|| "gone".to_owned(), |group| format!("{} ({})", group.name, group.vpc))
+        self.groups
+            .get(id)
+            .map_or_else(|| "gone".to_owned(), |group| format!("{} ({})", group.name, group.vpc))
     }
 
     fn target_group_name(&self, arn: &TargetGroupArn) -> String {
-        self.target_groups.get(arn).map_or_else(|| "gone".to_owned(), |group| group.name.to_string())
+        self.target_groups
+            .get(arn)
+            .map_or_else(|| "gone".to_owned(), |group| group.name.to_string())
     }
 
     fn rule_text(&self, rule: &Rule) -> String {
@@ -208,7 +256,10 @@ impl AccountState {
             Some(id) => format!("group {}", self.group_name(id)),
             None => format!("{:?}", rule.source),
         };
-        let ports = rule.ports.map(|(from, to)| format!(" {from}-{to}")).unwrap_or_default();
+        let ports = rule
+            .ports
+            .map(|(from, to)| format!(" {from}-{to}"))
+            .unwrap_or_default();
         format!("{}{ports} from {source} {:?}", rule.protocol, rule.description)
     }
 }

@@ -11,10 +11,13 @@ use tokio::time::Instant;
 
 use super::{ACCOUNT, faults::Faults, options::FakeOptions};
 use crate::api::{
-    AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags,
-    TargetGroupArn, VpcId,
+    AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId,
+    SubnetId, Tags, TargetGroupArn, VpcId,
     ec2::{AvailabilityZone, InstanceState, RouteTarget, Rule},
-    elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme, SubnetMapping, TargetType},
+    elb::{
+        Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme,
+        SubnetMapping, TargetType,
+    },
 };
 
 /// Name of the region.
@@ -248,7 +251,8 @@ impl AccountState {
             counters: BTreeMap::new(),
             options: FakeOptions::default(),
             faults: Faults::default(),
-            // The IDs of zones a, b, c differ from account to account, so they are not in order here either.
+            // The IDs of zones a, b, c differ from account to account, so they are not in order
+            // here either.
             zones: vec![
                 zone("us-west-2a", "usw2-az2", "availability-zone"),
                 zone("us-west-2b", "usw2-az1", "availability-zone"),
@@ -270,7 +274,8 @@ impl AccountState {
         }
     }
 
-    /// Returns the next number for objects of a kind, so that the same sequence of requests gives the same IDs.
+    /// Returns the next number for objects of a kind, so that the same sequence of requests gives
+    /// the same IDs.
     pub(super) fn number(&mut self, kind: &'static str) -> u64 {
         let counter = self.counters.entry(kind).or_default();
         *counter += 1;
@@ -284,29 +289,47 @@ impl AccountState {
 
     /// Creates an ARN of Elastic Load Balancing.
     pub(super) fn arn(&mut self, kind: &'static str, path: &str) -> String {
-        format!("arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:{kind}/{path}/{:016x}", self.number(kind))
+        format!(
+            "arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:{kind}/{path}/{:016x}",
+            self.number(kind)
+        )
     }
 
     /// Applies the changes that are due by now.
     pub(super) fn advance(&mut self) {
         let now = Instant::now();
-        self.enis.retain(|_, eni| !matches!(eni.holder, InterfaceOwner::Leaving(until) if until <= now));
+        self.enis
+            .retain(|_, eni| !matches!(eni.holder, InterfaceOwner::Leaving(until) if until <= now));
         let enis = &self.enis;
         for eip in self.eips.values_mut() {
-            if eip.used_by.as_ref().is_some_and(|eni| !enis.contains_key(eni)) {
+            if eip
+                .used_by
+                .as_ref()
+                .is_some_and(|eni| !enis.contains_key(eni))
+            {
                 eip.used_by = None;
             }
         }
-        self.instances.retain(|_, instance| instance.terminated.is_none_or(|at| at + TERMINATED_FOR > now));
+        self.instances.retain(|_, instance| {
+            instance
+                .terminated
+                .is_none_or(|at| at + TERMINATED_FOR > now)
+        });
         for group in self.target_groups.values_mut() {
-            group.targets.retain(|_, target| target.draining.is_none_or(|until| until > now));
+            group
+                .targets
+                .retain(|_, target| target.draining.is_none_or(|until| until > now));
         }
     }
 
     /// Returns the creation time of an object that is created now.
     pub(super) fn creation_time(&self) -> CreationTime {
         let at = Instant::now();
-        CreationTime { at, shown: at + self.options.describe_lag, found: at + self.options.change_lag }
+        CreationTime {
+            at,
+            shown: at + self.options.describe_lag,
+            found: at + self.options.change_lag,
+        }
     }
 
     /// Shortens the remaining delays of existing objects to the current options.
@@ -317,7 +340,10 @@ impl AccountState {
         let of_ec2 = of_ec2.chain(self.instances.values_mut().map(|it| &mut it.created));
         let of_elb = self.balancers.values_mut().map(|it| &mut it.created);
         let of_elb = of_elb.chain(self.target_groups.values_mut().map(|it| &mut it.created));
-        for born in of_ec2.chain(of_elb).chain(self.listeners.values_mut().map(|it| &mut it.created)) {
+        for born in of_ec2
+            .chain(of_elb)
+            .chain(self.listeners.values_mut().map(|it| &mut it.created))
+        {
             born.shown = born.shown.min(born.at + describe);
             born.found = born.found.min(born.at + change);
         }
@@ -326,18 +352,31 @@ impl AccountState {
     /// Returns the timestamp that AWS shows for an instant.
     pub(super) fn timestamp(&self, at: Instant) -> Timestamp {
         const START: i64 = 1_767_225_600; // 2026-01-01T00:00:00Z
-        let since = SignedDuration::try_from(at.saturating_duration_since(self.started)).unwrap_or_default();
-        Timestamp::from_second(START).unwrap_or_default().saturating_add(since).unwrap_or_default()
+        let since = SignedDuration::try_from(at.saturating_duration_since(self.started))
+            .unwrap_or_default();
+        Timestamp::from_second(START)
+            .unwrap_or_default()
+            .saturating_add(since)
+            .unwrap_or_default()
     }
 
     /// Returns the number of free IPv4 addresses of a subnet: AWS reserves five.
     pub(super) fn free_ips(&self, id: &SubnetId) -> u32 {
-        let Some(subnet) = self.subnets.get(id) else { return 0 };
+        let Some(subnet) = self.subnets.get(id) else {
+            return 0;
+        };
         if let Some(free) = subnet.free {
             return free;
         }
-        let used: usize = self.enis.values().filter(|eni| eni.subnet == *id).map(|eni| eni.private_ips.len()).sum();
-        let size = subnet.cidr.map_or(0, |cidr| 1_u64 << (32 - u32::from(cidr.prefix_len())));
+        let used: usize = self
+            .enis
+            .values()
+            .filter(|eni| eni.subnet == *id)
+            .map(|eni| eni.private_ips.len())
+            .sum();
+        let size = subnet
+            .cidr
+            .map_or(0, |cidr| 1_u64 << (32 - u32::from(cidr.prefix_len())));
         let free = size.saturating_sub(5).saturating_sub(used as u64);
         u32::try_from(free).unwrap_or(u32::MAX)
     }
@@ -346,7 +385,13 @@ impl AccountState {
     pub(super) fn pick_ip(&self, id: &SubnetId) -> Option<Box<str>> {
         let cidr = self.subnets.get(id)?.cidr?;
         let neighbours = self.enis.values().filter(|eni| eni.subnet == *id);
-        let taken: BTreeSet<&str> = neighbours.flat_map(|eni| eni.private_ips.iter().map(|ip| &**ip)).collect();
-        cidr.hosts().skip(3).map(|ip| ip.to_string()).find(|ip| !taken.contains(&**ip)).map(Into::into)
+        let taken: BTreeSet<&str> = neighbours
+            .flat_map(|eni| eni.private_ips.iter().map(|ip| &**ip))
+            .collect();
+        cidr.hosts()
+            .skip(3)
+            .map(|ip| ip.to_string())
+            .find(|ip| !taken.contains(&**ip))
+            .map(Into::into)
     }
 }

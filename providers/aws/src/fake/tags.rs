@@ -49,7 +49,10 @@ impl AccountState {
 
     fn check_resources(&self, resources: &[Box<str>]) -> ApiResult<()> {
         if resources.is_empty() || resources.len() > MOST_RESOURCES {
-            return refuse("InvalidParameterValue", format!("From 1 to {MOST_RESOURCES} resources can be tagged"));
+            return refuse(
+                "InvalidParameterValue",
+                format!("From 1 to {MOST_RESOURCES} resources can be tagged"),
+            );
         }
         let mut instances = Vec::new();
         for id in resources {
@@ -91,9 +94,15 @@ impl AccountState {
         !self.options.tags_are_settings || have == asked
     }
 
-    pub(super) fn describe_elb_tags(&self, c: &elb::DescribeElbTags) -> ApiResult<Vec<(Box<str>, Tags)>> {
+    pub(super) fn describe_elb_tags(
+        &self,
+        c: &elb::DescribeElbTags,
+    ) -> ApiResult<Vec<(Box<str>, Tags)>> {
         check_arns(&c.arns)?;
-        let tags = c.arns.iter().map(|arn| Ok((arn.clone(), self.elb_tags(arn, Visibility::Describe)?.clone())));
+        let tags = c
+            .arns
+            .iter()
+            .map(|arn| Ok((arn.clone(), self.elb_tags(arn, Visibility::Describe)?.clone())));
         tags.collect()
     }
 
@@ -120,7 +129,10 @@ impl AccountState {
         for arn in arns {
             let arn: &str = arn;
             let balancer = self.balancers.get_mut(&arn.into()).map(|it| &mut it.tags);
-            let group = self.target_groups.get_mut(&arn.into()).map(|it| &mut it.tags);
+            let group = self
+                .target_groups
+                .get_mut(&arn.into())
+                .map(|it| &mut it.tags);
             let listener = self.listeners.get_mut(&arn.into()).map(|it| &mut it.tags);
             if let Some(tags) = balancer.or(group).or(listener) {
                 change(tags);
@@ -129,13 +141,26 @@ impl AccountState {
     }
 
     fn elb_tags(&self, arn: &str, view: Visibility) -> ApiResult<&Tags> {
-        let kind = arn.rsplit(':').next().and_then(|path| path.split('/').next());
+        let kind = arn
+            .rsplit(':')
+            .next()
+            .and_then(|path| path.split('/').next());
         match (kind, view) {
-            (Some("loadbalancer"), Visibility::Describe) => self.shown_balancer(&arn.into()).map(|it| &it.tags),
-            (Some("loadbalancer"), Visibility::Change) => self.balancer(&arn.into()).map(|it| &it.tags),
-            (Some("targetgroup"), Visibility::Describe) => self.shown_target_group(&arn.into()).map(|it| &it.tags),
-            (Some("targetgroup"), Visibility::Change) => self.target_group(&arn.into()).map(|it| &it.tags),
-            (Some("listener"), Visibility::Describe) => self.shown_listener(&arn.into()).map(|it| &it.tags),
+            (Some("loadbalancer"), Visibility::Describe) => {
+                self.shown_balancer(&arn.into()).map(|it| &it.tags)
+            }
+            (Some("loadbalancer"), Visibility::Change) => {
+                self.balancer(&arn.into()).map(|it| &it.tags)
+            }
+            (Some("targetgroup"), Visibility::Describe) => {
+                self.shown_target_group(&arn.into()).map(|it| &it.tags)
+            }
+            (Some("targetgroup"), Visibility::Change) => {
+                self.target_group(&arn.into()).map(|it| &it.tags)
+            }
+            (Some("listener"), Visibility::Describe) => {
+                self.shown_listener(&arn.into()).map(|it| &it.tags)
+            }
             (Some("listener"), Visibility::Change) => self.listener(&arn.into()).map(|it| &it.tags),
             _ => invalid(format!("'{arn}' is not a valid ARN")),
         }

@@ -21,25 +21,41 @@ use crate::api::{
 };
 
 const UNKNOWN: &str = "TargetGroupNotFound";
-/// Maximum number of targets in one request. AWS documents none; the provider must not send more than other clients
-/// do.
+/// Maximum number of targets in one request. AWS documents none; the provider must not send more
+/// than other clients do.
 const MOST_TARGETS: usize = 200;
 
 impl AccountState {
-    pub(super) fn describe_target_groups(&self, c: &elb::DescribeTargetGroups) -> ApiResult<Page<elb::TargetGroup>> {
+    pub(super) fn describe_target_groups(
+        &self,
+        c: &elb::DescribeTargetGroups,
+    ) -> ApiResult<Page<elb::TargetGroup>> {
         let ways = [c.load_balancer.is_some(), !c.arns.is_empty(), !c.names.is_empty()];
         if ways.into_iter().filter(|way| *way).count() > 1 {
             return invalid("Only one of load balancer, target group ARNs and names can be given");
         }
         if c.arns.len().max(c.names.len()) > MOST_NAMED {
-            return invalid(format!("At most {MOST_NAMED} target groups can be described by name or ARN"));
+            return invalid(format!(
+                "At most {MOST_NAMED} target groups can be described by name or ARN"
+            ));
         }
         if let Some(arn) = &c.load_balancer {
             self.shown_balancer(arn)?;
         }
-        let shown = || self.target_groups.iter().filter(|(_, group)| group.created.shown());
-        let no_name = c.names.iter().any(|name| !shown().any(|(_, group)| group.name == *name));
-        if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
+        let shown = || {
+            self.target_groups
+                .iter()
+                .filter(|(_, group)| group.created.shown())
+        };
+        let no_name = c
+            .names
+            .iter()
+            .any(|name| !shown().any(|(_, group)| group.name == *name));
+        if no_name
+            || c.arns
+                .iter()
+                .any(|wanted| !shown().any(|(arn, _)| arn == wanted))
+        {
             return refuse(UNKNOWN, "One or more target groups not found");
         }
         let asked = |arn: &TargetGroupArn, group: &TargetGroup| match &c.load_balancer {
@@ -49,19 +65,33 @@ impl AccountState {
         };
         let found = shown().filter(|(arn, group)| asked(arn, group));
         let found = found.map(|(arn, group)| (arn.to_string(), self.show_target_group(arn, group)));
-        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
+        page(
+            found.collect(),
+            c.token.as_deref(),
+            self.options.page_size.min(400),
+            "ValidationError",
+        )
     }
 
     /// Returns the load balancers whose listeners use a target group.
     pub(super) fn users(&self, arn: &TargetGroupArn) -> Vec<LoadBalancerArn> {
-        let listeners = self.listeners.values().filter(|listener| listener.target_group == *arn);
-        let mut users: Vec<_> = listeners.map(|listener| listener.load_balancer.clone()).collect();
+        let listeners = self
+            .listeners
+            .values()
+            .filter(|listener| listener.target_group == *arn);
+        let mut users: Vec<_> = listeners
+            .map(|listener| listener.load_balancer.clone())
+            .collect();
         users.sort();
         users.dedup();
         users
     }
 
-    pub(super) fn show_target_group(&self, arn: &TargetGroupArn, group: &TargetGroup) -> elb::TargetGroup {
+    pub(super) fn show_target_group(
+        &self,
+        arn: &TargetGroupArn,
+        group: &TargetGroup,
+    ) -> elb::TargetGroup {
         elb::TargetGroup {
             arn: arn.clone(),
             name: group.name.clone(),
@@ -75,15 +105,23 @@ impl AccountState {
         }
     }
 
-    pub(super) fn create_target_group(&mut self, c: &elb::CreateTargetGroup) -> ApiResult<elb::TargetGroup> {
-        // First, check the settings; the same name with the same settings returns the existing target group.
+    pub(super) fn create_target_group(
+        &mut self,
+        c: &elb::CreateTargetGroup,
+    ) -> ApiResult<elb::TargetGroup> {
+        // First, check the settings; the same name with the same settings returns the existing
+        // target group.
         check_name("target group", &c.name)?;
         let health_check = checked(&c.health_check)?;
         let ip_address_type = c.ip_address_type.unwrap_or(IpAddressType::Ipv4);
         if ip_address_type == IpAddressType::Dualstack {
             return invalid("The IP address type of a target group is 'ipv4' or 'ipv6'");
         }
-        if let Some((arn, have)) = self.target_groups.iter().find(|(_, group)| group.name == c.name) {
+        if let Some((arn, have)) = self
+            .target_groups
+            .iter()
+            .find(|(_, group)| group.name == c.name)
+        {
             let same = have.protocol == c.protocol
                 && have.port == c.port.get()
                 && have.vpc == c.vpc
@@ -94,8 +132,10 @@ impl AccountState {
             return if same {
                 Ok(self.show_target_group(arn, have))
             } else {
-                let message =
-                    format!("A target group with the same name '{}' exists, but with different settings", c.name);
+                let message = format!(
+                    "A target group with the same name '{}' exists, but with different settings",
+                    c.name
+                );
                 refuse("DuplicateTargetGroupName", message)
             };
         }
@@ -135,7 +175,8 @@ impl AccountState {
 
     pub(super) fn delete_target_group(&mut self, c: &elb::DeleteTargetGroup) -> ApiResult<()> {
         if !self.users(&c.arn).is_empty() {
-            let message = format!("Target group '{}' is currently in use by a listener or a rule", c.arn);
+            let message =
+                format!("Target group '{}' is currently in use by a listener or a rule", c.arn);
             return refuse("ResourceInUse", message);
         }
         self.target_groups.remove(&c.arn);
@@ -150,25 +191,42 @@ impl AccountState {
             TargetType::Ip => self.check_ips(group, &c.targets)?,
         }
         let new = c.targets.iter().filter(|target| {
-            group.targets.get(&(target.id.clone(), target.port)).is_none_or(|have| have.draining.is_some())
+            group
+                .targets
+                .get(&(target.id.clone(), target.port))
+                .is_none_or(|have| have.draining.is_some())
         });
         let mut keys: Vec<_> = new.map(|target| (target.id.clone(), target.port)).collect();
         keys.sort();
         keys.dedup();
-        let registered = group.targets.values().filter(|target| target.draining.is_none()).count();
+        let registered = group
+            .targets
+            .values()
+            .filter(|target| target.draining.is_none())
+            .count();
         if registered + keys.len() > self.options.quotas.targets_per_target_group {
-            return refuse("TooManyTargets", format!("Target group '{}' has reached the limit of targets", c.arn));
+            return refuse(
+                "TooManyTargets",
+                format!("Target group '{}' has reached the limit of targets", c.arn),
+            );
         }
         let most = self.options.quotas.registrations_per_target;
         let count = |id: &str| {
             let all = self.target_groups.values().flat_map(|group| &group.targets);
-            all.filter(|((have, _), target)| **have == *id && target.draining.is_none()).count()
+            all.filter(|((have, _), target)| **have == *id && target.draining.is_none())
+                .count()
         };
         if let Some((id, _)) = keys.iter().find(|(id, _)| count(id) >= most) {
-            return refuse("TooManyRegistrationsForTargetId", format!("Target '{id}' is registered too often"));
+            return refuse(
+                "TooManyRegistrationsForTargetId",
+                format!("Target '{id}' is registered too often"),
+            );
         }
-        let zones: Vec<_> =
-            c.targets.iter().map(|target| (target.id.clone(), target.port, target.zone.clone())).collect();
+        let zones: Vec<_> = c
+            .targets
+            .iter()
+            .map(|target| (target.id.clone(), target.port, target.zone.clone()))
+            .collect();
         let group = self.target_group_mut(&c.arn)?;
         for (id, port, zone) in zones {
             if keys.contains(&(id.clone(), port)) {
@@ -184,16 +242,28 @@ impl AccountState {
             let instance = self.instances.get(&InstanceId::from(id))?;
             (instance.terminated.is_some() || instance.vpc == group.vpc).then_some(instance.state)
         };
-        let list = |bad: Vec<&str>| bad.into_iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(", ");
+        let list = |bad: Vec<&str>| {
+            bad.into_iter()
+                .map(|id| format!("'{id}'"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let ids = || targets.iter().map(|target| &*target.id);
         let unknown: Vec<_> = ids().filter(|id| state(id).is_none()).collect();
         if !unknown.is_empty() {
-            return refuse("InvalidTarget", format!("The instance IDs {} are not valid", list(unknown)));
+            return refuse(
+                "InvalidTarget",
+                format!("The instance IDs {} are not valid", list(unknown)),
+            );
         }
-        let stopped: Vec<_> = ids().filter(|id| state(id) != Some(InstanceState::Running)).collect();
+        let stopped: Vec<_> = ids()
+            .filter(|id| state(id) != Some(InstanceState::Running))
+            .collect();
         if !stopped.is_empty() {
-            let message =
-                format!("The following targets are not in a running state and cannot be registered: {}", list(stopped));
+            let message = format!(
+                "The following targets are not in a running state and cannot be registered: {}",
+                list(stopped)
+            );
             return refuse("InvalidTarget", message);
         }
         Ok(())
@@ -205,10 +275,16 @@ impl AccountState {
                 return invalid(format!("The IP address '{}' is not valid", target.id));
             };
             if ip.is_ipv6() != (group.ip_address_type == IpAddressType::Ipv6) {
-                return invalid(format!("The IP address '{ip}' is not of type '{}'", group.ip_address_type));
+                return invalid(format!(
+                    "The IP address '{ip}' is not of type '{}'",
+                    group.ip_address_type
+                ));
             }
             // The CIDRs of the VPC's subnets count, not those associated with the VPC.
-            let mut subnets = self.subnets.values().filter(|subnet| subnet.vpc == group.vpc);
+            let mut subnets = self
+                .subnets
+                .values()
+                .filter(|subnet| subnet.vpc == group.vpc);
             let within = subnets.any(|subnet| match ip {
                 IpAddr::V4(ip) => subnet.cidr.is_some_and(|cidr| cidr.contains(&ip)),
                 IpAddr::V6(ip) => subnet.ipv6.iter().any(|cidr| cidr.contains(&ip)),
@@ -221,12 +297,16 @@ impl AccountState {
                     return invalid(message);
                 }
                 (false, None) => {
-                    let message =
-                        format!("The Availability Zone is required for IP address '{ip}' because it is not in the VPC");
+                    let message = format!(
+                        "The Availability Zone is required for IP address '{ip}' because it is not in the VPC"
+                    );
                     return invalid(message);
                 }
                 (false, Some(_)) if !private(ip) => {
-                    return refuse("InvalidTarget", format!("The IP address '{ip}' is not in a private range"));
+                    return refuse(
+                        "InvalidTarget",
+                        format!("The IP address '{ip}' is not in a private range"),
+                    );
                 }
                 _ => {}
             }
@@ -239,8 +319,15 @@ impl AccountState {
         let used = !self.users(&c.arn).is_empty();
         let now = Instant::now();
         let group = self.target_group_mut(&c.arn)?;
-        let delay = group.attributes.get("deregistration_delay.timeout_seconds").and_then(|text| text.parse().ok());
-        let delay = if used { Duration::from_secs(delay.unwrap_or(300)) } else { Duration::ZERO };
+        let delay = group
+            .attributes
+            .get("deregistration_delay.timeout_seconds")
+            .and_then(|text| text.parse().ok());
+        let delay = if used {
+            Duration::from_secs(delay.unwrap_or(300))
+        } else {
+            Duration::ZERO
+        };
         for target in &c.targets {
             if let Some(target) = group.targets.get_mut(&(target.id.clone(), target.port)) {
                 target.draining = target.draining.or(Some(now + delay));
@@ -250,7 +337,10 @@ impl AccountState {
         Ok(())
     }
 
-    pub(super) fn describe_health(&self, c: &elb::DescribeTargetHealth) -> ApiResult<Vec<elb::TargetHealth>> {
+    pub(super) fn describe_health(
+        &self,
+        c: &elb::DescribeTargetHealth,
+    ) -> ApiResult<Vec<elb::TargetHealth>> {
         let group = self.shown_target_group(&c.arn)?;
         let used = !self.users(&c.arn).is_empty();
         let show = |((id, port), target): (&(Box<str>, u16), &Target)| {
@@ -263,12 +353,19 @@ impl AccountState {
 
     fn health(&self, id: &str, target: &Target, used: bool) -> (Box<str>, Box<str>) {
         let instance = self.instances.get(&InstanceId::from(id));
-        let down = id.starts_with("i-") && instance.is_none_or(|instance| instance.state != InstanceState::Running);
+        let down = id.starts_with("i-")
+            && instance.is_none_or(|instance| instance.state != InstanceState::Running);
         match &target.health {
-            _ if target.draining.is_some() => ("draining".into(), "Target.DeregistrationInProgress".into()),
+            _ if target.draining.is_some() => {
+                ("draining".into(), "Target.DeregistrationInProgress".into())
+            }
             _ if down => {
                 let state = instance.map_or("gone", |instance| state_name(instance.state));
-                let reason = if state == "pending" { "Target.NotRegistered" } else { "Target.InvalidState" };
+                let reason = if state == "pending" {
+                    "Target.NotRegistered"
+                } else {
+                    "Target.InvalidState"
+                };
                 ("unused".into(), reason.into())
             }
             _ if !used => ("unused".into(), "Target.NotInUse".into()),
@@ -281,7 +378,11 @@ impl AccountState {
     }
 
     pub(super) fn target_group(&self, arn: &TargetGroupArn) -> ApiResult<&TargetGroup> {
-        match self.target_groups.get(arn).filter(|group| group.created.found()) {
+        match self
+            .target_groups
+            .get(arn)
+            .filter(|group| group.created.found())
+        {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
         }
@@ -289,11 +390,17 @@ impl AccountState {
 
     pub(super) fn target_group_mut(&mut self, arn: &TargetGroupArn) -> ApiResult<&mut TargetGroup> {
         self.target_group(arn)?;
-        self.target_groups.get_mut(arn).ok_or_else(|| ApiRejection::new(UNKNOWN, "Target group not found"))
+        self.target_groups
+            .get_mut(arn)
+            .ok_or_else(|| ApiRejection::new(UNKNOWN, "Target group not found"))
     }
 
     pub(super) fn shown_target_group(&self, arn: &TargetGroupArn) -> ApiResult<&TargetGroup> {
-        match self.target_groups.get(arn).filter(|group| group.created.shown()) {
+        match self
+            .target_groups
+            .get(arn)
+            .filter(|group| group.created.shown())
+        {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
         }
@@ -308,10 +415,13 @@ fn check_count(targets: &[elb::Target]) -> ApiResult<()> {
     }
 }
 
-/// Returns whether an address outside the VPC may be a target: it has to be in a private or shared range.
+/// Returns whether an address outside the VPC may be a target: it has to be in a private or shared
+/// range.
 fn private(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => ip.is_private() || (ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1])),
+        IpAddr::V4(ip) => {
+            ip.is_private() || (ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1]))
+        }
         IpAddr::V6(_) => false,
     }
 }
@@ -340,14 +450,30 @@ fn checked(check: &HealthCheck) -> ApiResult<HealthCheck> {
     // Then check path and status codes.
     let tcp = check.protocol == HealthProtocol::Tcp;
     if tcp && (check.path.is_some() || check.matcher.is_some()) {
-        return invalid("Health check path and matcher are not supported for health checks with protocol TCP");
+        return invalid(
+            "Health check path and matcher are not supported for health checks with protocol TCP",
+        );
     }
-    if check.path.as_ref().is_some_and(|path| !path.starts_with('/') || path.len() > 1024) {
+    if check
+        .path
+        .as_ref()
+        .is_some_and(|path| !path.starts_with('/') || path.len() > 1024)
+    {
         return invalid("The health check path has to begin with '/'");
     }
-    let code = |text: &str| text.parse().is_ok_and(|code: u16| (200..600).contains(&code));
-    let range = |text: &str| text.split_once('-').map_or_else(|| code(text), |(low, high)| code(low) && code(high));
-    if check.matcher.as_ref().is_some_and(|matcher| !matcher.split(',').all(range)) {
+    let code = |text: &str| {
+        text.parse()
+            .is_ok_and(|code: u16| (200..600).contains(&code))
+    };
+    let range = |text: &str| {
+        text.split_once('-')
+            .map_or_else(|| code(text), |(low, high)| code(low) && code(high))
+    };
+    if check
+        .matcher
+        .as_ref()
+        .is_some_and(|matcher| !matcher.split(',').all(range))
+    {
         return invalid("The matcher of a health check has codes from 200 to 599");
     }
     // Finally, fill in the defaults.

@@ -10,13 +10,17 @@ use ccm_core::{
 use super::instance::Instance;
 use crate::api::ec2::NetworkInterface;
 
-/// Returns the addresses of an instance, family by family in the configured order. IPv4: all private addresses of all
-/// interfaces in use, by device index, then the public address and the DNS names. IPv6: the first address of each
-/// interface in use. DNS names are included only with IPv4, as in upstream.
+/// Returns the addresses of an instance, family by family in the configured order. IPv4: all
+/// private addresses of all interfaces in use, by device index, then the public address and the DNS
+/// names. IPv6: the first address of each interface in use. DNS names are included only with IPv4,
+/// as in upstream.
 ///
 /// # Errors
 /// AWS returned an invalid address.
-pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
+pub fn of_instance(
+    instance: &Instance,
+    families: &[IpFamily],
+) -> Result<Vec<NodeAddress>, CloudError> {
     let mut list = AddressList { owner: &instance.id, addresses: Vec::new() };
     for family in families {
         match family {
@@ -31,12 +35,17 @@ pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Nod
 ///
 /// # Errors
 /// AWS returned an invalid address.
-pub fn of_interface(interface: &NetworkInterface, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
+pub fn of_interface(
+    interface: &NetworkInterface,
+    families: &[IpFamily],
+) -> Result<Vec<NodeAddress>, CloudError> {
     let mut list = AddressList { owner: &interface.id, addresses: Vec::new() };
     for family in families {
         match family {
             IpFamily::V4 => list.private_ipv4(&interface.private_ip)?,
-            IpFamily::V6 => list.private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?,
+            IpFamily::V6 => {
+                list.private_ipv6(interface.ipv6_addresses.first().map_or("", |ip| ip))?;
+            }
         }
     }
     list.add(AddressType::InternalDns, &interface.private_dns_name);
@@ -50,7 +59,12 @@ struct AddressList<'a> {
 
 impl AddressList<'_> {
     fn ipv4(&mut self, instance: &Instance) -> Result<(), CloudError> {
-        for ip in instance.interfaces.iter().filter(|i| i.in_use).flat_map(|i| &i.private_ips) {
+        for ip in instance
+            .interfaces
+            .iter()
+            .filter(|i| i.in_use)
+            .flat_map(|i| &i.private_ips)
+        {
             self.private_ipv4(ip)?;
         }
         if !instance.public_ip.is_empty() {
@@ -90,7 +104,8 @@ impl AddressList<'_> {
         match ip.parse::<T>() {
             Ok(_) => Ok(()),
             Err(_) => {
-                let message = format!("EC2 instance had invalid {which} address: {} ({ip:?})", self.owner);
+                let message =
+                    format!("EC2 instance had invalid {which} address: {} ({ip:?})", self.owner);
                 Err(CloudError::new(ErrorKind::Transient, message))
             }
         }
@@ -148,15 +163,22 @@ mod tests {
     }
 
     fn shown(addresses: Result<Vec<NodeAddress>, CloudError>) -> Vec<String> {
-        addresses.unwrap().iter().map(|address| format!("{}={}", address.kind.as_str(), address.address)).collect()
+        addresses
+            .unwrap()
+            .iter()
+            .map(|address| format!("{}={}", address.kind.as_str(), address.address))
+            .collect()
     }
 
     // IN11
     #[test]
     fn addresses_are_those_that_the_instance_has() {
         let dns = ["ip-172-20-0-100.ec2.internal", "ec2-1-2-3-4.compute.amazonaws.com"];
-        let full =
-            instance("1.2.3.4", dns, vec![interface(Some(0), &["172.20.0.100"], &["2001:db8::1", "2001:db8::2"])]);
+        let full = instance(
+            "1.2.3.4",
+            dns,
+            vec![interface(Some(0), &["172.20.0.100"], &["2001:db8::1", "2001:db8::2"])],
+        );
         let expected = [
             "InternalIP=172.20.0.100",
             "ExternalIP=1.2.3.4",
@@ -169,15 +191,32 @@ mod tests {
         let both = shown(of_instance(&full, &[IpFamily::V6, IpFamily::V4]));
         assert_eq!(both.len(), 6);
         assert_eq!(both[0], "InternalIP=2001:db8::1");
-        assert_eq!(of_instance(&instance("", [dns[0], ""], vec![]), V4).unwrap().len(), 2);
-        assert_eq!(of_instance(&instance("1.2.3.4", [dns[0], ""], vec![]), V4).unwrap().len(), 3);
-        assert!(of_instance(&instance("", ["", ""], vec![]), V4).unwrap().is_empty());
+        assert_eq!(
+            of_instance(&instance("", [dns[0], ""], vec![]), V4)
+                .unwrap()
+                .len(),
+            2
+        );
+        assert_eq!(
+            of_instance(&instance("1.2.3.4", [dns[0], ""], vec![]), V4)
+                .unwrap()
+                .len(),
+            3
+        );
+        assert!(
+            of_instance(&instance("", ["", ""], vec![]), V4)
+                .unwrap()
+                .is_empty()
+        );
     }
 
     // IN13
     #[test]
     fn interfaces_are_ordered_by_device_and_those_not_in_use_left_out() {
-        let unused = InstanceInterface { in_use: false, ..interface(Some(2), &["172.20.2.1"], &["2001:db8::9"]) };
+        let unused = InstanceInterface {
+            in_use: false,
+            ..interface(Some(2), &["172.20.2.1"], &["2001:db8::9"])
+        };
         let interfaces = vec![
             interface(None, &["172.20.9.1"], &[]),
             unused,

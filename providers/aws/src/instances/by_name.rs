@@ -1,8 +1,8 @@
 //! Finds the instances of Nodes that have no provider ID yet, by name.
 //!
-//! A name that EC2 assigns contains the private address. Nothing else ties a Node's name to an instance: the name is
-//! compared with the private DNS name and, in case the VPC's DHCP options change the domain, its address with the
-//! private address.
+//! A name that EC2 assigns contains the private address. Nothing else ties a Node's name to an
+//! instance: the name is compared with the private DNS name and, in case the VPC's DHCP options
+//! change the domain, its address with the private address.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,8 +20,8 @@ pub(super) type NameLookup = Result<Option<Arc<Instance>>, CloudError>;
 
 /// Finds the cluster's instances by name. Each name has the maximum age of its result.
 ///
-/// The filters do not contain the cluster's tag: an instance without the tag would look as if it did not exist. This
-/// way it is found, and the missing tag is reported.
+/// The filters do not contain the cluster's tag: an instance without the tag would look as if it
+/// did not exist. This way it is found, and the missing tag is reported.
 pub(super) async fn find(
     op: &Op,
     store: &InstanceCache,
@@ -42,7 +42,11 @@ pub(super) async fn find(
         match store.list_all(op).await {
             Ok(()) => {
                 let open = search.unanswered(names);
-                search.match_rows(&store.cached_since(Duration::ZERO, arrival), open.iter(), by_name);
+                search.match_rows(
+                    &store.cached_since(Duration::ZERO, arrival),
+                    open.iter(),
+                    by_name,
+                );
             }
             Err(error) => return search.fail(names, &error.into()),
         }
@@ -55,11 +59,21 @@ pub(super) async fn find(
         Err(error) => return search.fail(names, &error.into()),
     }
     // and finally by the address in the name.
-    let open: Vec<_> = search.unanswered(names).into_iter().filter(|name| address_of_name(name).is_some()).collect();
-    let values: Vec<Box<str>> =
-        open.iter().filter_map(|name| address_of_name(name)).map(|ip| ip.to_string().into()).collect();
+    let open: Vec<_> = search
+        .unanswered(names)
+        .into_iter()
+        .filter(|name| address_of_name(name).is_some())
+        .collect();
+    let values: Vec<Box<str>> = open
+        .iter()
+        .filter_map(|name| address_of_name(name))
+        .map(|ip| ip.to_string().into())
+        .collect();
     let vpc = Filter::new("vpc-id", [store.scope().vpc.as_str()]);
-    match store.find(op, "private-ip-address", &values, Some(vpc)).await {
+    match store
+        .find(op, "private-ip-address", &values, Some(vpc))
+        .await
+    {
         Ok(rows) => search.match_rows(&rows, open.iter(), by_address),
         Err(error) => return search.fail(names, &error.into()),
     }
@@ -74,7 +88,11 @@ struct NameSearch {
 
 impl NameSearch {
     fn unanswered(&self, names: &HashMap<Arc<str>, Duration>) -> Vec<Arc<str>> {
-        let mut open: Vec<_> = names.keys().filter(|name| !self.results.contains_key(*name)).cloned().collect();
+        let mut open: Vec<_> = names
+            .keys()
+            .filter(|name| !self.results.contains_key(*name))
+            .cloned()
+            .collect();
         open.sort();
         open
     }
@@ -93,20 +111,27 @@ impl NameSearch {
             }
         }
         for name in names {
-            let Some(rows) = keys(name, None).and_then(|key| found.get(&key)) else { continue };
+            let Some(rows) = keys(name, None).and_then(|key| found.get(&key)) else {
+                continue;
+            };
             let ours: Vec<_> = rows.iter().filter(|row| row.in_cluster).collect();
             match ours.as_slice() {
                 [] => drop(self.untagged.insert(name.clone(), rows[0].clone())),
                 [one] => drop(self.results.insert(name.clone(), Ok(Some(Arc::clone(one))))),
                 _ => {
                     let message = format!("multiple instances found for name: {name}");
-                    self.results.insert(name.clone(), Err(CloudError::new(ErrorKind::Conflict, message)));
+                    self.results
+                        .insert(name.clone(), Err(CloudError::new(ErrorKind::Conflict, message)));
                 }
             }
         }
     }
 
-    fn fail(mut self, names: &HashMap<Arc<str>, Duration>, error: &CloudError) -> HashMap<Arc<str>, NameLookup> {
+    fn fail(
+        mut self,
+        names: &HashMap<Arc<str>, Duration>,
+        error: &CloudError,
+    ) -> HashMap<Arc<str>, NameLookup> {
         for name in self.unanswered(names) {
             self.results.insert(name, Err(error.clone()));
         }
@@ -114,7 +139,11 @@ impl NameSearch {
     }
 
     /// Records the result for each name that no instance of the cluster matches.
-    fn finish(mut self, names: &HashMap<Arc<str>, Duration>, region: &str) -> HashMap<Arc<str>, NameLookup> {
+    fn finish(
+        mut self,
+        names: &HashMap<Arc<str>, Duration>,
+        region: &str,
+    ) -> HashMap<Arc<str>, NameLookup> {
         for name in self.unanswered(names) {
             let answer = match self.untagged.get(&name) {
                 Some(instance) => {
@@ -139,10 +168,11 @@ impl NameSearch {
     }
 }
 
-/// Returns whether the lack of results proves that the instance does not exist, given complete, successful listings of
-/// all instances with this private DNS name and of all instances of the VPC with the address in it. That holds for
-/// names that EC2 itself assigns in this region, complete with the region's domain. An instance with any other node
-/// name may exist under a different private DNS name.
+/// Returns whether the lack of results proves that the instance does not exist, given complete,
+/// successful listings of all instances with this private DNS name and of all instances of the VPC
+/// with the address in it. That holds for names that EC2 itself assigns in this region, complete
+/// with the region's domain. An instance with any other node name may exist under a different
+/// private DNS name.
 fn is_proof(name: &str, region: &str) -> bool {
     let domain = match region {
         "us-east-1" => "ec2.internal".to_owned(),
@@ -171,9 +201,13 @@ mod tests {
     fn only_a_whole_name_of_the_region_proves_an_absence() {
         assert!(is_proof("ip-10-0-0-1.us-west-2.compute.internal", "us-west-2"));
         assert!(is_proof("ip-10-0-0-1.ec2.internal", "us-east-1"));
-        for name in
-            ["ip-10-0-0-1", "ip-10-0-0-1.example.org", "ip-10-0-0-1.eu-west-1.compute.internal", "worker-1", "ip-1-2"]
-        {
+        for name in [
+            "ip-10-0-0-1",
+            "ip-10-0-0-1.example.org",
+            "ip-10-0-0-1.eu-west-1.compute.internal",
+            "worker-1",
+            "ip-1-2",
+        ] {
             assert!(!is_proof(name, "us-west-2"), "{name}");
         }
     }

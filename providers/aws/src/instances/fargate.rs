@@ -17,18 +17,21 @@ use crate::{
     scope::Scope,
 };
 
-/// Parses the address in a Fargate node's ID: `fargate-192.168.164.88`, or `fargate-ip-192-168-164-88` with any
-/// domain.
+/// Parses the address in a Fargate node's ID: `fargate-192.168.164.88`, or
+/// `fargate-ip-192-168-164-88` with any domain.
 ///
 /// # Errors
 /// The ID contains no address.
 pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
     let text = id.strip_prefix("fargate-").unwrap_or(id);
     let address = address_of_name(text).or_else(|| text.parse().ok());
-    address.ok_or_else(|| CloudError::new(ErrorKind::InvalidInput, format!("Fargate node ID {id:?} holds no address")))
+    address.ok_or_else(|| {
+        CloudError::new(ErrorKind::InvalidInput, format!("Fargate node ID {id:?} holds no address"))
+    })
 }
 
-/// Parses the address in a name that EC2 assigns, `ip-a-b-c-d` with any domain; `None` for other names.
+/// Parses the address in a name that EC2 assigns, `ip-a-b-c-d` with any domain; `None` for other
+/// names.
 pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
     let label = name.split('.').next()?.strip_prefix("ip-")?;
     label.replace('-', ".").parse().ok()
@@ -37,8 +40,13 @@ pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
 /// Result for the interface with an address; `Ok(None)` proves that there is none.
 pub(super) type InterfaceLookup = Result<Option<Arc<NetworkInterface>>, AwsError>;
 
-/// Finds attached interfaces of the VPC by private address, with one call per [`plan::MAX_FILTER_VALUES`] addresses.
-pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>) -> HashMap<Ipv4Addr, InterfaceLookup> {
+/// Finds attached interfaces of the VPC by private address, with one call per
+/// [`plan::MAX_FILTER_VALUES`] addresses.
+pub(super) async fn find(
+    op: &Op,
+    scope: &Scope,
+    addresses: &BTreeSet<Ipv4Addr>,
+) -> HashMap<Ipv4Addr, InterfaceLookup> {
     let mut answers = HashMap::new();
     let addresses: Vec<_> = addresses.iter().copied().collect();
     for chunk in addresses.chunks(plan::MAX_FILTER_VALUES) {
@@ -48,21 +56,33 @@ pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>)
             Filter::new("private-ip-address", chunk.iter().map(Ipv4Addr::to_string)),
         ];
         let request = DescribeNetworkInterfaces { filters, token: None };
-        let rows = scope.client.read_all(op, request, |request, token| request.token = Some(token)).await;
+        let rows = scope
+            .client
+            .read_all(op, request, |request, token| request.token = Some(token))
+            .await;
         match rows {
-            Ok(rows) => answers.extend(chunk.iter().map(|address| (*address, single_match(&rows, *address)))),
-            Err(error) => answers.extend(chunk.iter().map(|address| (*address, Err(error.clone())))),
+            Ok(rows) => answers.extend(
+                chunk
+                    .iter()
+                    .map(|address| (*address, single_match(&rows, *address))),
+            ),
+            Err(error) => {
+                answers.extend(chunk.iter().map(|address| (*address, Err(error.clone()))));
+            }
         }
     }
     answers
 }
 
 fn single_match(rows: &[NetworkInterface], address: Ipv4Addr) -> InterfaceLookup {
-    let mut rows = rows.iter().filter(|row| row.private_ip.parse() == Ok(address));
+    let mut rows = rows
+        .iter()
+        .filter(|row| row.private_ip.parse() == Ok(address));
     match (rows.next(), rows.next()) {
         (first, None) => Ok(first.cloned().map(Arc::new)),
         (_, Some(_)) => {
-            let message = format!("multiple network interfaces found with private address {address}");
+            let message =
+                format!("multiple network interfaces found with private address {address}");
             Err(AwsError::no_response(Action::DescribeNetworkInterfaces, message))
         }
     }

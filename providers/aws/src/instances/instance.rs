@@ -68,8 +68,11 @@ pub struct Interface {
 impl Instance {
     /// Creates the cached form of an instance.
     pub fn of(instance: ec2::Instance, cluster: &Cluster, strings: &Interner) -> Self {
-        let mut interfaces: Vec<Interface> =
-            instance.interfaces.into_iter().map(|i| Interface::of(i, strings)).collect();
+        let mut interfaces: Vec<Interface> = instance
+            .interfaces
+            .into_iter()
+            .map(|i| Interface::of(i, strings))
+            .collect();
         interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
         Self {
             in_cluster: cluster.has(&instance.tags),
@@ -84,14 +87,20 @@ impl Instance {
             private_ip: instance.private_ip,
             public_ip: instance.public_ip,
             interfaces: interfaces.into(),
-            security_groups: instance.security_groups.iter().map(|(id, _)| strings.intern(id).into()).collect(),
+            security_groups: instance
+                .security_groups
+                .iter()
+                .map(|(id, _)| strings.intern(id).into())
+                .collect(),
             source_dest_check: instance.source_dest_check,
         }
     }
 
     /// Returns the primary interface; `None` if the answer had none.
     pub fn primary_interface(&self) -> Option<&Interface> {
-        self.interfaces.iter().find(|interface| interface.device_index == Some(0))
+        self.interfaces
+            .iter()
+            .find(|interface| interface.device_index == Some(0))
     }
 
     /// Returns whether it is terminated.
@@ -99,16 +108,16 @@ impl Instance {
         self.state == Some(InstanceState::Terminated)
     }
 
-    /// Returns the power state. Only `stopped` leads to the shutdown taint, and only `terminated` to the deletion of a
-    /// Node. An answer without a state leads to neither.
+    /// Returns the power state. Only `stopped` leads to the shutdown taint, and only `terminated`
+    /// to the deletion of a Node. An answer without a state leads to neither.
     pub fn power(&self) -> PowerState {
         match self.state {
             Some(InstanceState::Running) => PowerState::Running,
             Some(InstanceState::Stopped) => PowerState::Stopped,
             Some(InstanceState::Terminated) => PowerState::Terminated,
-            Some(InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown) => {
-                PowerState::Transitional
-            }
+            Some(
+                InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown,
+            ) => PowerState::Transitional,
             Some(InstanceState::Unknown) | None => PowerState::Unknown,
         }
     }
@@ -124,7 +133,11 @@ impl Interface {
             ipv6_addresses: interface.ipv6_addresses.into(),
             prefixes: interface.prefixes.into(),
             source_dest_check: interface.source_dest_check,
-            security_groups: interface.security_groups.iter().map(|id| strings.intern(id).into()).collect(),
+            security_groups: interface
+                .security_groups
+                .iter()
+                .map(|id| strings.intern(id).into())
+                .collect(),
         }
     }
 }

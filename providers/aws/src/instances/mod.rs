@@ -1,20 +1,23 @@
 //! Nodes and their instances: existence, power state, addresses, zone, type, topology.
 //!
-//! Everything about EC2 instances comes from one [`InstanceCache`], which load balancers and routes use as well.
-//! [`Ec2Instances`] determines what each Node is (an instance by ID, an instance by name, or a Fargate node), fetches
-//! all of a kind together, and then fetches labels only for those Nodes that lack them.
+//! Everything about EC2 instances comes from one [`InstanceCache`], which load balancers and routes
+//! use as well. [`Ec2Instances`] determines what each Node is (an instance by ID, an instance by
+//! name, or a Fargate node), fetches all of a kind together, and then fetches labels only for those
+//! Nodes that lack them.
 //!
 //! # When a Node counts as not found
 //!
 //! [`InstanceStatus::NotFound`] is returned
-//! - for an instance ID when AWS rejects a request for this ID alone with `InvalidInstanceID.NotFound`, or when a
-//!   successful answer to a request for it lacks it;
-//! - for a name only when EC2 itself assigns such names in this region and complete listings contain no such instance,
-//!   tagged or not;
-//! - for a Fargate node when a complete listing of the VPC's attached interfaces contains none with its address.
+//! - for an instance ID when AWS rejects a request for this ID alone with
+//!   `InvalidInstanceID.NotFound`, or when a successful answer to a request for it lacks it;
+//! - for a name only when EC2 itself assigns such names in this region and complete listings
+//!   contain no such instance, tagged or not;
+//! - for a Fargate node when a complete listing of the VPC's attached interfaces contains none with
+//!   its address.
 //!
-//! Every other answer is an error. So are all of these when the provider ID names a zone of another region, because no
-//! request was sent to that region. A provider ID without a zone, or with an invalid one, is no reason for an error.
+//! Every other answer is an error. So are all of these when the provider ID names a zone of another
+//! region, because no request was sent to that region. A provider ID without a zone, or with an
+//! invalid one, is no reason for an error.
 
 pub mod addresses;
 mod by_name;
@@ -38,8 +41,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{
-        BatchLimits, CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, Op,
-        PowerState,
+        BatchLimits, CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances,
+        MetadataScope, Op, PowerState,
     },
 };
 use parking_lot::Mutex;
@@ -67,7 +70,8 @@ pub const NODE_LABELS: [&str; 2] = [ZONE_ID_LABEL, FIRST_LAYER_LABEL];
 
 /// Greatest age of an answer about existence and power state, whatever the query allows.
 const POWER_AGE: Duration = Duration::from_secs(10);
-/// Maximum number of Nodes with malformed instance IDs that are remembered, so that each is logged once.
+/// Maximum number of Nodes with malformed instance IDs that are remembered, so that each is logged
+/// once.
 const MAX_LOGGED: usize = 10_000;
 
 /// [`Instances`] for EC2 instances and Fargate nodes.
@@ -106,7 +110,10 @@ impl Ec2Instances {
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Vec<Result<Option<ComputeResource>, CloudError>> {
-        let targets: Vec<_> = queries.iter().map(|query| target_of_node(&query.node)).collect();
+        let targets: Vec<_> = queries
+            .iter()
+            .map(|query| target_of_node(&query.node))
+            .collect();
         let mut ids: HashMap<InstanceId, Duration> = HashMap::new();
         let mut names: HashMap<Arc<str>, Duration> = HashMap::new();
         let mut addresses = BTreeSet::new();
@@ -125,17 +132,18 @@ impl Ec2Instances {
             fargate::find(op, &self.scope, &addresses)
         );
         let lost = || Err(CloudError::transient("there is no answer for the node"));
-        let one = |(query, target): (&InstanceQuery, Result<NodeTarget, CloudError>)| match target? {
+        let one = |(query, target): (&InstanceQuery, Result<NodeTarget, CloudError>)| match target?
+        {
             NodeTarget::Instance(id) => by_id.get(&id).map_or_else(lost, |known| match known {
                 Ok(instance) => Ok(instance.clone().map(ComputeResource::Instance)),
                 Err(error) => Err(self.failed(&query.node, error)),
             }),
-            NodeTarget::Named(name) => {
-                by_name.get(&name).map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Instance)))
-            }
-            NodeTarget::Fargate(address) => {
-                by_address.get(&address).map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Fargate)))
-            }
+            NodeTarget::Named(name) => by_name
+                .get(&name)
+                .map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Instance))),
+            NodeTarget::Fargate(address) => by_address
+                .get(&address)
+                .map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Fargate))),
         };
         queries.iter().zip(targets).map(one).collect()
     }
@@ -171,14 +179,17 @@ impl Ec2Instances {
             if is_missing_zone_id(&query.node, machine) {
                 zones.insert(machine.zone());
             }
-            if let (ComputeResource::Instance(instance), true) = (machine, is_missing_layers(&query.node)) {
+            if let (ComputeResource::Instance(instance), true) =
+                (machine, is_missing_layers(&query.node))
+            {
                 instances.push((instance.id.clone(), instance.instance_type.clone()));
             }
         }
         let client = &self.scope.client;
         let (zones, layers) = tokio::join!(
             self.instance_cache.zones().ids(op, client, &zones),
-            self.topology.of(op, client, &self.scope.settings.topology_types, &instances)
+            self.topology
+                .of(op, client, &self.scope.settings.topology_types, &instances)
         );
         Labels { zones: zones.map_err(CloudError::from), layers }
     }
@@ -187,10 +198,12 @@ impl Ec2Instances {
     fn not_found_status(&self, node: &NodeView) -> Result<InstanceStatus, CloudError> {
         let zone = node.provider_id.as_deref().and_then(provider_id::zone_of);
         match zone.and_then(|zone| region_of_zone(zone).ok()) {
-            Some(region) if *region != *self.scope.region => Err(CloudError::invalid_input(format!(
-                "node {} is in region {region} by its provider ID, and this manager works in {}",
-                node.name, self.scope.region
-            ))),
+            Some(region) if *region != *self.scope.region => {
+                Err(CloudError::invalid_input(format!(
+                    "node {} is in region {region} by its provider ID, and this manager works in {}",
+                    node.name, self.scope.region
+                )))
+            }
             _ => Ok(InstanceStatus::NotFound),
         }
     }
@@ -201,10 +214,17 @@ impl Ec2Instances {
         machine: Option<&ComputeResource>,
         labels: &Labels,
     ) -> Result<InstanceStatus, CloudError> {
-        let Some(machine) = machine else { return self.not_found_status(&query.node) };
+        let Some(machine) = machine else {
+            return self.not_found_status(&query.node);
+        };
         let power = machine.power();
         let mut meta = InstanceMetadata {
-            provider_id: query.node.provider_id.as_deref().map(Box::from).or_else(|| machine.provider_id()),
+            provider_id: query
+                .node
+                .provider_id
+                .as_deref()
+                .map(Box::from)
+                .or_else(|| machine.provider_id()),
             instance_type: some(machine.instance_type()),
             zone: some(&machine.zone()),
             region: some(&self.scope.region),
@@ -214,7 +234,9 @@ impl Ec2Instances {
             let families = &self.scope.settings.node_ip_families;
             meta.addresses = match machine {
                 ComputeResource::Instance(instance) => addresses::of_instance(instance, families)?,
-                ComputeResource::Fargate(interface) => addresses::of_interface(interface, families)?,
+                ComputeResource::Fargate(interface) => {
+                    addresses::of_interface(interface, families)?
+                }
             };
         }
         if needs_labels(query, machine) {
@@ -226,17 +248,22 @@ impl Ec2Instances {
 
 #[async_trait]
 impl Instances for Ec2Instances {
-    /// 1,000 nodes, the maximum of one request; two batches in flight, since the cache sends one request after the
-    /// other anyway. Nodes that appear together are batched for 100 ms, as upstream does.
+    /// 1,000 nodes, the maximum of one request; two batches in flight, since the cache sends one
+    /// request after the other anyway. Nodes that appear together are batched for 100 ms, as
+    /// upstream does.
     fn limits(&self) -> BatchLimits {
         const BATCH: NonZeroUsize = NonZeroUsize::new(plan::MAX_IDS).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
-        BatchLimits { max_batch: BATCH, max_in_flight: IN_FLIGHT, batch_window: Duration::from_millis(100) }
+        BatchLimits {
+            max_batch: BATCH,
+            max_in_flight: IN_FLIGHT,
+            batch_window: Duration::from_millis(100),
+        }
     }
 
-    /// Costs one call for up to 1,000 instances, and none for those that are in the cache and no older than `max_age`
-    /// (10 s at most for queries about existence and power state). Labels cost one call per day for the zones, and one
-    /// per 100 instances of types with a network topology.
+    /// Costs one call for up to 1,000 instances, and none for those that are in the cache and no
+    /// older than `max_age` (10 s at most for queries about existence and power state). Labels cost
+    /// one call per day for the zones, and one per 100 instances of types with a network topology.
     async fn describe(
         &self,
         op: &Op,
@@ -244,9 +271,10 @@ impl Instances for Ec2Instances {
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let machines = self.resolve_nodes(op, queries).await;
         let labels = self.labels(op, queries, &machines).await;
-        let answer = |(query, machine): (&InstanceQuery, Result<Option<ComputeResource>, CloudError>)| {
-            self.instance_status(query, machine?.as_ref(), &labels)
-        };
+        let answer =
+            |(query, machine): (&InstanceQuery, Result<Option<ComputeResource>, CloudError>)| {
+                self.instance_status(query, machine?.as_ref(), &labels)
+            };
         Ok(queries.iter().zip(machines).map(answer).collect())
     }
 }
@@ -276,9 +304,11 @@ impl ComputeResource {
 
     fn provider_id(&self) -> Option<Box<str>> {
         match self {
-            Self::Instance(instance) => {
-                Some(ProviderId::instance(&instance.zone, instance.id.clone()).to_string().into())
-            }
+            Self::Instance(instance) => Some(
+                ProviderId::instance(&instance.zone, instance.id.clone())
+                    .to_string()
+                    .into(),
+            ),
             // It was found by the provider ID that the Node has.
             Self::Fargate(_) => None,
         }
@@ -292,20 +322,30 @@ struct Labels {
 }
 
 impl Labels {
-    fn of(&self, node: &NodeView, machine: &ComputeResource) -> Result<BTreeMap<Box<str>, Box<str>>, CloudError> {
+    fn of(
+        &self,
+        node: &NodeView,
+        machine: &ComputeResource,
+    ) -> Result<BTreeMap<Box<str>, Box<str>>, CloudError> {
         let mut labels = BTreeMap::new();
         if is_missing_zone_id(node, machine) {
             let zone = machine.zone();
             let id = self.zones.as_ref().map_err(Clone::clone)?.get(&zone);
-            let id =
-                id.ok_or_else(|| CloudError::transient(format!("zone {zone:?} is not among those of the region")))?;
+            let id = id.ok_or_else(|| {
+                CloudError::transient(format!("zone {zone:?} is not among those of the region"))
+            })?;
             labels.insert(ZONE_ID_LABEL.into(), (&**id).into());
         }
-        let ComputeResource::Instance(instance) = machine else { return Ok(labels) };
+        let ComputeResource::Instance(instance) = machine else {
+            return Ok(labels);
+        };
         if let (true, Some(layers)) = (is_missing_layers(node), self.layers.get(&instance.id)) {
-            for (layer, network_node) in
-                (1..).zip(layers.as_ref().map_err(|error| CloudError::from(error.clone()))?.iter())
-            {
+            for (layer, network_node) in (1..).zip(
+                layers
+                    .as_ref()
+                    .map_err(|error| CloudError::from(error.clone()))?
+                    .iter(),
+            ) {
                 labels.insert(format!("{LAYER_LABEL_PREFIX}{layer}").into(), network_node.clone());
             }
         }
@@ -325,12 +365,15 @@ fn is_missing_layers(node: &NodeView) -> bool {
     !node.labels.contains(FIRST_LAYER_LABEL)
 }
 
-/// Determines how to find a Node: by its provider ID, or else by its name, which may itself be an instance ID.
+/// Determines how to find a Node: by its provider ID, or else by its name, which may itself be an
+/// instance ID.
 fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
     match ProviderId::of(node)? {
         Some(ProviderId::Instance { id, .. }) => Ok(NodeTarget::Instance(id)),
         Some(ProviderId::Fargate { id }) => fargate::address_of(&id).map(NodeTarget::Fargate),
-        None if node.name.is_empty() => Err(CloudError::invalid_input("the node has neither provider ID nor name")),
+        None if node.name.is_empty() => {
+            Err(CloudError::invalid_input("the node has neither provider ID nor name"))
+        }
         None => Ok(match node.name.split('.').next() {
             Some(id) if id.starts_with("i-") => NodeTarget::Instance(id.into()),
             _ => NodeTarget::Named(node.name.clone()),
@@ -339,11 +382,21 @@ fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
 }
 
 fn max_age(query: &InstanceQuery) -> Duration {
-    if query.scope == MetadataScope::PowerState { query.max_age.min(POWER_AGE) } else { query.max_age }
+    if query.scope == MetadataScope::PowerState {
+        query.max_age.min(POWER_AGE)
+    } else {
+        query.max_age
+    }
 }
 
-fn keep_stricter<K: Clone + Eq + std::hash::Hash>(ages: &mut HashMap<K, Duration>, key: &K, age: Duration) {
-    ages.entry(key.clone()).and_modify(|known| *known = age.min(*known)).or_insert(age);
+fn keep_stricter<K: Clone + Eq + std::hash::Hash>(
+    ages: &mut HashMap<K, Duration>,
+    key: &K,
+    age: Duration,
+) {
+    ages.entry(key.clone())
+        .and_modify(|known| *known = age.min(*known))
+        .or_insert(age);
 }
 
 fn some(text: &str) -> Option<Box<str>> {

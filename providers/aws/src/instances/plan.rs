@@ -1,5 +1,5 @@
-//! Plans requests for instances: which request is the cheapest, and how to split a batch with a bad ID. Pure
-//! functions.
+//! Plans requests for instances: which request is the cheapest, and how to split a batch with a bad
+//! ID. Pure functions.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,16 +11,17 @@ pub const MAX_IDS: usize = 1000;
 pub const PAGE: u16 = 1000;
 /// Maximum number of values per filter. AWS allows 200; upstream uses 150.
 pub const MAX_FILTER_VALUES: usize = 150;
-/// Number of IDs from which a listing is preferred: it then costs no more calls, cannot fail because of one bad ID,
-/// and also answers later lookups. With fewer IDs, a request by ID is cheaper than listing the whole cluster.
+/// Number of IDs from which a listing is preferred: it then costs no more calls, cannot fail
+/// because of one bad ID, and also answers later lookups. With fewer IDs, a request by ID is
+/// cheaper than listing the whole cluster.
 const LISTING_THRESHOLD: usize = 200;
-/// Up to this many suspected IDs are queried one by one, where AWS' answer is typed. More are queried with a filter,
-/// which costs one call per 150 of them.
+/// Up to this many suspected IDs are queried one by one, where AWS' answer is typed. More are
+/// queried with a filter, which costs one call per 150 of them.
 const MAX_SINGLE_REQUESTS: usize = 4;
 
-/// Returns whether to list the cluster's instances before a request for `wanted` IDs; `listed` is the size of the last
-/// listing, if there was one. If that is much smaller than `wanted`, instances lack the cluster's tag and a listing
-/// would not contain them, so they are queried by ID at once.
+/// Returns whether to list the cluster's instances before a request for `wanted` IDs; `listed` is
+/// the size of the last listing, if there was one. If that is much smaller than `wanted`, instances
+/// lack the cluster's tag and a listing would not contain them, so they are queried by ID at once.
 pub fn prefers_listing(wanted: usize, listed: Option<usize>) -> bool {
     let listed = listed.unwrap_or(wanted);
     wanted >= LISTING_THRESHOLD && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MAX_IDS)
@@ -53,18 +54,30 @@ impl Batch {
     }
 }
 
-/// Splits IDs into requests. IDs without EC2's format get their own requests, so that they cannot fail the others.
+/// Splits IDs into requests. IDs without EC2's format get their own requests, so that they cannot
+/// fail the others.
 pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
-    let (usual, odd): (BTreeSet<_>, BTreeSet<_>) = ids.into_iter().partition(|id| has_ec2_id_format(id));
-    [usual, odd].into_iter().flat_map(|ids| by_ids(&Vec::from_iter(ids), MAX_IDS)).collect()
+    let (usual, odd): (BTreeSet<_>, BTreeSet<_>) =
+        ids.into_iter().partition(|id| has_ec2_id_format(id));
+    [usual, odd]
+        .into_iter()
+        .flat_map(|ids| by_ids(&Vec::from_iter(ids), MAX_IDS))
+        .collect()
 }
 
-/// Splits a batch that was rejected because of one of its IDs. IDs that the error message names are queried
-/// separately. The message is for humans: it is a hint and proves nothing. If it names none, the batch is halved.
+/// Splits a batch that was rejected because of one of its IDs. IDs that the error message names are
+/// queried separately. The message is for humans: it is a hint and proves nothing. If it names
+/// none, the batch is halved.
 pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
-    let words: HashSet<&str> = message.split(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c)).collect();
-    let words: HashSet<&str> = words.iter().map(|word| word.trim_end_matches(['.', ':'])).collect();
-    let (suspects, others): (Vec<_>, Vec<_>) = batch.iter().cloned().partition(|id| words.contains(&**id));
+    let words: HashSet<&str> = message
+        .split(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c))
+        .collect();
+    let words: HashSet<&str> = words
+        .iter()
+        .map(|word| word.trim_end_matches(['.', ':']))
+        .collect();
+    let (suspects, others): (Vec<_>, Vec<_>) =
+        batch.iter().cloned().partition(|id| words.contains(&**id));
     if suspects.is_empty() {
         return by_ids(batch, batch.len().div_ceil(2).max(1));
     }
@@ -77,17 +90,22 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     batches
 }
 
-/// Splits IDs so that no ID can fail the others: those with EC2's format are queried with a filter, the others one by
-/// one.
+/// Splits IDs so that no ID can fail the others: those with EC2's format are queried with a filter,
+/// the others one by one.
 pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
     let (usual, odd): (Vec<_>, Vec<_>) = ids.iter().cloned().partition(|id| has_ec2_id_format(id));
-    let mut batches: Vec<_> = usual.chunks(MAX_FILTER_VALUES).map(|ids| Batch::Filter(ids.to_vec())).collect();
+    let mut batches: Vec<_> = usual
+        .chunks(MAX_FILTER_VALUES)
+        .map(|ids| Batch::Filter(ids.to_vec()))
+        .collect();
     batches.extend(by_ids(&odd, 1));
     batches
 }
 
 fn by_ids(ids: &[InstanceId], size: usize) -> Vec<Batch> {
-    ids.chunks(size).map(|ids| Batch::Ids(ids.to_vec())).collect()
+    ids.chunks(size)
+        .map(|ids| Batch::Ids(ids.to_vec()))
+        .collect()
 }
 
 /// Returns whether an ID has EC2's format: `i-` and 8 or 17 hexadecimal digits.
@@ -131,14 +149,21 @@ mod tests {
     #[test]
     fn batches_hold_each_id_once_and_odd_ones_apart() {
         let odd = InstanceId::from("i-simulated");
-        let asked = ids(0..1500).into_iter().chain(ids(0..10)).chain([odd.clone()]);
+        let asked = ids(0..1500)
+            .into_iter()
+            .chain(ids(0..10))
+            .chain([odd.clone()]);
         let batches = batches(asked);
         let sizes: Vec<usize> = batches.iter().map(|batch| batch.ids().len()).collect();
         assert_eq!(sizes, [1000, 500, 1]);
         assert_eq!(batches[2], Batch::Ids(vec![odd]));
-        for (digits, usual) in
-            [("1", false), ("0123abcd", true), ("0123abcde", false), ("0123456789abcdef0", true), ("0123xbcd", false)]
-        {
+        for (digits, usual) in [
+            ("1", false),
+            ("0123abcd", true),
+            ("0123abcde", false),
+            ("0123456789abcdef0", true),
+            ("0123xbcd", false),
+        ] {
             assert_eq!(has_ec2_id_format(&format!("i-{digits}")), usual, "{digits}");
         }
         assert!(!has_ec2_id_format("0123abcd"));
@@ -147,12 +172,14 @@ mod tests {
     #[test]
     fn named_ids_are_asked_for_alone_and_the_others_again() {
         let message = "The instance IDs 'i-00000001, i-00000003' do not exist";
-        let expected = vec![Batch::Ids(vec![id(0), id(2)]), Batch::Ids(vec![id(1)]), Batch::Ids(vec![id(3)])];
+        let expected =
+            vec![Batch::Ids(vec![id(0), id(2)]), Batch::Ids(vec![id(1)]), Batch::Ids(vec![id(3)])];
         assert_eq!(split(&ids(0..4), message), expected);
         // A longer ID that begins like one of ours is another one.
         assert_eq!(split(&ids(0..2), "The instance ID 'i-000000011' does not exist").len(), 2);
         for named in ["i-00000000", "i-a.b", "i-a_b", "i-a:b"].map(InstanceId::from) {
-            let batches = split(&[named.clone(), id(1), id(2)], &format!("There is no instance {named}."));
+            let batches =
+                split(&[named.clone(), id(1), id(2)], &format!("There is no instance {named}."));
             assert_eq!(batches, [Batch::Ids(vec![id(1), id(2)]), Batch::Ids(vec![named])]);
         }
     }
@@ -160,9 +187,16 @@ mod tests {
     #[test]
     fn many_named_ids_share_a_filter() {
         let all = ids(0..400);
-        let named = all[..200].iter().map(|id| &**id).collect::<Vec<_>>().join(", ");
+        let named = all[..200]
+            .iter()
+            .map(|id| &**id)
+            .collect::<Vec<_>>()
+            .join(", ");
         let batches = split(&all, &format!("The instance IDs '{named}' do not exist"));
-        let sizes: Vec<_> = batches.iter().map(|b| (matches!(b, Batch::Filter(_)), b.ids().len())).collect();
+        let sizes: Vec<_> = batches
+            .iter()
+            .map(|b| (matches!(b, Batch::Filter(_)), b.ids().len()))
+            .collect();
         assert_eq!(sizes, [(false, 200), (true, 150), (true, 50)]);
     }
 

@@ -22,18 +22,20 @@ use crate::{
 const MAX_IDS: usize = 100;
 /// Age limit of the result "no topology": for the region, a type or an instance.
 const NO_TOPOLOGY_TTL: Duration = Duration::from_secs(24 * 3600);
-/// Age limit of an instance's topology, so that nodes whose initialization failed because of other nodes do not query
-/// again: AWS allows one request per second.
+/// Age limit of an instance's topology, so that nodes whose initialization failed because of other
+/// nodes do not query again: AWS allows one request per second.
 const TTL: Duration = Duration::from_secs(600);
-/// Maximum number of requests of one call. Each waits a second for the rate limiter, and nothing here waits longer
-/// than two. The remaining instances get an error with a retry delay, and then find these results in the cache.
+/// Maximum number of requests of one call. Each waits a second for the rate limiter, and nothing
+/// here waits longer than two. The remaining instances get an error with a retry delay, and then
+/// find these results in the cache.
 const MAX_REQUESTS: usize = 3;
 /// Retry delay of the remaining instances.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often a request is repeated without the IDs that AWS rejected.
 const MAX_REJECTIONS: usize = 3;
 
-/// The network nodes above an instance, outermost first; empty if the type or region has no topology.
+/// The network nodes above an instance, outermost first; empty if the type or region has no
+/// topology.
 pub type Layers = Arc<[Box<str>]>;
 
 /// Cache of network topology.
@@ -57,17 +59,40 @@ impl TopologyCache {
             return Some(Layers::default());
         }
         let (at, layers) = self.instances.get(id)?;
-        (at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL }).then(|| layers.clone())
+        (at.elapsed()
+            < if layers.is_empty() {
+                NO_TOPOLOGY_TTL
+            } else {
+                TTL
+            })
+        .then(|| layers.clone())
     }
 
     /// Stores the answer for the instances of one request.
-    fn store(&mut self, asked: &[(InstanceId, Arc<str>)], rows: Vec<InstanceTopology>, required: &TypePattern) {
+    fn store(
+        &mut self,
+        asked: &[(InstanceId, Arc<str>)],
+        rows: Vec<InstanceTopology>,
+        required: &TypePattern,
+    ) {
         let now = Instant::now();
-        self.instances.retain(|_, (at, layers)| at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL });
-        let mut rows: HashMap<InstanceId, Layers> =
-            rows.into_iter().map(|row| (row.id, row.network_nodes.into())).collect();
-        let supported: HashSet<&Arc<str>> =
-            asked.iter().filter(|(id, _)| rows.contains_key(id)).map(|(_, instance_type)| instance_type).collect();
+        self.instances.retain(|_, (at, layers)| {
+            at.elapsed()
+                < if layers.is_empty() {
+                    NO_TOPOLOGY_TTL
+                } else {
+                    TTL
+                }
+        });
+        let mut rows: HashMap<InstanceId, Layers> = rows
+            .into_iter()
+            .map(|row| (row.id, row.network_nodes.into()))
+            .collect();
+        let supported: HashSet<&Arc<str>> = asked
+            .iter()
+            .filter(|(id, _)| rows.contains_key(id))
+            .map(|(_, instance_type)| instance_type)
+            .collect();
         for (id, instance_type) in asked {
             if let Some(layers) = rows.remove(id) {
                 self.instances.insert(id.clone(), (now, layers));
@@ -81,12 +106,12 @@ impl TopologyCache {
 }
 
 impl Topology {
-    /// Returns the layers of instances, which are given with their types. One request covers at most 100 instances,
-    /// and none is requested twice.
+    /// Returns the layers of instances, which are given with their types. One request covers at
+    /// most 100 instances, and none is requested twice.
     ///
-    /// A region without topology and a missing permission are not errors. Other errors are returned only for types
-    /// that match `required`; instances of other types get no layers. An error that asks to come back later is
-    /// returned for every type.
+    /// A region without topology and a missing permission are not errors. Other errors are returned
+    /// only for types that match `required`; instances of other types get no layers. An error that
+    /// asks to come back later is returned for every type.
     pub async fn of(
         &self,
         op: &Op,
@@ -101,14 +126,18 @@ impl Topology {
         // Held during the requests, so that concurrent calls use each other's results.
         let mut cache = op.wait_shared(self.0.lock()).await;
         let mut open: Vec<_> = instances.to_vec();
-        // Required types come first: they need their requests, and the other types may then need none.
+        // Required types come first: they need their requests, and the other types may then need
+        // none.
         open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
         open.dedup();
         for requests in 0.. {
             // First, answer what the cache knows.
             open.retain(|(id, instance_type)| {
                 let known = cache.layers(id, instance_type);
-                known.map(|layers| answers.insert(id.clone(), Ok(layers))).is_none() && !answers.contains_key(id)
+                known
+                    .map(|layers| answers.insert(id.clone(), Ok(layers)))
+                    .is_none()
+                    && !answers.contains_key(id)
             });
             // Then query the next batch.
             let batch: Vec<_> = open.iter().take(MAX_IDS).cloned().collect();
@@ -123,7 +152,9 @@ impl Topology {
                 answers.extend(open.into_iter().map(|(id, _)| (id, Err(later()))));
                 break;
             }
-            let Err((error, asked)) = fetch(op, client, required, &mut cache, batch).await else { continue };
+            let Err((error, asked)) = fetch(op, client, required, &mut cache, batch).await else {
+                continue;
+            };
             if no_topology(&error) {
                 tracing::info!(error = %error, "no network topology in this region");
                 cache.region = Some(Instant::now());
@@ -131,19 +162,31 @@ impl Topology {
             }
             tracing::debug!(error = %error, "network topology not known");
             // Rejected IDs do not affect other instances; any other error would repeat for them.
-            let failed = if names_an_id(&error) { asked } else { std::mem::take(&mut open) };
-            let later = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
+            let failed = if names_an_id(&error) {
+                asked
+            } else {
+                std::mem::take(&mut open)
+            };
+            let later =
+                matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
             for (id, instance_type) in failed {
                 let fatal = later || required.matches(&instance_type);
-                answers.insert(id, if fatal { Err(error.clone()) } else { Ok(Layers::default()) });
+                answers.insert(
+                    id,
+                    if fatal {
+                        Err(error.clone())
+                    } else {
+                        Ok(Layers::default())
+                    },
+                );
             }
         }
         answers
     }
 }
 
-/// Queries at most 100 instances and stores the answer. Instances whose IDs AWS rejects are left out and returned with
-/// the error.
+/// Queries at most 100 instances and stores the answer. Instances whose IDs AWS rejects are left
+/// out and returned with the error.
 async fn fetch(
     op: &Op,
     client: &Client,
@@ -156,7 +199,10 @@ async fn fetch(
     for _ in 0..=MAX_REJECTIONS {
         let ids = batch.iter().map(|(id, _)| id.clone()).collect();
         let request = DescribeInstanceTopology { ids, token: None };
-        let error = match client.read_all(op, request, |request, token| request.token = Some(token)).await {
+        let error = match client
+            .read_all(op, request, |request, token| request.token = Some(token))
+            .await
+        {
             Ok(rows) => {
                 cache.store(&batch, rows, required);
                 return refused.map_or(Ok(()), |error| Err((error, left_out)));
@@ -164,7 +210,10 @@ async fn fetch(
             Err(error) => error,
         };
         let message = error.to_string();
-        let (named, others): (Vec<_>, Vec<_>) = batch.iter().cloned().partition(|(id, _)| message.contains(&**id));
+        let (named, others): (Vec<_>, Vec<_>) = batch
+            .iter()
+            .cloned()
+            .partition(|(id, _)| message.contains(&**id));
         if !names_an_id(&error) || named.is_empty() || others.is_empty() {
             left_out.append(&mut batch);
             return Err((error, left_out));
@@ -178,7 +227,8 @@ async fn fetch(
     Err((error, left_out))
 }
 
-/// Returns whether no request can succeed: the region has no topology, or the permission is missing.
+/// Returns whether no request can succeed: the region has no topology, or the permission is
+/// missing.
 fn no_topology(error: &AwsError) -> bool {
     ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"]
         .iter()

@@ -1,4 +1,5 @@
-//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and their types, for load balancers.
+//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and their types, for
+//! load balancers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,8 +20,8 @@ use crate::{
 
 /// Age limit of the region's zones.
 const TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long an unlisted zone is not queried again. Short, because the zone may just have been enabled, and its nodes
-/// wait.
+/// How long an unlisted zone is not queried again. Short, because the zone may just have been
+/// enabled, and its nodes wait.
 const UNKNOWN_ZONE_TTL: Duration = Duration::from_secs(300);
 
 /// Cache of the region's zones: one call per day for all of them, and one more for an unknown zone.
@@ -54,27 +55,45 @@ impl Zones {
         }
         let known = self.with(op, client, zones).await?;
         let id = |zone: &Arc<str>| Some((zone.clone(), Arc::<str>::from(&*known.get(&**zone)?.id)));
-        Ok(zones.iter().filter_map(id).filter(|(_, id)| !id.is_empty()).collect())
+        Ok(zones
+            .iter()
+            .filter_map(id)
+            .filter(|(_, id)| !id.is_empty())
+            .collect())
     }
 
     /// Returns all cached zones. Queries AWS first if the cache is too old or lacks one of `zones`.
     ///
     /// # Errors
     /// AWS' answer, if the cache does not contain all of `zones`.
-    pub async fn with(&self, op: &Op, client: &Client, zones: &BTreeSet<Arc<str>>) -> Result<ByName, AwsError> {
+    pub async fn with(
+        &self,
+        op: &Op,
+        client: &Client,
+        zones: &BTreeSet<Arc<str>>,
+    ) -> Result<ByName, AwsError> {
         // Held during the call, so that concurrent callers that need the same zone share one call.
         let mut known = op.wait_shared(self.0.lock()).await;
         if !zones.is_empty() && !known.covers(zones) {
             let read = Instant::now();
             match client.read(op, DescribeAvailabilityZones).await {
                 Ok(rows) => {
-                    known.zones = Arc::new(rows.into_iter().map(|zone| (zone.name.clone(), zone)).collect());
+                    known.zones = Arc::new(
+                        rows.into_iter()
+                            .map(|zone| (zone.name.clone(), zone))
+                            .collect(),
+                    );
                     known.read = Some(read);
-                    let unknown = zones.iter().filter(|zone| !known.zones.contains_key(&***zone));
+                    let unknown = zones
+                        .iter()
+                        .filter(|zone| !known.zones.contains_key(&***zone));
                     known.unlisted = unknown.map(|zone| (zone.clone(), read)).collect();
                 }
-                // If all zones are known, an old answer will do: a zone's ID and type do not change.
-                Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => return Err(error),
+                // If all zones are known, an old answer will do: a zone's ID and type do not
+                // change.
+                Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => {
+                    return Err(error);
+                }
                 Err(error) => tracing::debug!(error = %error, "zones not read again"),
             }
         }
@@ -87,7 +106,10 @@ impl ZoneCache {
     fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
         let known = |zone: &Arc<str>| {
             self.zones.contains_key(&**zone)
-                || self.unlisted.get(zone).is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
+                || self
+                    .unlisted
+                    .get(zone)
+                    .is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
         };
         self.read.is_some_and(|read| read.elapsed() < TTL) && zones.iter().all(known)
     }

@@ -35,7 +35,8 @@ pub(super) struct LoadBalancerDeps {
 pub(super) enum InstanceFitness {
     /// AWS accepts it as a target.
     Running,
-    /// It may run again: AWS keeps it where it is a target already, and rejects new registrations until it runs.
+    /// It may run again: AWS keeps it where it is a target already, and rejects new registrations
+    /// until it runs.
     Stopped,
     /// It never runs again.
     Terminated,
@@ -61,30 +62,54 @@ impl LoadBalancerDeps {
     pub(super) fn new(scope: &Scope, store: Arc<InstanceCache>, sweeps: Arc<ListingCache>) -> Self {
         let vpc = VpcCache::new(scope.clone(), store.zones().clone());
         let security_groups = SecurityGroupManager::new(scope.clone(), store.clone(), sweeps);
-        Self { vpc, security_groups, interfaces: InterfaceCache::new(scope.clone(), store.clone()), store }
+        Self {
+            vpc,
+            security_groups,
+            interfaces: InterfaceCache::new(scope.clone(), store.clone()),
+            store,
+        }
     }
 
     /// Returns subnets from the cache; if one is missing there, the VPC is read again.
-    pub(super) async fn subnets(&self, op: &Op, ids: &[SubnetId]) -> Result<Vec<Subnet>, CloudError> {
+    pub(super) async fn subnets(
+        &self,
+        op: &Op,
+        ids: &[SubnetId],
+    ) -> Result<Vec<Subnet>, CloudError> {
         let view = self.vpc.view(op, false).await?;
-        let view = if ids.iter().all(|id| view.subnet(id).is_some()) { view } else { self.vpc.view(op, true).await? };
-        Ok(ids.iter().filter_map(|id| view.subnet(id)).cloned().collect())
+        let view = if ids.iter().all(|id| view.subnet(id).is_some()) {
+            view
+        } else {
+            self.vpc.view(op, true).await?
+        };
+        Ok(ids
+            .iter()
+            .filter_map(|id| view.subnet(id))
+            .cloned()
+            .collect())
     }
 
-    /// Returns what is known about instances: `None` proves that an instance does not exist. Instances whose state
-    /// cannot be read are left out.
+    /// Returns what is known about instances: `None` proves that an instance does not exist.
+    /// Instances whose state cannot be read are left out.
     pub(super) async fn instance_facts(
         &self,
         op: &Op,
         ids: &[InstanceId],
         max_age: Duration,
     ) -> HashMap<InstanceId, Option<InstanceFacts>> {
-        let answers = self.store.get_each(op, ids.iter().map(|id| (id.clone(), max_age))).await;
+        let answers = self
+            .store
+            .get_each(op, ids.iter().map(|id| (id.clone(), max_age)))
+            .await;
         let state = answers.into_iter().filter_map(|(id, answer)| {
             let facts = answer.ok()?.map(|instance| InstanceFacts {
                 fitness: match instance.state {
-                    Some(InstanceState::ShuttingDown | InstanceState::Terminated) => InstanceFitness::Terminated,
-                    Some(InstanceState::Stopping | InstanceState::Stopped) => InstanceFitness::Stopped,
+                    Some(InstanceState::ShuttingDown | InstanceState::Terminated) => {
+                        InstanceFitness::Terminated
+                    }
+                    Some(InstanceState::Stopping | InstanceState::Stopped) => {
+                        InstanceFitness::Stopped
+                    }
                     _ => InstanceFitness::Running,
                 },
                 groups: instance.security_groups.iter().cloned().collect(),

@@ -1,8 +1,9 @@
 //! Load balancers: Network Load Balancers for Services.
 //!
-//! Each sync parses the Service ([`spec::parse`]), reads the observed state, [plans](plan) the differences and applies
-//! the actions one by one. An interrupted sync leaves nothing to undo: names never change and objects are tagged when
-//! they are created, so the next sync finds them and continues.
+//! Each sync parses the Service ([`spec::parse`]), reads the observed state, [plans](plan) the
+//! differences and applies the actions one by one. An interrupted sync leaves nothing to undo:
+//! names never change and objects are tagged when they are created, so the next sync finds them and
+//! continues.
 
 mod apply;
 pub mod classic;
@@ -27,8 +28,9 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        BackendKind, Backends, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        NodeTarget, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice,
+        BackendKind, Backends, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, NodeTarget, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation,
+        ServiceNotice,
     },
 };
 
@@ -46,8 +48,8 @@ use crate::{
     scope::Scope,
 };
 
-/// Network Load Balancers, and the classic load balancers that upstream created, limited to their instances and
-/// deletion.
+/// Network Load Balancers, and the classic load balancers that upstream created, limited to their
+/// instances and deletion.
 pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
@@ -68,8 +70,9 @@ impl NetworkLoadBalancers {
 
     /// Returns which load balancer a call is about.
     async fn service_target(&self, op: &Op, lb_spec: &LbSpec) -> Result<ServiceTarget, CloudError> {
-        let ParsedService { spec: verdict, status_looks_classic: looks_classic, tolerant, .. } =
-            self.read(&lb_spec.service);
+        let ParsedService {
+            spec: verdict, status_looks_classic: looks_classic, tolerant, ..
+        } = self.read(&lb_spec.service);
         let desired = match verdict {
             ServiceSpec::ImplementedElsewhere => {
                 let message = format!("service {} is another controller's", lb_spec.service.key());
@@ -78,7 +81,11 @@ impl NetworkLoadBalancers {
             ServiceSpec::Nlb(wanted) => Ok(wanted),
             ServiceSpec::Invalid(mistakes) => Err(CloudError::from(mistakes)),
         };
-        if looks_classic && let Some(old) = self.find_classic(op, &lb_spec.service, desired.as_deref().ok()).await? {
+        if looks_classic
+            && let Some(old) = self
+                .find_classic(op, &lb_spec.service, desired.as_deref().ok())
+                .await?
+        {
             return Ok(ServiceTarget::Classic(old));
         }
         match (desired, tolerant) {
@@ -97,14 +104,15 @@ enum ServiceTarget {
     Network(Box<DesiredLoadBalancer>),
     /// A classic load balancer that upstream created.
     Classic(ExistingClassic),
-    /// An existing Network Load Balancer whose Service is invalid now: the desired state, usable for its targets only,
-    /// and the validation errors.
+    /// An existing Network Load Balancer whose Service is invalid now: the desired state, usable
+    /// for its targets only, and the validation errors.
     Invalid(Box<DesiredLoadBalancer>, CloudError),
 }
 
 #[async_trait]
 impl LoadBalancers for NetworkLoadBalancers {
-    /// Everything but SCTP. Combinations that one Service cannot have are rejected by [`interpret`](Self::interpret).
+    /// Everything but SCTP. Combinations that one Service cannot have are rejected by
+    /// [`interpret`](Self::interpret).
     fn supports(&self) -> LbSupport {
         LbSupport {
             source_ranges: true,
@@ -130,17 +138,21 @@ impl LoadBalancers for NetworkLoadBalancers {
         NodeTarget::Instance
     }
 
-    /// The digest covers the whole desired state. A Service with a classic load balancer in its status counts as valid,
-    /// even if its spec is invalid: its nodes are still served.
+    /// The digest covers the whole desired state. A Service with a classic load balancer in its
+    /// status counts as valid, even if its spec is invalid: its nodes are still served.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let reading = self.read(service);
         match reading.spec {
-            ServiceSpec::Nlb(wanted) => {
-                ServiceInterpretation::Valid { backends: wanted.backends(), digest: Digest::of(&wanted) }
-            }
+            ServiceSpec::Nlb(wanted) => ServiceInterpretation::Valid {
+                backends: wanted.backends(),
+                digest: Digest::of(&wanted),
+            },
             ServiceSpec::ImplementedElsewhere => ServiceInterpretation::ImplementedElsewhere,
             ServiceSpec::Invalid(mistakes) if reading.status_looks_classic => {
-                let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
+                let mistakes: Vec<_> = mistakes
+                    .iter()
+                    .map(|m| (m.field.clone(), m.message.clone()))
+                    .collect();
                 let nodes = spec::node_requirements_of(service);
                 let digest = Digest::of(&(mistakes, &nodes));
                 ServiceInterpretation::Valid { backends: BackendKind::Nodes(nodes), digest }
@@ -150,36 +162,51 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service).tolerant.map(|desired| desired.backends())
+        self.read(service)
+            .tolerant
+            .map(|desired| desired.backends())
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         self.read(service).notices
     }
 
-    /// With [`ReadMode::Cached`] nothing is read or changed if the Service is known to be in sync. An interrupted call
-    /// is continued by the next one. The host name is published while the load balancer is still being provisioned.
+    /// With [`ReadMode::Cached`] nothing is read or changed if the Service is known to be in sync.
+    /// An interrupted call is continued by the next one. The host name is published while the load
+    /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.service_target(op, lb_spec).await {
             Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
-                Box::pin(self.reconciler.ensure(op, &reconcile_input(&wanted, lb_spec), read_mode)).await,
+                Box::pin(
+                    self.reconciler
+                        .ensure(op, &reconcile_input(&wanted, lb_spec), read_mode),
+                )
+                .await,
             ),
-            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await),
+            Ok(ServiceTarget::Classic(old)) => {
+                outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
+            }
             Ok(ServiceTarget::Invalid(_, mistakes)) => mistakes.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
         }
     }
 
-    /// Sends one registration and one deregistration per target group: the registered targets are cached. For an
-    /// invalid Service no security group rule changes, because its source ranges may be misread.
+    /// Sends one registration and one deregistration per target group: the registered targets are
+    /// cached. For an invalid Service no security group rule changes, because its source ranges may
+    /// be misread.
     async fn update_backends(&self, op: &Op, lb_spec: &LbSpec) -> LbOutcome {
         match self.service_target(op, lb_spec).await {
-            Ok(ServiceTarget::Network(wanted)) => {
-                outcome_on_rate_limit(self.reconciler.update_backends(op, &reconcile_input(&wanted, lb_spec)).await)
+            Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
+                self.reconciler
+                    .update_backends(op, &reconcile_input(&wanted, lb_spec))
+                    .await,
+            ),
+            Ok(ServiceTarget::Classic(old)) => {
+                outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await)
             }
-            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await),
             Ok(ServiceTarget::Invalid(wanted, _)) => {
-                let input = ReconcileInput { targets_only: true, ..reconcile_input(&wanted, lb_spec) };
+                let input =
+                    ReconcileInput { targets_only: true, ..reconcile_input(&wanted, lb_spec) };
                 outcome_on_rate_limit(self.reconciler.update_backends(op, &input).await)
             }
             Err(error) => outcome_on_rate_limit(error.into()),
@@ -202,12 +229,19 @@ impl LoadBalancers for NetworkLoadBalancers {
             ))
             .with_reason("DeletionProtected"));
         }
-        let owner = ServiceKey { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
+        let owner = ServiceKey {
+            namespace: lb.namespace.clone(),
+            name: lb.name.clone(),
+            uid: lb.uid.clone(),
+        };
         let names = self.names(&owner, desired, &service);
         let keep = given_groups(desired);
         let progress = pending_on_rate_limit(
             self.reconciler
-                .delete(op, &DeleteInput { owner: &owner, names: &names, keep_security_groups: &keep })
+                .delete(
+                    op,
+                    &DeleteInput { owner: &owner, names: &names, keep_security_groups: &keep },
+                )
                 .await,
         )?;
         if progress == Progress::Done && reading.status_looks_classic {
@@ -217,10 +251,16 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        match self.service_target(op, lb_spec).await.map_err(transient_on_rate_limit)? {
-            ServiceTarget::Network(wanted) => {
-                self.reconciler.plan(op, &reconcile_input(&wanted, lb_spec)).await.map_err(transient_on_rate_limit)
-            }
+        match self
+            .service_target(op, lb_spec)
+            .await
+            .map_err(transient_on_rate_limit)?
+        {
+            ServiceTarget::Network(wanted) => self
+                .reconciler
+                .plan(op, &reconcile_input(&wanted, lb_spec))
+                .await
+                .map_err(transient_on_rate_limit),
             ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
             ServiceTarget::Invalid(_, mistakes) => Err(mistakes),
         }
@@ -228,18 +268,30 @@ impl LoadBalancers for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
-    /// Returns the names that the load balancer of a Service may have. AWS rejects a query for an invalid name, so
-    /// these are left out.
-    fn names(&self, owner: &ServiceKey, desired: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
+    /// Returns the names that the load balancer of a Service may have. AWS rejects a query for an
+    /// invalid name, so these are left out.
+    fn names(
+        &self,
+        owner: &ServiceKey,
+        desired: Option<&DesiredLoadBalancer>,
+        service: &ServiceView,
+    ) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
         let chosen = format!("{}name", spec::annotations::PREFIX);
-        let chosen =
-            service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| names::name_error(name).is_none());
+        let chosen = service
+            .annotations
+            .get(&*chosen)
+            .map(|name| name.trim())
+            .filter(|name| names::name_error(name).is_none());
         let claimed = service.class.is_some() || self.reconciler.scope.settings.claim_external;
         let cluster = &self.reconciler.scope.cluster;
         let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
         let by_scheme = by_scheme.map(|scheme| names::lbc_load_balancer(cluster, owner, *scheme));
-        let all = desired.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
+        let all = desired
+            .map(|wanted| wanted.name.clone())
+            .into_iter()
+            .chain(chosen.map(Into::into))
+            .chain(by_scheme);
         for name in all {
             if !found.contains(&name) {
                 found.push(name);
@@ -249,7 +301,8 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// Turns our own rate limit into [`Progress::Pending`]: it is no answer of AWS and does not concern other Services.
+/// Turns our own rate limit into [`Progress::Pending`]: it is no answer of AWS and does not concern
+/// other Services.
 fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
     result.or_else(|error| match client::rate_limit_delay(&error) {
         Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
@@ -260,7 +313,9 @@ fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progres
 /// As [`pending_on_rate_limit`], for callers that cannot return [`Progress::Pending`].
 fn transient_on_rate_limit(error: CloudError) -> CloudError {
     match client::rate_limit_delay(&error) {
-        Some(after) => CloudError::transient(error.to_string()).with_retry_after(after).with_source(error),
+        Some(after) => CloudError::transient(error.to_string())
+            .with_retry_after(after)
+            .with_source(error),
         None => error,
     }
 }
@@ -269,12 +324,20 @@ fn outcome_on_rate_limit(outcome: LbOutcome) -> LbOutcome {
     LbOutcome { result: pending_on_rate_limit(outcome.result), ..outcome }
 }
 
-fn reconcile_input<'a>(desired: &'a DesiredLoadBalancer, lb_spec: &'a LbSpec) -> ReconcileInput<'a> {
-    ReconcileInput { desired, service: &lb_spec.service, backends: &lb_spec.backends, targets_only: false }
+fn reconcile_input<'a>(
+    desired: &'a DesiredLoadBalancer,
+    lb_spec: &'a LbSpec,
+) -> ReconcileInput<'a> {
+    ReconcileInput {
+        desired,
+        service: &lb_spec.service,
+        backends: &lb_spec.backends,
+        targets_only: false,
+    }
 }
 
-/// Tells whether the backends fit the target type: instances in a target group for addresses would replace all its
-/// targets.
+/// Tells whether the backends fit the target type: instances in a target group for addresses would
+/// replace all its targets.
 fn takes(desired: &DesiredLoadBalancer, backends: &Backends) -> bool {
     matches!(
         (desired.target_type, backends),
@@ -282,7 +345,8 @@ fn takes(desired: &DesiredLoadBalancer, backends: &Backends) -> bool {
     )
 }
 
-/// Returns the Service as it was last observed, or what the reference says of it if it was never observed.
+/// Returns the Service as it was last observed, or what the reference says of it if it was never
+/// observed.
 fn last_seen(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
@@ -298,9 +362,11 @@ fn last_seen(lb: &LbRef) -> ServiceView {
 /// Returns the security groups that a Service gives by ID.
 fn given_groups(desired: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
     match desired.map(|wanted| &wanted.security.groups) {
-        Some(SecurityGroupChoice::Given(names)) => {
-            names.iter().filter(|name| name.starts_with("sg-")).map(|id| SecurityGroupId::from(&**id)).collect()
-        }
+        Some(SecurityGroupChoice::Given(names)) => names
+            .iter()
+            .filter(|name| name.starts_with("sg-"))
+            .map(|id| SecurityGroupId::from(&**id))
+            .collect(),
         _ => Vec::new(),
     }
 }

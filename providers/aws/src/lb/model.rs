@@ -1,5 +1,6 @@
-//! The desired state of a Service in AWS, as plain data: the result of parsing its spec and annotations, before the VPC
-//! or existing objects are known. If two values are equal, AWS needs no request.
+//! The desired state of a Service in AWS, as plain data: the result of parsing its spec and
+//! annotations, before the VPC or existing objects are known. If two values are equal, AWS needs no
+//! request.
 
 use std::{
     collections::BTreeMap,
@@ -66,10 +67,12 @@ pub struct DesiredLoadBalancer {
     pub attributes: Attributes,
     /// Whether the Service asks for deletion protection.
     pub deletion_protection: bool,
-    /// Tags of the load balancer and all its parts, without the ownership tags of cluster and Service.
+    /// Tags of the load balancer and all its parts, without the ownership tags of cluster and
+    /// Service.
     pub extra_tags: Tags,
-    /// Client networks that may connect: `0.0.0.0/0` (and `::/0` for dual stack) if the Service names none; empty only
-    /// if it names prefix lists and no ranges, which requires a managed security group.
+    /// Client networks that may connect: `0.0.0.0/0` (and `::/0` for dual stack) if the Service
+    /// names none; empty only if it names prefix lists and no ranges, which requires a managed
+    /// security group.
     pub sources: Vec<IpNet>,
     /// Which nodes are targets (type `instance`); empty means all.
     pub node_labels: Vec<LabelRequirement>,
@@ -78,8 +81,8 @@ pub struct DesiredLoadBalancer {
 }
 
 impl DesiredLoadBalancer {
-    /// Returns the port of a listener's targets; `None` for addresses behind a named port, because each may have another
-    /// port.
+    /// Returns the port of a listener's targets; `None` for addresses behind a named port, because
+    /// each may have another port.
     pub(crate) fn target_port(&self, listener: &DesiredListener) -> Option<u16> {
         let port = listener.target_group.port.get();
         (self.target_type == TargetType::Instance || port != 1).then_some(port)
@@ -121,8 +124,9 @@ pub struct SecurityGroupSpec {
     pub private_link_rules: Option<bool>,
     /// Prefix lists that may connect, through a managed group.
     pub prefix_lists: Vec<Box<str>>,
-    /// Whether rules of the nodes' groups are managed (`manage-backend-security-group-rules`). The default is true,
-    /// except for Services with given groups that are claimed from the AWS load balancer controller.
+    /// Whether rules of the nodes' groups are managed (`manage-backend-security-group-rules`). The
+    /// default is true, except for Services with given groups that are claimed from the AWS load
+    /// balancer controller.
     pub manage_backend_rules: bool,
     /// How nodes admit a load balancer that has security groups.
     pub node_rules: NodeRuleSource,
@@ -131,8 +135,8 @@ pub struct SecurityGroupSpec {
 /// How nodes admit a load balancer that has security groups. One without any is admitted by CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeRuleSource {
-    /// By the CIDRs of its clients, with upstream's rule descriptions, so that upstream finds its own rules after a
-    /// return to upstream.
+    /// By the CIDRs of its clients, with upstream's rule descriptions, so that upstream finds its
+    /// own rules after a return to upstream.
     Networks,
     /// By its security group, for Services that upstream does not serve.
     Group,
@@ -145,10 +149,11 @@ pub enum SecurityGroupChoice {
     Keep,
     /// None; an existing load balancer with groups is a conflict (`disable-nlb-sg`).
     None,
-    /// One that we create and fill, unless the load balancer exists without groups, which AWS cannot change.
+    /// One that we create and fill, unless the load balancer exists without groups, which AWS
+    /// cannot change.
     Managed,
-    /// These, given by ID or by tag `Name`. Their rules are never changed. Ignored if the load balancer exists without
-    /// groups.
+    /// These, given by ID or by tag `Name`. Their rules are never changed. Ignored if the load
+    /// balancer exists without groups.
     Given(Vec<Box<str>>),
 }
 
@@ -208,8 +213,8 @@ pub struct DesiredTargetGroup {
     pub service_port: (Arc<str>, Protocol),
 }
 
-/// Port and protocol of a listener, which identify it on its load balancer. A port has one listener, whatever its
-/// protocol.
+/// Port and protocol of a listener, which identify it on its load balancer. A port has one
+/// listener, whatever its protocol.
 pub type ListenerKey = (NonZeroU16, ElbProtocol);
 
 /// Targets of each desired target group, by the port and protocol of its listener.

@@ -1,7 +1,8 @@
-//! Names of the objects of a Service: those that upstream gives, so that upstream's objects are found again.
+//! Names of the objects of a Service: those that upstream gives, so that upstream's objects are
+//! found again.
 //!
-//! A name must distinguish Services, clusters and settings within 32 characters, hence the hashes. Their inputs are
-//! concatenated without separators, as upstream does.
+//! A name must distinguish Services, clusters and settings within 32 characters, hence the hashes.
+//! Their inputs are concatenated without separators, as upstream does.
 
 use std::fmt::Write as _;
 
@@ -19,24 +20,33 @@ pub const MAX_NAME_LENGTH: usize = 32;
 
 /// Returns what is wrong with a requested load balancer name.
 pub fn name_error(name: &str) -> Option<&'static str> {
-    let inner = !name.is_empty() && !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
+    let inner = !name.is_empty()
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.starts_with("internal-");
     if name.chars().count() > MAX_NAME_LENGTH {
         Some("load balancer name cannot be longer than 32 characters")
     } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        Some("load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-")
+        Some(
+            "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
+        )
     } else {
         None
     }
 }
 
-/// Returns the name of a Service's load balancer: `a` and the UID without dashes, cut to 32 characters. The whole UID
-/// does not fit.
+/// Returns the name of a Service's load balancer: `a` and the UID without dashes, cut to 32
+/// characters. The whole UID does not fit.
 pub fn load_balancer(uid: &str) -> Box<str> {
-    let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_NAME_LENGTH).collect();
+    let name: String = std::iter::once('a')
+        .chain(uid.chars().filter(|c| *c != '-'))
+        .take(MAX_NAME_LENGTH)
+        .collect();
     name.into()
 }
 
-/// Returns the name that the AWS load balancer controller gives, for a Service that is claimed from it.
+/// Returns the name that the AWS load balancer controller gives, for a Service that is claimed from
+/// it.
 pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) -> Box<str> {
     readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
 }
@@ -66,32 +76,44 @@ pub fn target_group(cluster: &Cluster, owner: &ServiceKey, of: &TargetGroupName)
     hash.update(of.target_port.to_string());
     hash.update(of.protocol.as_str());
     hash.update(of.target_type.as_str());
-    let (protocol, interval) = of.health.map_or(("", 0), |(protocol, interval)| (protocol.as_str(), interval));
+    let (protocol, interval) = of
+        .health
+        .map_or(("", 0), |(protocol, interval)| (protocol.as_str(), interval));
     hash.update(protocol);
     hash.update(interval.to_string());
     readable(owner, &hex(&hash.finalize()))
 }
 
-/// Returns the name of a new target group while another one has `name` and cannot be changed as desired.
+/// Returns the name of a new target group while another one has `name` and cannot be changed as
+/// desired.
 pub fn another_target_group(owner: &ServiceKey, name: &str) -> Box<str> {
     readable(owner, &hex(&Sha1::new().chain_update(name).finalize()))
 }
 
-/// Returns the name of a Service's managed security group; the cluster's name is the one in `--cluster-name`, as
-/// upstream.
+/// Returns the name of a Service's managed security group; the cluster's name is the one in
+/// `--cluster-name`, as upstream.
 pub fn security_group(cluster_name: &str, owner: &ServiceKey) -> Box<str> {
     readable(owner, &sha256(&[cluster_name, &owner.name, &owner.namespace, &owner.uid]))
 }
 
 /// Returns the name of the security group that all load balancers share.
 pub fn shared_security_group(cluster_name: &str) -> Box<str> {
-    let sanitized: String = cluster_name.chars().filter(char::is_ascii_alphanumeric).take(232).collect();
+    let sanitized: String = cluster_name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(232)
+        .collect();
     format!("k8s-traffic-{sanitized}-{}", &sha256(&[cluster_name])[..10]).into()
 }
 
 /// Returns the name prefix of a Service's target groups: `k8s-<namespace>-<name>-`, each part cut.
 pub fn prefix(owner: &ServiceKey) -> String {
-    let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
+    let part = |text: &str| -> String {
+        text.chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(8)
+            .collect()
+    };
     format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
 }
 

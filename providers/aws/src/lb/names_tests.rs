@@ -1,14 +1,21 @@
 use super::*;
 
 fn owner(namespace: &str, name: &str, uid: &str) -> ServiceKey {
-    ServiceKey { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+    ServiceKey {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: uid.into(),
+    }
 }
 
 // NA1
 #[test]
 fn load_balancers_are_named_after_the_uid() {
     assert_eq!(&*load_balancer("id"), "aid");
-    assert_eq!(&*load_balancer("12345678-1234-1234-1234-123456789abc"), "a12345678123412341234123456789ab");
+    assert_eq!(
+        &*load_balancer("12345678-1234-1234-1234-123456789abc"),
+        "a12345678123412341234123456789ab"
+    );
     assert_eq!(load_balancer("12345678-1234-1234-1234-123456789abc").len(), MAX_NAME_LENGTH);
     assert_eq!(&*load_balancer(""), "a");
 }
@@ -17,7 +24,13 @@ fn load_balancers_are_named_after_the_uid() {
 #[test]
 fn target_groups_are_named_as_upstream_names_them() {
     use {ElbProtocol::*, TargetType::*};
-    let base = TargetGroupName { port: 80, target_port: 8080, protocol: Tcp, target_type: Instance, health: None };
+    let base = TargetGroupName {
+        port: 80,
+        target_port: 8080,
+        protocol: Tcp,
+        target_type: Instance,
+        health: None,
+    };
     let ip = TargetGroupName { target_type: Ip, ..base };
     let cases = [
         ("cluster-a", "default", "service-a", base, "k8s-default-servicea-7fa2e07508"),
@@ -55,7 +68,8 @@ fn target_groups_are_named_as_upstream_names_them() {
         ),
     ];
     for (cluster, namespace, name, of, wanted) in cases {
-        let found = target_group(&Cluster::new(cluster, false), &owner(namespace, name, "uid"), &of);
+        let found =
+            target_group(&Cluster::new(cluster, false), &owner(namespace, name, "uid"), &of);
         assert_eq!(&*found, wanted, "{cluster} {namespace}/{name} {of:?}");
     }
 }
@@ -88,9 +102,27 @@ fn managed_security_groups_are_named_as_upstream_names_them() {
             "special-chars-uid-456",
             "k8s-prodns01-apiv2ser-9d72cd8df0",
         ),
-        ("test-cluster-123", "team-alpha_beta", "app1-web@2023", "mixed-uid-789", "k8s-teamalph-app1web2-8cf12707a7"),
-        ("consistent-cluster", "hash-ns", "hash-test", "deterministic-uid", "k8s-hashns-hashtest-4f98483bd9"),
-        ("consistent-cluster", "hash-ns", "hash-test", "different-uid", "k8s-hashns-hashtest-7e5f9fc305"),
+        (
+            "test-cluster-123",
+            "team-alpha_beta",
+            "app1-web@2023",
+            "mixed-uid-789",
+            "k8s-teamalph-app1web2-8cf12707a7",
+        ),
+        (
+            "consistent-cluster",
+            "hash-ns",
+            "hash-test",
+            "deterministic-uid",
+            "k8s-hashns-hashtest-4f98483bd9",
+        ),
+        (
+            "consistent-cluster",
+            "hash-ns",
+            "hash-test",
+            "different-uid",
+            "k8s-hashns-hashtest-7e5f9fc305",
+        ),
     ];
     for (cluster, namespace, name, uid, wanted) in cases {
         let found = security_group(cluster, &owner(namespace, name, uid));

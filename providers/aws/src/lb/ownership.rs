@@ -9,13 +9,13 @@ use crate::{
 /// How an object was found, which decides how much its tags must prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// By a name that only this Service gets, or as a part of the Service's load balancer: the cluster's ownership tag
-    /// can be enough.
+    /// By a name that only this Service gets, or as a part of the Service's load balancer: the
+    /// cluster's ownership tag can be enough.
     GeneratedName,
     /// By a name that the Service requests, which anybody may have: a tag must name the Service.
     RequestedName,
-    /// In a listing of all objects: the tags must also name the cluster, because another cluster may have a Service of
-    /// the same name.
+    /// In a listing of all objects: the tags must also name the cluster, because another cluster
+    /// may have a Service of the same name.
     Listing,
 }
 
@@ -23,17 +23,28 @@ impl FoundBy {
     /// Returns how a load balancer was found that has one of the names of a Service.
     pub(super) fn by_name(cluster: &Cluster, owner: &ServiceKey, name: &str) -> Self {
         let claimed = |scheme: &Scheme| *names::lbc_load_balancer(cluster, owner, *scheme) == *name;
-        let computed = *names::load_balancer(&owner.uid) == *name || Scheme::ALL.iter().any(claimed);
-        if computed { Self::GeneratedName } else { Self::RequestedName }
+        let computed =
+            *names::load_balancer(&owner.uid) == *name || Scheme::ALL.iter().any(claimed);
+        if computed {
+            Self::GeneratedName
+        } else {
+            Self::RequestedName
+        }
     }
 }
 
 /// Checks that an object belongs to a Service; the error says why it does not.
 ///
-/// It needs the Service's tag together with the cluster's, or without any cluster's tag unless it was found in a
-/// listing. Under a generated name the cluster's tag with value `owned` is enough. An object with another Service's tag
-/// never belongs to this one, whatever its name, and neither does one that another controller created.
-pub(super) fn check_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags, found: FoundBy) -> Result<(), String> {
+/// It needs the Service's tag together with the cluster's, or without any cluster's tag unless it
+/// was found in a listing. Under a generated name the cluster's tag with value `owned` is enough.
+/// An object with another Service's tag never belongs to this one, whatever its name, and neither
+/// does one that another controller created.
+pub(super) fn check_owner(
+    cluster: &Cluster,
+    owner: &ServiceKey,
+    tags: &Tags,
+    found: FoundBy,
+) -> Result<(), String> {
     if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller made it".to_owned());
     }
@@ -44,7 +55,9 @@ pub(super) fn check_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags, fo
         Some(_) if ours => Ok(()),
         Some(_) if !Cluster::any(tags) && found != FoundBy::Listing => Ok(()),
         None if cluster.owns(tags) && found == FoundBy::GeneratedName => Ok(()),
-        None if ours => Err("it is of this cluster, but its tags do not name the service".to_owned()),
+        None if ours => {
+            Err("it is of this cluster, but its tags do not name the service".to_owned())
+        }
         _ if Cluster::any(tags) => Err("it is of another cluster".to_owned()),
         _ => Err("it has no tag of this cluster".to_owned()),
     }
@@ -55,7 +68,10 @@ mod tests {
     use super::*;
 
     fn tags(pairs: &[(&str, &str)]) -> Tags {
-        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect()
     }
 
     // OU9
@@ -63,7 +79,11 @@ mod tests {
     fn only_tags_of_this_cluster_and_this_service_make_it_ours() {
         const OWN: (&str, &str) = ("kubernetes.io/cluster/c", "owned");
         const SERVICE: (&str, &str) = (SERVICE_TAG, "default/web");
-        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: "u".into() };
+        let owner = ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "u".into(),
+        };
         // By a generated name, by a requested name, in a listing.
         type Case = (&'static [(&'static str, &'static str)], [bool; 3]);
         let cases: [Case; 11] = [
@@ -87,19 +107,36 @@ mod tests {
             assert_eq!(ask(&Cluster::new("c", false), pairs), ours, "{pairs:?}");
         }
         let nobody = Cluster::new("", false);
-        assert_eq!(ask(&nobody, &[SERVICE]), [true, true, false], "another cluster may have such a Service");
-        assert_eq!(ask(&nobody, &[]), [false; 3], "without a cluster ID only the Service's tag says so");
-        assert_eq!(ask(&Cluster::new("c", true), &[("KubernetesCluster", "c")]), [true, false, false]);
+        assert_eq!(
+            ask(&nobody, &[SERVICE]),
+            [true, true, false],
+            "another cluster may have such a Service"
+        );
+        assert_eq!(
+            ask(&nobody, &[]),
+            [false; 3],
+            "without a cluster ID only the Service's tag says so"
+        );
+        assert_eq!(
+            ask(&Cluster::new("c", true), &[("KubernetesCluster", "c")]),
+            [true, false, false]
+        );
     }
 
     #[test]
     fn a_name_says_whose_it_is_only_if_nobody_chose_it() {
-        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: "u-1".into() };
+        let owner = ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "u-1".into(),
+        };
         let cluster = Cluster::new("c", false);
         let claimed = names::lbc_load_balancer(&cluster, &owner, Scheme::Internal);
-        for (name, found) in
-            [("au1", FoundBy::GeneratedName), (&*claimed, FoundBy::GeneratedName), ("api", FoundBy::RequestedName)]
-        {
+        for (name, found) in [
+            ("au1", FoundBy::GeneratedName),
+            (&*claimed, FoundBy::GeneratedName),
+            ("api", FoundBy::RequestedName),
+        ] {
             assert_eq!(FoundBy::by_name(&cluster, &owner, name), found, "{name}");
         }
     }

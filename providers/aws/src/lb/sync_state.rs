@@ -1,7 +1,7 @@
 //! The sync state of each Service: what this process read, and what it has changed since.
 //!
-//! Normally nobody else changes the objects; manual changes are found by the drift check that the framework requests
-//! periodically. After an error the observed state is unknown.
+//! Normally nobody else changes the objects; manual changes are found by the drift check that the
+//! framework requests periodically. After an error the observed state is unknown.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -54,8 +54,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) instances: BTreeSet<InstanceId>,
     /// When something was last changed: a listing from before that does not count.
     pub(super) changed_at: Option<Instant>,
-    /// Whether load balancer and target groups are deleted, so that the rest of the deletion need not look for them
-    /// again.
+    /// Whether load balancer and target groups are deleted, so that the rest of the deletion need
+    /// not look for them again.
     pub(super) load_balancer_deleted: bool,
     /// Target groups whose deletion has begun.
     pub(super) deleting_target_groups: BTreeSet<TargetGroupArn>,
@@ -76,16 +76,23 @@ pub(super) struct CleanupState {
     pub(super) recorded_tags: BTreeSet<Box<str>>,
     /// Security groups, see [`ObservedState::detached_security_groups`].
     pub(super) detached: BTreeSet<SecurityGroupId>,
-    /// The load balancer and the target groups that this process has observed or created. A deletion tries them by ARN:
-    /// a listing may not show yet what was created just before another error.
+    /// The load balancer and the target groups that this process has observed or created. A
+    /// deletion tries them by ARN: a listing may not show yet what was created just before another
+    /// error.
     pub(super) balancer: Option<LoadBalancer>,
     pub(super) groups: BTreeSet<TargetGroupArn>,
 }
 
 impl From<ObservedState> for CleanupState {
     fn from(observed: ObservedState) -> Self {
-        let groups = observed.target_groups.into_iter().map(|observed| observed.group.arn).collect();
-        let load_balancer = observed.load_balancer.map(|observed| observed.load_balancer);
+        let groups = observed
+            .target_groups
+            .into_iter()
+            .map(|observed| observed.group.arn)
+            .collect();
+        let load_balancer = observed
+            .load_balancer
+            .map(|observed| observed.load_balancer);
         Self {
             recorded_tags: observed.removable_tag_keys,
             detached: observed.detached_security_groups,
@@ -132,13 +139,16 @@ impl LoadBalancerSyncState {
 pub(super) struct SyncStateStore(Mutex<HashMap<Box<str>, LoadBalancerSyncState>>);
 
 impl SyncStateStore {
-    /// Takes the sync state of a Service. Until it is [put back](Self::put) the observed state is unknown and older
-    /// listings do not count: the caller may be dropped in the middle of a change.
+    /// Takes the sync state of a Service. Until it is [put back](Self::put) the observed state is
+    /// unknown and older listings do not count: the caller may be dropped in the middle of a
+    /// change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let mut all = self.0.lock();
         let state = all.remove(uid).unwrap_or_default();
-        let left =
-            state.observed.as_ref().map_or_else(|| state.to_clean_up.clone(), |observed| observed.clone().into());
+        let left = state
+            .observed
+            .as_ref()
+            .map_or_else(|| state.to_clean_up.clone(), |observed| observed.clone().into());
         let sticky = state.sticky_listeners.clone();
         all.insert(
             uid.into(),
@@ -155,7 +165,9 @@ impl SyncStateStore {
     /// Tells whether a Service's Network Load Balancer was observed with this DNS name.
     pub(super) fn has_dns_name(&self, uid: &str, dns_name: &str) -> bool {
         let state = self.0.lock();
-        let load_balancer = state.get(uid).and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());
+        let load_balancer = state
+            .get(uid)
+            .and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());
         load_balancer.is_some_and(|observed| *observed.load_balancer.dns_name == *dns_name)
     }
 

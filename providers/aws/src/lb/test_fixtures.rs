@@ -5,21 +5,28 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 use ccm_core::k8s::{IpFamily, Protocol};
 
 use super::model::{
-    DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, NodeRuleSource, SecurityGroupChoice, SecurityGroupSpec,
-    ServiceKey, SubnetChoice,
+    DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, NodeRuleSource, SecurityGroupChoice,
+    SecurityGroupSpec, ServiceKey, SubnetChoice,
 };
 use crate::{
     api::{
         ec2::{AvailabilityZone, Route, RouteTable, Subnet},
-        elb::{ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Scheme, TargetType},
+        elb::{
+            ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Scheme, TargetType,
+        },
     },
     lb::plan::subnets::VpcSnapshot,
 };
 
-/// An internet-facing balancer for `default/web` with one TCP listener, open to everybody, without groups.
+/// An internet-facing balancer for `default/web` with one TCP listener, open to everybody, without
+/// groups.
 pub(crate) fn desired() -> DesiredLoadBalancer {
     DesiredLoadBalancer {
-        owner: ServiceKey { namespace: "default".into(), name: "web".into(), uid: "uid-1".into() },
+        owner: ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: "uid-1".into(),
+        },
         name: "a1".into(),
         scheme: Scheme::InternetFacing,
         ip_address_type: IpAddressType::Ipv4,
@@ -68,7 +75,13 @@ pub(crate) fn listener(port: u16, node_port: u16, protocol: ElbProtocol) -> Desi
         preserves_client_ip: true,
         service_port: ("".into(), Protocol::Tcp),
     };
-    DesiredListener { port, protocol, tls: None, attributes: BTreeMap::new(), target_group }
+    DesiredListener {
+        port,
+        protocol,
+        tls: None,
+        attributes: BTreeMap::new(),
+        target_group,
+    }
 }
 
 /// The same with health checks to a port of their own.
@@ -107,7 +120,13 @@ pub(crate) fn with_v6(subnet: Subnet, network: &str) -> Subnet {
 /// A route table with associations, which leads to an internet gateway or not.
 pub(crate) fn table(subnets: &[&str], main: bool, public: bool) -> RouteTable {
     let gateway = Some(if public { "igw-1" } else { "local" }.into());
-    let route = Route { destination: None, blackhole: false, instance: None, interface: None, gateway };
+    let route = Route {
+        destination: None,
+        blackhole: false,
+        instance: None,
+        interface: None,
+        gateway,
+    };
     RouteTable {
         id: "rtb-1".into(),
         vpc: "vpc-1".into(),
@@ -130,5 +149,9 @@ pub(crate) fn vpc(subnets: Vec<Subnet>, tables: Vec<RouteTable>) -> VpcSnapshot 
         let zone_type = kind(&subnet.zone).into();
         (name.clone(), AvailabilityZone { id: format!("id-{name}").into(), name, zone_type })
     };
-    VpcSnapshot { zones: Arc::new(subnets.iter().map(zone).collect()), subnets, tables }
+    VpcSnapshot {
+        zones: Arc::new(subnets.iter().map(zone).collect()),
+        subnets,
+        tables,
+    }
 }

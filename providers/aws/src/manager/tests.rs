@@ -37,7 +37,10 @@ fn config(args: &[&str]) -> Config {
 
 /// Connects to an account whose first node is the own instance.
 fn on(world: &FakeCluster) -> Connection {
-    let own = world.nodes.first().map(|id| ("instance-id", id.to_string()));
+    let own = world
+        .nodes
+        .first()
+        .map(|id| ("instance-id", id.to_string()));
     connection(&world.aws, Imds(own.into_iter().collect()))
 }
 
@@ -51,7 +54,8 @@ fn connection(aws: &FakeAws, metadata: Imds) -> Connection {
 
 /// The error of a manager that must not come as far as to connect.
 async fn refused(args: &[&str]) -> String {
-    let result = build(config(args), async |_| -> Result<Connection, BoxError> { panic!("connects") }).await;
+    let result =
+        build(config(args), async |_| -> Result<Connection, BoxError> { panic!("connects") }).await;
     chain(&*result.unwrap_err())
 }
 
@@ -72,7 +76,13 @@ fn arguments_of_upstreams_manifests_are_taken() {
         "--tagging-controller-enable-batching=true",
     ];
     assert!(config(&args).generic.controllers.is_enabled(tagging::NAME));
-    assert!(!config(&["--v=2"]).generic.controllers.is_enabled(tagging::NAME), "off unless named");
+    assert!(
+        !config(&["--v=2"])
+            .generic
+            .controllers
+            .is_enabled(tagging::NAME),
+        "off unless named"
+    );
 }
 
 /// Arguments and cloud config of the chart's examples, as they are rendered.
@@ -82,14 +92,24 @@ fn examples_of_the_chart_are_taken() {
         .join("../../charts/cloud-controller-manager/examples/rendered");
     for (name, tagging) in [("aws", true), ("kops", false), ("hosted-control-plane", false)] {
         let text = std::fs::read_to_string(folder.join(format!("{name}.yaml"))).unwrap();
-        let args = text.lines().filter_map(|line| line.trim().strip_prefix("- ")).map(|line| line.trim_matches('"'));
-        let args: Vec<&str> = args.filter(|arg| arg.starts_with("--") && *arg != "--cloud-provider=aws").collect();
+        let args = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- "))
+            .map(|line| line.trim_matches('"'));
+        let args: Vec<&str> = args
+            .filter(|arg| arg.starts_with("--") && *arg != "--cloud-provider=aws")
+            .collect();
         let config = config(&args);
         assert_eq!(config.generic.controllers.is_enabled(tagging::NAME), tagging, "{name}");
         assert_eq!(tagging::Options::parse(&config.extra).is_ok(), tagging, "{name}");
-        let file = text.lines().skip_while(|line| !line.trim_start().starts_with("cloud.conf: |")).skip(1);
-        let file: Vec<&str> =
-            file.take_while(|line| line.starts_with("    ") || line.is_empty()).map(str::trim).collect();
+        let file = text
+            .lines()
+            .skip_while(|line| !line.trim_start().starts_with("cloud.conf: |"))
+            .skip(1);
+        let file: Vec<&str> = file
+            .take_while(|line| line.starts_with("    ") || line.is_empty())
+            .map(str::trim)
+            .collect();
         let settings = config::parse(&file.join("\n")).unwrap();
         assert_eq!(settings.default_type, config::DefaultType::Nlb, "{name}: {file:?}");
         assert_eq!(settings.warnings, [], "{name}");
@@ -101,7 +121,10 @@ async fn without_configuration_the_own_instance_says_it_all() {
     let world = FakeCluster::small(2);
     let provider = build(config(&[]), async |_| Ok(on(&world))).await.unwrap();
     let scope = provider.scope();
-    assert_eq!((&*scope.region, &scope.vpc, scope.cluster.id()), ("us-west-2", &world.vpc, CLUSTER));
+    assert_eq!(
+        (&*scope.region, &scope.vpc, scope.cluster.id()),
+        ("us-west-2", &world.vpc, CLUSTER)
+    );
     assert_eq!(scope.settings.subnet.as_ref(), Some(&world.private[0]));
     assert_eq!(world.aws.actions(), [Action::DescribeInstances]);
 }
@@ -109,7 +132,9 @@ async fn without_configuration_the_own_instance_says_it_all() {
 #[tokio::test]
 async fn an_untagged_instance_leaves_the_decision_to_the_framework() {
     let world = FakeCluster::small(1);
-    world.aws.untag(&world.nodes[0], "kubernetes.io/cluster/test");
+    world
+        .aws
+        .untag(&world.nodes[0], "kubernetes.io/cluster/test");
     let provider = build(config(&[]), async |_| Ok(on(&world))).await.unwrap();
     assert!(!provider.has_cluster_id());
 }
@@ -127,13 +152,19 @@ async fn an_outage_at_the_start_is_waited_for() {
 async fn what_does_not_pass_ends_the_process() {
     let world = FakeCluster::small(1);
     world.aws.deny(Action::DescribeInstances);
-    let error = build(config(&[]), async |_| Ok(on(&world))).await.unwrap_err();
+    let error = build(config(&[]), async |_| Ok(on(&world)))
+        .await
+        .unwrap_err();
     assert!(chain(&*error).contains("UnauthorizedOperation"), "{}", chain(&*error));
     let nowhere = connection(&world.aws, Imds(BTreeMap::new()));
-    let error = build(config(&[]), async |_| Ok(nowhere.clone())).await.unwrap_err();
+    let error = build(config(&[]), async |_| Ok(nowhere.clone()))
+        .await
+        .unwrap_err();
     let expected = "the instance metadata service knows no instance ID; set KubernetesClusterID in the cloud config";
     assert_eq!(chain(&*error), expected);
-    let error = build(config(&[]), async |_| Err("no way".into())).await.unwrap_err();
+    let error = build(config(&[]), async |_| Err("no way".into()))
+        .await
+        .unwrap_err();
     assert_eq!(chain(&*error), "no way");
 }
 
@@ -145,12 +176,19 @@ async fn mistakes_in_file_and_flags_are_told_together_before_anything_is_asked()
     let missing = refused(&[&flag, "--controllers=tagging"]).await;
     let lines: Vec<_> = missing.lines().collect();
     assert_eq!(lines.len(), 2, "{missing}");
-    assert!(lines[0].starts_with(&format!("cannot read cloud config {}: ", file.display())), "{missing}");
+    assert!(
+        lines[0].starts_with(&format!("cannot read cloud config {}: ", file.display())),
+        "{missing}"
+    );
     assert!(lines[1].contains("--tags must not be empty"), "{missing}");
     std::fs::write(&file, "[Global]\nZone = x\nVPC = y\n").unwrap();
     let wrong = refused(&[&flag, "--controllers=tagging"]).await;
     assert_eq!(wrong.lines().count(), 3, "{wrong}");
-    assert_eq!(refused(&[&flag]).await.lines().count(), 2, "unselected, the tagging controller needs no flags");
+    assert_eq!(
+        refused(&[&flag]).await.lines().count(),
+        2,
+        "unselected, the tagging controller needs no flags"
+    );
     assert_eq!(refused(&["--controllers=tagging"]).await.lines().count(), 1);
 }
 
@@ -158,7 +196,8 @@ async fn mistakes_in_file_and_flags_are_told_together_before_anything_is_asked()
 async fn connection_is_made_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cloud.conf");
-    std::fs::write(&file, "[Global]\nRegion = eu-west-1\nVPC = vpc-1\nKubernetesClusterID = c\n").unwrap();
+    std::fs::write(&file, "[Global]\nRegion = eu-west-1\nVPC = vpc-1\nKubernetesClusterID = c\n")
+        .unwrap();
     let flag = format!("--cloud-config={}", file.display());
     let (asked, aws) = (AtomicUsize::new(0), FakeAws::new());
     let provider = build(config(&[&flag]), async |settings: Settings| {

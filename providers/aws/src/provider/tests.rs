@@ -14,7 +14,10 @@ struct NoMetadata;
 #[async_trait]
 impl Metadata for NoMetadata {
     async fn get(&self, _: &str) -> Result<Option<String>, AwsError> {
-        Err(AwsError { action: None, cause: AwsErrorCause::NoResponse(Arc::from(Box::from("no route"))) })
+        Err(AwsError {
+            action: None,
+            cause: AwsErrorCause::NoResponse(Arc::from(Box::from("no route"))),
+        })
     }
 }
 
@@ -23,9 +26,14 @@ fn op() -> Op {
 }
 
 async fn provider(world: &FakeCluster) -> AwsProvider {
-    let text = format!("[Global]\nRegion = us-west-2\nVPC = {}\nKubernetesClusterID = {CLUSTER}", world.vpc);
+    let text = format!(
+        "[Global]\nRegion = us-west-2\nVPC = {}\nKubernetesClusterID = {CLUSTER}",
+        world.vpc
+    );
     let settings = crate::config::parse(&text).unwrap();
-    AwsProvider::connect(settings, world.aws.transport(), Arc::new(NoMetadata)).await.unwrap()
+    AwsProvider::connect(settings, world.aws.transport(), Arc::new(NoMetadata))
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -46,7 +54,10 @@ async fn nodes_of_other_clouds_are_foreign() {
     let cases = [
         (None, NodeOwnership::Ours),
         (Some("aws:///us-west-2a/i-1"), NodeOwnership::Ours),
-        (Some("aws:///us-west-2a/x/fargate-ip-10-0-0-1.us-west-2.compute.internal"), NodeOwnership::Ours),
+        (
+            Some("aws:///us-west-2a/x/fargate-ip-10-0-0-1.us-west-2.compute.internal"),
+            NodeOwnership::Ours,
+        ),
         (Some("i-1"), NodeOwnership::Ours),
         (Some("aws:///nonsense"), NodeOwnership::Ours),
         (Some("openstack:///x"), NodeOwnership::Foreign),
@@ -65,7 +76,11 @@ async fn every_change_has_its_counter_from_the_start() {
     let operations: BTreeSet<_> = provider.mutation_operations().iter().copied().collect();
     assert_eq!(operations.len(), provider.mutation_operations().len(), "each once");
     for action in Action::ALL {
-        assert_eq!(operations.contains(action.operation()), action.class() == RequestClass::Write, "{action:?}");
+        assert_eq!(
+            operations.contains(action.operation()),
+            action.class() == RequestClass::Write,
+            "{action:?}"
+        );
     }
 }
 
@@ -77,9 +92,17 @@ async fn metrics_are_offered_once_however_often_it_starts() {
         provider.register_metrics(&registry).unwrap();
     }
     provider.prime_instance_cache(&op()).await;
-    assert!(registry.gather().iter().any(|family| family.name() == "cloudprovider_aws_api_request_duration_seconds"));
+    assert!(
+        registry
+            .gather()
+            .iter()
+            .any(|family| family.name() == "cloudprovider_aws_api_request_duration_seconds")
+    );
     let (other, taken) = (provider_of_nothing().await, registry);
-    assert!(other.register_metrics(&taken).is_err(), "a second provider has no place beside the first");
+    assert!(
+        other.register_metrics(&taken).is_err(),
+        "a second provider has no place beside the first"
+    );
 }
 
 async fn provider_of_nothing() -> AwsProvider {
@@ -93,12 +116,29 @@ async fn after_a_warm_start_nodes_cost_no_request_of_their_own() {
     provider.prime_instance_cache(&op()).await;
     assert_eq!(world.aws.actions(), [Action::DescribeInstances]);
     let query = |id: &crate::api::InstanceId| {
-        let node = NodeView { provider_id: Some(format!("aws:///us-west-2a/{id}").into()), ..NodeView::named(id) };
-        InstanceQuery { node: Arc::new(node), scope: MetadataScope::Addresses, max_age: Duration::from_secs(60) }
+        let node = NodeView {
+            provider_id: Some(format!("aws:///us-west-2a/{id}").into()),
+            ..NodeView::named(id)
+        };
+        InstanceQuery {
+            node: Arc::new(node),
+            scope: MetadataScope::Addresses,
+            max_age: Duration::from_secs(60),
+        }
     };
     let queries: Vec<_> = world.nodes.iter().map(query).collect();
-    let answers = provider.instances().unwrap().describe(&op(), &queries).await.unwrap();
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))), "{answers:?}");
+    let answers = provider
+        .instances()
+        .unwrap()
+        .describe(&op(), &queries)
+        .await
+        .unwrap();
+    assert!(
+        answers
+            .iter()
+            .all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
+        "{answers:?}"
+    );
     assert_eq!(world.aws.requests(), 1);
 }
 
@@ -114,7 +154,13 @@ async fn a_cold_start_is_no_failure() {
 #[tokio::test]
 async fn tagging_controller_is_there_when_asked_for() {
     let texts = BTreeMap::from([("tags", "a=b".to_owned()), ("resources", "instance".to_owned())]);
-    let provider = provider(&FakeCluster::small(0)).await.with_tagging(tagging::Options::parse(&texts).ok());
-    let names: Vec<_> = provider.controllers().iter().map(|controller| controller.name).collect();
+    let provider = provider(&FakeCluster::small(0))
+        .await
+        .with_tagging(tagging::Options::parse(&texts).ok());
+    let names: Vec<_> = provider
+        .controllers()
+        .iter()
+        .map(|controller| controller.name)
+        .collect();
     assert_eq!(names, [tagging::NAME]);
 }

@@ -18,13 +18,17 @@ use super::{
 use crate::{
     api::{
         InstanceId, RouteTableId,
-        ec2::{CreateRoute, DeleteRoute, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute, ReplaceRoute},
+        ec2::{
+            CreateRoute, DeleteRoute, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute,
+            ReplaceRoute,
+        },
     },
     clock::ago,
     provider_id::ProviderId,
 };
 
-/// How often a table is read for one change: from the cache, then from a more recent read, then as it is now.
+/// How often a table is read for one change: from the cache, then from a more recent read, then as
+/// it is now.
 const MAX_TABLE_READS: usize = 3;
 
 impl Ec2Routes {
@@ -41,26 +45,41 @@ impl Ec2Routes {
         match self.set_route(op, destination, &found).await {
             Err(error) if error.requires_interface() && found.interface.is_none() => {
                 // The instance got another interface since it was cached.
-                let fresh = self.instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO).await?;
+                let fresh = self
+                    .instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO)
+                    .await?;
                 let found = target(node, &id, &fresh)?;
-                if found.interface.is_none() { Err(error) } else { self.set_route(op, destination, &found).await }
+                if found.interface.is_none() {
+                    Err(error)
+                } else {
+                    self.set_route(op, destination, &found).await
+                }
             }
             result => result,
         }
     }
 
     /// Routes a destination to a target, in every table.
-    async fn set_route(&self, op: &Op, destination: IpNet, target: &NodeTarget) -> Result<(), RouteError> {
+    async fn set_route(
+        &self,
+        op: &Op,
+        destination: IpNet,
+        target: &NodeTarget,
+    ) -> Result<(), RouteError> {
         self.disable_source_dest_check(op, target).await?;
-        for (table, occupant) in
-            self.tables.existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_CREATE)).await?
+        for (table, occupant) in self
+            .tables
+            .existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_CREATE))
+            .await?
         {
-            self.set_route_in_table(op, destination, target, &table, occupant).await?;
+            self.set_route_in_table(op, destination, target, &table, occupant)
+                .await?;
         }
         Ok(())
     }
 
-    /// Routes a destination to a target in one table. Reads the table again if its route is not what the cache showed.
+    /// Routes a destination to a target in one table. Reads the table again if its route is not
+    /// what the cache showed.
     async fn set_route_in_table(
         &self,
         op: &Op,
@@ -75,10 +94,16 @@ impl Ec2Routes {
             match self.plan_creation(op, &occupant, target).await? {
                 CreateAction::Done => return Ok(()),
                 CreateAction::DestinationInUse(target) => {
-                    return Err(RouteError::DestinationInUse { destination, table: table.clone(), target });
+                    return Err(RouteError::DestinationInUse {
+                        destination,
+                        table: table.clone(),
+                        target,
+                    });
                 }
                 CreateAction::Replace if seen >= enough => {
-                    return self.replace_in_table(op, destination, target, table, &occupant).await;
+                    return self
+                        .replace_in_table(op, destination, target, table, &occupant)
+                        .await;
                 }
                 CreateAction::Replace => seen = enough,
                 CreateAction::Create => {
@@ -110,7 +135,8 @@ impl Ec2Routes {
         Ok(plan::create(occupant, target, |hop| foreign.contains(hop)))
     }
 
-    /// Creates a route in one table. Returns `false` if EC2 answers that the destination already has a route.
+    /// Creates a route in one table. Returns `false` if EC2 answers that the destination already
+    /// has a route.
     async fn create_in_table(
         &self,
         op: &Op,
@@ -119,12 +145,19 @@ impl Ec2Routes {
         table: &RouteTableId,
     ) -> Result<bool, RouteError> {
         let request = CreateRoute { table: table.clone(), destination, target: target.to_route() };
-        match self.scope.client.write(op, request, &format!("no route leads to {target}")).await {
+        match self
+            .scope
+            .client
+            .write(op, request, &format!("no route leads to {target}"))
+            .await
+        {
             Ok(()) => {}
             Err(error) if error.has_code("RouteAlreadyExists") => return Ok(false),
             Err(source) => return Err(RouteError::Create { destination, source }),
         }
-        self.tables.record_change(op, table, destination, Some(target)).await;
+        self.tables
+            .record_change(op, table, destination, Some(target))
+            .await;
         Ok(true)
     }
 
@@ -137,41 +170,67 @@ impl Ec2Routes {
         occupant: &ExistingRoute,
     ) -> Result<(), RouteError> {
         let why = match occupant {
-            ExistingRoute::Hop { hop, blackhole: true } => format!("the route to {hop} leads nowhere, not to {target}"),
+            ExistingRoute::Hop { hop, blackhole: true } => {
+                format!("the route to {hop} leads nowhere, not to {target}")
+            }
             ExistingRoute::Hop { hop, .. } => format!("the route leads to {hop}, not to {target}"),
             ExistingRoute::None | ExistingRoute::Foreign(_) => String::new(),
         };
         let request = ReplaceRoute { table: table.clone(), destination, target: target.to_route() };
         let result = self.scope.client.write(op, request, &why).await;
         result.map_err(|source| RouteError::Replace { destination, source })?;
-        self.tables.record_change(op, table, destination, Some(target)).await;
+        self.tables
+            .record_change(op, table, destination, Some(target))
+            .await;
         Ok(())
     }
 
-    /// Disables the source/destination check of a target if it is on, and remembers that for [`INSTANCE_AGE`].
-    async fn disable_source_dest_check(&self, op: &Op, target: &NodeTarget) -> Result<(), RouteError> {
+    /// Disables the source/destination check of a target if it is on, and remembers that for
+    /// [`INSTANCE_AGE`].
+    async fn disable_source_dest_check(
+        &self,
+        op: &Op,
+        target: &NodeTarget,
+    ) -> Result<(), RouteError> {
         let what = match &target.interface {
             Some(interface) => interface.as_str(),
             None => target.instance.as_str(),
         };
         if !target.source_dest_check
-            || self.source_dest_check_disabled.lock().get(what).is_some_and(|at| at.elapsed() < INSTANCE_AGE)
+            || self
+                .source_dest_check_disabled
+                .lock()
+                .get(what)
+                .is_some_and(|at| at.elapsed() < INSTANCE_AGE)
         {
             return Ok(());
         }
         let why = "packets of pods pass through";
         let result = match &target.interface {
             Some(interface) => {
-                let request = ModifyNetworkInterfaceAttribute { id: interface.clone(), source_dest_check: false };
+                let request = ModifyNetworkInterfaceAttribute {
+                    id: interface.clone(),
+                    source_dest_check: false,
+                };
                 self.scope.client.write(op, request, why).await
             }
             None => {
-                let request = ModifyInstanceAttribute { id: target.instance.clone(), source_dest_check: false };
+                let request = ModifyInstanceAttribute {
+                    id: target.instance.clone(),
+                    source_dest_check: false,
+                };
                 self.scope.client.write(op, request, why).await
             }
         };
-        let kind = if target.interface.is_some() { "interface" } else { "instance" };
-        result.map_err(|source| RouteError::SourceDestCheck { what: format!("{kind} {what}").into(), source })?;
+        let kind = if target.interface.is_some() {
+            "interface"
+        } else {
+            "instance"
+        };
+        result.map_err(|source| RouteError::SourceDestCheck {
+            what: format!("{kind} {what}").into(),
+            source,
+        })?;
         let mut unchecked = self.source_dest_check_disabled.lock();
         // Cached instances are refreshed by then.
         unchecked.retain(|_, at| at.elapsed() < INSTANCE_AGE);
@@ -184,8 +243,10 @@ impl Ec2Routes {
         let destination = route.destination;
         let unknown = |()| RouteError::UnknownRoute { destination, name: route.name.clone() };
         let listed: RouteHandle = route.name.parse().map_err(unknown)?;
-        for (table, occupant) in
-            self.tables.existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_DELETE)).await?
+        for (table, occupant) in self
+            .tables
+            .existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_DELETE))
+            .await?
         {
             if !listed.tables.contains(&table) {
                 continue;
@@ -193,9 +254,15 @@ impl Ec2Routes {
             match plan::delete(&occupant, &listed.hop, route.blackhole) {
                 DeleteAction::Done => {}
                 DeleteAction::RouteInUse => {
-                    return Err(RouteError::RouteInUse { destination, target: listed.hop.to_string().into() });
+                    return Err(RouteError::RouteInUse {
+                        destination,
+                        target: listed.hop.to_string().into(),
+                    });
                 }
-                DeleteAction::Delete => self.delete_in_table(op, destination, &table, &listed).await?,
+                DeleteAction::Delete => {
+                    self.delete_in_table(op, destination, &table, &listed)
+                        .await?;
+                }
             }
         }
         Ok(())
@@ -209,12 +276,19 @@ impl Ec2Routes {
         listed: &RouteHandle,
     ) -> Result<(), RouteError> {
         let request = DeleteRoute { table: table.clone(), destination };
-        match self.scope.client.write(op, request, &format!("no node wants it to lead to {}", listed.hop)).await {
+        match self
+            .scope
+            .client
+            .write(op, request, &format!("no node wants it to lead to {}", listed.hop))
+            .await
+        {
             Ok(()) => {}
             Err(error) if error.has_code("InvalidRoute.NotFound") => {}
             Err(source) => return Err(RouteError::Delete { destination, source }),
         }
-        self.tables.record_change(op, table, destination, None).await;
+        self.tables
+            .record_change(op, table, destination, None)
+            .await;
         Ok(())
     }
 }
@@ -232,13 +306,18 @@ fn target_id(node: &NodeView) -> Result<InstanceId, RouteError> {
     }
 }
 
-fn target(node: &NodeView, id: &InstanceId, known: &InstancesById) -> Result<NodeTarget, RouteError> {
+fn target(
+    node: &NodeView,
+    id: &InstanceId,
+    known: &InstancesById,
+) -> Result<NodeTarget, RouteError> {
     let name = || Box::from(&*node.name);
     let Some(instance) = known.get(id).and_then(Option::as_ref) else {
         return Err(RouteError::InstanceNotFound { node: name(), instance: id.as_str().into() });
     };
     NodeTarget::of(instance).ok_or_else(|| RouteError::NoInstance {
         node: name(),
-        why: format!("instance {id} has several network interfaces and none with device index 0").into(),
+        why: format!("instance {id} has several network interfaces and none with device index 0")
+            .into(),
     })
 }

@@ -43,11 +43,17 @@ pub(super) enum RouteError {
         #[source]
         source: AwsError,
     },
-    #[error("error creating AWS route ({destination}): table {table} has one to {target}, which is not this cluster's")]
+    #[error(
+        "error creating AWS route ({destination}): table {table} has one to {target}, which is not this cluster's"
+    )]
     DestinationInUse { destination: IpNet, table: RouteTableId, target: Box<str> },
-    #[error("error creating AWS route ({destination}): table {table} is said to have it, but does not show it yet")]
+    #[error(
+        "error creating AWS route ({destination}): table {table} is said to have it, but does not show it yet"
+    )]
     NotVisible { destination: IpNet, table: RouteTableId },
-    #[error("error deleting AWS route ({destination}): it led nowhere when it was listed, but leads to {target} now")]
+    #[error(
+        "error deleting AWS route ({destination}): it led nowhere when it was listed, but leads to {target} now"
+    )]
     RouteInUse { destination: IpNet, target: Box<str> },
     #[error("error deleting AWS route ({destination}): {name:?} is no route of this provider")]
     UnknownRoute { destination: IpNet, name: Box<str> },
@@ -63,9 +69,9 @@ impl RouteError {
     /// Returns whether EC2 requires an interface as the target because the instance has several.
     pub(super) fn requires_interface(&self) -> bool {
         match self {
-            Self::SourceDestCheck { source, .. } | Self::Create { source, .. } | Self::Replace { source, .. } => {
-                source.has_code("InvalidInstanceID")
-            }
+            Self::SourceDestCheck { source, .. }
+            | Self::Create { source, .. }
+            | Self::Replace { source, .. } => source.has_code("InvalidInstanceID"),
             _ => false,
         }
     }
@@ -99,8 +105,11 @@ impl RouteError {
 
 impl From<RouteError> for CloudError {
     fn from(error: RouteError) -> Self {
-        let Some(answer) = error.aws_error() else { return Self::new(error.kind(), error.to_string()) };
-        // Kind, retry delay, reason and request ID are those of AWS' answer; the text says what was attempted.
+        let Some(answer) = error.aws_error() else {
+            return Self::new(error.kind(), error.to_string());
+        };
+        // Kind, retry delay, reason and request ID are those of AWS' answer; the text says what was
+        // attempted.
         let cause = Self::from(answer.clone());
         with_message(&cause, error.to_string()).with_source(cause)
     }

@@ -1,4 +1,5 @@
-//! Determines what route exists for a destination, who owns it, and what to do about it. Pure functions.
+//! Determines what route exists for a destination, who owns it, and what to do about it. Pure
+//! functions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,8 +19,8 @@ use crate::{
     instances::Instance,
 };
 
-/// Target of a route that may belong to the cluster: an instance, or a network interface whose instance the route does
-/// not name.
+/// Target of a route that may belong to the cluster: an instance, or a network interface whose
+/// instance the route does not name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RouteHop {
     Instance(InstanceId),
@@ -31,8 +32,8 @@ pub(super) enum RouteHop {
 pub(super) enum ExistingRoute {
     /// No route.
     None,
-    /// A route to a gateway, a NAT gateway, a peering connection or anything else that is not an instance. It is never
-    /// changed. With its target.
+    /// A route to a gateway, a NAT gateway, a peering connection or anything else that is not an
+    /// instance. It is never changed. With its target.
     Foreign(Box<str>),
     /// A route to an instance or an interface.
     Hop { hop: RouteHop, blackhole: bool },
@@ -42,11 +43,13 @@ pub(super) enum ExistingRoute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTarget {
     pub(super) instance: InstanceId,
-    /// The primary interface, if the instance has several: EC2 then does not accept the instance as a target.
+    /// The primary interface, if the instance has several: EC2 then does not accept the instance as
+    /// a target.
     pub(super) interface: Option<EniId>,
     /// All interfaces of the instance.
     pub(super) interfaces: Vec<EniId>,
-    /// True unless the source/destination check is known to be off. With the check, the target drops packets of pods.
+    /// True unless the source/destination check is known to be off. With the check, the target
+    /// drops packets of pods.
     pub(super) source_dest_check: bool,
 }
 
@@ -72,7 +75,8 @@ pub(super) enum DeleteAction {
     RouteInUse,
 }
 
-/// Identifies a listed route: its target and the tables that have it. Written into the name of a [`provider::Route`].
+/// Identifies a listed route: its target and the tables that have it. Written into the name of a
+/// [`provider::Route`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteHandle {
     pub(super) hop: RouteHop,
@@ -121,23 +125,52 @@ impl FromStr for RouteHandle {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (hop, tables) = text.split_once(" in ").ok_or(())?;
-        let tables: Vec<RouteTableId> = tables.split(',').filter(|id| !id.is_empty()).map(Into::into).collect();
-        if tables.is_empty() { Err(()) } else { Ok(Self { hop: hop.parse()?, tables }) }
+        let tables: Vec<RouteTableId> = tables
+            .split(',')
+            .filter(|id| !id.is_empty())
+            .map(Into::into)
+            .collect();
+        if tables.is_empty() {
+            Err(())
+        } else {
+            Ok(Self { hop: hop.parse()?, tables })
+        }
     }
 }
 
 impl NodeTarget {
-    /// Determines the route target for an instance. `None` if it has several interfaces and no primary one.
+    /// Determines the route target for an instance. `None` if it has several interfaces and no
+    /// primary one.
     pub(super) fn of(instance: &Instance) -> Option<Self> {
-        let attached: Vec<_> = instance.interfaces.iter().filter(|eni| eni.device_index.is_some()).collect();
-        let interfaces = instance.interfaces.iter().map(|eni| eni.id.clone()).collect();
+        let attached: Vec<_> = instance
+            .interfaces
+            .iter()
+            .filter(|eni| eni.device_index.is_some())
+            .collect();
+        let interfaces = instance
+            .interfaces
+            .iter()
+            .map(|eni| eni.id.clone())
+            .collect();
         let primary = instance.primary_interface();
         let (interface, check) = match (attached.len(), primary) {
-            (0 | 1, primary) => (None, instance.source_dest_check.or(primary.and_then(|eni| eni.source_dest_check))),
-            (_, Some(primary)) => (Some(primary.id.clone()), primary.source_dest_check.or(instance.source_dest_check)),
+            (0 | 1, primary) => (
+                None,
+                instance
+                    .source_dest_check
+                    .or(primary.and_then(|eni| eni.source_dest_check)),
+            ),
+            (_, Some(primary)) => {
+                (Some(primary.id.clone()), primary.source_dest_check.or(instance.source_dest_check))
+            }
             (_, None) => return None,
         };
-        Some(Self { instance: instance.id.clone(), interface, interfaces, source_dest_check: check != Some(false) })
+        Some(Self {
+            instance: instance.id.clone(),
+            interface,
+            interfaces,
+            source_dest_check: check != Some(false),
+        })
     }
 
     pub(super) fn to_route(&self) -> RouteTarget {
@@ -167,14 +200,24 @@ impl fmt::Display for NodeTarget {
 impl NodesByHop {
     /// Adds a node with its instance.
     pub(super) fn add(&mut self, instance: InstanceId, node: &Arc<NodeView>) {
-        self.by_hop.entry(RouteHop::Instance(instance)).or_default().push(node.clone());
+        self.by_hop
+            .entry(RouteHop::Instance(instance))
+            .or_default()
+            .push(node.clone());
     }
 
     /// Adds the interfaces of a node's instance.
     pub(super) fn add_interfaces(&mut self, instance: &Instance) {
-        let Some(nodes) = self.by_hop.get(&RouteHop::Instance(instance.id.clone())).cloned() else { return };
+        let Some(nodes) = self
+            .by_hop
+            .get(&RouteHop::Instance(instance.id.clone()))
+            .cloned()
+        else {
+            return;
+        };
         for interface in &instance.interfaces {
-            self.by_hop.insert(RouteHop::Interface(interface.id.clone()), nodes.clone());
+            self.by_hop
+                .insert(RouteHop::Interface(interface.id.clone()), nodes.clone());
         }
     }
 
@@ -182,8 +225,8 @@ impl NodesByHop {
         self.by_hop.contains_key(hop)
     }
 
-    /// Returns the node of a hop. If an instance has several Nodes, the one with the destination as pod CIDR is
-    /// preferred.
+    /// Returns the node of a hop. If an instance has several Nodes, the one with the destination as
+    /// pod CIDR is preferred.
     fn at(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
         let nodes = self.by_hop.get(hop)?;
         let wants = nodes.iter().find(|node| has_pod_cidr(node, destination));
@@ -192,7 +235,10 @@ impl NodesByHop {
 }
 
 fn has_pod_cidr(node: &NodeView, destination: &IpNet) -> bool {
-    node.pod_cidrs.iter().any(|cidr| cidr.parse::<IpNet>().is_ok_and(|net| net.trunc() == *destination))
+    node.pod_cidrs.iter().any(|cidr| {
+        cidr.parse::<IpNet>()
+            .is_ok_and(|net| net.trunc() == *destination)
+    })
 }
 
 /// Returns a route's target if it is an instance or an interface.
@@ -206,17 +252,34 @@ fn hop(route: &Route) -> Option<RouteHop> {
 
 /// Returns what a table has for a destination.
 pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> ExistingRoute {
-    let is_there = |route: &&Route| route.destination.is_some_and(|net| net.trunc() == destination.trunc());
-    let Some(route) = table.routes.iter().find(is_there) else { return ExistingRoute::None };
+    let is_there = |route: &&Route| {
+        route
+            .destination
+            .is_some_and(|net| net.trunc() == destination.trunc())
+    };
+    let Some(route) = table.routes.iter().find(is_there) else {
+        return ExistingRoute::None;
+    };
     match hop(route) {
         Some(hop) => ExistingRoute::Hop { hop, blackhole: route.blackhole },
-        None => ExistingRoute::Foreign(route.gateway.clone().unwrap_or_else(|| "something that is no instance".into())),
+        None => ExistingRoute::Foreign(
+            route
+                .gateway
+                .clone()
+                .unwrap_or_else(|| "something that is no instance".into()),
+        ),
     }
 }
 
 /// Applies a change that was made to a table that was read before.
-pub(super) fn apply_change(table: &mut RouteTable, destination: IpNet, target: Option<&NodeTarget>) {
-    table.routes.retain(|route| route.destination != Some(destination));
+pub(super) fn apply_change(
+    table: &mut RouteTable,
+    destination: IpNet,
+    target: Option<&NodeTarget>,
+) {
+    table
+        .routes
+        .retain(|route| route.destination != Some(destination));
     if let Some(target) = target {
         table.routes.push(Route {
             destination: Some(destination),
@@ -230,20 +293,26 @@ pub(super) fn apply_change(table: &mut RouteTable, destination: IpNet, target: O
 
 /// Returns the targets of routes that belong to no node.
 pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<RouteHop> {
-    let hops = tables.iter().flat_map(|table| &table.routes).filter(|route| !route.blackhole).filter_map(hop);
+    let hops = tables
+        .iter()
+        .flat_map(|table| &table.routes)
+        .filter(|route| !route.blackhole)
+        .filter_map(hop);
     let mut hops: Vec<RouteHop> = hops.filter(|hop| !nodes.contains(hop)).collect();
     hops.sort();
     hops.dedup();
     hops
 }
 
-/// Lists the routes to instances, and blackhole routes, except routes to hops for which `is_foreign` is true.
+/// Lists the routes to instances, and blackhole routes, except routes to hops for which
+/// `is_foreign` is true.
 ///
-/// A blackhole route to the instance of the node that has the pod CIDR is listed as if it were not a blackhole: the
-/// instance is stopped, and recreating the route at every pass would change nothing.
+/// A blackhole route to the instance of the node that has the pod CIDR is listed as if it were not
+/// a blackhole: the instance is stopped, and recreating the route at every pass would change
+/// nothing.
 ///
-/// A route that is only in some of several tables is left out if its node has the pod CIDR, so that it is created in
-/// the others. If no node has the pod CIDR, it is listed, so that it is deleted.
+/// A route that is only in some of several tables is left out if its node has the pod CIDR, so that
+/// it is created in the others. If no node has the pod CIDR, it is listed, so that it is deleted.
 pub(super) fn list(
     tables: &[RouteTable],
     nodes: &NodesByHop,
@@ -252,30 +321,45 @@ pub(super) fn list(
     let mut found: BTreeMap<(IpNet, RouteHop, bool), Vec<RouteTableId>> = BTreeMap::new();
     for table in tables {
         for route in &table.routes {
-            let (Some(destination), Some(hop)) = (route.destination, hop(route)) else { continue };
+            let (Some(destination), Some(hop)) = (route.destination, hop(route)) else {
+                continue;
+            };
             let destination = destination.trunc();
-            let is_right = || nodes.at(&hop, &destination).is_some_and(|node| has_pod_cidr(node, &destination));
+            let is_right = || {
+                nodes
+                    .at(&hop, &destination)
+                    .is_some_and(|node| has_pod_cidr(node, &destination))
+            };
             let blackhole = route.blackhole && !is_right();
             if blackhole || nodes.contains(&hop) || !is_foreign(&hop) {
-                found.entry((destination, hop, blackhole)).or_default().push(table.id.clone());
+                found
+                    .entry((destination, hop, blackhole))
+                    .or_default()
+                    .push(table.id.clone());
             }
         }
     }
-    let route = |((destination, hop, blackhole), mut has): ((IpNet, RouteHop, bool), Vec<RouteTableId>)| {
-        has.sort();
-        let node = if blackhole { None } else { nodes.at(&hop, &destination) };
-        let is_partial = has.len() < tables.len();
-        if is_partial && node.is_some_and(|node| has_pod_cidr(node, &destination)) {
-            return None;
-        }
-        let node = node.map(|node| node.name.clone());
-        let name = RouteHandle { hop, tables: has }.to_string().into();
-        Some(provider::Route { name, node, node_addresses: None, destination, blackhole })
-    };
+    let route =
+        |((destination, hop, blackhole), mut has): ((IpNet, RouteHop, bool), Vec<RouteTableId>)| {
+            has.sort();
+            let node = if blackhole {
+                None
+            } else {
+                nodes.at(&hop, &destination)
+            };
+            let is_partial = has.len() < tables.len();
+            if is_partial && node.is_some_and(|node| has_pod_cidr(node, &destination)) {
+                return None;
+            }
+            let node = node.map(|node| node.name.clone());
+            let name = RouteHandle { hop, tables: has }.to_string().into();
+            Some(provider::Route { name, node, node_addresses: None, destination, blackhole })
+        };
     found.into_iter().filter_map(route).collect()
 }
 
-/// Decides how to create a route to `target` in a table. `is_foreign` says whether another hop is not this cluster's.
+/// Decides how to create a route to `target` in a table. `is_foreign` says whether another hop is
+/// not this cluster's.
 pub(super) fn create(
     occupant: &ExistingRoute,
     target: &NodeTarget,
@@ -294,7 +378,11 @@ pub(super) fn create(
 }
 
 /// Decides how to delete a route, listed with this hop, from a table.
-pub(super) fn delete(occupant: &ExistingRoute, listed: &RouteHop, was_blackhole: bool) -> DeleteAction {
+pub(super) fn delete(
+    occupant: &ExistingRoute,
+    listed: &RouteHop,
+    was_blackhole: bool,
+) -> DeleteAction {
     match occupant {
         ExistingRoute::Hop { hop, blackhole } if hop == listed => {
             if was_blackhole && !blackhole {

@@ -1,8 +1,8 @@
 //! The HTTP client and its trusted CA certificates.
 //!
-//! The SDK reads the system's CA certificates once per process and does not support a CA bundle of its own. Here the
-//! bundle that `AWS_CA_BUNDLE` or `SSL_CERT_FILE` names is read again when it changes: the next request uses a new
-//! client with new connections.
+//! The SDK reads the system's CA certificates once per process and does not support a CA bundle of
+//! its own. Here the bundle that `AWS_CA_BUNDLE` or `SSL_CERT_FILE` names is read again when it
+//! changes: the next request uses a new client with new connections.
 
 use std::{
     fs,
@@ -50,20 +50,36 @@ pub enum CaBundleError {
 
 /// Returns the bundle that the environment names.
 pub(super) fn bundle() -> Option<PathBuf> {
-    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     named("AWS_CA_BUNDLE").or_else(|| named("SSL_CERT_FILE"))
 }
 
-/// Creates the client, which trusts a bundle's certificates and checks it at most once per `look`; without a bundle,
-/// it trusts the system's.
+/// Creates the client, which trusts a bundle's certificates and checks it at most once per `look`;
+/// without a bundle, it trusts the system's.
 ///
 /// # Errors
 /// The bundle cannot be used.
-pub(super) fn client(bundle: Option<PathBuf>, look: Duration) -> Result<SharedHttpClient, CaBundleError> {
-    let Some(path) = bundle else { return Ok(with_trust(&TrustStore::default())) };
-    let state =
-        LoadedBundle { stamp: file_version(&path), client: with_trust(&read(&path)?), checked_at: Instant::now() };
-    Ok(SharedHttpClient::new(ReloadingHttpClient { path, check_interval: look, state: Arc::new(Mutex::new(state)) }))
+pub(super) fn client(
+    bundle: Option<PathBuf>,
+    look: Duration,
+) -> Result<SharedHttpClient, CaBundleError> {
+    let Some(path) = bundle else {
+        return Ok(with_trust(&TrustStore::default()));
+    };
+    let state = LoadedBundle {
+        stamp: file_version(&path),
+        client: with_trust(&read(&path)?),
+        checked_at: Instant::now(),
+    };
+    Ok(SharedHttpClient::new(ReloadingHttpClient {
+        path,
+        check_interval: look,
+        state: Arc::new(Mutex::new(state)),
+    }))
 }
 
 /// Creates a client for plain HTTP without a proxy, for link-local services.
@@ -74,7 +90,9 @@ pub(super) fn plain() -> SharedHttpClient {
 fn with_trust(trust: &TrustStore) -> SharedHttpClient {
     let trust = trust.clone();
     Builder::new().build_with_connector_fn(move |settings, components| {
-        let context = TlsContext::builder().with_trust_store(trust.clone()).build();
+        let context = TlsContext::builder()
+            .with_trust_store(trust.clone())
+            .build();
         let mut connector = Connector::builder()
             // As Go programs do.
             .proxy_config(ProxyConfig::from_env())
@@ -86,7 +104,8 @@ fn with_trust(trust: &TrustStore) -> SharedHttpClient {
     })
 }
 
-/// Reads a bundle and validates all of it, because the SDK panics on a certificate that it cannot use.
+/// Reads a bundle and validates all of it, because the SDK panics on a certificate that it cannot
+/// use.
 fn read(path: &Path) -> Result<TrustStore, CaBundleError> {
     let name = || path.display().to_string().into();
     let content = |reason: String| CaBundleError::Content { path: name(), reason: reason.into() };
@@ -99,7 +118,9 @@ fn read(path: &Path) -> Result<TrustStore, CaBundleError> {
     let mut roots = rustls::RootCertStore::empty();
     for (index, certificate) in certificates.into_iter().enumerate() {
         let added = roots.add(certificate);
-        added.map_err(|error| content(format!("has a certificate, number {}, that is none: {error}", index + 1)))?;
+        added.map_err(|error| {
+            content(format!("has a certificate, number {}, that is none: {error}", index + 1))
+        })?;
     }
     Ok(TrustStore::empty().with_pem_certificate(pem))
 }
@@ -126,8 +147,8 @@ struct LoadedBundle {
 }
 
 impl ReloadingHttpClient {
-    /// Returns a client for the bundle's current content. If that cannot be used, for example because it is
-    /// half-written, the last client stays.
+    /// Returns a client for the bundle's current content. If that cannot be used, for example
+    /// because it is half-written, the last client stays.
     fn current(&self) -> SharedHttpClient {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {
@@ -142,7 +163,10 @@ impl ReloadingHttpClient {
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "the CA bundle changed and cannot be used; the last one stays");
+                        tracing::warn!(
+                            error,
+                            "the CA bundle changed and cannot be used; the last one stays"
+                        );
                         state.stamp = now;
                     }
                 }
@@ -154,7 +178,11 @@ impl ReloadingHttpClient {
 
 impl HttpClient for ReloadingHttpClient {
     // Called for each request.
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        settings: &HttpConnectorSettings,
+        components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         self.current().http_connector(settings, components)
     }
 }

@@ -44,10 +44,10 @@ pub enum ConnectError {
 
 /// Creates the clients.
 ///
-/// Credentials come from the SDK's chain (environment, profile, web identity, container, instance metadata); with
-/// `RoleARN`, they are used to get the role's credentials from STS. Files with credentials, and the CA bundle of
-/// `AWS_CA_BUNDLE` or `SSL_CERT_FILE`, may change at any time. No request is sent, except to find the region if it is
-/// not configured.
+/// Credentials come from the SDK's chain (environment, profile, web identity, container, instance
+/// metadata); with `RoleARN`, they are used to get the role's credentials from STS. Files with
+/// credentials, and the CA bundle of `AWS_CA_BUNDLE` or `SSL_CERT_FILE`, may change at any time. No
+/// request is sent, except to find the region if it is not configured.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -55,12 +55,16 @@ pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
     connect_with(settings, ConnectOptions::of_process()).await
 }
 
-/// Like [`connect`], but with these keys instead of the SDK's chain, for tests against a server that checks no
-/// signatures.
+/// Like [`connect`], but with these keys instead of the SDK's chain, for tests against a server
+/// that checks no signatures.
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub async fn connect_with_keys(settings: &Settings, id: &str, secret: &str) -> Result<Connection, ConnectError> {
+pub async fn connect_with_keys(
+    settings: &Settings,
+    id: &str,
+    secret: &str,
+) -> Result<Connection, ConnectError> {
     let keys = Credentials::new(id, secret, None, None, "Given");
     let credentials = Some(SharedCredentialsProvider::new(keys));
     connect_with(settings, ConnectOptions { credentials, ..ConnectOptions::of_process() }).await
@@ -78,24 +82,39 @@ pub(super) struct ConnectOptions {
 
 impl ConnectOptions {
     pub(super) fn of_process() -> Self {
-        Self { bundle: ca_bundle::bundle(), credentials: None, ca_check_interval: ca_bundle::CHECK_INTERVAL }
+        Self {
+            bundle: ca_bundle::bundle(),
+            credentials: None,
+            ca_check_interval: ca_bundle::CHECK_INTERVAL,
+        }
     }
 }
 
-pub(super) async fn connect_with(settings: &Settings, options: ConnectOptions) -> Result<Connection, ConnectError> {
-    let metadata =
-        SdkMetadata::new(ca_bundle::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
+pub(super) async fn connect_with(
+    settings: &Settings,
+    options: ConnectOptions,
+) -> Result<Connection, ConnectError> {
+    let metadata = SdkMetadata::new(ca_bundle::plain(), endpoints::metadata(settings))
+        .map_err(ConnectError::MetadataUrl)?;
     let region: Box<str> = (&*environment::region(settings, &metadata).await?).into();
     let http = ca_bundle::client(options.bundle, options.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || {
-        SharedCredentialsProvider::new(ReloadingCredentialsChain::new(http.clone(), metadata.client(), signing.clone()))
+        SharedCredentialsProvider::new(ReloadingCredentialsChain::new(
+            http.clone(),
+            metadata.client(),
+            signing.clone(),
+        ))
     };
     let base = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http.clone())
         .region(signing.clone())
         .credentials_provider(options.credentials.unwrap_or_else(chain))
-        .identity_cache(IdentityCache::lazy().buffer_time(credentials::RENEWAL).build())
+        .identity_cache(
+            IdentityCache::lazy()
+                .buffer_time(credentials::RENEWAL)
+                .build(),
+        )
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts())
         // The timeout of the request suffices, and a slow answer is no reason to send it again.
@@ -112,7 +131,11 @@ pub(super) async fn connect_with(settings: &Settings, options: ConnectOptions) -
         elb: elb(&config, place(OverriddenService::Elb)),
         classic: classic(&config, place(OverriddenService::Classic)),
     };
-    Ok(Connection { transport: Arc::new(transport), metadata: Arc::new(metadata), region })
+    Ok(Connection {
+        transport: Arc::new(transport),
+        metadata: Arc::new(metadata),
+        region,
+    })
 }
 
 fn timeouts() -> TimeoutConfig {
@@ -129,18 +152,27 @@ fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> 
     if let Some(source) = &role.source {
         sts = sts.interceptor(SourceHeaders { arn: source.clone(), account: role.account.clone() });
     }
-    let provider = AssumedRole { sts: aws_sdk_sts::Client::from_conf(sts.build()), arn: role.arn.clone() };
-    base.clone().into_builder().credentials_provider(SharedCredentialsProvider::new(provider)).build()
+    let provider = AssumedRole {
+        sts: aws_sdk_sts::Client::from_conf(sts.build()),
+        arn: role.arn.clone(),
+    };
+    base.clone()
+        .into_builder()
+        .credentials_provider(SharedCredentialsProvider::new(provider))
+        .build()
 }
 
-/// Defines the function that configures a client of one SDK crate; their types have nothing in common.
+/// Defines the function that configures a client of one SDK crate; their types have nothing in
+/// common.
 macro_rules! configure {
     ($name:ident, $sdk:ident) => {
         fn $name(base: &SdkConfig, place: Option<EndpointOverride>) -> $sdk::config::Builder {
             let config = $sdk::config::Builder::from(base).interceptor(UserAgent);
             let Some(place) = place else { return config };
             // With a custom endpoint, the region is only used for the signature.
-            let config = config.endpoint_url(place.url).region(Region::new(place.region));
+            let config = config
+                .endpoint_url(place.url)
+                .region(Region::new(place.region));
             match place.name {
                 Some(name) => config.interceptor(SignAs(SigningName::from(name))),
                 None => config,
@@ -158,10 +190,16 @@ fn ec2(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_ec2::Client
     aws_sdk_ec2::Client::from_conf(ec2_config(base, place).build())
 }
 
-fn elb(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_elasticloadbalancingv2::Client {
+fn elb(
+    base: &SdkConfig,
+    place: Option<EndpointOverride>,
+) -> aws_sdk_elasticloadbalancingv2::Client {
     aws_sdk_elasticloadbalancingv2::Client::from_conf(elb_config(base, place).build())
 }
 
-fn classic(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_elasticloadbalancing::Client {
+fn classic(
+    base: &SdkConfig,
+    place: Option<EndpointOverride>,
+) -> aws_sdk_elasticloadbalancing::Client {
     aws_sdk_elasticloadbalancing::Client::from_conf(classic_config(base, place).build())
 }

@@ -1,4 +1,5 @@
-//! Credentials: the SDK's chain, which is reloaded when its files change, and an assumed role on top of it.
+//! Credentials: the SDK's chain, which is reloaded when its files change, and an assumed role on
+//! top of it.
 
 use std::{
     env,
@@ -25,13 +26,13 @@ use tokio::sync::Mutex;
 
 /// How long before expiry credentials are renewed; the SDK shortens this at random, by up to half.
 pub(super) const RENEWAL: Duration = Duration::from_mins(1);
-/// Credentials that do not expire, such as those of a file, are renewed after this time, or up to half of [`RENEWAL`]
-/// later. The SDK's own setting for that cannot be less than 15 minutes.
+/// Credentials that do not expire, such as those of a file, are renewed after this time, or up to
+/// half of [`RENEWAL`] later. The SDK's own setting for that cannot be less than 15 minutes.
 const STATIC_CREDENTIALS_TTL: Duration = Duration::from_secs(30);
 
-/// The SDK's default chain. Its providers cache what they read from profile files for their whole lifetime, so they
-/// are recreated when the content of one of the files changes. The SDK itself reads token files whenever it renews
-/// credentials.
+/// The SDK's default chain. Its providers cache what they read from profile files for their whole
+/// lifetime, so they are recreated when the content of one of the files changes. The SDK itself
+/// reads token files whenever it renews credentials.
 pub(super) struct ReloadingCredentialsChain {
     http: SharedHttpClient,
     imds: imds::Client,
@@ -45,12 +46,25 @@ type Contents = Vec<Option<[u8; 32]>>;
 
 impl ReloadingCredentialsChain {
     pub(super) fn new(http: SharedHttpClient, imds: imds::Client, region: Region) -> Self {
-        Self { http, imds, region, files: profile_files(), current: Mutex::new(None) }
+        Self {
+            http,
+            imds,
+            region,
+            files: profile_files(),
+            current: Mutex::new(None),
+        }
     }
 
     async fn chain(&self) -> Arc<DefaultCredentialsChain> {
-        let contents: Contents =
-            self.files.iter().map(|file| fs::read(file).ok().map(|bytes| Sha256::digest(bytes).into())).collect();
+        let contents: Contents = self
+            .files
+            .iter()
+            .map(|file| {
+                fs::read(file)
+                    .ok()
+                    .map(|bytes| Sha256::digest(bytes).into())
+            })
+            .collect();
         let mut current = self.current.lock().await;
         if let Some((seen, chain)) = &*current {
             if *seen == contents {
@@ -58,8 +72,9 @@ impl ReloadingCredentialsChain {
             }
             tracing::info!("the files with AWS credentials changed");
         }
-        let config =
-            ProviderConfig::without_region().with_region(Some(self.region.clone())).with_http_client(self.http.clone());
+        let config = ProviderConfig::without_region()
+            .with_region(Some(self.region.clone()))
+            .with_http_client(self.http.clone());
         let chain = DefaultCredentialsChain::builder()
             .region(self.region.clone())
             .configure(config)
@@ -74,7 +89,9 @@ impl ReloadingCredentialsChain {
 
 impl fmt::Debug for ReloadingCredentialsChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReloadingCredentialsChain").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("ReloadingCredentialsChain")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,20 +101,29 @@ impl ProvideCredentials for ReloadingCredentialsChain {
         Self: 'a,
     {
         future::ProvideCredentials::new(async move {
-            let mut credentials = self.chain().await.provide_credentials().await.map_err(without_response)?;
-            credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + STATIC_CREDENTIALS_TTL);
+            let mut credentials = self
+                .chain()
+                .await
+                .provide_credentials()
+                .await
+                .map_err(without_response)?;
+            credentials
+                .expiry_mut()
+                .get_or_insert(SystemTime::now() + RENEWAL + STATIC_CREDENTIALS_TTL);
             Ok(credentials)
         })
     }
 }
 
-/// Removes the complete answer, with headers and body, that the SDK includes in an error of the metadata service.
+/// Removes the complete answer, with headers and body, that the SDK includes in an error of the
+/// metadata service.
 fn without_response(error: CredentialsError) -> CredentialsError {
     let mut cause = error.source();
     while let Some(found) = cause {
         if let Some(ImdsError::ErrorResponse(answer)) = found.downcast_ref() {
             let status = answer.response().status().as_u16();
-            let message = format!("the instance metadata service answered with HTTP status {status}");
+            let message =
+                format!("the instance metadata service answered with HTTP status {status}");
             return CredentialsError::provider_error(message);
         }
         cause = found.source();
@@ -109,10 +135,13 @@ fn without_response(error: CredentialsError) -> CredentialsError {
 fn profile_files() -> Vec<PathBuf> {
     let home = env::home_dir();
     let file = |variable, name| {
-        let named = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let named = env::var_os(variable)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from);
         named.or_else(|| home.as_ref().map(|home| home.join(".aws").join(name)))
     };
-    let files = [file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), file("AWS_CONFIG_FILE", "config")];
+    let files =
+        [file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), file("AWS_CONFIG_FILE", "config")];
     files.into_iter().flatten().collect()
 }
 
@@ -130,11 +159,20 @@ const SESSION: &str = "cloud-controller-manager";
 
 impl AssumedRole {
     async fn assume(&self) -> provider::Result {
-        let request = self.sts.assume_role().role_arn(&*self.arn).role_session_name(SESSION);
-        let answer = request.send().await.map_err(CredentialsError::provider_error)?;
-        let given =
-            answer.credentials.ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
-        let expiration = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+        let request = self
+            .sts
+            .assume_role()
+            .role_arn(&*self.arn)
+            .role_session_name(SESSION);
+        let answer = request
+            .send()
+            .await
+            .map_err(CredentialsError::provider_error)?;
+        let given = answer
+            .credentials
+            .ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
+        let expiration =
+            SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
         let key = given.access_key_id;
         let secret = given.secret_access_key;
         let token = given.session_token;

@@ -10,9 +10,9 @@ use crate::api::{Action, AwsError, AwsErrorCause};
 
 /// Converts an error of the SDK.
 ///
-/// The code is the one on the wire: the SDK's types add `Exception` to many codes of Elastic Load Balancing, its
-/// metadata do not. An answer that is not an error document, such as a proxy's page, keeps its status and has an empty
-/// code.
+/// The code is the one on the wire: the SDK's types add `Exception` to many codes of Elastic Load
+/// Balancing, its metadata do not. An answer that is not an error document, such as a proxy's page,
+/// keeps its status and has an empty code.
 pub(super) fn of<E>(action: Action, error: SdkError<E, HttpResponse>) -> AwsError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -33,17 +33,23 @@ where
         code: metadata.code().unwrap_or_default().into(),
         message,
         status,
-        request_id: metadata.request_id().or_else(|| answer.raw().request_id()).map(Into::into),
+        request_id: metadata
+            .request_id()
+            .or_else(|| answer.raw().request_id())
+            .map(Into::into),
     };
     AwsError { action: Some(action), cause: fault }
 }
 
-/// Returns why there was no readable answer. The SDK's text for the phase adds nothing to the cause.
+/// Returns why there was no readable answer. The SDK's text for the phase adds nothing to the
+/// cause.
 fn no_response_source<E>(error: SdkError<E, HttpResponse>) -> Box<dyn Error + Send + Sync>
 where
     E: Error + Send + Sync + 'static,
 {
-    error.into_source().unwrap_or_else(|error| error.to_string().into())
+    error
+        .into_source()
+        .unwrap_or_else(|error| error.to_string().into())
 }
 
 /// Returns the error of an answer that lacks a required value or has one that cannot be parsed.

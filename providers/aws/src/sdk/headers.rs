@@ -62,7 +62,8 @@ impl Intercept for SignAs {
     }
 }
 
-/// Tells STS for whom a role is assumed, so that the role's policy can reject others (confused deputy).
+/// Tells STS for whom a role is assumed, so that the role's policy can reject others (confused
+/// deputy).
 #[derive(Debug)]
 pub(super) struct SourceHeaders {
     /// `SourceARN`.

@@ -37,7 +37,8 @@ impl SdkMetadata {
         if let Some(endpoint) = endpoint {
             client = client.endpoint(endpoint)?;
         }
-        let disabled = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+        let disabled = std::env::var("AWS_EC2_METADATA_DISABLED")
+            .is_ok_and(|value| value.eq_ignore_ascii_case("true"));
         Ok(Self { client: client.build(), disabled })
     }
 
@@ -51,7 +52,9 @@ impl SdkMetadata {
 impl Metadata for SdkMetadata {
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError> {
         if self.disabled {
-            let fault = AwsErrorCause::NoResponse(Arc::from(Box::from("switched off by AWS_EC2_METADATA_DISABLED")));
+            let fault = AwsErrorCause::NoResponse(Arc::from(Box::from(
+                "switched off by AWS_EC2_METADATA_DISABLED",
+            )));
             return Err(AwsError { action: None, cause: fault });
         }
         let fault = match self.client.get(format!("/latest/meta-data/{path}")).await {

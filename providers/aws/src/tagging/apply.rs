@@ -24,8 +24,12 @@ use crate::api::{
     ec2::{CreateTags, DeleteTags},
 };
 
-/// Back-off between attempts. Nine retries take four minutes, about as long as a new instance may be unknown to AWS.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(1000) };
+/// Back-off between attempts. Nine retries take four minutes, about as long as a new instance may
+/// be unknown to AWS.
+const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    cap: Duration::from_secs(1000),
+};
 /// Number of labels written at the same time.
 const CONCURRENT_LABELS: usize = 10;
 
@@ -57,7 +61,8 @@ impl TaggingController {
                 ItemDecision::Do(id) => jobs.push(TagJob { item, node, id }),
                 ItemDecision::Skip(why) => {
                     tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
-                    if let (TagOperation::Tag, None, Some(id)) = (item.verb, &node, item.instance()) {
+                    if let (TagOperation::Tag, None, Some(id)) = (item.verb, &node, item.instance())
+                    {
                         self.metrics.remove_instance(&id);
                     }
                     queue.finish(&item);
@@ -96,7 +101,10 @@ impl TaggingController {
         match verb {
             TagOperation::Tag => {
                 let request = CreateTags { resources, tags };
-                self.scope.client.write(op, request, "nodes have no label that says so").await
+                self.scope
+                    .client
+                    .write(op, request, "nodes have no label that says so")
+                    .await
             }
             TagOperation::Untag => {
                 let request = DeleteTags { resources, tags };
@@ -115,15 +123,24 @@ impl TaggingController {
             return;
         }
         let labelled: Vec<_> = jobs.into_iter().map(|job| self.label(queue, job)).collect();
-        stream::iter(labelled).buffer_unordered(CONCURRENT_LABELS).collect::<()>().await;
+        stream::iter(labelled)
+            .buffer_unordered(CONCURRENT_LABELS)
+            .collect::<()>()
+            .await;
     }
 
     async fn label(&self, queue: &TagQueue, job: TagJob) {
-        let Some(node) = &job.node else { return queue.finish(&job.item) };
+        let Some(node) = &job.node else {
+            return queue.finish(&job.item);
+        };
         // With the UID, the API server rejects the change if another node has the same name now.
-        let patch = json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
+        let patch =
+            json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
         let api: Api<Node> = Api::all(self.client.clone());
-        match api.patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api
+            .patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Ok(_) => {
                 if plan::is_first(node) {
                     self.metrics.first_tagged(age(node));
@@ -139,17 +156,22 @@ impl TaggingController {
     fn fail(&self, queue: &TagQueue, job: &TagJob, error: &JobError) {
         // First, check whether the process is stopping.
         let (rejection, cloud) = match error {
-            JobError::Aws(error) => (RejectionKind::of(error.code()), Some(CloudError::from(error.clone()))),
+            JobError::Aws(error) => {
+                (RejectionKind::of(error.code()), Some(CloudError::from(error.clone())))
+            }
             JobError::Label(_) => (None, None),
         };
-        let is_end = |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
+        let is_end =
+            |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
         if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
             // The next leader finds the node without its label.
             return queue.finish(&job.item);
         }
         // Then decide whether to retry.
         let failures = queue.queue.failed(&job.item);
-        let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
+        let text = cloud
+            .as_ref()
+            .map_or_else(|| chain(error), CloudError::chain);
         let node = &job.item.node;
         let instance = &job.id;
         let age = job.node.as_deref().map_or(Duration::MAX, age);
@@ -162,7 +184,9 @@ impl TaggingController {
                 queue.finish(&job.item);
             }
             RetryDecision::Retry => {
-                let pause = cloud.and_then(|error| error.retry_after()).unwrap_or_default();
+                let pause = cloud
+                    .and_then(|error| error.retry_after())
+                    .unwrap_or_default();
                 let delay = BACKOFF.delay(failures).max(pause).max(self.next_slot());
                 tracing::warn!(%node, %instance, verb = ?queue.verb, failures, ?delay, error = text, "tags not changed");
                 self.metrics.failed(ErrorType::Total, instance);

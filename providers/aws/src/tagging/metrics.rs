@@ -23,7 +23,8 @@ impl ErrorType {
     }
 }
 
-/// Maximum number of series kept for instances whose node is deleted and whose tags could not be removed.
+/// Maximum number of series kept for instances whose node is deleted and whose tags could not be
+/// removed.
 const MAX_GIVEN_UP_SERIES: usize = 100;
 
 #[derive(Clone)]
@@ -55,11 +56,13 @@ impl Metrics {
     }
 
     pub(super) fn failed(&self, error: ErrorType, instance: &str) {
-        self.errors.with_label_values(&[error.as_str(), instance]).inc();
+        self.errors
+            .with_label_values(&[error.as_str(), instance])
+            .inc();
     }
 
-    /// Removes the series of an instance whose node is deleted, so that series do not accumulate while the process
-    /// runs.
+    /// Removes the series of an instance whose node is deleted, so that series do not accumulate
+    /// while the process runs.
     pub(super) fn remove_instance(&self, instance: &str) {
         for error in [ErrorType::Total, ErrorType::Exhausted] {
             // An instance that never failed has no series.
@@ -67,15 +70,18 @@ impl Metrics {
         }
     }
 
-    /// Counts an instance whose node is deleted and that is not retried. Its series is removed after
-    /// [`MAX_GIVEN_UP_SERIES`] further ones.
+    /// Counts an instance whose node is deleted and that is not retried. Its series is removed
+    /// after [`MAX_GIVEN_UP_SERIES`] further ones.
     pub(super) fn given_up(&self, instance: &str) {
         self.failed(ErrorType::Exhausted, instance);
         let mut given_up = self.given_up.lock();
         given_up.retain(|known| **known != *instance);
         given_up.push_back(instance.into());
         if given_up.len() > MAX_GIVEN_UP_SERIES {
-            given_up.pop_front().iter().for_each(|oldest| self.remove_instance(oldest));
+            given_up
+                .pop_front()
+                .iter()
+                .for_each(|oldest| self.remove_instance(oldest));
         }
     }
 
@@ -92,7 +98,13 @@ mod tests {
     fn series_of_instances_that_are_gone_do_not_add_up() {
         let registry = Registry::new();
         let metrics = Metrics::register(&registry).unwrap();
-        let series = || registry.gather().iter().map(|family| family.get_metric().len()).sum::<usize>();
+        let series = || {
+            registry
+                .gather()
+                .iter()
+                .map(|family| family.get_metric().len())
+                .sum::<usize>()
+        };
         let before = series();
         for n in 0..1000 {
             metrics.failed(ErrorType::Total, &format!("i-{n}"));

@@ -1,16 +1,19 @@
-//! The tagging controller: adds tags to the instances of nodes, and removes them when a node is deleted.
+//! The tagging controller: adds tags to the instances of nodes, and removes them when a node is
+//! deleted.
 //!
-//! Optional, as upstream: disabled unless `--controllers` names it. A node whose instance has the tags gets the label
-//! [`LABEL`] with a checksum of them. So a restart does not tag again, and changed tags do.
+//! Optional, as upstream: disabled unless `--controllers` names it. A node whose instance has the
+//! tags gets the label [`LABEL`] with a checksum of them. So a restart does not tag again, and
+//! changed tags do.
 //!
-//! The controller compares the nodes every two seconds in the framework's node cache: the framework sends no
-//! notifications to providers, and the comparison only reads memory. Work items wait in a queue, which holds equal
-//! items once; one request tags up to 50 instances. A failed item is retried nine times, with a delay of half a second
-//! that doubles, or longer if AWS asks for it; after that, a change of the node queues it again. If a node is deleted
-//! while no process leads, its instance keeps its tags, as with upstream.
+//! The controller compares the nodes every two seconds in the framework's node cache: the framework
+//! sends no notifications to providers, and the comparison only reads memory. Work items wait in a
+//! queue, which holds equal items once; one request tags up to 50 instances. A failed item is
+//! retried nine times, with a delay of half a second that doubles, or longer if AWS asks for it;
+//! after that, a change of the node queues it again. If a node is deleted while no process leads,
+//! its instance keeps its tags, as with upstream.
 //!
-//! It needs permission to `patch` `nodes` for the label, and the IAM permissions `ec2:CreateTags` and
-//! `ec2:DeleteTags`.
+//! It needs permission to `patch` `nodes` for the label, and the IAM permissions `ec2:CreateTags`
+//! and `ec2:DeleteTags`.
 
 mod apply;
 mod metrics;
@@ -55,8 +58,9 @@ pub fn controller(options: Options, scope: Scope) -> ProviderController {
 }
 
 async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), CloudError> {
-    let metrics = Metrics::register(&cx.metrics)
-        .map_err(|error| CloudError::invalid_input("metrics of the tagging controller").with_source(error))?;
+    let metrics = Metrics::register(&cx.metrics).map_err(|error| {
+        CloudError::invalid_input("metrics of the tagging controller").with_source(error)
+    })?;
     let stop = cx.cancel.clone();
     let workers = options.workers.get();
     let tagging = TaggingController::new(options, scope, cx, metrics);
@@ -64,13 +68,19 @@ async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), 
         let mut seen = NodeSnapshot::default();
         loop {
             tagging.enqueue_changed_nodes(&mut seen);
-            if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
+            if stop
+                .run_until_cancelled(tokio::time::sleep(PERIOD))
+                .await
+                .is_none()
+            {
                 break;
             }
         }
     };
     let queues = [&tagging.tag_queue, &tagging.untag_queue];
-    let workers = queues.iter().flat_map(|queue| (0..workers).map(|_| tagging.work(queue, &stop)));
+    let workers = queues
+        .iter()
+        .flat_map(|queue| (0..workers).map(|_| tagging.work(queue, &stop)));
     future::join(comparisons, future::join_all(workers)).await;
     Ok(())
 }
@@ -106,7 +116,9 @@ impl TaggingController {
             client: cx.client,
             op: Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_reason("tagging"),
             metrics,
-            rate_limiter: options.limit.map(|(rate, burst)| Mutex::new(RateLimiter::new(rate, burst))),
+            rate_limiter: options
+                .limit
+                .map(|(rate, burst)| Mutex::new(RateLimiter::new(rate, burst))),
             started_at: Instant::now(),
             tag_queue: queue(TagOperation::Tag),
             untag_queue: queue(TagOperation::Untag),
@@ -136,7 +148,9 @@ impl TaggingController {
 
     /// Reserves a slot of the rate limiter for the next item and returns the delay until then.
     fn next_slot(&self) -> Duration {
-        self.rate_limiter.as_ref().map_or(Duration::ZERO, |pace| pace.lock().reserve(self.started_at.elapsed()))
+        self.rate_limiter
+            .as_ref()
+            .map_or(Duration::ZERO, |pace| pace.lock().reserve(self.started_at.elapsed()))
     }
 
     /// Processes queued items until the process stops. An item in progress is finished.

@@ -31,22 +31,42 @@ const RESERVED: &str = "aws:";
 /// Returns the flags of the tagging controller.
 pub fn flags() -> Vec<Flag> {
     vec![
-        Flag::provider(TAGS, "", "Tags that the tagging controller puts on AWS resources, as key=value,key=value."),
-        Flag::provider(RESOURCES, "", "Kind of AWS resource that the tagging controller tags: instance."),
-        Flag::provider(RATE, "0", "Nodes per second that the tagging controller takes in hand. Zero is no limit."),
+        Flag::provider(
+            TAGS,
+            "",
+            "Tags that the tagging controller puts on AWS resources, as key=value,key=value.",
+        ),
+        Flag::provider(
+            RESOURCES,
+            "",
+            "Kind of AWS resource that the tagging controller tags: instance.",
+        ),
+        Flag::provider(
+            RATE,
+            "0",
+            "Nodes per second that the tagging controller takes in hand. Zero is no limit.",
+        ),
         Flag::provider(
             BURST,
             "0",
             "Nodes that the tagging controller takes in hand at once after a pause. Zero is no limit.",
         ),
         Flag::provider(WORKERS, "1", "Requests that the tagging controller makes at a time."),
-        Flag::provider_switch_on(BATCHING, "Whether the tagging controller tags up to 50 instances with one request."),
+        Flag::provider_switch_on(
+            BATCHING,
+            "Whether the tagging controller tags up to 50 instances with one request.",
+        ),
     ]
 }
 
 /// Returns how the command line knows the controller. `*` does not select it.
 pub fn info() -> ControllerInfo {
-    ControllerInfo { name: NAME, aliases: &[CLIENT_NAME], client_name: CLIENT_NAME, enabled_by_default: false }
+    ControllerInfo {
+        name: NAME,
+        aliases: &[CLIENT_NAME],
+        client_name: CLIENT_NAME,
+        enabled_by_default: false,
+    }
 }
 
 /// Parsed options of the tagging controller.
@@ -62,7 +82,8 @@ pub struct Options {
     pub(super) batching: bool,
 }
 
-/// Validation error of the tagging controller's flags, in upstream's wording where upstream has the same error.
+/// Validation error of the tagging controller's flags, in upstream's wording where upstream has the
+/// same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// A value that is not of the flag's type.
@@ -112,8 +133,9 @@ impl fmt::Display for OptionErrors {
 impl std::error::Error for OptionErrors {}
 
 impl Options {
-    /// Parses the values of the flags ([`Config::extra`](ccm_core::config::Config::extra)); a missing one has its
-    /// default. Call it only if the controller is enabled: otherwise the flags may stay empty.
+    /// Parses the values of the flags ([`Config::extra`](ccm_core::config::Config::extra)); a
+    /// missing one has its default. Call it only if the controller is enabled: otherwise the flags
+    /// may stay empty.
     ///
     /// # Errors
     /// Every validation error.
@@ -130,7 +152,11 @@ impl Options {
         let burst: i32 = number(BURST, text(BURST).unwrap_or("0"), &mut errors).unwrap_or_default();
         if !rate.is_finite() {
             let value = text(RATE).unwrap_or_default().into();
-            errors.push(OptionError::Invalid { flag: RATE, value, reason: "must be a finite number".into() });
+            errors.push(OptionError::Invalid {
+                flag: RATE,
+                value,
+                reason: "must be a finite number".into(),
+            });
         }
         if rate < 0.0 {
             errors.push(OptionError::Negative(RATE));
@@ -139,12 +165,17 @@ impl Options {
             errors.push(OptionError::Negative(BURST));
         }
         let workers = number::<i32>(WORKERS, text(WORKERS).unwrap_or("1"), &mut errors);
-        let count = workers.and_then(|count| usize::try_from(count).ok()).and_then(NonZeroUsize::new);
+        let count = workers
+            .and_then(|count| usize::try_from(count).ok())
+            .and_then(NonZeroUsize::new);
         if workers.is_some() && count.is_none() {
             errors.push(OptionError::NoWorkers);
         }
         let batching = text(BATCHING) != Some("false");
-        let limit = u32::try_from(burst).ok().filter(|burst| *burst > 0 && rate > 0.0).map(|burst| (rate, burst));
+        let limit = u32::try_from(burst)
+            .ok()
+            .filter(|burst| *burst > 0 && rate > 0.0)
+            .map(|burst| (rate, burst));
         match count {
             Some(workers) if errors.is_empty() => Ok(Self { tags, limit, workers, batching }),
             _ => Err(OptionErrors(errors)),
@@ -157,16 +188,24 @@ impl Options {
     }
 }
 
-fn number<T: std::str::FromStr>(flag: &'static str, text: &str, errors: &mut Vec<OptionError>) -> Option<T> {
+fn number<T: std::str::FromStr>(
+    flag: &'static str,
+    text: &str,
+    errors: &mut Vec<OptionError>,
+) -> Option<T> {
     let number = text.trim().parse().ok();
     if number.is_none() {
-        errors.push(OptionError::Invalid { flag, value: text.into(), reason: "must be a number".into() });
+        errors.push(OptionError::Invalid {
+            flag,
+            value: text.into(),
+            reason: "must be a number".into(),
+        });
     }
     number
 }
 
-/// Parses `key=value,key=value`, where a pair may be quoted so that it can contain commas. As in pflag, text with a
-/// single `=` is one pair, including its commas.
+/// Parses `key=value,key=value`, where a pair may be quoted so that it can contain commas. As in
+/// pflag, text with a single `=` is one pair, including its commas.
 fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
     let mut tags = Tags::new();
     if text.is_empty() {
@@ -204,7 +243,8 @@ fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
     tags
 }
 
-/// Splits at commas outside quotes; a doubled quote inside quotes means one quote. `None` if the quotes are malformed.
+/// Splits at commas outside quotes; a doubled quote inside quotes means one quote. `None` if the
+/// quotes are malformed.
 fn split(text: &str) -> Option<Vec<String>> {
     let mut pairs = Vec::new();
     let mut rest = text;
@@ -244,19 +284,27 @@ fn split(text: &str) -> Option<Vec<String>> {
 
 /// Returns why EC2 would reject the tags.
 fn invalid_tags(tags: &Tags) -> impl Iterator<Item = String> {
-    let many = (tags.len() > MAX_TAGS).then(|| format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
+    let many = (tags.len() > MAX_TAGS)
+        .then(|| format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
     let each = tags.iter().flat_map(|(key, value)| {
         let key_length = key.chars().count();
         [
-            key.is_empty().then(|| format!("the tag with value {value:?} has no key")),
-            key.starts_with(RESERVED)
-                .then(|| format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS")),
-            (key_length > MAX_KEY_LENGTH).then(|| format!("key {key:?} is longer than {MAX_KEY_LENGTH} characters")),
-            (value.chars().count() > MAX_VALUE_LENGTH)
-                .then(|| format!("the value of {key:?} is longer than {MAX_VALUE_LENGTH} characters")),
+            key.is_empty()
+                .then(|| format!("the tag with value {value:?} has no key")),
+            key.starts_with(RESERVED).then(|| {
+                format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS")
+            }),
+            (key_length > MAX_KEY_LENGTH)
+                .then(|| format!("key {key:?} is longer than {MAX_KEY_LENGTH} characters")),
+            (value.chars().count() > MAX_VALUE_LENGTH).then(|| {
+                format!("the value of {key:?} is longer than {MAX_VALUE_LENGTH} characters")
+            }),
         ]
     });
-    many.into_iter().chain(each.flatten()).collect::<Vec<_>>().into_iter()
+    many.into_iter()
+        .chain(each.flatten())
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 #[cfg(test)]
@@ -264,12 +312,22 @@ mod tests {
     use super::*;
 
     fn parse(texts: &[(&'static str, &str)]) -> Result<Options, OptionErrors> {
-        Options::parse(&texts.iter().map(|(flag, text)| (*flag, (*text).to_owned())).collect())
+        Options::parse(
+            &texts
+                .iter()
+                .map(|(flag, text)| (*flag, (*text).to_owned()))
+                .collect(),
+        )
     }
 
     fn tags(text: &str) -> Result<Vec<(String, String)>, String> {
-        let options = parse(&[(TAGS, text), (RESOURCES, "instance")]).map_err(|errors| errors.0[0].to_string())?;
-        Ok(options.tags.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+        let options = parse(&[(TAGS, text), (RESOURCES, "instance")])
+            .map_err(|errors| errors.0[0].to_string())?;
+        Ok(options
+            .tags
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect())
     }
 
     #[test]
@@ -280,7 +338,12 @@ mod tests {
 
     #[test]
     fn tags_are_read_as_pflag_reads_them() {
-        let owned = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
+        let owned = |pairs: &[(&str, &str)]| {
+            Ok(pairs
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect())
+        };
         let cases = [
             ("a=1", owned(&[("a", "1")])),
             ("a=1,b=2", owned(&[("a", "1"), ("b", "2")])),
@@ -309,12 +372,18 @@ mod tests {
             "--tagging-controller-concurrent-node-syncs must be a positive number",
         ];
         assert_eq!(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
-        assert!(errors.to_string().starts_with("tagging controller inputs are not properly set: --tags must"));
+        assert!(
+            errors
+                .to_string()
+                .starts_with("tagging controller inputs are not properly set: --tags must")
+        );
     }
 
     #[test]
     fn what_is_no_number_or_no_instance_is_told() {
-        let errors = parse(&[(TAGS, "a=1"), (RESOURCES, "volume"), (RATE, "fast"), (WORKERS, "many")]).unwrap_err();
+        let errors =
+            parse(&[(TAGS, "a=1"), (RESOURCES, "volume"), (RATE, "fast"), (WORKERS, "many")])
+                .unwrap_err();
         let expected = [
             "volume is not a supported resource. Current supported resources [instance]",
             "invalid argument \"fast\" for \"--tagging-controller-rate-limit\" flag: must be a number",
@@ -325,26 +394,38 @@ mod tests {
 
     #[test]
     fn tags_that_ec2_refuses_are_mistakes() {
-        for text in ["=1", "aws:a=1", &format!("{}=1", "k".repeat(129)), &format!("a={}", "v".repeat(257))] {
+        for text in
+            ["=1", "aws:a=1", &format!("{}=1", "k".repeat(129)), &format!("a={}", "v".repeat(257))]
+        {
             assert!(tags(text).unwrap_err().starts_with("--tags: "), "{text}");
         }
         let many: Vec<_> = (0..51).map(|i| format!("k{i}=v")).collect();
-        assert_eq!(tags(&many.join(",")).unwrap_err(), "--tags: 51 tags are more than the 50 of EC2");
+        assert_eq!(
+            tags(&many.join(",")).unwrap_err(),
+            "--tags: 51 tags are more than the 50 of EC2"
+        );
     }
 
     #[test]
     fn a_limit_needs_rate_and_burst() {
-        for (rate, burst, expected) in [("0", "5", None), ("2", "0", None), ("0.5", "10", Some((0.5, 10)))] {
-            let options = parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, rate), (BURST, burst)]).unwrap();
+        for (rate, burst, expected) in
+            [("0", "5", None), ("2", "0", None), ("0.5", "10", Some((0.5, 10)))]
+        {
+            let options =
+                parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, rate), (BURST, burst)])
+                    .unwrap();
             assert_eq!(options.limit, expected);
         }
-        assert!(parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, "inf"), (BURST, "1")]).is_err());
+        assert!(
+            parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, "inf"), (BURST, "1")]).is_err()
+        );
     }
 
     #[test]
     fn only_an_explicit_false_switches_batches_off() {
         for (text, expected) in [("true", true), ("false", false)] {
-            let options = parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (BATCHING, text)]).unwrap();
+            let options =
+                parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (BATCHING, text)]).unwrap();
             assert_eq!(options.batching, expected);
         }
     }

@@ -23,7 +23,10 @@ pub(super) struct Checksum(Box<str>);
 
 impl Checksum {
     pub(super) fn of(tags: &Tags) -> Self {
-        let mut pairs: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut pairs: Vec<String> = tags
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         pairs.sort();
         let digest: [u8; 16] = Md5::digest(pairs.join(",")).into();
         Self(format!("{:032x}", u128::from_be_bytes(digest)).into())
@@ -62,25 +65,31 @@ struct NodeRecord {
 }
 
 impl NodeSnapshot {
-    /// Compares with the current nodes and remembers them. New or changed nodes that lack the label are to be tagged;
-    /// instances of deleted nodes are to be untagged. A node that was recreated for the same instance does not count
-    /// as deleted.
+    /// Compares with the current nodes and remembers them. New or changed nodes that lack the label
+    /// are to be tagged; instances of deleted nodes are to be untagged. A node that was recreated
+    /// for the same instance does not count as deleted.
     pub(super) fn diff(&mut self, nodes: &[Arc<NodeView>], checksum: &Checksum) -> Vec<Item> {
         let mut items = Vec::new();
         let mut now = HashMap::with_capacity(nodes.len());
         for node in nodes {
-            let known =
-                NodeRecord { provider_id: node.provider_id.clone(), resource_version: node.resource_version.clone() };
+            let known = NodeRecord {
+                provider_id: node.provider_id.clone(),
+                resource_version: node.resource_version.clone(),
+            };
             if self.0.get(&node.name) != Some(&known) && needs_tagging(node, checksum) {
                 items.push(Item::new(TagOperation::Tag, &node.name, node.provider_id.as_ref()));
             }
             now.insert(node.name.clone(), known);
         }
         let is_other = |name: &str, old: &NodeRecord| {
-            now.get(name).is_none_or(|new: &NodeRecord| old.provider_id.is_some() && new.provider_id != old.provider_id)
+            now.get(name).is_none_or(|new: &NodeRecord| {
+                old.provider_id.is_some() && new.provider_id != old.provider_id
+            })
         };
         let gone = self.0.iter().filter(|(name, old)| is_other(name, old));
-        items.extend(gone.map(|(name, old)| Item::new(TagOperation::Untag, name, old.provider_id.as_ref())));
+        items.extend(
+            gone.map(|(name, old)| Item::new(TagOperation::Untag, name, old.provider_id.as_ref())),
+        );
         items.sort_by(|a, b| a.node.cmp(&b.node));
         self.0 = now;
         items
@@ -94,7 +103,9 @@ impl Item {
 
     /// Returns the instance ID in the provider ID.
     pub(super) fn instance(&self) -> Option<InstanceId> {
-        self.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()?.instance_id().cloned())
+        self.provider_id
+            .as_deref()
+            .and_then(|id| ProviderId::parse(id).ok()?.instance_id().cloned())
     }
 }
 
@@ -116,7 +127,8 @@ pub(super) enum ItemDecision {
     Skip(&'static str),
 }
 
-/// Decides what to do about an item. `node` is the current node with its name; `nodes` are all current nodes.
+/// Decides what to do about an item. `node` is the current node with its name; `nodes` are all
+/// current nodes.
 pub(super) fn decide(
     item: &Item,
     node: Option<&NodeView>,
@@ -139,7 +151,12 @@ pub(super) fn decide(
         None => return ItemDecision::Skip("it has no provider ID"),
     };
     let is_same = |node: &Arc<NodeView>| {
-        ProviderId::of(node).ok().flatten().and_then(|known| known.instance_id().cloned()).as_ref() == Some(&id)
+        ProviderId::of(node)
+            .ok()
+            .flatten()
+            .and_then(|known| known.instance_id().cloned())
+            .as_ref()
+            == Some(&id)
     };
     if item.verb == TagOperation::Untag && nodes.iter().any(is_same) {
         return ItemDecision::Skip("a node has the instance again");
@@ -177,7 +194,8 @@ pub(super) enum RetryDecision {
     GiveUp,
 }
 
-/// Decides what to do after a failure. `age` is the node's age, used for tagging; `failures` includes this one.
+/// Decides what to do after a failure. `age` is the node's age, used for tagging; `failures`
+/// includes this one.
 pub(super) fn after_failure(
     verb: TagOperation,
     rejection: Option<RejectionKind>,
@@ -185,8 +203,12 @@ pub(super) fn after_failure(
     failures: u32,
 ) -> RetryDecision {
     match (verb, rejection) {
-        (TagOperation::Untag, Some(RejectionKind::NotFound)) => RetryDecision::Skip("the instance is gone"),
-        (_, Some(RejectionKind::InvalidId)) => RetryDecision::Skip("the instance has an invalid ID"),
+        (TagOperation::Untag, Some(RejectionKind::NotFound)) => {
+            RetryDecision::Skip("the instance is gone")
+        }
+        (_, Some(RejectionKind::InvalidId)) => {
+            RetryDecision::Skip("the instance has an invalid ID")
+        }
         (TagOperation::Tag, Some(RejectionKind::NotFound)) if age >= NEW_NODE_AGE => {
             RetryDecision::Skip("the instance does not exist")
         }
@@ -205,7 +227,10 @@ mod tests {
     const OLD: &str = "9767c4972ba72e87ab553bad2afde741";
 
     fn tags(pairs: &[(&str, &str)]) -> Tags {
-        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).into(), (*value).into()))
+            .collect()
     }
 
     fn checksum() -> Checksum {
@@ -213,8 +238,11 @@ mod tests {
     }
 
     fn node(name: &str, id: &str, label: &str, version: &str) -> Arc<NodeView> {
-        let labels: &[(&str, &str)] =
-            if label.is_empty() { &[("some-other-label", "value")] } else { &[(LABEL, label)] };
+        let labels: &[(&str, &str)] = if label.is_empty() {
+            &[("some-other-label", "value")]
+        } else {
+            &[(LABEL, label)]
+        };
         Arc::new(NodeView {
             provider_id: (!id.is_empty()).then(|| id.into()),
             labels: labels.iter().copied().collect(),
@@ -224,7 +252,11 @@ mod tests {
     }
 
     fn item(verb: TagOperation, name: &str, id: &str) -> Item {
-        Item { verb, node: name.into(), provider_id: (!id.is_empty()).then(|| id.into()) }
+        Item {
+            verb,
+            node: name.into(),
+            provider_id: (!id.is_empty()).then(|| id.into()),
+        }
     }
 
     #[test]
@@ -246,11 +278,19 @@ mod tests {
     fn nodes_are_tagged_once_until_they_change_and_untagged_when_they_are_gone() {
         let mut seen = NodeSnapshot::default();
         let look = |seen: &mut NodeSnapshot, nodes: &[Arc<NodeView>]| seen.diff(nodes, &checksum());
-        let first = [node("new", "i-1", "", "1"), node("old", "i-2", OLD, "1"), node("done", "i-3", NEW, "1")];
+        let first = [
+            node("new", "i-1", "", "1"),
+            node("old", "i-2", OLD, "1"),
+            node("done", "i-3", NEW, "1"),
+        ];
         let both = [item(TagOperation::Tag, "new", "i-1"), item(TagOperation::Tag, "old", "i-2")];
         assert_eq!(look(&mut seen, &first), both);
         assert_eq!(look(&mut seen, &first), []);
-        let changed = [node("new", "i-1", "", "2"), node("old", "i-2", NEW, "2"), node("done", "i-3", NEW, "2")];
+        let changed = [
+            node("new", "i-1", "", "2"),
+            node("old", "i-2", NEW, "2"),
+            node("done", "i-3", NEW, "2"),
+        ];
         assert_eq!(look(&mut seen, &changed), [item(TagOperation::Tag, "new", "i-1")]);
         assert_eq!(look(&mut seen, &changed[..2]), [item(TagOperation::Untag, "done", "i-3")]);
     }
@@ -261,7 +301,10 @@ mod tests {
         seen.diff(&[node("n", "", "", "1")], &checksum());
         assert_eq!(seen.diff(&[node("n", "i-1", NEW, "2")], &checksum()), []);
         let items = seen.diff(&[node("n", "i-2", "", "3")], &checksum());
-        assert_eq!(items, [item(TagOperation::Tag, "n", "i-2"), item(TagOperation::Untag, "n", "i-1")]);
+        assert_eq!(
+            items,
+            [item(TagOperation::Tag, "n", "i-2"), item(TagOperation::Untag, "n", "i-1")]
+        );
     }
 
     // TC1
@@ -269,17 +312,37 @@ mod tests {
     fn whose_turn_it_is_is_looked_at_again() {
         let fargate = "aws:///us-west-2a/2ea696a557-9e55466d21eb4f83a99a9aa396bbd134/fargate-ip-10-0-55-27.us-west-2.compute.internal";
         let cases = [
-            (TagOperation::Tag, "i-1", Some(node("n", "i-1", "", "1")), ItemDecision::Do("i-1".into())),
+            (
+                TagOperation::Tag,
+                "i-1",
+                Some(node("n", "i-1", "", "1")),
+                ItemDecision::Do("i-1".into()),
+            ),
             (
                 TagOperation::Tag,
                 "i-1",
                 Some(node("n", "aws:///us-west-2a/i-2", OLD, "1")),
                 ItemDecision::Do("i-2".into()),
             ),
-            (TagOperation::Tag, "i-1", Some(node("n", "i-1", NEW, "1")), ItemDecision::Skip("it was tagged earlier")),
+            (
+                TagOperation::Tag,
+                "i-1",
+                Some(node("n", "i-1", NEW, "1")),
+                ItemDecision::Skip("it was tagged earlier"),
+            ),
             (TagOperation::Tag, "i-1", None, ItemDecision::Skip("the node is gone")),
-            (TagOperation::Tag, "", Some(node("n", "", "", "1")), ItemDecision::Skip("it has no provider ID")),
-            (TagOperation::Tag, fargate, Some(node("n", fargate, "", "1")), ItemDecision::Skip("it is a fargate node")),
+            (
+                TagOperation::Tag,
+                "",
+                Some(node("n", "", "", "1")),
+                ItemDecision::Skip("it has no provider ID"),
+            ),
+            (
+                TagOperation::Tag,
+                fargate,
+                Some(node("n", fargate, "", "1")),
+                ItemDecision::Skip("it is a fargate node"),
+            ),
             (
                 TagOperation::Tag,
                 "gce://x",
@@ -287,7 +350,12 @@ mod tests {
                 ItemDecision::Skip("its provider ID names no instance"),
             ),
             (TagOperation::Untag, "i-1", None, ItemDecision::Do("i-1".into())),
-            (TagOperation::Untag, "i-1", Some(node("n", "i-2", "", "1")), ItemDecision::Do("i-1".into())),
+            (
+                TagOperation::Untag,
+                "i-1",
+                Some(node("n", "i-2", "", "1")),
+                ItemDecision::Do("i-1".into()),
+            ),
             (
                 TagOperation::Untag,
                 "i-1",
@@ -318,11 +386,27 @@ mod tests {
             (TagOperation::Tag, gone, young, 10, RetryDecision::GiveUp),
             (TagOperation::Tag, gone, old, 1, RetryDecision::Skip("the instance does not exist")),
             (TagOperation::Untag, gone, young, 1, RetryDecision::Skip("the instance is gone")),
-            (TagOperation::Tag, invalid, young, 1, RetryDecision::Skip("the instance has an invalid ID")),
-            (TagOperation::Untag, invalid, old, 1, RetryDecision::Skip("the instance has an invalid ID")),
+            (
+                TagOperation::Tag,
+                invalid,
+                young,
+                1,
+                RetryDecision::Skip("the instance has an invalid ID"),
+            ),
+            (
+                TagOperation::Untag,
+                invalid,
+                old,
+                1,
+                RetryDecision::Skip("the instance has an invalid ID"),
+            ),
         ];
         for (verb, refusal, age, failures, expected) in cases {
-            assert_eq!(after_failure(verb, refusal, age, failures), expected, "{verb:?} {refusal:?} {failures}");
+            assert_eq!(
+                after_failure(verb, refusal, age, failures),
+                expected,
+                "{verb:?} {refusal:?} {failures}"
+            );
         }
         assert_eq!(RejectionKind::of("InvalidInstanceID.NotFound"), gone);
         assert_eq!(RejectionKind::of("InvalidID"), invalid);
@@ -330,10 +414,14 @@ mod tests {
     }
 
     fn any_nodes() -> impl Strategy<Value = Vec<Arc<NodeView>>> {
-        let ids = vec!["", "aws:///a/i-1", "aws:///a/i-2", "i-3", "gce://x/i-1", "aws:///a/x/fargate-1"];
+        let ids =
+            vec!["", "aws:///a/i-1", "aws:///a/i-2", "i-3", "gce://x/i-1", "aws:///a/x/fargate-1"];
         let one = (select(ids), select(vec!["", OLD, NEW]), select(vec!["1", "2"]));
         btree_map(select(vec!["a", "b", "c", "d"]), one, 0..5).prop_map(|nodes| {
-            nodes.into_iter().map(|(name, (id, label, version))| node(name, id, label, version)).collect()
+            nodes
+                .into_iter()
+                .map(|(name, (id, label, version))| node(name, id, label, version))
+                .collect()
         })
     }
 

@@ -16,13 +16,14 @@ impl RateLimiter {
         Self { per_second, burst, tokens: burst, at: Duration::ZERO }
     }
 
-    /// Takes a token, in advance if necessary, and returns the delay until it is available. `now` is the time since an
-    /// arbitrary fixed instant.
+    /// Takes a token, in advance if necessary, and returns the delay until it is available. `now`
+    /// is the time since an arbitrary fixed instant.
     pub(super) fn reserve(&mut self, now: Duration) -> Duration {
         let earned = now.saturating_sub(self.at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
         self.at = now;
-        Duration::try_from_secs_f64((-self.tokens / self.per_second).max(0.0)).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64((-self.tokens / self.per_second).max(0.0))
+            .unwrap_or(Duration::MAX)
     }
 }
 
@@ -33,7 +34,9 @@ mod tests {
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_its_rate() {
         let mut pace = RateLimiter::new(2.0, 3);
-        let waits: Vec<_> = (0..6).map(|_| pace.reserve(Duration::ZERO).as_millis()).collect();
+        let waits: Vec<_> = (0..6)
+            .map(|_| pace.reserve(Duration::ZERO).as_millis())
+            .collect();
         assert_eq!(waits, [0, 0, 0, 500, 1000, 1500]);
         assert_eq!(pace.reserve(Duration::from_secs(2)), Duration::ZERO);
         assert_eq!(pace.reserve(Duration::from_secs(3600)), Duration::ZERO);

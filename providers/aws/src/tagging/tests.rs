@@ -27,8 +27,7 @@ use crate::{
 const CHECKSUM: &str = "c812faa65d1d5e5aefa6b069b3da39df";
 /// Of `key1=value1`.
 const OTHER: &str = "9767c4972ba72e87ab553bad2afde741";
-const FARGATE: &str =
-    "aws:///us-west-2a/2ea696a557-9e55466d21eb4f83a99a9aa396bbd134/fargate-ip-10-0-55-27.us-west-2.compute.internal";
+const FARGATE: &str = "aws:///us-west-2a/2ea696a557-9e55466d21eb4f83a99a9aa396bbd134/fargate-ip-10-0-55-27.us-west-2.compute.internal";
 
 /// The nodes that the controller sees: those of the API server as they were last shown.
 #[derive(Default)]
@@ -59,7 +58,9 @@ pub(crate) struct Fixture {
 }
 
 pub(crate) fn options(batching: bool) -> Options {
-    let tags: Tags = [("key2", "value2"), ("key1", "value1")].map(|(k, v)| (k.into(), v.into())).into();
+    let tags: Tags = [("key2", "value2"), ("key1", "value1")]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into();
     Options { tags, limit: None, workers: NonZeroUsize::MIN, batching }
 }
 
@@ -95,12 +96,19 @@ impl Fixture {
     }
 
     async fn register(&self, name: &str, provider_id: &str, label: &str) {
-        let labels = if label.is_empty() { json!({}) } else { json!({LABEL: label}) };
+        let labels = if label.is_empty() {
+            json!({})
+        } else {
+            json!({LABEL: label})
+        };
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": labels}, "spec": {"providerID": provider_id},
         });
-        self.api().create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+        self.api()
+            .create(&PostParams::default(), &serde_json::from_value(node).unwrap())
+            .await
+            .unwrap();
         self.show().await;
     }
 
@@ -111,7 +119,10 @@ impl Fixture {
     }
 
     pub(crate) async fn delete(&self, name: &str) {
-        self.api().delete(name, &DeleteParams::default()).await.unwrap();
+        self.api()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
         self.show().await;
     }
 
@@ -124,13 +135,20 @@ impl Fixture {
                 uid: meta.uid.clone().unwrap().into(),
                 resource_version: meta.resource_version.clone().unwrap().into(),
                 created: self.created,
-                labels: labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+                labels: labels
+                    .iter()
+                    .map(|(key, value)| (&**key, &**value))
+                    .collect(),
                 provider_id: node.spec.and_then(|spec| spec.provider_id).map(Into::into),
                 ..NodeView::named(&name)
             };
             (name, Arc::new(view))
         };
-        let nodes = self.api().list(&kube::api::ListParams::default()).await.unwrap();
+        let nodes = self
+            .api()
+            .list(&kube::api::ListParams::default())
+            .await
+            .unwrap();
         *self.view.0.lock() = nodes.items.into_iter().map(view).collect();
     }
 
@@ -139,7 +157,10 @@ impl Fixture {
     }
 
     fn start_under(&mut self, options: Options, gate: WriteGate) {
-        let client = self.client.clone().unwrap_or_else(|| self.world.aws.client());
+        let client = self
+            .client
+            .clone()
+            .unwrap_or_else(|| self.world.aws.client());
         let scope = Scope {
             client: self.limits.iter().fold(client, Client::with_limits),
             cluster: Cluster::new("test", false),
@@ -191,7 +212,14 @@ impl Fixture {
     }
 
     pub(crate) async fn label(&self, name: &str) -> Option<String> {
-        self.api().get(name).await.unwrap().metadata.labels?.get(LABEL).cloned()
+        self.api()
+            .get(name)
+            .await
+            .unwrap()
+            .metadata
+            .labels?
+            .get(LABEL)
+            .cloned()
     }
 
     fn calls(&self) -> (usize, usize) {
@@ -200,15 +228,30 @@ impl Fixture {
 
     /// Reads a series: counters by their error type, the count of the histogram.
     fn metric(&self, name: &str, error_type: &str) -> u64 {
-        let family = self.registry.gather().into_iter().find(|family| family.name() == name);
-        let metrics = family.iter().flat_map(prometheus::proto::MetricFamily::get_metric);
+        let family = self
+            .registry
+            .gather()
+            .into_iter()
+            .find(|family| family.name() == name);
+        let metrics = family
+            .iter()
+            .flat_map(prometheus::proto::MetricFamily::get_metric);
         let fits = |metric: &&prometheus::proto::Metric| {
-            metric.get_label().iter().all(|label| label.name() != "error_type" || label.value() == error_type)
+            metric
+                .get_label()
+                .iter()
+                .all(|label| label.name() != "error_type" || label.value() == error_type)
         };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counters are small whole numbers")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counters are small whole numbers"
+        )]
         metrics
             .filter(fits)
-            .map(|metric| metric.get_counter().get_value() as u64 + metric.get_histogram().get_sample_count())
+            .map(|metric| {
+                metric.get_counter().get_value() as u64 + metric.get_histogram().get_sample_count()
+            })
             .sum()
     }
 
@@ -250,7 +293,10 @@ async fn other_tags_lead_to_a_new_round_and_the_same_ones_to_none() {
         rig.register("same", &rig.world.nodes[1], CHECKSUM).await;
         rig.start(options(batching));
         rig.wait(5).await;
-        assert_eq!((rig.is_tagged(&rig.world.nodes[0]), rig.is_tagged(&rig.world.nodes[1])), (true, false));
+        assert_eq!(
+            (rig.is_tagged(&rig.world.nodes[0]), rig.is_tagged(&rig.world.nodes[1])),
+            (true, false)
+        );
         assert_eq!(rig.label("other").await.as_deref(), Some(CHECKSUM));
         assert_eq!(rig.calls(), (1, 0));
         assert_eq!(rig.metric("tagging_controller_inital_node_tagging_delay_seconds", ""), 0);
@@ -284,7 +330,9 @@ async fn up_to_fifty_instances_are_tagged_with_one_request() {
 async fn nodes_without_instances_of_ec2_are_left_alone() {
     for batching in [true, false] {
         let mut rig = Fixture::new(0);
-        for (name, id) in [("fargate", FARGATE), ("gce", "gce://p/z/n"), ("kwok", "i-kwok"), ("none", "")] {
+        for (name, id) in
+            [("fargate", FARGATE), ("gce", "gce://p/z/n"), ("kwok", "i-kwok"), ("none", "")]
+        {
             rig.register(name, id, "").await;
         }
         rig.world.aws.fail_always(Action::CreateTags, "InvalidID");
@@ -297,7 +345,10 @@ async fn nodes_without_instances_of_ec2_are_left_alone() {
         }
         rig.wait(30).await;
         assert_eq!(rig.calls(), (1, 1));
-        assert_eq!((rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")), (0, 0));
+        assert_eq!(
+            (rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")),
+            (0, 0)
+        );
         rig.stop().await;
     }
 }
@@ -309,7 +360,9 @@ async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old
         let mut rig = Fixture::young(1);
         rig.register_all().await;
         for _ in 0..3 {
-            rig.world.aws.fail_next(Action::CreateTags, "InvalidInstanceID.NotFound");
+            rig.world
+                .aws
+                .fail_next(Action::CreateTags, "InvalidInstanceID.NotFound");
         }
         rig.start(options(batching));
         rig.wait(20).await;
@@ -317,7 +370,11 @@ async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old
         assert_eq!((rig.calls().0, rig.errors("total_errors")), (4, 3));
         rig.delete("n0").await;
         rig.wait(5).await;
-        assert_eq!((rig.calls().1, rig.errors("total_errors")), (1, 0), "series of instances that are gone add up");
+        assert_eq!(
+            (rig.calls().1, rig.errors("total_errors")),
+            (1, 0),
+            "series of instances that are gone add up"
+        );
         rig.stop().await;
 
         let mut rig = Fixture::new(0);
@@ -338,16 +395,26 @@ async fn failures_are_retried_nine_times_and_then_counted_as_exhausted() {
     for batching in [true, false] {
         let mut rig = Fixture::new(1);
         rig.register_all().await;
-        rig.world.aws.fail_always(Action::CreateTags, "SomethingNew");
-        rig.world.aws.fail_always(Action::DeleteTags, "SomethingNew");
+        rig.world
+            .aws
+            .fail_always(Action::CreateTags, "SomethingNew");
+        rig.world
+            .aws
+            .fail_always(Action::DeleteTags, "SomethingNew");
         rig.start(options(batching));
         rig.wait(600).await;
         assert_eq!(rig.calls(), (10, 0));
-        assert_eq!((rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")), (9, 1));
+        assert_eq!(
+            (rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")),
+            (9, 1)
+        );
         rig.delete("n0").await;
         rig.wait(600).await;
         assert_eq!(rig.calls(), (10, 10));
-        assert_eq!((rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")), (18, 2));
+        assert_eq!(
+            (rig.errors("total_errors"), rig.errors("errors_after_retries_exhausted")),
+            (18, 2)
+        );
         rig.stop().await;
     }
 }
@@ -422,7 +489,9 @@ async fn an_instance_whose_node_came_back_keeps_its_tags() {
     rig.register_all().await;
     rig.start(options(true));
     rig.wait(5).await;
-    rig.world.aws.fail_always(Action::DeleteTags, "SomethingNew");
+    rig.world
+        .aws
+        .fail_always(Action::DeleteTags, "SomethingNew");
     rig.delete("n0").await;
     rig.wait(3).await;
     rig.register("again", &rig.world.nodes[0], "").await;
@@ -448,7 +517,9 @@ async fn without_leadership_nothing_is_tagged() {
 async fn a_permission_is_waited_for_as_long_as_that_takes() {
     let mut rig = Fixture::new(1);
     rig.register_all().await;
-    rig.world.aws.fail_next(Action::CreateTags, "UnauthorizedOperation");
+    rig.world
+        .aws
+        .fail_next(Action::CreateTags, "UnauthorizedOperation");
     rig.start(options(true));
     rig.wait(50).await;
     assert_eq!(rig.calls(), (1, 0));
@@ -466,7 +537,9 @@ async fn an_instance_of_two_nodes_is_named_once() {
     }
     rig.start(options(true));
     rig.wait(5).await;
-    let Some(Call::CreateTags(request)) = rig.world.aws.log().pop() else { panic!("{:?}", rig.world.aws.log()) };
+    let Some(Call::CreateTags(request)) = rig.world.aws.log().pop() else {
+        panic!("{:?}", rig.world.aws.log())
+    };
     assert_eq!(request.resources, [Box::from(rig.world.nodes[0].as_str())]);
     rig.stop().await;
 }
@@ -490,7 +563,10 @@ async fn a_node_that_is_gone_or_another_one_by_now_is_not_labelled() {
 #[tokio::test(start_paused = true)]
 async fn each_request_may_wait_for_its_turn() {
     let mut rig = Fixture::new(8);
-    rig.limits = Some(Limits { ec2_write: Rate { per_second: 1.0, burst: 1 }, ..Limits::default() });
+    rig.limits = Some(Limits {
+        ec2_write: Rate { per_second: 1.0, burst: 1 },
+        ..Limits::default()
+    });
     rig.register_all().await;
     rig.start(options(false));
     rig.wait(20).await;

@@ -1,8 +1,8 @@
-//! The provider against moto's server in the place of AWS: every request through the SDK (`moto::`), the conformance kit
-//! (`conformance::`), and the binary end to end (`cluster::`).
+//! The provider against moto's server in the place of AWS: every request through the SDK
+//! (`moto::`), the conformance kit (`conformance::`), and the binary end to end (`cluster::`).
 //!
-//! All cases share one moto, which is emptied before each, so they run one after the other. What a case needs is started
-//! by the first that runs.
+//! All cases share one moto, which is emptied before each, so they run one after the other. What a
+//! case needs is started by the first that runs.
 
 mod cluster;
 mod conformance;
@@ -69,10 +69,13 @@ fn clusters(tier: Tier, shared: &Arc<SharedMoto>) -> Vec<Trial> {
     let all = cases.len();
     let trial = |of: Tier, kind: ServerKind, name: &str, body: cluster::Body| {
         let own = Arc::clone(shared);
-        let run = move || own.run(async |shared| cluster::run(shared.house().await?, kind, body).await);
+        let run =
+            move || own.run(async |shared| cluster::run(shared.house().await?, kind, body).await);
         of.case(tier, format!("cluster::{}::{name}", kind.name()), shared.missing_for(kind), run)
     };
-    let each = cases.into_iter().filter_map(|(kind, name, body)| trial(Tier::Full, kind, name, body));
+    let each = cases
+        .into_iter()
+        .filter_map(|(kind, name, body)| trial(Tier::Full, kind, name, body));
     let mut trials: Vec<_> = each.collect();
     trials.extend(trial(
         Tier::Nightly,
@@ -108,9 +111,17 @@ struct SharedMoto {
 
 impl SharedMoto {
     fn new() -> anyhow::Result<Self> {
-        let (program, binaries) = (moto::find(), Binaries::find().map_err(|missing| missing.to_string()));
+        let (program, binaries) =
+            (moto::find(), Binaries::find().map_err(|missing| missing.to_string()));
         let (moto, remote, house) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Ok(Self { runtime: Runtime::new()?, program, binaries, moto, remote, house })
+        Ok(Self {
+            runtime: Runtime::new()?,
+            program,
+            binaries,
+            moto,
+            remote,
+            house,
+        })
     }
 
     /// What is missing for whatever asks moto.
@@ -120,7 +131,11 @@ impl SharedMoto {
 
     /// What is missing for a cluster with an API server of this kind.
     fn missing_for(&self, kind: ServerKind) -> Option<&String> {
-        let binaries = self.binaries.as_ref().err().filter(|_| kind != ServerKind::Embedded);
+        let binaries = self
+            .binaries
+            .as_ref()
+            .err()
+            .filter(|_| kind != ServerKind::Embedded);
         self.missing().or(binaries)
     }
 
@@ -142,7 +157,9 @@ impl SharedMoto {
     }
 
     async fn house(&self) -> anyhow::Result<&SharedServers> {
-        let start = async || SharedServers::new(self.moto().await?, self.binaries.as_ref().ok().cloned()).await;
+        let start = async || {
+            SharedServers::new(self.moto().await?, self.binaries.as_ref().ok().cloned()).await
+        };
         self.house.get_or_try_init(start).await
     }
 }

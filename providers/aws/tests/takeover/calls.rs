@@ -16,19 +16,34 @@ pub(crate) struct ServiceIndex {
 impl ServiceIndex {
     /// The Service that a request is for.
     pub(crate) fn service(&self, request: &Recorded) -> String {
-        let holds = |text: &str| request.parameters.iter().any(|(_, value)| value.contains(text));
-        self.texts.iter().find(|(text, _)| holds(text)).map(|(_, name)| name.clone()).unwrap_or_default()
+        let holds = |text: &str| {
+            request
+                .parameters
+                .iter()
+                .any(|(_, value)| value.contains(text))
+        };
+        self.texts
+            .iter()
+            .find(|(text, _)| holds(text))
+            .map(|(_, name)| name.clone())
+            .unwrap_or_default()
     }
 }
 
 /// Whether a request changes something.
 pub(crate) fn changes(request: &Recorded) -> bool {
-    !["Describe", "Get", "List"].iter().any(|read| request.action.starts_with(read))
+    !["Describe", "Get", "List"]
+        .iter()
+        .any(|read| request.action.starts_with(read))
 }
 
 /// Name of the action; those of classic load balancers are told apart.
 pub(crate) fn action(request: &Recorded) -> String {
-    let classic = if request.version == CLASSIC.version { "classic " } else { "" };
+    let classic = if request.version == CLASSIC.version {
+        "classic "
+    } else {
+        ""
+    };
     format!("{classic}{}", request.action)
 }
 
@@ -36,7 +51,9 @@ pub(crate) fn action(request: &Recorded) -> String {
 pub(crate) fn count(requests: &[Recorded], whose: &ServiceIndex) -> Changes {
     let mut counts = Changes::new();
     for request in requests.iter().filter(|request| changes(request)) {
-        *counts.entry((whose.service(request), action(request))).or_default() += 1;
+        *counts
+            .entry((whose.service(request), action(request)))
+            .or_default() += 1;
     }
     counts
 }
@@ -45,7 +62,11 @@ pub(crate) fn count(requests: &[Recorded], whose: &ServiceIndex) -> Changes {
 pub(crate) fn lines(requests: &[Recorded], whose: &ServiceIndex) -> String {
     let mut lines = String::new();
     for request in requests.iter().filter(|request| changes(request)) {
-        let parameters: Vec<_> = request.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let parameters: Vec<_> = request
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         let (service, action) = (whose.service(request), action(request));
         let status = request.status.unwrap_or_default();
         // Writing into a text does not fail.

@@ -62,8 +62,10 @@ const FLAGS: [&str; 12] = [
     "--leader-elect-retry-period=500ms",
 ];
 
-/// Beginning of cloud.conf for comparing all the time, which the budget for reading is not made for.
-const CHECKING: &str = "[Global]\nDriftCheckInterval = 1s\nELBReadQPS = 1000\nELBReadBurst = 10000\n";
+/// Beginning of cloud.conf for comparing all the time, which the budget for reading is not made
+/// for.
+const CHECKING: &str =
+    "[Global]\nDriftCheckInterval = 1s\nELBReadQPS = 1000\nELBReadBurst = 10000\n";
 
 const CLUSTER: (&str, &str) = ("kubernetes.io/cluster/shop", "owned");
 
@@ -86,7 +88,8 @@ pub(crate) struct TakeoverEnvironment {
 
 impl TakeoverEnvironment {
     pub(crate) async fn new(programs: Programs, round: Round) -> anyhow::Result<Self> {
-        let control_plane = ControlPlane::start(&programs.control_plane, Options::default()).await?;
+        let control_plane =
+            ControlPlane::start(&programs.control_plane, Options::default()).await?;
         let client = control_plane.client().await?;
         let moto = Moto::start(programs.moto.clone()).await?;
         let fixture = Fixture::new(moto.direct().clone());
@@ -102,7 +105,8 @@ impl TakeoverEnvironment {
         std::fs::write(directory.path().join("cloud.conf"), &conf)?;
         let checking = conf.replace("[Global]\n", CHECKING);
         std::fs::write(directory.path().join("checking.conf"), checking)?;
-        control_plane.write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
+        control_plane
+            .write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
         let kubelets = Kubelets::new(client.clone(), KubeletOptions::default());
         Ok(Self {
             moto,
@@ -125,14 +129,25 @@ impl TakeoverEnvironment {
     pub(crate) async fn start(&mut self, who: ManagerKind) -> anyhow::Result<Ccm> {
         self.started += 1;
         let ours = Path::new(env!("CARGO_BIN_EXE_ccm-aws"));
-        let program = if who == ManagerKind::Upstream { &self.programs.upstream } else { ours };
+        let program = if who == ManagerKind::Upstream {
+            &self.programs.upstream
+        } else {
+            ours
+        };
         // Keys by environment, as both take them.
-        let environment =
-            ["AWS_ACCESS_KEY_ID=AKIATEST", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true"];
+        let environment = [
+            "AWS_ACCESS_KEY_ID=AKIATEST",
+            "AWS_SECRET_ACCESS_KEY=secret",
+            "AWS_EC2_METADATA_DISABLED=true",
+        ];
         let mut args: Vec<OsString> = environment.map(Into::into).into();
         args.push(program.into());
         args.extend(FLAGS.map(OsString::from));
-        let conf = if who == ManagerKind::OursChecking { "checking.conf" } else { "cloud.conf" };
+        let conf = if who == ManagerKind::OursChecking {
+            "checking.conf"
+        } else {
+            "cloud.conf"
+        };
         if who == ManagerKind::OursChecking {
             args.push("--load-balancer-verify-period=2s".into());
         }
@@ -142,7 +157,8 @@ impl TakeoverEnvironment {
             args.push(argument);
         }
         let name = format!("{}-{who:?}", self.started);
-        let mut ccm = Ccm::start(Path::new("/usr/bin/env"), self.directory.path(), &name, args).await?;
+        let mut ccm =
+            Ccm::start(Path::new("/usr/bin/env"), self.directory.path(), &name, args).await?;
         ccm.logged("became leader", SOON).await?;
         Ok(ccm)
     }
@@ -156,16 +172,26 @@ impl TakeoverEnvironment {
     pub(crate) async fn release_lease(&self) -> anyhow::Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let nobody = serde_json::json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
-        leases.patch("cloud-controller-manager", &PatchParams::default(), &Patch::Merge(nobody)).await?;
+        leases
+            .patch("cloud-controller-manager", &PatchParams::default(), &Patch::Merge(nobody))
+            .await?;
         Ok(())
     }
 
     /// A node joins the cluster.
     pub(crate) async fn join(&mut self) -> anyhow::Result<()> {
         let n = self.nodes.len();
-        let instance = self.fixture.instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER]).await?;
+        let instance = self
+            .fixture
+            .instance(&self.subnets[n % 2], "t3.micro", &[&self.node_group], &[CLUSTER])
+            .await?;
         let spec = NodeSpec::new(&*instance.private_dns_name)
-            .provided_ip(instance.private_ip.parse().context("parse the instance's address")?)
+            .provided_ip(
+                instance
+                    .private_ip
+                    .parse()
+                    .context("parse the instance's address")?,
+            )
             .pod_cidr(format!("10.244.{n}.0/24"));
         self.kubelets.register(spec).await?;
         self.nodes.push(instance.private_dns_name);
@@ -184,23 +210,50 @@ impl TakeoverEnvironment {
     pub(crate) async fn nodes_are_ready(&self) -> anyhow::Result<bool> {
         let nodes = self.nodes_api().list(&ListParams::default()).await?.items;
         let ready = |node: &Node| {
-            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            let taints = node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.taints.as_deref())
+                .unwrap_or_default();
+            let conditions = node
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_deref())
+                .unwrap_or_default();
             !taints.iter().any(|taint| taint.key == UNINITIALIZED_TAINT)
-                && conditions.iter().any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
+                && conditions
+                    .iter()
+                    .any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
         };
         Ok(nodes.iter().all(ready))
     }
 
-    /// Names of what there is in AWS for Services: balancers, target groups, security groups, and rules of the nodes'.
+    /// Names of what there is in AWS for Services: balancers, target groups, security groups, and
+    /// rules of the nodes'.
     pub(crate) async fn left(&self) -> anyhow::Result<Vec<String>> {
         let wire = self.moto.direct();
-        let mut left = wire.ask(ELB, "DescribeLoadBalancers", []).await?.texts("LoadBalancerName");
-        left.extend(wire.ask(ELB, "DescribeTargetGroups", []).await?.texts("TargetGroupName"));
-        left.extend(wire.ask(CLASSIC, "DescribeLoadBalancers", []).await?.texts("LoadBalancerName"));
-        let groups = wire.ask(EC2, "DescribeSecurityGroups", []).await?.texts("groupName");
+        let mut left = wire
+            .ask(ELB, "DescribeLoadBalancers", [])
+            .await?
+            .texts("LoadBalancerName");
+        left.extend(
+            wire.ask(ELB, "DescribeTargetGroups", [])
+                .await?
+                .texts("TargetGroupName"),
+        );
+        left.extend(
+            wire.ask(CLASSIC, "DescribeLoadBalancers", [])
+                .await?
+                .texts("LoadBalancerName"),
+        );
+        let groups = wire
+            .ask(EC2, "DescribeSecurityGroups", [])
+            .await?
+            .texts("groupName");
         left.extend(groups.into_iter().filter(|name| name.starts_with("k8s-")));
-        let nodes = wire.ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)]).await?;
+        let nodes = wire
+            .ask(EC2, "DescribeSecurityGroups", [("GroupId.1", &*self.node_group)])
+            .await?;
         left.extend(
             elements(&nodes.0, "ipPermissions")
                 .iter()

@@ -1,5 +1,6 @@
-//! Swap of the image: upstream's AWS cloud-controller-manager, then ours, and back again, in one cluster (a real
-//! kube-apiserver) with one AWS (moto's server behind the overlay that records every request).
+//! Swap of the image: upstream's AWS cloud-controller-manager, then ours, and back again, in one
+//! cluster (a real kube-apiserver) with one AWS (moto's server behind the overlay that records
+//! every request).
 
 mod calls;
 mod environment;
@@ -27,7 +28,9 @@ fn main() -> anyhow::Result<ExitCode> {
     let trial = |(name, round): (&str, Round)| {
         let own = programs.clone();
         Tier::Nightly.case(tier, format!("takeover::{name}"), programs.as_ref().err(), move || {
-            Runtime::new()?.block_on(scenario::tell(own?, round)).map_err(failed)
+            Runtime::new()?
+                .block_on(scenario::tell(own?, round))
+                .map_err(failed)
         })
     };
     let rounds = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)];

@@ -23,8 +23,16 @@ const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn tell(programs: Programs, round: Round) -> anyhow::Result<()> {
     let stage = TakeoverEnvironment::new(programs, round).await?;
-    let mut story = TakeoverScenario { round, stage, kinds: BTreeMap::new(), whose: ServiceIndex::default() };
-    let named = Named { certificate: &story.stage.certificate.clone(), group: &story.stage.group.clone() };
+    let mut story = TakeoverScenario {
+        round,
+        stage,
+        kinds: BTreeMap::new(),
+        whose: ServiceIndex::default(),
+    };
+    let named = Named {
+        certificate: &story.stage.certificate.clone(),
+        group: &story.stage.group.clone(),
+    };
     story.play(services::kinds(round, &named)).await
 }
 
@@ -46,18 +54,34 @@ impl TakeoverScenario {
             self.create(kind).await?;
         }
         self.settled().await?;
-        let upstream = self.swap(upstream, ManagerKind::Upstream, Situation::Upstream).await?;
-        let ours = self.swap(upstream, ManagerKind::Ours, Situation::Takeover).await?;
-        let ours = self.swap(ours, ManagerKind::Ours, Situation::Restart).await?;
-        let ours = self.swap(ours, ManagerKind::OursChecking, Situation::Check).await?;
-        let ours = self.swap(ours, ManagerKind::Ours, Situation::Restart).await?;
+        let upstream = self
+            .swap(upstream, ManagerKind::Upstream, Situation::Upstream)
+            .await?;
+        let ours = self
+            .swap(upstream, ManagerKind::Ours, Situation::Takeover)
+            .await?;
+        let ours = self
+            .swap(ours, ManagerKind::Ours, Situation::Restart)
+            .await?;
+        let ours = self
+            .swap(ours, ManagerKind::OursChecking, Situation::Check)
+            .await?;
+        let ours = self
+            .swap(ours, ManagerKind::Ours, Situation::Restart)
+            .await?;
 
         self.create(services::later()).await?;
-        self.change("ranges", json!({"spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]}})).await?;
+        self.change(
+            "ranges",
+            json!({"spec": {"ports": [{"name": "http", "port": 81, "protocol": "TCP"}]}}),
+        )
+        .await?;
         self.delete("local").await?;
         self.stage.join().await?;
         self.settled().await?;
-        let upstream = self.swap(ours, ManagerKind::Upstream, Situation::Rollback).await?;
+        let upstream = self
+            .swap(ours, ManagerKind::Upstream, Situation::Rollback)
+            .await?;
         for name in self.kinds.keys().cloned().collect::<Vec<_>>() {
             self.delete(&name).await?;
         }
@@ -70,11 +94,19 @@ impl TakeoverScenario {
 
     async fn create(&mut self, kind: ServiceKind) -> anyhow::Result<()> {
         let manifest: Service = serde_json::from_value(kind.manifest())?;
-        let made = self.stage.services().create(&PostParams::default(), &manifest).await?;
+        let made = self
+            .stage
+            .services()
+            .create(&PostParams::default(), &manifest)
+            .await?;
         let uid = made.metadata.uid.context("a UID")?.replace('-', "");
         let name = kind.name.to_owned();
-        self.whose.texts.push((format!("a{}", &uid[..31]), name.clone()));
-        self.whose.texts.push((format!("k8s-default-{name}-"), name.clone()));
+        self.whose
+            .texts
+            .push((format!("a{}", &uid[..31]), name.clone()));
+        self.whose
+            .texts
+            .push((format!("k8s-default-{name}-"), name.clone()));
         self.kinds.insert(name, kind);
         Ok(())
     }
@@ -84,9 +116,17 @@ impl TakeoverScenario {
         let deadline = Instant::now() + SOON;
         loop {
             let nodes = self.stage.nodes_are_ready().await?;
-            let services = self.stage.services().list(&ListParams::default()).await?.items;
-            let waiting: Vec<_> =
-                services.iter().filter(|s| self.waits(s)).filter_map(|s| s.metadata.name.clone()).collect();
+            let services = self
+                .stage
+                .services()
+                .list(&ListParams::default())
+                .await?
+                .items;
+            let waiting: Vec<_> = services
+                .iter()
+                .filter(|s| self.waits(s))
+                .filter_map(|s| s.metadata.name.clone())
+                .collect();
             if nodes && waiting.is_empty() && services.len() == self.kinds.len() + 1 {
                 return self.quiet(Vec::new()).await.map(drop);
             }
@@ -103,7 +143,15 @@ impl TakeoverScenario {
     async fn vanished(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + SOON;
         // The cluster's own.
-        while self.stage.services().list(&ListParams::default()).await?.items.len() > 1 {
+        while self
+            .stage
+            .services()
+            .list(&ListParams::default())
+            .await?
+            .items
+            .len()
+            > 1
+        {
             anyhow::ensure!(Instant::now() < deadline, "Services do not go");
             tokio::time::sleep(LOOK).await;
         }
@@ -111,8 +159,15 @@ impl TakeoverScenario {
     }
 
     fn waits(&self, service: &Service) -> bool {
-        let known = service.metadata.name.as_ref().is_some_and(|name| self.kinds.contains_key(name));
-        let ingress = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
+        let known = service
+            .metadata
+            .name
+            .as_ref()
+            .is_some_and(|name| self.kinds.contains_key(name));
+        let ingress = service
+            .status
+            .as_ref()
+            .and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
         known && ingress.is_none_or(Vec::is_empty)
     }
 
@@ -123,7 +178,10 @@ impl TakeoverScenario {
         while since.elapsed() < QUIET {
             anyhow::ensure!(Instant::now() < deadline, "requests about load balancers do not end");
             let more = self.stage.moto.overlay().take();
-            if more.iter().any(|request| request.service != "ec2" || calls::changes(request)) {
+            if more
+                .iter()
+                .any(|request| request.service != "ec2" || calls::changes(request))
+            {
                 since = Instant::now();
             }
             seen.extend(more);
@@ -132,8 +190,14 @@ impl TakeoverScenario {
         Ok(seen)
     }
 
-    /// Replaces a manager, and makes sure that its successor changes what is listed and nothing else.
-    async fn swap(&mut self, old: Ccm, who: ManagerKind, situation: Situation) -> anyhow::Result<Ccm> {
+    /// Replaces a manager, and makes sure that its successor changes what is listed and nothing
+    /// else.
+    async fn swap(
+        &mut self,
+        old: Ccm,
+        who: ManagerKind,
+        situation: Situation,
+    ) -> anyhow::Result<Ccm> {
         let before = self.picture().await?;
         self.stage.end(old).await?;
         if situation == Situation::Upstream {
@@ -143,8 +207,13 @@ impl TakeoverScenario {
         let _ = self.stage.moto.overlay().take();
         let new = self.stage.start(who).await?;
         let seen = self.looked(who).await.with_context(|| new.log())?;
-        let seen = if who == ManagerKind::OursChecking { seen } else { self.quiet(seen).await? };
-        let (changes, expected) = (calls::count(&seen, &self.whose), table::expected(self.round, situation));
+        let seen = if who == ManagerKind::OursChecking {
+            seen
+        } else {
+            self.quiet(seen).await?
+        };
+        let (changes, expected) =
+            (calls::count(&seen, &self.whose), table::expected(self.round, situation));
         anyhow::ensure!(
             changes == expected,
             "{who:?} ({situation:?}) made other changing calls than are listed\nlisted: {expected:?}\nmade: {changes:?}\n{}",
@@ -169,18 +238,29 @@ impl TakeoverScenario {
             seen.extend(self.stage.moto.overlay().take());
             let looked = |kind: &ServiceKind| {
                 let times = |action: &str| {
-                    seen.iter().filter(|r: &&Recorded| r.action == action && self.whose.service(r) == kind.name).count()
+                    seen.iter()
+                        .filter(|r: &&Recorded| {
+                            r.action == action && self.whose.service(r) == kind.name
+                        })
+                        .count()
                 };
                 match (kind.is_classic(), who) {
-                    (true, _) => {
-                        seen.iter().any(|r| r.version == CLASSIC.version && r.action == "DescribeLoadBalancers")
-                    }
+                    (true, _) => seen.iter().any(|r| {
+                        r.version == CLASSIC.version && r.action == "DescribeLoadBalancers"
+                    }),
                     // The second look sees what the first one has changed.
-                    (false, ManagerKind::OursChecking) => times("DescribeLoadBalancerAttributes") >= 2,
+                    (false, ManagerKind::OursChecking) => {
+                        times("DescribeLoadBalancerAttributes") >= 2
+                    }
                     (false, _) => times("DescribeListeners") >= 1,
                 }
             };
-            let missing: Vec<_> = self.kinds.values().filter(|kind| !looked(kind)).map(|kind| kind.name).collect();
+            let missing: Vec<_> = self
+                .kinds
+                .values()
+                .filter(|kind| !looked(kind))
+                .map(|kind| kind.name)
+                .collect();
             if missing.is_empty() {
                 return Ok(seen);
             }
@@ -192,13 +272,25 @@ impl TakeoverScenario {
     /// Nodes and Services, but for what changes although nothing does.
     async fn picture(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut objects = BTreeMap::new();
-        for node in self.stage.nodes_api().list(&ListParams::default()).await?.items {
+        for node in self
+            .stage
+            .nodes_api()
+            .list(&ListParams::default())
+            .await?
+            .items
+        {
             objects.insert(
                 format!("node {}", node.metadata.name.clone().unwrap_or_default()),
                 serde_json::to_value(node)?,
             );
         }
-        for service in self.stage.services().list(&ListParams::default()).await?.items {
+        for service in self
+            .stage
+            .services()
+            .list(&ListParams::default())
+            .await?
+            .items
+        {
             let name = format!("service {}", service.metadata.name.clone().unwrap_or_default());
             objects.insert(name, serde_json::to_value(service)?);
         }
@@ -207,13 +299,19 @@ impl TakeoverScenario {
     }
 
     async fn change(&self, name: &str, patch: Value) -> anyhow::Result<()> {
-        self.stage.services().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.stage
+            .services()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
         Ok(())
     }
 
     async fn delete(&mut self, name: &str) -> anyhow::Result<()> {
         self.kinds.remove(name);
-        self.stage.services().delete(name, &DeleteParams::default()).await?;
+        self.stage
+            .services()
+            .delete(name, &DeleteParams::default())
+            .await?;
         Ok(())
     }
 }
@@ -224,7 +322,11 @@ fn leave_out_heartbeats(object: &mut Value) {
         metadata.remove("managedFields");
         metadata.remove("resourceVersion");
     }
-    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+    for condition in object["status"]["conditions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
         if let Some(condition) = condition.as_object_mut() {
             condition.remove("lastHeartbeatTime");
         }

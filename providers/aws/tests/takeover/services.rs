@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::table::Round;
 
-/// A kind of Service: a word that its name begins with, of at most eight letters since names of target groups keep no
-/// more, and its manifest.
+/// A kind of Service: a word that its name begins with, of at most eight letters since names of
+/// target groups keep no more, and its manifest.
 pub(crate) struct ServiceKind {
     pub(crate) name: &'static str,
     annotations: Vec<(&'static str, String)>,
@@ -21,7 +21,10 @@ pub(crate) struct Named<'a> {
 
 impl ServiceKind {
     fn new(name: &'static str, annotations: &[(&'static str, &str)]) -> Self {
-        let annotations = annotations.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let annotations = annotations
+            .iter()
+            .map(|(key, value)| (*key, (*value).to_owned()))
+            .collect();
         let ports = json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
         Self { name, annotations, ports, more: json!({}) }
     }
@@ -45,9 +48,13 @@ impl ServiceKind {
             "source-ranges" => "service.beta.kubernetes.io/load-balancer-source-ranges".to_owned(),
             key => format!("service.beta.kubernetes.io/aws-load-balancer-{key}"),
         };
-        let annotations: serde_json::Map<String, Value> =
-            self.annotations.iter().map(|(key, value)| (prefix(key), value.as_str().into())).collect();
-        let mut spec = json!({"type": "LoadBalancer", "selector": {"app": self.name}, "ports": self.ports});
+        let annotations: serde_json::Map<String, Value> = self
+            .annotations
+            .iter()
+            .map(|(key, value)| (prefix(key), value.as_str().into()))
+            .collect();
+        let mut spec =
+            json!({"type": "LoadBalancer", "selector": {"app": self.name}, "ports": self.ports});
         if let (Some(spec), Some(more)) = (spec.as_object_mut(), self.more.as_object()) {
             spec.extend(more.clone());
         }
@@ -71,15 +78,15 @@ pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<ServiceKind> {
 }
 
 fn plain(named: &Named<'_>) -> Vec<ServiceKind> {
-    let two =
-        json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
+    let two = json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
     let udp = json!([{"name": "dns", "port": 53, "protocol": "UDP"}]);
     let tls = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
     let local = json!({"externalTrafficPolicy": "Local"});
     vec![
         ServiceKind::new("one", &[NLB]),
         ServiceKind::new("two", &[NLB]).ports(two),
-        ServiceKind::new("tls", &[NLB, ("ssl-cert", named.certificate), ("ssl-ports", "443")]).ports(tls.clone()),
+        ServiceKind::new("tls", &[NLB, ("ssl-cert", named.certificate), ("ssl-ports", "443")])
+            .ports(tls.clone()),
         ServiceKind::new(
             "policy",
             &[
@@ -116,7 +123,13 @@ fn plain(named: &Named<'_>) -> Vec<ServiceKind> {
         ),
         ServiceKind::new(
             "groups",
-            &[NLB, ("target-group-attributes", "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true")],
+            &[
+                NLB,
+                (
+                    "target-group-attributes",
+                    "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true",
+                ),
+            ],
         ),
         ServiceKind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
         ServiceKind::new("udp", &[NLB]).ports(udp),

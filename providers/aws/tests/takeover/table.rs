@@ -1,13 +1,17 @@
-//! What a change of managers changes in AWS, as data: the takeover compares it with what was recorded, and the page for
-//! operators shows it, which the crate's own tests see to.
+//! What a change of managers changes in AWS, as data: the takeover compares it with what was
+//! recorded, and the page for operators shows it, which the crate's own tests see to.
 
-#![expect(dead_code, reason = "each of the two programs that have this uses a part of it")]
+#![expect(
+    dead_code,
+    reason = "each of the two programs that have this uses a part of it"
+)]
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use anyhow::Context as _;
 
-/// How often each changing request was sent, by Service and action. What is for no Service has an empty name.
+/// How often each changing request was sent, by Service and action. What is for no Service has an
+/// empty name.
 pub(crate) type Changes = BTreeMap<(String, String), usize>;
 
 /// How upstream treats security groups of network load balancers.
@@ -68,14 +72,22 @@ const CLASSIC: &str = "classic load balancer";
 const MANAGED_LOCAL: &str = "`NLBSecurityGroupMode = Managed`, with `externalTrafficPolicy: Local`";
 
 const SAME_PATH: &str = "Upstream sends the path at each start although it is the same. No effect.";
-const SAME_POLICY: &str = "Upstream takes AWS' default policy for a difference at each start. No effect.";
-const SAME_CLASSIC: &str = "Upstream sends the attributes at each start although they are the same. No effect.";
+const SAME_POLICY: &str =
+    "Upstream takes AWS' default policy for a difference at each start. No effect.";
+const SAME_CLASSIC: &str =
+    "Upstream sends the attributes at each start although they are the same. No effect.";
 
 const ROWS: &[Row] = &[
     row(Situation::Upstream, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Upstream, "local", LOCAL, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Upstream, "tls", TLS, "ModifyListener", SAME_POLICY),
-    row(Situation::Upstream, "classic", CLASSIC, "classic ModifyLoadBalancerAttributes", SAME_CLASSIC),
+    row(
+        Situation::Upstream,
+        "classic",
+        CLASSIC,
+        "classic ModifyLoadBalancerAttributes",
+        SAME_CLASSIC,
+    ),
     row(
         Situation::Takeover,
         "health",
@@ -94,14 +106,23 @@ const ROWS: &[Row] = &[
     ),
     row(Situation::Rollback, "health", HTTP, "ModifyTargetGroup", SAME_PATH),
     row(Situation::Rollback, "tls", TLS, "ModifyListener", SAME_POLICY),
-    row(Situation::Rollback, "classic", CLASSIC, "classic ModifyLoadBalancerAttributes", SAME_CLASSIC),
+    row(
+        Situation::Rollback,
+        "classic",
+        CLASSIC,
+        "classic ModifyLoadBalancerAttributes",
+        SAME_CLASSIC,
+    ),
     managed(row(Situation::Upstream, "local", MANAGED_LOCAL, "ModifyTargetGroup", SAME_PATH)),
 ];
 
 /// What may be changed, and has to be.
 pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
-    let rows = ROWS.iter().filter(|row| row.round == round && row.situation == situation);
-    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), 1)).collect()
+    let rows = ROWS
+        .iter()
+        .filter(|row| row.round == round && row.situation == situation);
+    rows.map(|row| ((row.service.to_owned(), row.action.to_owned()), 1))
+        .collect()
 }
 
 const BEGIN: &str = "<!-- generated: begin -->\n";
@@ -110,14 +131,23 @@ const END: &str = "<!-- generated: end -->\n";
 /// The page for operators has this table. `CCM_UPDATE_REFERENCE=1` writes it.
 pub(crate) fn page() -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers/aws-takeover.md");
-    let page = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let (before, rest) = page.split_once(BEGIN).context("the page has no mark where tables begin")?;
-    let (_, after) = rest.split_once(END).context("the page has no mark where tables end")?;
+    let page =
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .context("the page has no mark where tables begin")?;
+    let (_, after) = rest
+        .split_once(END)
+        .context("the page has no mark where tables end")?;
     let wanted = format!("{before}{BEGIN}{}{END}{after}", tables());
     if std::env::var_os("CCM_UPDATE_REFERENCE").is_some() {
         return Ok(std::fs::write(&path, wanted)?);
     }
-    anyhow::ensure!(page == wanted, "{} is out of date; CCM_UPDATE_REFERENCE=1 refreshes it", path.display());
+    anyhow::ensure!(
+        page == wanted,
+        "{} is out of date; CCM_UPDATE_REFERENCE=1 refreshes it",
+        path.display()
+    );
     Ok(())
 }
 
@@ -132,7 +162,10 @@ fn tables() -> String {
     ];
     for (situation, title) in situations {
         let _ = write!(text, "\n### {title}\n\n");
-        let rows: Vec<_> = ROWS.iter().filter(|row| row.situation == situation).collect();
+        let rows: Vec<_> = ROWS
+            .iter()
+            .filter(|row| row.situation == situation)
+            .collect();
         if rows.is_empty() {
             text.push_str("No changing call.\n");
             continue;

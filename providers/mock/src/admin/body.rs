@@ -23,15 +23,19 @@ pub(super) fn decode_list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, F
 }
 
 fn json(bytes: &[u8]) -> Result<Value, FieldError> {
-    serde_json::from_slice(bytes).map_err(|error| FieldError::new("", format!("the body is not JSON: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| FieldError::new("", format!("the body is not JSON: {error}")))
 }
 
 fn object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
     let Value::Object(map) = &value else {
         return Err(FieldError::new("", "must be a JSON object"));
     };
-    // The decoder does not report the key that failed. Since no key is required, each one can be decoded alone.
-    let alone = |key: &String, value: &Value| Value::Object([(key.clone(), value.clone())].into_iter().collect());
+    // The decoder does not report the key that failed. Since no key is required, each one can be
+    // decoded alone.
+    let alone = |key: &String, value: &Value| {
+        Value::Object([(key.clone(), value.clone())].into_iter().collect())
+    };
     for (key, value) in map {
         if let Err(error) = serde_json::from_value::<T>(alone(key, value)) {
             return Err(FieldError::new(key, error.to_string()));

@@ -12,12 +12,13 @@
 //! | `PUT /v1/faults` | list of [`FaultSpec`], replaces all faults; returns the list |
 //! | `DELETE /v1/faults` | removes all faults |
 //!
-//! `PUT` of a load balancer changes an existing one, without the provider being involved.
-//! `DELETE` returns 204, or 404 if there is nothing to delete (always 204 for faults). Errors are `{"error", "field"}`
-//! with status 400, 404 or 405; `field` is the wrong key, and is absent if no key is wrong.
+//! `PUT` of a load balancer changes an existing one, without the provider being involved. `DELETE`
+//! returns 204, or 404 if there is nothing to delete (always 204 for faults). Errors are `{"error",
+//! "field"}` with status 400, 404 or 405; `field` is the wrong key, and is absent if no key is
+//! wrong.
 //!
-//! `POST /v1/rpc/…` (`rpc`) is internal: it carries the provider calls of another process of this program, and may
-//! change with any version.
+//! `POST /v1/rpc/…` (`rpc`) is internal: it carries the provider calls of another process of this
+//! program, and may change with any version.
 
 mod body;
 pub(crate) mod rpc;
@@ -38,7 +39,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::body::{decode, decode_list};
 use crate::cloud::{
-    Fault, FaultSpec, FieldError, InstanceSpec, LoadBalancerEdit, MockCloud, RouteBody, config::HostPort,
+    Fault, FaultSpec, FieldError, InstanceSpec, LoadBalancerEdit, MockCloud, RouteBody,
+    config::HostPort,
 };
 
 /// Time limit for requests in flight after the server was cancelled.
@@ -52,15 +54,20 @@ pub async fn bind_admin(address: &HostPort) -> io::Result<TcpListener> {
     TcpListener::bind((&*address.host, address.port)).await
 }
 
-/// Serves the admin API of `cloud` until `cancel`, then waits at most five seconds for requests in flight. Logs the
-/// bound address.
+/// Serves the admin API of `cloud` until `cancel`, then waits at most five seconds for requests in
+/// flight. Logs the bound address.
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve_admin(cloud: MockCloud, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
+pub async fn serve_admin(
+    cloud: MockCloud,
+    listener: TcpListener,
+    cancel: CancellationToken,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(%address, "admin API of the mock cloud listens");
-    let server = axum::serve(listener, router(cloud)).with_graceful_shutdown(cancel.clone().cancelled_owned());
+    let server = axum::serve(listener, router(cloud))
+        .with_graceful_shutdown(cancel.clone().cancelled_owned());
     tokio::select! {
         ended = server.into_future() => ended,
         () = async { cancel.cancelled().await; tokio::time::sleep(DRAIN).await } => Ok(()),
@@ -73,7 +80,12 @@ pub fn router(cloud: MockCloud) -> Router {
         .route("/v1/instances", get(list_instances))
         .route("/v1/instances/{node}", get(get_instance).put(put_instance).delete(delete_instance))
         .route("/v1/load-balancers", get(list_load_balancers))
-        .route("/v1/load-balancers/{name}", get(get_load_balancer).put(edit_load_balancer).delete(remove_load_balancer))
+        .route(
+            "/v1/load-balancers/{name}",
+            get(get_load_balancer)
+                .put(edit_load_balancer)
+                .delete(remove_load_balancer),
+        )
         .route("/v1/routes", get(list_routes))
         .route("/v1/routes/{name}", put(put_route).delete(delete_route))
         .route("/v1/calls", get(calls))
@@ -112,21 +124,32 @@ impl IntoResponse for ApiError {
             Self::BadField(e) if e.field.is_empty() => (StatusCode::BAD_REQUEST, e.message, None),
             Self::BadField(e) => (StatusCode::BAD_REQUEST, e.to_string(), Some(e.field)),
             Self::NotFound(what) => (StatusCode::NOT_FOUND, what, None),
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method".to_owned(), None),
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path does not take this method".to_owned(),
+                None,
+            ),
         };
         (status, Json(ErrorBody { error, field })).into_response()
     }
 }
 
 fn found(kind: &str, name: &str, found: bool) -> Result<StatusCode, ApiError> {
-    if found { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::NotFound(format!("there is no {kind} {name}"))) }
+    if found {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(ApiError::NotFound(format!("there is no {kind} {name}")))
+    }
 }
 
 async fn list_instances(State(cloud): State<MockCloud>) -> impl IntoResponse {
     Json(cloud.instances())
 }
 
-async fn get_instance(State(cloud): State<MockCloud>, Path(node): Path<String>) -> Result<impl IntoResponse, ApiError> {
+async fn get_instance(
+    State(cloud): State<MockCloud>,
+    Path(node): Path<String>,
+) -> Result<impl IntoResponse, ApiError> {
     let missing = || ApiError::NotFound(format!("there is no instance {node}"));
     Ok(Json(cloud.instance(&node).ok_or_else(missing)?))
 }
@@ -140,7 +163,10 @@ async fn put_instance(
     Ok(Json(cloud.put_instance(&node, spec)?))
 }
 
-async fn delete_instance(State(cloud): State<MockCloud>, Path(node): Path<String>) -> Result<StatusCode, ApiError> {
+async fn delete_instance(
+    State(cloud): State<MockCloud>,
+    Path(node): Path<String>,
+) -> Result<StatusCode, ApiError> {
     found("instance", &node, cloud.delete_instance(&node))
 }
 
@@ -152,7 +178,10 @@ async fn get_load_balancer(
     State(cloud): State<MockCloud>,
     Path(name): Path<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let load_balancer = cloud.load_balancers().into_iter().find(|balancer| balancer.name == name);
+    let load_balancer = cloud
+        .load_balancers()
+        .into_iter()
+        .find(|balancer| balancer.name == name);
     Ok(Json(load_balancer.ok_or_else(|| no_balancer(&name))?))
 }
 
@@ -162,7 +191,11 @@ async fn edit_load_balancer(
     body: Bytes,
 ) -> Result<impl IntoResponse, ApiError> {
     let edit: LoadBalancerEdit = decode(&body)?;
-    Ok(Json(cloud.edit_load_balancer(&name, edit)?.ok_or_else(|| no_balancer(&name))?))
+    Ok(Json(
+        cloud
+            .edit_load_balancer(&name, edit)?
+            .ok_or_else(|| no_balancer(&name))?,
+    ))
 }
 
 async fn remove_load_balancer(
@@ -189,7 +222,10 @@ async fn put_route(
     Ok(Json(cloud.put_route(&name, body)?))
 }
 
-async fn delete_route(State(cloud): State<MockCloud>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+async fn delete_route(
+    State(cloud): State<MockCloud>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
     found("route", &name, cloud.delete_route(&name))
 }
 
@@ -197,12 +233,20 @@ async fn calls(State(cloud): State<MockCloud>) -> impl IntoResponse {
     Json(cloud.calls())
 }
 
-async fn put_faults(State(cloud): State<MockCloud>, body: Bytes) -> Result<impl IntoResponse, ApiError> {
+async fn put_faults(
+    State(cloud): State<MockCloud>,
+    body: Bytes,
+) -> Result<impl IntoResponse, ApiError> {
     let specs: Vec<FaultSpec> = decode_list(&body)?;
     let check = |(index, spec): (usize, &FaultSpec)| {
-        Fault::new(spec.clone()).map_err(|e| FieldError::new(format!("[{index}].{}", e.field), e.message))
+        Fault::new(spec.clone())
+            .map_err(|e| FieldError::new(format!("[{index}].{}", e.field), e.message))
     };
-    let faults = specs.iter().enumerate().map(check).collect::<Result<_, _>>()?;
+    let faults = specs
+        .iter()
+        .enumerate()
+        .map(check)
+        .collect::<Result<_, _>>()?;
     cloud.set_faults(faults);
     Ok(Json(specs))
 }

@@ -1,8 +1,8 @@
 //! Provider calls over HTTP, between two processes of this program. Internal.
 //!
-//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`, except `GET /v1/rpc/info`. The response is
-//! 200 with `{"Ok": …}` or `{"Err": …}`, so that an error of the cloud keeps its kind and cannot be mistaken for a
-//! connection error.
+//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`, except `GET
+//! /v1/rpc/info`. The response is 200 with `{"Ok": …}` or `{"Err": …}`, so that an error of the
+//! cloud keeps its kind and cannot be mistaken for a connection error.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cloud::{
-    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
-    LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch,
+    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey,
+    LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch,
 };
 
 /// Serialized form of a [`CloudError`].
@@ -29,14 +29,22 @@ pub(crate) struct WireError {
 
 impl From<CloudError> for WireError {
     fn from(error: CloudError) -> Self {
-        Self { kind: error.kind().as_str().to_owned(), message: error.chain(), retry_after: error.retry_after() }
+        Self {
+            kind: error.kind().as_str().to_owned(),
+            message: error.chain(),
+            retry_after: error.retry_after(),
+        }
     }
 }
 
 impl From<WireError> for CloudError {
     fn from(wire: WireError) -> Self {
-        // A kind that this version does not know must not mean more than "failed", for example not absence.
-        let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == wire.kind).unwrap_or(ErrorKind::Transient);
+        // A kind that this version does not know must not mean more than "failed", for example not
+        // absence.
+        let kind = ErrorKind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == wire.kind)
+            .unwrap_or(ErrorKind::Transient);
         let error = Self::new(kind, wire.message);
         match wire.retry_after {
             Some(after) => error.with_retry_after(after),
@@ -86,8 +94,15 @@ fn wire<T>(result: Result<T, CloudError>) -> Json<Wire<T>> {
     Json(result.map_err(WireError::from))
 }
 
-fn wire_each<T>(result: Result<Vec<Result<T, CloudError>>, CloudError>) -> Json<Wire<Vec<Wire<T>>>> {
-    wire(result.map(|answers| answers.into_iter().map(|answer| answer.map_err(WireError::from)).collect()))
+fn wire_each<T>(
+    result: Result<Vec<Result<T, CloudError>>, CloudError>,
+) -> Json<Wire<Vec<Wire<T>>>> {
+    wire(result.map(|answers| {
+        answers
+            .into_iter()
+            .map(|answer| answer.map_err(WireError::from))
+            .collect()
+    }))
 }
 
 async fn info(State(cloud): State<MockCloud>) -> Json<Wire<Info>> {
@@ -101,11 +116,17 @@ async fn describe_instances(
     wire_each(cloud.describe_instances(&queries).await)
 }
 
-async fn list_routes(State(cloud): State<MockCloud>, Json(cluster): Json<String>) -> Json<Wire<Vec<OwnedRoute>>> {
+async fn list_routes(
+    State(cloud): State<MockCloud>,
+    Json(cluster): Json<String>,
+) -> Json<Wire<Vec<OwnedRoute>>> {
     wire(cloud.list_routes(&cluster).await)
 }
 
-async fn apply_routes(State(cloud): State<MockCloud>, Json(batch): Json<RouteBatch>) -> Json<Wire<Vec<Wire<()>>>> {
+async fn apply_routes(
+    State(cloud): State<MockCloud>,
+    Json(batch): Json<RouteBatch>,
+) -> Json<Wire<Vec<Wire<()>>>> {
     wire_each(cloud.apply_routes(&batch).await)
 }
 
@@ -127,14 +148,22 @@ async fn modify_load_balancer(
     State(cloud): State<MockCloud>,
     Json(modify): Json<ModifyBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(cloud.modify_load_balancer(&modify.key, &modify.settings).await)
+    wire(
+        cloud
+            .modify_load_balancer(&modify.key, &modify.settings)
+            .await,
+    )
 }
 
 async fn update_load_balancer(
     State(cloud): State<MockCloud>,
     Json(update): Json<UpdateBalancer>,
 ) -> Json<Wire<LoadBalancer>> {
-    wire(cloud.update_load_balancer(&update.key, &update.members).await)
+    wire(
+        cloud
+            .update_load_balancer(&update.key, &update.members)
+            .await,
+    )
 }
 
 async fn delete_load_balancer(
@@ -168,7 +197,11 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_transient() {
-        let wire = WireError { kind: "new".to_owned(), message: "m".to_owned(), retry_after: None };
+        let wire = WireError {
+            kind: "new".to_owned(),
+            message: "m".to_owned(),
+            retry_after: None,
+        };
         assert_eq!(CloudError::from(wire).kind(), ErrorKind::Transient);
     }
 }

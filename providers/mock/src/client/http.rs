@@ -77,7 +77,9 @@ impl Http {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
         Self { client, address }
     }
 
@@ -116,9 +118,17 @@ impl Http {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))
             .map_err(|e| fail(e.into()))?;
-        let answer = self.client.request(request).await.map_err(|e| fail(e.into()))?;
+        let answer = self
+            .client
+            .request(request)
+            .await
+            .map_err(|e| fail(e.into()))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(&fail)?.to_bytes();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(&fail)?
+            .to_bytes();
         if status.is_success() {
             Ok(body)
         } else {

@@ -9,17 +9,18 @@ use super::http::Http;
 use crate::{
     admin::rpc::{Info, ModifyBalancer, UpdateBalancer, Wire},
     cloud::{
-        CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
-        LoadBalancerSpec, Members, OwnedRoute, RouteBatch, config::HostPort,
+        CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey,
+        LoadBalancerSettings, LoadBalancerSpec, Members, OwnedRoute, RouteBatch, config::HostPort,
     },
 };
 
-/// First and maximum delay between attempts of a provider that waits for its cloud, which may be starting or down. The
-/// delay doubles each time.
+/// First and maximum delay between attempts of a provider that waits for its cloud, which may be
+/// starting or down. The delay doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A mock cloud in another process. A failed connection is [`ErrorKind::Transient`], never proof of absence.
+/// A mock cloud in another process. A failed connection is [`ErrorKind::Transient`], never proof of
+/// absence.
 ///
 /// [`ErrorKind::Transient`]: ccm_core::provider::ErrorKind::Transient
 #[derive(Clone, Debug)]
@@ -42,7 +43,8 @@ impl RemoteCloud {
         let mut pause = FIRST_PAUSE;
         let mut told = None;
         loop {
-            let asked: Result<Wire<Info>, _> = self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
+            let asked: Result<Wire<Info>, _> =
+                self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
             match asked {
                 Ok(info) => return Ok(info?.region),
                 Err(error) => {
@@ -67,17 +69,23 @@ impl RemoteCloud {
         body: &B,
     ) -> Result<T, CloudError> {
         let path = format!("/v1/rpc/{operation}");
-        let answer: Wire<T> = self
-            .0
-            .json(Method::POST, &path, Some(body))
-            .await
-            .map_err(|error| CloudError::transient(format!("{operation} at the mock cloud")).with_source(error))?;
+        let answer: Wire<T> =
+            self.0
+                .json(Method::POST, &path, Some(body))
+                .await
+                .map_err(|error| {
+                    CloudError::transient(format!("{operation} at the mock cloud"))
+                        .with_source(error)
+                })?;
         Ok(answer?)
     }
 }
 
 fn each<T>(answers: Vec<Wire<T>>) -> Vec<Result<T, CloudError>> {
-    answers.into_iter().map(|answer| answer.map_err(CloudError::from)).collect()
+    answers
+        .into_iter()
+        .map(|answer| answer.map_err(CloudError::from))
+        .collect()
 }
 
 #[async_trait]
@@ -93,15 +101,24 @@ impl CloudApi for RemoteCloud {
         self.call("list_routes", cluster).await
     }
 
-    async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError> {
+    async fn apply_routes(
+        &self,
+        batch: &RouteBatch,
+    ) -> Result<Vec<Result<(), CloudError>>, CloudError> {
         Ok(each(self.call("apply_routes", batch).await?))
     }
 
-    async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
+    async fn get_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
         self.call("get_load_balancer", key).await
     }
 
-    async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+    async fn create_load_balancer(
+        &self,
+        spec: &LoadBalancerSpec,
+    ) -> Result<LoadBalancer, CloudError> {
         self.call("create_load_balancer", spec).await
     }
 
@@ -114,12 +131,19 @@ impl CloudApi for RemoteCloud {
         self.call("modify_load_balancer", &modify).await
     }
 
-    async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+    async fn update_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+        members: &Members,
+    ) -> Result<LoadBalancer, CloudError> {
         let update = UpdateBalancer { key: key.clone(), members: members.clone() };
         self.call("update_load_balancer", &update).await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
+    async fn delete_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<DeleteResult, CloudError> {
         self.call("delete_load_balancer", key).await
     }
 

@@ -4,18 +4,20 @@ use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 
 use super::{
-    Calls, Capability, CloudInstanceQuery, CloudState, DeleteResult, FaultError, Instance, LoadBalancer,
-    LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud, Operation, OwnedRoute, RouteBatch,
-    RouteEdit, routes::NewRoute,
+    Calls, Capability, CloudInstanceQuery, CloudState, DeleteResult, FaultError, Instance,
+    LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud,
+    Operation, OwnedRoute, RouteBatch, RouteEdit, routes::NewRoute,
 };
 
-/// The cloud's API for the provider, with the same semantics in the same process ([`MockCloud`]) and over the network
-/// ([`RemoteCloud`](crate::client::RemoteCloud)).
+/// The cloud's API for the provider, with the same semantics in the same process ([`MockCloud`])
+/// and over the network ([`RemoteCloud`](crate::client::RemoteCloud)).
 ///
-/// A call over the rate limit fails at once with [`ErrorKind::Throttled`] and the delay after which to retry.
+/// A call over the rate limit fails at once with [`ErrorKind::Throttled`] and the delay after which
+/// to retry.
 #[async_trait]
 pub trait CloudApi: Send + Sync {
-    /// Describes instances: one answer per query, in order. `None` is proof that the instance does not exist.
+    /// Describes instances: one answer per query, in order. `None` is proof that the instance does
+    /// not exist.
     async fn describe_instances(
         &self,
         queries: &[CloudInstanceQuery],
@@ -24,31 +26,49 @@ pub trait CloudApi: Send + Sync {
     /// Lists a cluster's routes.
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError>;
 
-    /// Changes routes: one answer per edit, in order. For latency and rate limit, a batch is one call.
-    async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError>;
+    /// Changes routes: one answer per edit, in order. For latency and rate limit, a batch is one
+    /// call.
+    async fn apply_routes(
+        &self,
+        batch: &RouteBatch,
+    ) -> Result<Vec<Result<(), CloudError>>, CloudError>;
 
     /// Reads one load balancer.
-    async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError>;
+    async fn get_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError>;
 
     /// Creates a load balancer. Does not wait for it: until it is active, its state is
-    /// [`LoadBalancerState::Provisioning`](super::LoadBalancerState). An existing one of this owner is returned
-    /// unchanged. Fails with [`ErrorKind::QuotaExceeded`] if the quota is used up or no address is free, and with
-    /// [`ErrorKind::Conflict`] if another owner has the name, or the load balancer of this name is being deleted.
-    async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError>;
+    /// [`LoadBalancerState::Provisioning`](super::LoadBalancerState). An existing one of this owner
+    /// is returned unchanged. Fails with [`ErrorKind::QuotaExceeded`] if the quota is used up or no
+    /// address is free, and with [`ErrorKind::Conflict`] if another owner has the name, or the load
+    /// balancer of this name is being deleted.
+    async fn create_load_balancer(
+        &self,
+        spec: &LoadBalancerSpec,
+    ) -> Result<LoadBalancer, CloudError>;
 
-    /// Changes the settings of a load balancer. Fails with [`ErrorKind::NotFound`] if it does not exist, and with
-    /// [`ErrorKind::Conflict`] while it is being deleted.
+    /// Changes the settings of a load balancer. Fails with [`ErrorKind::NotFound`] if it does not
+    /// exist, and with [`ErrorKind::Conflict`] while it is being deleted.
     async fn modify_load_balancer(
         &self,
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError>;
 
-    /// Replaces the members of a load balancer. Fails as [`modify_load_balancer`](Self::modify_load_balancer) does.
-    async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError>;
+    /// Replaces the members of a load balancer. Fails as
+    /// [`modify_load_balancer`](Self::modify_load_balancer) does.
+    async fn update_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+        members: &Members,
+    ) -> Result<LoadBalancer, CloudError>;
 
-    /// Deletes a load balancer. Succeeds if it does not exist; the deletion may continue after the call.
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError>;
+    /// Deletes a load balancer. Succeeds if it does not exist; the deletion may continue after the
+    /// call.
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey)
+    -> Result<DeleteResult, CloudError>;
 
     /// Lists a cluster's load balancers.
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError>;
@@ -65,12 +85,14 @@ impl CloudApi for MockCloud {
             calls.describe_instances += 1;
             calls.describe_instances_nodes += queries.len() as u64;
         };
-        let one =
-            |state: &mut CloudState, query: &CloudInstanceQuery| match state.faults.fire(operation, &[&query.node]) {
-                Some(fired) if fired.error == FaultError::NotFound => Ok(None),
-                Some(fired) => Err(fired.into_error(operation, &[&query.node])),
-                None => state.instances.find(query),
-            };
+        let one = |state: &mut CloudState, query: &CloudInstanceQuery| match state
+            .faults
+            .fire(operation, &[&query.node])
+        {
+            Some(fired) if fired.error == FaultError::NotFound => Ok(None),
+            Some(fired) => Err(fired.into_error(operation, &[&query.node])),
+            None => state.instances.find(query),
+        };
         let all = |state: &mut CloudState| queries.iter().map(|query| one(state, query)).collect();
         self.call(operation, count, all).await
     }
@@ -78,18 +100,31 @@ impl CloudApi for MockCloud {
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
         let operation = Operation::ListRoutes;
         let list = |state: &mut CloudState| {
-            state.with_faults(operation, &[], |state| Ok(state.routes.list_for(cluster, &state.instances)))
+            state.with_faults(operation, &[], |state| {
+                Ok(state.routes.list_for(cluster, &state.instances))
+            })
         };
-        self.call(operation, |calls| calls.add(operation, 1), list).await?
+        self.call(operation, |calls| calls.add(operation, 1), list)
+            .await?
     }
 
-    async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError> {
+    async fn apply_routes(
+        &self,
+        batch: &RouteBatch,
+    ) -> Result<Vec<Result<(), CloudError>>, CloudError> {
         let operation = |edit: &RouteEdit| match edit {
             RouteEdit::Create { .. } => Operation::CreateRoute,
             RouteEdit::Delete(_) => Operation::DeleteRoute,
         };
-        let Some(first) = batch.edits.first() else { return Ok(Vec::new()) };
-        let count = |calls: &mut Calls| batch.edits.iter().for_each(|edit| calls.add(operation(edit), 1));
+        let Some(first) = batch.edits.first() else {
+            return Ok(Vec::new());
+        };
+        let count = |calls: &mut Calls| {
+            batch
+                .edits
+                .iter()
+                .for_each(|edit| calls.add(operation(edit), 1));
+        };
         let one = |state: &mut CloudState, edit: &RouteEdit| match edit {
             RouteEdit::Create { node, destination, node_addresses } => {
                 state.with_faults(operation(edit), &[node], |state| {
@@ -97,26 +132,43 @@ impl CloudApi for MockCloud {
                     let cluster = &*batch.cluster;
                     let destination = *destination;
                     let node_addresses = node_addresses.clone();
-                    state.routes.create(NewRoute { cluster, node, target, destination, node_addresses })
+                    state.routes.create(NewRoute {
+                        cluster,
+                        node,
+                        target,
+                        destination,
+                        node_addresses,
+                    })
                 })
             }
-            RouteEdit::Delete(route) => state.with_faults(operation(edit), &[&route.name, &route.node], |state| {
-                state.routes.delete(&batch.cluster, route);
-                Ok(())
-            }),
+            RouteEdit::Delete(route) => {
+                state.with_faults(operation(edit), &[&route.name, &route.node], |state| {
+                    state.routes.delete(&batch.cluster, route);
+                    Ok(())
+                })
+            }
         };
-        let all = |state: &mut CloudState| batch.edits.iter().map(|edit| one(state, edit)).collect();
+        let all =
+            |state: &mut CloudState| batch.edits.iter().map(|edit| one(state, edit)).collect();
         self.call(operation(first), count, all).await
     }
 
-    async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
+    async fn get_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<Option<LoadBalancer>, CloudError> {
         let get = |state: &mut CloudState| Ok(state.load_balancers.get(key));
-        self.balancer_call(Operation::GetLoadBalancer, Some(key), get).await
+        self.balancer_call(Operation::GetLoadBalancer, Some(key), get)
+            .await
     }
 
-    async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
+    async fn create_load_balancer(
+        &self,
+        spec: &LoadBalancerSpec,
+    ) -> Result<LoadBalancer, CloudError> {
         let create = |state: &mut CloudState| state.load_balancers.create(spec);
-        self.balancer_call(Operation::CreateLoadBalancer, Some(&spec.key), create).await
+        self.balancer_call(Operation::CreateLoadBalancer, Some(&spec.key), create)
+            .await
     }
 
     async fn modify_load_balancer(
@@ -125,28 +177,39 @@ impl CloudApi for MockCloud {
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
         let modify = |state: &mut CloudState| state.load_balancers.modify(key, settings);
-        self.balancer_call(Operation::ModifyLoadBalancer, Some(key), modify).await
+        self.balancer_call(Operation::ModifyLoadBalancer, Some(key), modify)
+            .await
     }
 
-    async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+    async fn update_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+        members: &Members,
+    ) -> Result<LoadBalancer, CloudError> {
         let update = |state: &mut CloudState| state.load_balancers.update(key, members);
-        self.balancer_call(Operation::UpdateLoadBalancer, Some(key), update).await
+        self.balancer_call(Operation::UpdateLoadBalancer, Some(key), update)
+            .await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
+    async fn delete_load_balancer(
+        &self,
+        key: &LoadBalancerKey,
+    ) -> Result<DeleteResult, CloudError> {
         let delete = |state: &mut CloudState| Ok(state.load_balancers.delete(key));
-        self.balancer_call(Operation::DeleteLoadBalancer, Some(key), delete).await
+        self.balancer_call(Operation::DeleteLoadBalancer, Some(key), delete)
+            .await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
         let list = |state: &mut CloudState| Ok(state.load_balancers.list_for(cluster));
-        self.balancer_call(Operation::ListLoadBalancers, None, list).await
+        self.balancer_call(Operation::ListLoadBalancers, None, list)
+            .await
     }
 }
 
 impl MockCloud {
-    /// Runs one provider call: counts it, rejects it if it is over the rate limit, waits for the latency, then applies
-    /// its effect. The hook runs before the latency and after the effect.
+    /// Runs one provider call: counts it, rejects it if it is over the rate limit, waits for the
+    /// latency, then applies its effect. The hook runs before the latency and after the effect.
     async fn call<T>(
         &self,
         operation: Operation,
@@ -159,7 +222,8 @@ impl MockCloud {
             state.number += 1;
             if let Err(after) = state.limits.take(operation.capability()) {
                 state.calls.throttled += 1;
-                let message = format!("{}: rate limit exceeded", operation.as_str().replace('_', " "));
+                let message =
+                    format!("{}: rate limit exceeded", operation.as_str().replace('_', " "));
                 return Err(CloudError::new(ErrorKind::Throttled, message).with_retry_after(after));
             }
             (state.number, state.hook.clone())
@@ -195,13 +259,14 @@ impl MockCloud {
     ) -> Result<T, CloudError> {
         let names = key.map_or_else(Vec::new, |key| vec![object_name(&key.service), &*key.service]);
         let all = |state: &mut CloudState| state.with_faults(operation, &names, effect);
-        self.call(operation, |calls| calls.add(operation, 1), all).await?
+        self.call(operation, |calls| calls.add(operation, 1), all)
+            .await?
     }
 }
 
 impl CloudState {
-    /// Applies an effect unless a fault matches the call. A fault that only loses the answer fails the call after the
-    /// effect.
+    /// Applies an effect unless a fault matches the call. A fault that only loses the answer fails
+    /// the call after the effect.
     fn with_faults<T>(
         &mut self,
         operation: Operation,

@@ -78,14 +78,23 @@ impl Operation {
     pub fn covers(self, call: Self) -> bool {
         match self {
             Self::Any => true,
-            Self::EnsureLoadBalancer => matches!(call, Self::CreateLoadBalancer | Self::ModifyLoadBalancer),
+            Self::EnsureLoadBalancer => {
+                matches!(call, Self::CreateLoadBalancer | Self::ModifyLoadBalancer)
+            }
             one => one == call,
         }
     }
 
-    /// Tells whether the operation changes the cloud. A value that means several operations does if one of them does.
+    /// Tells whether the operation changes the cloud. A value that means several operations does if
+    /// one of them does.
     pub fn writes(self) -> bool {
-        !matches!(self, Self::DescribeInstances | Self::ListRoutes | Self::GetLoadBalancer | Self::ListLoadBalancers)
+        !matches!(
+            self,
+            Self::DescribeInstances
+                | Self::ListRoutes
+                | Self::GetLoadBalancer
+                | Self::ListLoadBalancers
+        )
     }
 
     /// Tells whether the operation is about named objects, which the `match` of a fault can select.
@@ -93,7 +102,8 @@ impl Operation {
         !matches!(self, Self::ListRoutes | Self::ListLoadBalancers)
     }
 
-    /// Returns the part of the cloud that the operation belongs to; load balancers for [`Any`](Self::Any).
+    /// Returns the part of the cloud that the operation belongs to; load balancers for
+    /// [`Any`](Self::Any).
     pub fn capability(self) -> Capability {
         match self {
             Self::DescribeInstances => Capability::Instances,
@@ -103,7 +113,8 @@ impl Operation {
     }
 }
 
-/// Counts of the provider's calls since the cloud started; body of `GET /v1/calls`. Failed calls count too.
+/// Counts of the provider's calls since the cloud started; body of `GET /v1/calls`. Failed calls
+/// count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// Calls of `describe_instances`.
@@ -172,7 +183,11 @@ impl Calls {
 
     fn sum(&self, counts: impl Fn(Operation) -> bool) -> u64 {
         let mut copy = *self;
-        Operation::ALL.into_iter().filter(|call| counts(*call)).map(|call| *copy.slot(call)).sum()
+        Operation::ALL
+            .into_iter()
+            .filter(|call| counts(*call))
+            .map(|call| *copy.slot(call))
+            .sum()
     }
 
     fn slot(&mut self, operation: Operation) -> &mut u64 {
@@ -200,9 +215,17 @@ impl Calls {
     }
 
     fn words(&self, counts: impl Fn(Operation) -> bool) -> String {
-        let called = Operation::ALL.into_iter().filter(|operation| counts(*operation) && self.of(*operation) > 0);
-        let parts: Vec<String> = called.map(|call| format!("{} {}", self.of(call), call.as_str())).collect();
-        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+        let called = Operation::ALL
+            .into_iter()
+            .filter(|operation| counts(*operation) && self.of(*operation) > 0);
+        let parts: Vec<String> = called
+            .map(|call| format!("{} {}", self.of(call), call.as_str()))
+            .collect();
+        if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(", ")
+        }
     }
 }
 

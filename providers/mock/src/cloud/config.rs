@@ -20,13 +20,15 @@ use crate::cloud::{Family, FieldError, InstanceSpec};
 pub const DEFAULT_REGION: &str = "mock-region";
 /// Default instance type.
 pub const DEFAULT_INSTANCE_TYPE: &str = "mock.standard";
-/// Default address pool of load balancers: the range for benchmarks (RFC 2544), which is not routed on the Internet.
+/// Default address pool of load balancers: the range for benchmarks (RFC 2544), which is not routed
+/// on the Internet.
 const DEFAULT_POOL: Ipv4Net = match Ipv4Net::new(Ipv4Addr::new(198, 18, 0, 0), 15) {
     Ok(net) => net,
     Err(_) => unreachable!(),
 };
 /// Default IPv6 address pool of load balancers: the range for benchmarks (RFC 5180).
-const DEFAULT_POOL_V6: Ipv6Net = match Ipv6Net::new(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) {
+const DEFAULT_POOL_V6: Ipv6Net = match Ipv6Net::new(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48)
+{
     Ok(net) => net,
     Err(_) => unreachable!(),
 };
@@ -41,7 +43,8 @@ pub struct CloudConfig {
     pub zones: Option<Vec<String>>,
     /// Instance type of instances that do not set one. Default: [`DEFAULT_INSTANCE_TYPE`].
     pub instance_type: Option<String>,
-    /// Whether there is a running instance with stable generated addresses for every node name. Default: `false`.
+    /// Whether there is a running instance with stable generated addresses for every node name.
+    /// Default: `false`.
     pub auto_provision: bool,
     /// Latency of provider calls. Default: none.
     pub latency: Latency,
@@ -49,8 +52,8 @@ pub struct CloudConfig {
     pub instances: Vec<InstanceEntry>,
     /// Rate limits of provider calls. Default: no limits.
     pub rate_limits: RateLimits,
-    /// Network from which load balancers get their addresses. Default: 198.18.0.0/15. Its IP family is the default for
-    /// load balancers that do not request a family.
+    /// Network from which load balancers get their addresses. Default: 198.18.0.0/15. Its IP family
+    /// is the default for load balancers that do not request a family.
     pub load_balancer_address_pool: Option<Cidr>,
     /// Network from which load balancers get their IPv6 addresses. Default: 2001:2::/48.
     #[serde(rename = "loadBalancerIPv6AddressPool")]
@@ -63,18 +66,19 @@ pub struct CloudConfig {
     pub load_balancer_deletion: Duration,
     /// Maximum number of load balancers. Default: no limit.
     pub load_balancer_quota: Option<usize>,
-    /// Values of `spec.loadBalancerClass` that the provider serves, in addition to Services without a class. Default:
-    /// none.
+    /// Values of `spec.loadBalancerClass` that the provider serves, in addition to Services without
+    /// a class. Default: none.
     pub load_balancer_classes: Vec<String>,
     /// The features that the provider declares.
     pub features: Features,
-    /// Node labels, in addition to the framework's own, that the node selectors of Services may use; `*` for all.
-    /// Caches keep these labels. Default: none.
+    /// Node labels, in addition to the framework's own, that the node selectors of Services may
+    /// use; `*` for all. Caches keep these labels. Default: none.
     pub node_selector_labels: Vec<String>,
-    /// Address at which the admin API listens; without a host the loopback address, with port 0 any free port. Default:
-    /// the admin API is off.
+    /// Address at which the admin API listens; without a host the loopback address, with port 0 any
+    /// free port. Default: the admin API is off.
     pub admin_address: Option<HostPort>,
-    /// Address of the admin API of a mock cloud in another process, to use instead of one in this process.
+    /// Address of the admin API of a mock cloud in another process, to use instead of one in this
+    /// process.
     pub endpoint: Option<HostPort>,
 }
 
@@ -158,11 +162,16 @@ pub enum ConfigError {
 }
 
 fn position(line: Option<u64>) -> String {
-    line.map(|line| format!(", line {line}")).unwrap_or_default()
+    line.map(|line| format!(", line {line}"))
+        .unwrap_or_default()
 }
 
 fn key_name(key: &str) -> String {
-    if key.is_empty() { String::new() } else { format!(", key {key}") }
+    if key.is_empty() {
+        String::new()
+    } else {
+        format!(", key {key}")
+    }
 }
 
 impl CloudConfig {
@@ -172,8 +181,8 @@ impl CloudConfig {
     /// content, the line and the key.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { file: file.clone(), cause })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Unreadable { file: file.clone(), cause })?;
         Self::parse(&file, &text)
     }
 
@@ -184,13 +193,17 @@ impl CloudConfig {
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         // A file without values, for example with comments only, means the defaults.
         let parsed: Result<Option<Self>, _> = serde_saphyr::from_str(text);
-        let config = parsed.map_err(|error| invalid(file, text, &error))?.unwrap_or_default();
-        config.check().map_err(|FieldError { field, message }| ConfigError::Invalid {
-            file: file.to_owned(),
-            line: line_of(text, &field),
-            key: field,
-            message,
-        })?;
+        let config = parsed
+            .map_err(|error| invalid(file, text, &error))?
+            .unwrap_or_default();
+        config
+            .check()
+            .map_err(|FieldError { field, message }| ConfigError::Invalid {
+                file: file.to_owned(),
+                line: line_of(text, &field),
+                key: field,
+                message,
+            })?;
         Ok(config)
     }
 
@@ -198,21 +211,37 @@ impl CloudConfig {
     fn check(&self) -> Result<(), FieldError> {
         // First, check the addresses of the admin API, the region and the instance type.
         if self.endpoint.is_some() && self.admin_address.is_some() {
-            let message = "cannot be combined with endpoint: the cloud that is served there has its own";
+            let message =
+                "cannot be combined with endpoint: the cloud that is served there has its own";
             return Err(FieldError::new("adminAddress", message));
         }
         for (key, value) in [("region", &self.region), ("instanceType", &self.instance_type)] {
             if value.as_deref() == Some("") {
-                return Err(FieldError::new(key, "must not be empty; leave it out for the default"));
+                return Err(FieldError::new(
+                    key,
+                    "must not be empty; leave it out for the default",
+                ));
             }
         }
-        if self.region.as_deref().is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace())) {
-            return Err(FieldError::new("region", "must not contain slashes or blanks: it is a part of provider IDs"));
+        if self
+            .region
+            .as_deref()
+            .is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace()))
+        {
+            return Err(FieldError::new(
+                "region",
+                "must not contain slashes or blanks: it is a part of provider IDs",
+            ));
         }
         // Then check the address pools, the rate limits and the lists.
         let is_v6 = |cidr: &Option<Cidr>| cidr.map(|cidr| matches!(cidr.0, IpNet::V6(_)));
-        match (is_v6(&self.load_balancer_address_pool), is_v6(&self.load_balancer_ipv6_address_pool)) {
-            (_, Some(false)) => Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network")),
+        match (
+            is_v6(&self.load_balancer_address_pool),
+            is_v6(&self.load_balancer_ipv6_address_pool),
+        ) {
+            (_, Some(false)) => {
+                Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network"))
+            }
             (Some(true), Some(true)) => {
                 let message = "loadBalancerAddressPool is an IPv6 network already";
                 Err(FieldError::new("loadBalancerIPv6AddressPool", message))
@@ -220,9 +249,10 @@ impl CloudConfig {
             _ => Ok(()),
         }?;
         self.rate_limits.check()?;
-        for (key, texts) in
-            [("loadBalancerClasses", &self.load_balancer_classes), ("nodeSelectorLabels", &self.node_selector_labels)]
-        {
+        for (key, texts) in [
+            ("loadBalancerClasses", &self.load_balancer_classes),
+            ("nodeSelectorLabels", &self.node_selector_labels),
+        ] {
             if texts.iter().any(String::is_empty) {
                 return Err(FieldError::new(key, "must not hold an empty text"));
             }
@@ -246,7 +276,9 @@ impl CloudConfig {
             ("loadBalancerDeletion", !self.load_balancer_deletion.is_zero()),
             ("loadBalancerQuota", self.load_balancer_quota.is_some()),
         ];
-        let set = keys.iter().filter(|(_, set)| self.endpoint.is_some() && *set);
+        let set = keys
+            .iter()
+            .filter(|(_, set)| self.endpoint.is_some() && *set);
         set.map(|(key, _)| *key).collect()
     }
 
@@ -255,18 +287,25 @@ impl CloudConfig {
     }
 
     pub(crate) fn instance_type(&self) -> &str {
-        self.instance_type.as_deref().unwrap_or(DEFAULT_INSTANCE_TYPE)
+        self.instance_type
+            .as_deref()
+            .unwrap_or(DEFAULT_INSTANCE_TYPE)
     }
 
     pub(crate) fn zones(&self) -> Vec<String> {
-        self.zones.clone().unwrap_or_else(|| vec![format!("{}a", self.region())])
+        self.zones
+            .clone()
+            .unwrap_or_else(|| vec![format!("{}a", self.region())])
     }
 
-    /// Returns the IPv4 and IPv6 address pools, and the IP family of load balancers that do not request one.
+    /// Returns the IPv4 and IPv6 address pools, and the IP family of load balancers that do not
+    /// request one.
     pub(crate) fn address_pools(&self) -> (IpNet, IpNet, Family) {
         let v4 = IpNet::V4(DEFAULT_POOL);
         let v6 = IpNet::V6(DEFAULT_POOL_V6);
-        let second = self.load_balancer_ipv6_address_pool.map_or(v6, |cidr| cidr.0);
+        let second = self
+            .load_balancer_ipv6_address_pool
+            .map_or(v6, |cidr| cidr.0);
         match self.load_balancer_address_pool {
             None => (v4, second, Family::V4),
             Some(Cidr(net @ IpNet::V4(_))) => (net, second, Family::V4),
@@ -277,24 +316,39 @@ impl CloudConfig {
 
 fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
     let location = error.location();
-    let line = location.map(|location| location.line()).filter(|line| *line > 0);
-    let key = location.map(|at| key_at(text, at.line(), at.column())).unwrap_or_default();
-    ConfigError::Invalid { file: file.to_owned(), line, key, message: bare_message(error) }
+    let line = location
+        .map(|location| location.line())
+        .filter(|line| *line > 0);
+    let key = location
+        .map(|at| key_at(text, at.line(), at.column()))
+        .unwrap_or_default();
+    ConfigError::Invalid {
+        file: file.to_owned(),
+        line,
+        key,
+        message: bare_message(error),
+    }
 }
 
-/// Returns the parser's message without the quoted text and the position, which the error reports separately.
+/// Returns the parser's message without the quoted text and the position, which the error reports
+/// separately.
 fn bare_message(error: &serde_saphyr::Error) -> String {
     let words = error.without_snippet().to_string();
     let words = words.lines().next().unwrap_or_default();
     let end = words.rfind(" at line ").unwrap_or(words.len());
-    words[..end].trim_end_matches([',', ':', ' ']).trim_start_matches("error: ").to_owned()
+    words[..end]
+        .trim_end_matches([',', ':', ' '])
+        .trim_start_matches("error: ")
+        .to_owned()
 }
 
 /// Returns the key at a position or, if there is a value at the position, the key before it.
 fn key_at(text: &str, line: u64, column: u64) -> String {
     let index = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
     let lines: Vec<&str> = text.lines().take(index(line).saturating_add(1)).collect();
-    let Some(current) = lines.get(index(line)) else { return String::new() };
+    let Some(current) = lines.get(index(line)) else {
+        return String::new();
+    };
     let chars: Vec<char> = current.chars().collect();
     let here = index(column).min(chars.len());
     let after: String = chars[here..].iter().collect();
@@ -304,21 +358,28 @@ fn key_at(text: &str, line: u64, column: u64) -> String {
     }
     let before: String = chars[..here].iter().collect();
     // The key of the value may be on an earlier line.
-    std::iter::once(&*before).chain(lines.iter().rev().skip(1).copied()).find_map(last_key).unwrap_or_default()
+    std::iter::once(&*before)
+        .chain(lines.iter().rev().skip(1).copied())
+        .find_map(last_key)
+        .unwrap_or_default()
 }
 
 fn last_key(line: &str) -> Option<String> {
     let line = line.split(" #").next().unwrap_or_default();
     let mut colons = line.match_indices(':').map(|(at, _)| at);
     let end = colons.rfind(|at| is_colon(&line[*at..]))?;
-    let start = line[..end].rfind(|c: char| !is_key_char(c)).map_or(0, |at| at + 1);
+    let start = line[..end]
+        .rfind(|c: char| !is_key_char(c))
+        .map_or(0, |at| at + 1);
     let start = (start..=end).find(|at| line.is_char_boundary(*at))?;
     (start < end).then(|| line[start..end].to_owned())
 }
 
-/// Tells whether a text starts with a colon that ends a key. A colon inside a value is followed directly by other text.
+/// Tells whether a text starts with a colon that ends a key. A colon inside a value is followed
+/// directly by other text.
 fn is_colon(text: &str) -> bool {
-    text.strip_prefix(':').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+    text.strip_prefix(':')
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
 fn is_key_char(c: char) -> bool {
@@ -328,30 +389,42 @@ fn is_key_char(c: char) -> bool {
 /// Returns the line of the top-level key of a field path.
 fn line_of(text: &str, field: &str) -> Option<u64> {
     let top = field.split(['.', '[']).next()?;
-    let at =
-        text.lines().position(|line| line.strip_prefix(top).is_some_and(|rest| rest.trim_start().starts_with(':')))?;
+    let at = text.lines().position(|line| {
+        line.strip_prefix(top)
+            .is_some_and(|rest| rest.trim_start().starts_with(':'))
+    })?;
     Some(at as u64 + 1)
 }
 
 /// Reads a duration in Go's format (`300ms`, `1m30s`).
 fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse_duration(&text).map_err(|why| de::Error::custom(format!("invalid duration {text:?}: {why}")))
+    parse_duration(&text)
+        .map_err(|why| de::Error::custom(format!("invalid duration {text:?}: {why}")))
 }
 
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    // The parser multiplies without overflow checks and accepts signs between the parts; both can cause a panic.
+    // The parser multiplies without overflow checks and accepts signs between the parts; both can
+    // cause a panic.
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !unsigned.starts_with(digits) || !unsigned.chars().all(|c| digits(c) || c.is_alphabetic()) {
         return Err("expected a number with a unit, such as 20ms or 1m30s".to_owned());
     }
-    if text.len() > 32 || text.split(|c| !digits(c)).any(|number| number.find('.').unwrap_or(number.len()) > 9) {
+    if text.len() > 32
+        || text
+            .split(|c| !digits(c))
+            .any(|number| number.find('.').unwrap_or(number.len()) > 9)
+    {
         return Err("too large".to_owned());
     }
     let parsed: kube::core::Duration = text.parse().map_err(|error| format!("{error}"))?;
     let duration = Duration::from(parsed);
-    if parsed.is_negative() && !duration.is_zero() { Err("must not be negative".to_owned()) } else { Ok(duration) }
+    if parsed.is_negative() && !duration.is_zero() {
+        Err("must not be negative".to_owned())
+    } else {
+        Ok(duration)
+    }
 }
 
 /// A network in CIDR notation.
@@ -361,7 +434,8 @@ pub struct Cidr(pub IpNet);
 impl<'de> Deserialize<'de> for Cidr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let add_error = |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
+        let add_error =
+            |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
         text.parse().map(Self).map_err(add_error)
     }
 }
@@ -393,10 +467,18 @@ impl FromStr for HostPort {
             return Err(invalid());
         }
         let port = port.parse().map_err(|_| invalid())?;
-        let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let host = match host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
             Some(v6) => v6.parse::<Ipv6Addr>().map_err(|_| invalid())?.to_string(),
             None if host.is_empty() => Ipv4Addr::LOCALHOST.to_string(),
-            None if host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') => host.to_owned(),
+            None if host
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') =>
+            {
+                host.to_owned()
+            }
             None => return Err(invalid()),
         };
         Ok(Self { host, port })
@@ -415,7 +497,9 @@ impl fmt::Display for HostPort {
 
 impl<'de> Deserialize<'de> for HostPort {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 

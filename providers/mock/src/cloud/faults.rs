@@ -16,23 +16,23 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FaultSpec {
-    /// Operation that fails; `any` for all operations, `ensure_load_balancer` for creating and modifying load
-    /// balancers. Required.
+    /// Operation that fails; `any` for all operations, `ensure_load_balancer` for creating and
+    /// modifying load balancers. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
     /// How it fails. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<FaultError>,
-    /// Delay in seconds after which the caller should retry; can be combined with any error. Default: 1 for
-    /// `retry_after`, none for other errors.
+    /// Delay in seconds after which the caller should retry; can be combined with any error.
+    /// Default: 1 for `retry_after`, none for other errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<f64>,
-    /// Number of failures, at least 1. Default: until the faults are replaced. For `describe_instances` each queried
-    /// instance counts, for route changes each route.
+    /// Number of failures, at least 1. Default: until the faults are replaced. For
+    /// `describe_instances` each queried instance counts, for route changes each route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// Exact name of the object whose calls fail: the node, the Service (with or without namespace), or for routes the
-    /// route or its node. Default: all objects.
+    /// Exact name of the object whose calls fail: the node, the Service (with or without
+    /// namespace), or for routes the route or its node. Default: all objects.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// Seconds from now until the fault starts. Default: 0.
@@ -41,7 +41,8 @@ pub struct FaultSpec {
     /// Seconds from then until it ends. Default: until the faults are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<f64>,
-    /// Whether the call has its effect and only its answer is lost. Default: `false`, the call has no effect.
+    /// Whether the call has its effect and only its answer is lost. Default: `false`, the call has
+    /// no effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answer_lost: bool,
 }
@@ -81,8 +82,8 @@ impl FaultError {
         Self::Conflict,
     ];
 
-    /// Returns the kind of error that the provider gets. `retry_after` is transient: it delays only one object, while
-    /// `throttled` slows down the whole capability.
+    /// Returns the kind of error that the provider gets. `retry_after` is transient: it delays only
+    /// one object, while `throttled` slows down the whole capability.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound => ErrorKind::NotFound,
@@ -129,8 +130,12 @@ impl Fault {
     /// # Errors
     /// When a value is missing or invalid; the error names the key.
     pub fn new(spec: FaultSpec) -> Result<Self, FieldError> {
-        let operation = spec.operation.ok_or_else(|| FieldError::new("operation", "is required"))?;
-        let error = spec.error.ok_or_else(|| FieldError::new("error", "is required"))?;
+        let operation = spec
+            .operation
+            .ok_or_else(|| FieldError::new("operation", "is required"))?;
+        let error = spec
+            .error
+            .ok_or_else(|| FieldError::new("error", "is required"))?;
         if spec.times == Some(0) {
             return Err(FieldError::new("times", "must be at least 1; leave it out for always"));
         }
@@ -140,7 +145,10 @@ impl Fault {
         }
         let object = spec.object.filter(|name| !name.is_empty());
         if object.is_some() && !operation.names_objects() {
-            return Err(FieldError::new("match", format!("{} is not about a named object", operation.as_str())));
+            return Err(FieldError::new(
+                "match",
+                format!("{} is not about a named object", operation.as_str()),
+            ));
         }
         let retry_after = match duration("retryAfterSeconds", spec.retry_after_seconds)? {
             None if error == FaultError::RetryAfter => Some(DEFAULT_RETRY_AFTER),
@@ -149,15 +157,30 @@ impl Fault {
         let after = duration("afterSeconds", spec.after_seconds)?.unwrap_or_default();
         let lasts = duration("forSeconds", spec.for_seconds)?;
         let answer_lost = spec.answer_lost;
-        Ok(Self { operation, error, retry_after, remaining: spec.times, object, after, lasts, answer_lost })
+        Ok(Self {
+            operation,
+            error,
+            retry_after,
+            remaining: spec.times,
+            object,
+            after,
+            lasts,
+            answer_lost,
+        })
     }
 }
 
 /// Converts seconds to a duration; fails for negative, infinite and too large numbers.
 fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
-    let read = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()));
+    let read = |seconds| {
+        Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()))
+    };
     let read = seconds.map(read).transpose()?;
-    if read.is_some_and(|duration| duration > LONGEST) { Err(FieldError::new(field, "is too long")) } else { Ok(read) }
+    if read.is_some_and(|duration| duration > LONGEST) {
+        Err(FieldError::new(field, "is too long"))
+    } else {
+        Ok(read)
+    }
 }
 
 /// The current faults.
@@ -187,20 +210,30 @@ impl Faults {
         *self = Self { faults, since: Instant::now() };
     }
 
-    /// Fires the first fault that matches this call, and counts it; `names` are the names of the call's object.
+    /// Fires the first fault that matches this call, and counts it; `names` are the names of the
+    /// call's object.
     pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<Fired> {
         let age = self.since.elapsed();
         let concerns = |fault: &&mut Fault| {
             fault.operation.covers(operation)
                 && fault.remaining != Some(0)
-                && fault.object.as_deref().is_none_or(|object| names.contains(&object))
-                && age.checked_sub(fault.after).is_some_and(|age| fault.lasts.is_none_or(|lasts| age < lasts))
+                && fault
+                    .object
+                    .as_deref()
+                    .is_none_or(|object| names.contains(&object))
+                && age
+                    .checked_sub(fault.after)
+                    .is_some_and(|age| fault.lasts.is_none_or(|lasts| age < lasts))
         };
         let fault = self.faults.iter_mut().find(concerns)?;
         if let Some(left) = &mut fault.remaining {
             *left -= 1;
         }
-        Some(Fired { error: fault.error, retry_after: fault.retry_after, answer_lost: fault.answer_lost })
+        Some(Fired {
+            error: fault.error,
+            retry_after: fault.retry_after,
+            answer_lost: fault.answer_lost,
+        })
     }
 }
 
@@ -215,7 +248,8 @@ impl Fired {
         if let Some(name) = names.first() {
             message = format!("{message} {name}");
         }
-        let error = CloudError::new(self.error.kind(), format!("{message}: {}", self.error.description()));
+        let error =
+            CloudError::new(self.error.kind(), format!("{message}: {}", self.error.description()));
         match self.retry_after {
             Some(after) => error.with_retry_after(after),
             None => error,

@@ -9,7 +9,8 @@ use ccm_core::{
 };
 
 use super::{
-    Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, PowerState, ProviderId, provider_id::scheme_of,
+    Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, PowerState, ProviderId,
+    provider_id::scheme_of,
 };
 
 /// Defaults for values that an [`InstanceSpec`] does not give.
@@ -28,12 +29,14 @@ impl Defaults {
             count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
         };
         Instance {
-            // Always with the cloud's own region, by which the provider claims its nodes, whatever the instance's
-            // `region`.
-            provider_id: spec
-                .provider_id
-                .unwrap_or_else(|| ProviderId { region: self.region.clone(), node: name.to_owned() }.to_string()),
-            instance_type: spec.instance_type.unwrap_or_else(|| self.instance_type.clone()),
+            // Always with the cloud's own region, by which the provider claims its nodes, whatever
+            // the instance's `region`.
+            provider_id: spec.provider_id.unwrap_or_else(|| {
+                ProviderId { region: self.region.clone(), node: name.to_owned() }.to_string()
+            }),
+            instance_type: spec
+                .instance_type
+                .unwrap_or_else(|| self.instance_type.clone()),
             zone: spec.zone.unwrap_or_else(zone),
             region: spec.region.unwrap_or_else(|| self.region.clone()),
             addresses: spec.addresses.unwrap_or_else(|| {
@@ -54,11 +57,12 @@ fn made_up_address(hash: u64) -> Ipv4Addr {
     Ipv4Addr::new(10, high, low, host % 254 + 1)
 }
 
-/// FNV-1a with a final mix. Implemented here because generated addresses must not change with the toolchain.
+/// FNV-1a with a final mix. Implemented here because generated addresses must not change with the
+/// toolchain.
 fn stable_hash(text: &str) -> u64 {
-    let mut hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     hash ^= hash >> 33;
     hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)
@@ -78,15 +82,20 @@ pub(super) struct InstanceTable {
 
 impl InstanceTable {
     pub(super) fn new(defaults: Defaults, auto_provision: bool) -> Self {
-        Self { defaults, auto_provision, entries: BTreeMap::new(), by_provider_id: HashMap::new() }
+        Self {
+            defaults,
+            auto_provision,
+            entries: BTreeMap::new(),
+            by_provider_id: HashMap::new(),
+        }
     }
 
     pub(super) fn region(&self) -> &str {
         &self.defaults.region
     }
 
-    /// Lists the instances that were put or queried. Auto-provisioned ones that were never queried cannot be listed:
-    /// any name has one.
+    /// Lists the instances that were put or queried. Auto-provisioned ones that were never queried
+    /// cannot be listed: any name has one.
     pub(super) fn list(&self) -> Vec<Instance> {
         self.entries.values().flatten().cloned().collect()
     }
@@ -94,7 +103,9 @@ impl InstanceTable {
     pub(super) fn get(&self, name: &str) -> Option<Instance> {
         match self.entries.get(name) {
             Some(entry) => entry.clone(),
-            None => self.auto_provision.then(|| self.defaults.instance(name, InstanceSpec::default())),
+            None => self
+                .auto_provision
+                .then(|| self.defaults.instance(name, InstanceSpec::default())),
         }
     }
 
@@ -102,8 +113,15 @@ impl InstanceTable {
         check_name(name)?;
         check_spec(&spec)?;
         let instance = self.defaults.instance(name, spec);
-        if self.by_provider_id.get(&instance.provider_id).is_some_and(|owner| owner != name) {
-            return Err(FieldError::new("providerID", format!("{} is in use", instance.provider_id)));
+        if self
+            .by_provider_id
+            .get(&instance.provider_id)
+            .is_some_and(|owner| owner != name)
+        {
+            return Err(FieldError::new(
+                "providerID",
+                format!("{} is in use", instance.provider_id),
+            ));
         }
         self.insert(name, Some(instance.clone()));
         Ok(instance)
@@ -120,7 +138,8 @@ impl InstanceTable {
 
     fn insert(&mut self, name: &str, entry: Option<Instance>) {
         if let Some(instance) = &entry {
-            self.by_provider_id.insert(instance.provider_id.clone(), name.to_owned());
+            self.by_provider_id
+                .insert(instance.provider_id.clone(), name.to_owned());
         }
         let new_id = entry.as_ref().map(|i| i.provider_id.clone());
         if let Some(Some(old)) = self.entries.insert(name.to_owned(), entry)
@@ -130,8 +149,12 @@ impl InstanceTable {
         }
     }
 
-    /// Answers one query. `None` is proof that the instance does not exist; anything uncertain is an error.
-    pub(super) fn find(&mut self, query: &CloudInstanceQuery) -> Result<Option<Instance>, CloudError> {
+    /// Answers one query. `None` is proof that the instance does not exist; anything uncertain is
+    /// an error.
+    pub(super) fn find(
+        &mut self,
+        query: &CloudInstanceQuery,
+    ) -> Result<Option<Instance>, CloudError> {
         let name = match &query.provider_id {
             None => query.node.clone(),
             Some(id) => match self.by_provider_id.get(id) {
@@ -151,13 +174,18 @@ impl InstanceTable {
         Ok(found)
     }
 
-    /// Returns the name of the instance that auto-provisioning creates for a provider ID that no instance has; `None`
-    /// if it creates none.
+    /// Returns the name of the instance that auto-provisioning creates for a provider ID that no
+    /// instance has; `None` if it creates none.
     fn made_up_name(&self, node: &str, id: &str) -> Result<Option<String>, CloudError> {
-        let invalid = |why: &str| CloudError::invalid_input(format!("describe instance of node {node}: {why}"));
+        let invalid = |why: &str| {
+            CloudError::invalid_input(format!("describe instance of node {node}: {why}"))
+        };
         let parsed: ProviderId = id.parse().map_err(|error| invalid(&format!("{error}")))?;
         if parsed.region != self.defaults.region {
-            return Err(invalid(&format!("provider ID {id:?} is not of region {}", self.defaults.region)));
+            return Err(invalid(&format!(
+                "provider ID {id:?} is not of region {}",
+                self.defaults.region
+            )));
         }
         Ok(Some(parsed.node).filter(|name| self.auto_provision && !self.entries.contains_key(name)))
     }
@@ -166,14 +194,18 @@ impl InstanceTable {
     pub(super) fn target(&self, node: &str) -> Result<String, CloudError> {
         match self.get(node) {
             Some(instance) => Ok(instance.provider_id),
-            None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no instance {node}"))),
+            None => {
+                Err(CloudError::new(ErrorKind::NotFound, format!("there is no instance {node}")))
+            }
         }
     }
 
     /// Tells whether the node's instance still has this provider ID and is not terminated.
     pub(super) fn carries_traffic(&self, node: &str, provider_id: &str) -> bool {
         let same = |instance: &Instance| instance.provider_id == provider_id;
-        self.get(node).is_some_and(|instance| same(&instance) && instance.power_state != PowerState::Terminated)
+        self.get(node).is_some_and(|instance| {
+            same(&instance) && instance.power_state != PowerState::Terminated
+        })
     }
 }
 
@@ -195,7 +227,10 @@ fn check_spec(spec: &InstanceSpec) -> Result<(), FieldError> {
         let field = || format!("addresses[{index}].address");
         let ip = matches!(address.kind.0, AddressType::InternalIp | AddressType::ExternalIp);
         if ip && address.address.parse::<IpAddr>().is_err() {
-            return Err(FieldError::new(field(), format!("{:?} is not an IP address", address.address)));
+            return Err(FieldError::new(
+                field(),
+                format!("{:?} is not an IP address", address.address),
+            ));
         }
         if address.address.is_empty() {
             return Err(FieldError::new(field(), "is empty"));

@@ -10,8 +10,8 @@ use ccm_core::k8s;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// A load balancer as the admin API returns it. `ports`, `nodes` and `address` are short forms of the listeners,
-/// members and addresses, for simple scripts.
+/// A load balancer as the admin API returns it. `ports`, `nodes` and `address` are short forms of
+/// the listeners, members and addresses, for simple scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancer {
@@ -40,7 +40,8 @@ pub struct LoadBalancer {
     pub settings: LoadBalancerSettings,
     /// The members.
     pub members: Members,
-    /// Number of the provider's requests that created or changed it. A request that changed nothing does not count.
+    /// Number of the provider's requests that created or changed it. A request that changed nothing
+    /// does not count.
     pub generation: u64,
 }
 
@@ -64,8 +65,8 @@ pub struct LoadBalancerSettings {
     pub listeners: Vec<Listener>,
     /// Client networks that may connect; empty for all clients.
     pub source_ranges: Vec<IpNet>,
-    /// Node port for the health check of nodes with `externalTrafficPolicy: Local`: it tells whether a node has
-    /// endpoints.
+    /// Node port for the health check of nodes with `externalTrafficPolicy: Local`: it tells
+    /// whether a node has endpoints.
     pub health_check_node_port: Option<u16>,
     /// Timeout of the session affinity in seconds; absent without affinity.
     pub affinity_seconds: Option<u64>,
@@ -141,8 +142,8 @@ impl From<k8s::IpFamily> for Family {
     }
 }
 
-/// The members of a load balancer. In the cloud, sorted and without duplicates. Copies share the list, because it is
-/// long and the same for most load balancers.
+/// The members of a load balancer. In the cloud, sorted and without duplicates. Copies share the
+/// list, because it is long and the same for most load balancers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Members {
@@ -161,8 +162,13 @@ impl Default for Members {
 impl Members {
     /// Makes node members from names, without provider IDs.
     pub fn nodes<N: Into<Arc<str>>>(names: impl IntoIterator<Item = N>) -> Self {
-        Self::Nodes(names.into_iter().map(|name| NodeMember { name: name.into(), provider_id: None }).collect())
-            .sorted()
+        Self::Nodes(
+            names
+                .into_iter()
+                .map(|name| NodeMember { name: name.into(), provider_id: None })
+                .collect(),
+        )
+        .sorted()
     }
 
     /// Returns the names of the nodes; none for endpoints.
@@ -229,7 +235,8 @@ pub struct LoadBalancerSpec {
     pub activation: Option<Duration>,
 }
 
-/// Name and owner of a load balancer. Calls never return, change or delete a load balancer of another owner.
+/// Name and owner of a load balancer. Calls never return, change or delete a load balancer of
+/// another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancerKey {
     /// Owner: value of `--cluster-name`.
@@ -253,8 +260,8 @@ pub enum DeleteResult {
     InProgress,
 }
 
-/// A change of a load balancer without the provider: body of `PUT /v1/load-balancers/{name}`. Keys that are not given
-/// stay unchanged.
+/// A change of a load balancer without the provider: body of `PUT /v1/load-balancers/{name}`. Keys
+/// that are not given stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancerEdit {

@@ -4,8 +4,8 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use tokio::time::Instant;
 
 use super::{
-    DeleteResult, FieldError, LoadBalancer, LoadBalancerEdit, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
-    LoadBalancerState, Members, pool::AddressPools,
+    DeleteResult, FieldError, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
+    LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, pool::AddressPools,
 };
 
 /// The cloud's settings for load balancers.
@@ -63,10 +63,17 @@ impl StoredLoadBalancer {
 
 impl LoadBalancerTable {
     pub(super) fn new(rules: LoadBalancerSettingsDefaults, pools: AddressPools) -> Self {
-        Self { rules, pools, entries: BTreeMap::new(), members: SharedMembers::default(), made: 0 }
+        Self {
+            rules,
+            pools,
+            entries: BTreeMap::new(),
+            members: SharedMembers::default(),
+            made: 0,
+        }
     }
 
-    /// Returns a shared copy of the members. Only the last members are shared: the next request mostly has the same.
+    /// Returns a shared copy of the members. Only the last members are shared: the next request
+    /// mostly has the same.
     fn share(&mut self, members: &Members) -> SharedMembers {
         let members = members.clone().sorted();
         if self.members.members != members {
@@ -77,12 +84,19 @@ impl LoadBalancerTable {
 
     pub(super) fn list(&mut self) -> Vec<LoadBalancer> {
         self.advance();
-        self.entries.values().map(StoredLoadBalancer::show).collect()
+        self.entries
+            .values()
+            .map(StoredLoadBalancer::show)
+            .collect()
     }
 
     pub(super) fn list_for(&mut self, cluster: &str) -> Vec<LoadBalancer> {
         self.advance();
-        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(StoredLoadBalancer::show).collect()
+        self.entries
+            .values()
+            .filter(|entry| entry.shown.cluster == cluster)
+            .map(StoredLoadBalancer::show)
+            .collect()
     }
 
     pub(super) fn get(&mut self, key: &LoadBalancerKey) -> Option<LoadBalancer> {
@@ -92,15 +106,22 @@ impl LoadBalancerTable {
     /// Creates a load balancer. An existing one of the same owner is returned unchanged.
     pub(super) fn create(&mut self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
         let key = &spec.key;
-        let fail = |kind, why: String| CloudError::new(kind, format!("create load balancer {}: {why}", key.name));
+        let fail = |kind, why: String| {
+            CloudError::new(kind, format!("create load balancer {}: {why}", key.name))
+        };
         if key.uid.is_empty() {
-            return Err(fail(ErrorKind::InvalidInput, format!("service {} has no UID", key.service)));
+            return Err(fail(
+                ErrorKind::InvalidInput,
+                format!("service {} has no UID", key.service),
+            ));
         }
         self.advance();
         if let Some(entry) = self.entries.get(&key.name) {
             let shown = &entry.shown;
             return match owns(key, shown) {
-                true if shown.state == LoadBalancerState::Deleting => Err(being_deleted("create", &key.name)),
+                true if shown.state == LoadBalancerState::Deleting => {
+                    Err(being_deleted("create", &key.name))
+                }
                 true => Ok(entry.show()),
                 false => {
                     let owner = format!("service UID {} of cluster {}", shown.uid, shown.cluster);
@@ -108,16 +129,25 @@ impl LoadBalancerTable {
                 }
             };
         }
-        if let Some(quota) = self.rules.quota.filter(|quota| self.entries.len() >= *quota) {
-            return Err(fail(ErrorKind::QuotaExceeded, format!("the quota of {quota} load balancers is used up")));
+        if let Some(quota) = self
+            .rules
+            .quota
+            .filter(|quota| self.entries.len() >= *quota)
+        {
+            return Err(fail(
+                ErrorKind::QuotaExceeded,
+                format!("the quota of {quota} load balancers is used up"),
+            ));
         }
         let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
         self.made += 1;
         let shown = self.shown(spec, addresses);
         let members = self.share(&spec.members);
         let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
-        self.entries.insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
-        self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
+        self.entries
+            .insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
+        self.get(key)
+            .ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
     }
 
     /// Changes the settings, and the addresses if they no longer fit.
@@ -141,7 +171,11 @@ impl LoadBalancerTable {
     }
 
     /// Replaces only the members.
-    pub(super) fn update(&mut self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
+    pub(super) fn update(
+        &mut self,
+        key: &LoadBalancerKey,
+        members: &Members,
+    ) -> Result<LoadBalancer, CloudError> {
         self.changeable(key, "update")?;
         let members = self.share(members);
         let entry = self.changeable(key, "update")?;
@@ -155,7 +189,9 @@ impl LoadBalancerTable {
     /// Deletes the load balancer of this owner, if there is one.
     pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> DeleteResult {
         let deletion = self.rules.deletion;
-        let Some(entry) = self.find(key) else { return DeleteResult::Gone };
+        let Some(entry) = self.find(key) else {
+            return DeleteResult::Gone;
+        };
         if deletion.is_zero() {
             self.remove(&key.name);
             return DeleteResult::Gone;
@@ -169,18 +205,33 @@ impl LoadBalancerTable {
 
     /// Removes a load balancer at once, whatever its owner; `false` if there is none.
     pub(super) fn remove(&mut self, name: &str) -> bool {
-        let Some(entry) = self.entries.remove(name) else { return false };
-        entry.shown.addresses.iter().for_each(|address| self.pools.release(*address));
+        let Some(entry) = self.entries.remove(name) else {
+            return false;
+        };
+        entry
+            .shown
+            .addresses
+            .iter()
+            .for_each(|address| self.pools.release(*address));
         true
     }
 
     /// Changes a load balancer without the provider.
-    pub(super) fn edit(&mut self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
+    pub(super) fn edit(
+        &mut self,
+        name: &str,
+        edit: LoadBalancerEdit,
+    ) -> Result<Option<LoadBalancer>, FieldError> {
         if edit.state == Some(LoadBalancerState::Deleting) {
-            return Err(FieldError::new("state", "cannot be put to deleting; delete the load balancer"));
+            return Err(FieldError::new(
+                "state",
+                "cannot be put to deleting; delete the load balancer",
+            ));
         }
         self.advance();
-        let Some(entry) = self.entries.get_mut(name) else { return Ok(None) };
+        let Some(entry) = self.entries.get_mut(name) else {
+            return Ok(None);
+        };
         let shown = &mut entry.shown;
         if let Some(state) = edit.state {
             shown.state = state;
@@ -201,17 +252,28 @@ impl LoadBalancerTable {
         Ok(Some(entry.show()))
     }
 
-    fn changeable(&mut self, key: &LoadBalancerKey, verb: &str) -> Result<&mut StoredLoadBalancer, CloudError> {
+    fn changeable(
+        &mut self,
+        key: &LoadBalancerKey,
+        verb: &str,
+    ) -> Result<&mut StoredLoadBalancer, CloudError> {
         match self.find(key) {
-            Some(entry) if entry.shown.state == LoadBalancerState::Deleting => Err(being_deleted(verb, &key.name)),
+            Some(entry) if entry.shown.state == LoadBalancerState::Deleting => {
+                Err(being_deleted(verb, &key.name))
+            }
             Some(entry) => Ok(entry),
-            None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no load balancer {}", key.name))),
+            None => Err(CloudError::new(
+                ErrorKind::NotFound,
+                format!("there is no load balancer {}", key.name),
+            )),
         }
     }
 
     fn find(&mut self, key: &LoadBalancerKey) -> Option<&mut StoredLoadBalancer> {
         self.advance();
-        self.entries.get_mut(&key.name).filter(|entry| owns(key, &entry.shown))
+        self.entries
+            .get_mut(&key.name)
+            .filter(|entry| owns(key, &entry.shown))
     }
 
     /// Applies the state changes that are due: activation and removal.
@@ -256,9 +318,16 @@ fn owns(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
 }
 
 fn being_deleted(verb: &str, name: &str) -> CloudError {
-    CloudError::new(ErrorKind::Conflict, format!("{verb} load balancer {name}: it is being deleted"))
+    CloudError::new(
+        ErrorKind::Conflict,
+        format!("{verb} load balancer {name}: it is being deleted"),
+    )
 }
 
 fn ports(settings: &LoadBalancerSettings) -> Vec<u16> {
-    settings.listeners.iter().map(|listener| listener.port).collect()
+    settings
+        .listeners
+        .iter()
+        .map(|listener| listener.port)
+        .collect()
 }

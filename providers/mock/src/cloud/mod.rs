@@ -1,7 +1,8 @@
-//! The mock cloud: a state machine of instances, load balancers and routes that knows nothing of Kubernetes.
+//! The mock cloud: a state machine of instances, load balancers and routes that knows nothing of
+//! Kubernetes.
 //!
-//! Calls of the provider are counted, take the configured latency, and fail according to the faults. None of this
-//! applies to changes through the admin API.
+//! Calls of the provider are counted, take the configured latency, and fail according to the
+//! faults. None of this applies to changes through the admin API.
 
 mod api;
 mod calls;
@@ -25,13 +26,14 @@ pub use api::CloudApi;
 pub use calls::{Calls, Capability, Operation};
 pub use faults::{Fault, FaultError, FaultSpec};
 pub use load_balancer_types::{
-    DeleteResult, EndpointMember, Family, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
-    LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, NodeMember, Transport,
+    DeleteResult, EndpointMember, Family, Listener, LoadBalancer, LoadBalancerEdit,
+    LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members,
+    NodeMember, Transport,
 };
 pub use provider_id::{MalformedProviderId, ProviderId};
 pub use types::{
-    Address, AddressKind, CloudInstanceQuery, Instance, InstanceSpec, OwnedRoute, PowerState, Route, RouteBatch,
-    RouteBody, RouteEdit,
+    Address, AddressKind, CloudInstanceQuery, Instance, InstanceSpec, OwnedRoute, PowerState,
+    Route, RouteBatch, RouteBody, RouteEdit,
 };
 
 use self::{
@@ -61,8 +63,8 @@ impl FieldError {
     }
 }
 
-/// Hook that runs before and after every provider call, in the process of the cloud. For tests that act at an exact
-/// point, such as a crash between a cloud call and the write that follows it.
+/// Hook that runs before and after every provider call, in the process of the cloud. For tests that
+/// act at an exact point, such as a crash between a cloud call and the write that follows it.
 #[async_trait]
 pub trait CallHook: Send + Sync {
     /// Runs before the call's effect; `number` counts all provider calls from 1.
@@ -75,8 +77,8 @@ pub trait CallHook: Send + Sync {
 /// An in-memory cloud. Clones share the same state.
 ///
 /// # Cancellation
-/// A call has its effect after [`CallHook::before`] and the latency. If its future is dropped before that, nothing has
-/// changed.
+/// A call has its effect after [`CallHook::before`] and the latency. If its future is dropped
+/// before that, nothing has changed.
 #[derive(Clone)]
 pub struct MockCloud(Arc<MockCloudInner>);
 
@@ -100,7 +102,8 @@ impl MockCloud {
     /// Makes a cloud.
     ///
     /// # Errors
-    /// When an instance in the configuration is invalid; the field starts with `instances[<index>]`.
+    /// When an instance in the configuration is invalid; the field starts with
+    /// `instances[<index>]`.
     pub fn new(config: &CloudConfig) -> Result<Self, FieldError> {
         let defaults = Defaults {
             region: config.region().to_owned(),
@@ -109,9 +112,17 @@ impl MockCloud {
         };
         let mut instances = InstanceTable::new(defaults, config.auto_provision);
         for (index, entry) in config.instances.iter().enumerate() {
-            let fail = |e: FieldError| FieldError::new(format!("instances[{index}].{}", e.field), e.message);
-            if config.instances[..index].iter().any(|earlier| earlier.name == entry.name) {
-                return Err(fail(FieldError::new("name", format!("{} is given twice", entry.name))));
+            let fail = |e: FieldError| {
+                FieldError::new(format!("instances[{index}].{}", e.field), e.message)
+            };
+            if config.instances[..index]
+                .iter()
+                .any(|earlier| earlier.name == entry.name)
+            {
+                return Err(fail(FieldError::new(
+                    "name",
+                    format!("{} is given twice", entry.name),
+                )));
             }
             instances.put(&entry.name, entry.spec()).map_err(fail)?;
         }
@@ -132,7 +143,10 @@ impl MockCloud {
             hook: None,
             number: 0,
         };
-        Ok(Self(Arc::new(MockCloudInner { latency: config.latency.clone(), state: Mutex::new(state) })))
+        Ok(Self(Arc::new(MockCloudInner {
+            latency: config.latency.clone(),
+            state: Mutex::new(state),
+        })))
     }
 
     /// Returns the region.
@@ -158,7 +172,8 @@ impl MockCloud {
         self.0.state.lock().instances.put(node, spec)
     }
 
-    /// Deletes the instance of a node, permanently even with `autoProvision`; `false` if there is none.
+    /// Deletes the instance of a node, permanently even with `autoProvision`; `false` if there is
+    /// none.
     pub fn delete_instance(&self, node: &str) -> bool {
         self.0.state.lock().instances.delete(node)
     }
@@ -172,11 +187,16 @@ impl MockCloud {
     ///
     /// # Errors
     /// When a value is invalid; the error names the key.
-    pub fn edit_load_balancer(&self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
+    pub fn edit_load_balancer(
+        &self,
+        name: &str,
+        edit: LoadBalancerEdit,
+    ) -> Result<Option<LoadBalancer>, FieldError> {
         self.0.state.lock().load_balancers.edit(name, edit)
     }
 
-    /// Removes a load balancer without the provider, at once and whatever its owner; `false` if there is none.
+    /// Removes a load balancer without the provider, at once and whatever its owner; `false` if
+    /// there is none.
     pub fn remove_load_balancer(&self, name: &str) -> bool {
         self.0.state.lock().load_balancers.remove(name)
     }
@@ -218,7 +238,9 @@ impl MockCloud {
 
 impl std::fmt::Debug for MockCloud {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MockCloud").field("region", &self.region()).finish_non_exhaustive()
+        f.debug_struct("MockCloud")
+            .field("region", &self.region())
+            .finish_non_exhaustive()
     }
 }
 

@@ -22,8 +22,9 @@ impl AddressPools {
         Self { v4: AddressPool::new(v4), v6: AddressPool::new(v6), default }
     }
 
-    /// Assigns addresses to a load balancer whose current addresses are `have`: keeps those that fit, takes the missing
-    /// ones and releases the rest. Changes nothing on failure. The result is never empty.
+    /// Assigns addresses to a load balancer whose current addresses are `have`: keeps those that
+    /// fit, takes the missing ones and releases the rest. Changes nothing on failure. The result is
+    /// never empty.
     pub(super) fn assign(
         &mut self,
         load_balancer: &str,
@@ -36,11 +37,16 @@ impl AddressPools {
             ([], have) => have.iter().map(|address| Family::of(*address)).collect(),
             (families, _) => families.to_vec(),
         };
-        let fail =
-            |kind, why: String| CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"));
+        let fail = |kind, why: String| {
+            CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"))
+        };
         let requested = want.requested_address;
-        if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address))) {
-            return Err(fail(ErrorKind::InvalidInput, format!("{address} is of no family of the load balancer")));
+        if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address)))
+        {
+            return Err(fail(
+                ErrorKind::InvalidInput,
+                format!("{address} is of no family of the load balancer"),
+            ));
         }
         // Then keep or take one address per family; on failure, release those that were taken.
         let mut addresses = Vec::new();
@@ -48,7 +54,11 @@ impl AddressPools {
         for family in families {
             let of_family = |address: &&IpAddr| Family::of(**address) == family;
             let asked = requested.as_ref().filter(of_family);
-            if let Some(kept) = have.iter().filter(of_family).find(|kept| asked.is_none_or(|asked| asked == *kept)) {
+            if let Some(kept) = have
+                .iter()
+                .filter(of_family)
+                .find(|kept| asked.is_none_or(|asked| asked == *kept))
+            {
                 addresses.push(*kept);
                 continue;
             }
@@ -70,7 +80,9 @@ impl AddressPools {
             }
         }
         // Finally, release the addresses that are not needed any more.
-        have.iter().filter(|old| !addresses.contains(old)).for_each(|old| self.release(*old));
+        have.iter()
+            .filter(|old| !addresses.contains(old))
+            .for_each(|old| self.release(*old));
         Ok(addresses)
     }
 
@@ -114,12 +126,14 @@ impl Unavailable {
     }
 }
 
-/// Allocates the addresses of a network, each to one owner at a time, the lowest free address first.
+/// Allocates the addresses of a network, each to one owner at a time, the lowest free address
+/// first.
 #[derive(Debug)]
 pub(super) struct AddressPool {
     net: IpNet,
-    /// Offsets of the first usable address (`first`), of the first address that [`allocate`](Self::allocate) has not
-    /// reached yet (`next`), and of the first address past the end (`end`).
+    /// Offsets of the first usable address (`first`), of the first address that
+    /// [`allocate`](Self::allocate) has not reached yet (`next`), and of the first address past the
+    /// end (`end`).
     first: u128,
     next: u128,
     end: u128,
@@ -140,7 +154,14 @@ impl AddressPool {
             IpNet::V4(_) => (1, size - 1),
             IpNet::V6(_) => (1, size),
         };
-        Self { net, first: next, next, end, returned: BTreeSet::new(), ahead: BTreeSet::new() }
+        Self {
+            net,
+            first: next,
+            next,
+            end,
+            returned: BTreeSet::new(),
+            ahead: BTreeSet::new(),
+        }
     }
 
     /// Allocates an address, or returns `None` if all are in use.
@@ -164,21 +185,36 @@ impl AddressPool {
         if !self.net.contains(&address) || offset < self.first || offset >= self.end {
             return Err(Unavailable::Outside);
         }
-        let free = if offset < self.next { self.returned.remove(&offset) } else { self.ahead.insert(offset) };
-        if free { Ok(()) } else { Err(Unavailable::InUse) }
+        let free = if offset < self.next {
+            self.returned.remove(&offset)
+        } else {
+            self.ahead.insert(offset)
+        };
+        if free {
+            Ok(())
+        } else {
+            Err(Unavailable::InUse)
+        }
     }
 
     /// Releases an address from [`allocate`](Self::allocate) or [`take`](Self::take).
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
-        let used = if offset < self.next { self.returned.insert(offset) } else { self.ahead.remove(&offset) };
+        let used = if offset < self.next {
+            self.returned.insert(offset)
+        } else {
+            self.ahead.remove(&offset)
+        };
         debug_assert!(used, "{address} was not in use");
     }
 
     fn address(&self, offset: u128) -> IpAddr {
         match self.net {
             // Fits, because the offset is below the size of the network.
-            IpNet::V4(net) => Ipv4Addr::from_bits(net.network().to_bits() + u32::try_from(offset).unwrap_or(0)).into(),
+            IpNet::V4(net) => {
+                Ipv4Addr::from_bits(net.network().to_bits() + u32::try_from(offset).unwrap_or(0))
+                    .into()
+            }
             IpNet::V6(net) => Ipv6Addr::from_bits(net.network().to_bits() + offset).into(),
         }
     }
@@ -207,8 +243,14 @@ mod tests {
         ];
         for (net, count, first, last) in cases {
             let mut pool = AddressPool::new(net.parse().unwrap());
-            let all: Vec<_> = std::iter::from_fn(|| pool.allocate()).map(|a| a.to_string()).collect();
-            assert_eq!((all.len(), &*all[0], &**all.last().unwrap()), (count, first, last), "{net}");
+            let all: Vec<_> = std::iter::from_fn(|| pool.allocate())
+                .map(|a| a.to_string())
+                .collect();
+            assert_eq!(
+                (all.len(), &*all[0], &**all.last().unwrap()),
+                (count, first, last),
+                "{net}"
+            );
         }
     }
 
@@ -240,7 +282,10 @@ mod tests {
         assert_eq!(pool.take(at(1)), Err(Unavailable::InUse));
         pool.release(at(1));
         pool.release(at(2));
-        assert_eq!((pool.take(at(1)), pool.take(at(2)), pool.take(at(5))), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(
+            (pool.take(at(1)), pool.take(at(2)), pool.take(at(5))),
+            (Ok(()), Ok(()), Ok(()))
+        );
         pool.release(at(5));
         let rest: Vec<_> = std::iter::from_fn(|| pool.allocate()).collect();
         assert_eq!(rest, [at(4), at(5), at(6)]);

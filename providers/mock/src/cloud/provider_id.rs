@@ -27,8 +27,13 @@ impl FromStr for ProviderId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let malformed = || MalformedProviderId(text.to_owned());
-        let plain = |part: &str| !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace());
-        match text.strip_prefix("mock://").and_then(|rest| rest.split_once('/')) {
+        let plain = |part: &str| {
+            !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace())
+        };
+        match text
+            .strip_prefix("mock://")
+            .and_then(|rest| rest.split_once('/'))
+        {
             Some((region, node)) if plain(region) && plain(node) => {
                 Ok(Self { region: region.to_owned(), node: node.to_owned() })
             }
@@ -49,13 +54,23 @@ mod tests {
 
     #[test]
     fn provider_ids_parse_and_round_trip_or_are_refused() {
-        let good = [("mock://r/n", "r", "n"), ("mock://eu-1/node-1.example", "eu-1", "node-1.example")];
+        let good =
+            [("mock://r/n", "r", "n"), ("mock://eu-1/node-1.example", "eu-1", "node-1.example")];
         for (text, region, node) in good {
             let id: ProviderId = text.parse().unwrap();
             assert_eq!((&*id.region, &*id.node, id.to_string()), (region, node, text.to_owned()));
         }
-        let bad =
-            ["", "mock", "mock://", "mock:///n", "mock://r", "mock://r/", "mock://r/n/x", "mock://r/n ", "aws://r/n"];
+        let bad = [
+            "",
+            "mock",
+            "mock://",
+            "mock:///n",
+            "mock://r",
+            "mock://r/",
+            "mock://r/n/x",
+            "mock://r/n ",
+            "aws://r/n",
+        ];
         for text in bad {
             assert_eq!(text.parse::<ProviderId>(), Err(MalformedProviderId(text.to_owned())));
         }

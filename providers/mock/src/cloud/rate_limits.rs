@@ -17,7 +17,12 @@ struct TokenBucket {
 impl TokenBucket {
     fn new(limit: &RateLimit, now: Instant) -> Self {
         let burst = f64::from(limit.burst());
-        Self { per_second: limit.per_second, burst, tokens: burst, filled: now }
+        Self {
+            per_second: limit.per_second,
+            burst,
+            tokens: burst,
+            filled: now,
+        }
     }
 
     /// Takes a token, or returns the delay until one is available.
@@ -47,7 +52,8 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn new(limits: &RateLimits) -> Self {
         let now = Instant::now();
-        let bucket = |limit: &Option<RateLimit>| limit.as_ref().map(|limit| TokenBucket::new(limit, now));
+        let bucket =
+            |limit: &Option<RateLimit>| limit.as_ref().map(|limit| TokenBucket::new(limit, now));
         Self {
             instances: bucket(&limits.instances),
             routes: bucket(&limits.routes),
@@ -62,6 +68,8 @@ impl Limits {
             Capability::Routes => &mut self.routes,
             Capability::LoadBalancers => &mut self.load_balancers,
         };
-        bucket.as_mut().map_or(Ok(()), |bucket| bucket.take(Instant::now()))
+        bucket
+            .as_mut()
+            .map_or(Ok(()), |bucket| bucket.take(Instant::now()))
     }
 }

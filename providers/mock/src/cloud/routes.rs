@@ -14,8 +14,8 @@ struct StoredRoute {
     /// Cluster that created it; `None` for a route created through the admin API.
     cluster: Option<String>,
     route: Route,
-    /// Provider ID of the target instance; `None` for a route that was put through the admin API, which is returned as
-    /// it was put.
+    /// Provider ID of the target instance; `None` for a route that was put through the admin API,
+    /// which is returned as it was put.
     target: Option<String>,
 }
 
@@ -25,8 +25,14 @@ impl StoredRoute {
     }
 
     fn shown(&self, instances: &InstanceTable) -> Route {
-        let lost = self.target.as_deref().is_some_and(|id| !instances.carries_traffic(&self.route.node, id));
-        Route { blackhole: self.route.blackhole || lost, ..self.route.clone() }
+        let lost = self
+            .target
+            .as_deref()
+            .is_some_and(|id| !instances.carries_traffic(&self.route.node, id));
+        Route {
+            blackhole: self.route.blackhole || lost,
+            ..self.route.clone()
+        }
     }
 }
 
@@ -42,21 +48,35 @@ pub(super) struct NewRoute<'a> {
 
 impl RouteTable {
     pub(super) fn list(&self, instances: &InstanceTable) -> Vec<Route> {
-        self.0.values().map(|entry| entry.shown(instances)).collect()
+        self.0
+            .values()
+            .map(|entry| entry.shown(instances))
+            .collect()
     }
 
     /// Lists the routes that are visible to a cluster: its own, and those without an owner.
     pub(super) fn list_for(&self, cluster: &str, instances: &InstanceTable) -> Vec<OwnedRoute> {
         let visible = self.0.values().filter(|entry| entry.visible(cluster));
-        visible.map(|entry| OwnedRoute { cluster: entry.cluster.clone(), route: entry.shown(instances) }).collect()
+        visible
+            .map(|entry| OwnedRoute {
+                cluster: entry.cluster.clone(),
+                route: entry.shown(instances),
+            })
+            .collect()
     }
 
     pub(super) fn put(&mut self, name: &str, body: RouteBody) -> Result<Route, FieldError> {
         if body.name.as_deref().is_some_and(|given| given != name) {
             return Err(FieldError::new("name", format!("is not {name:?}, the name in the path")));
         }
-        let node = body.node.filter(|node| !node.is_empty()).ok_or_else(|| FieldError::new("node", "is required"))?;
-        let destination = body.destination.ok_or_else(|| FieldError::new("destinationCIDR", "is required"))?.trunc();
+        let node = body
+            .node
+            .filter(|node| !node.is_empty())
+            .ok_or_else(|| FieldError::new("node", "is required"))?;
+        let destination = body
+            .destination
+            .ok_or_else(|| FieldError::new("destinationCIDR", "is required"))?
+            .trunc();
         let route = Route {
             name: name.to_owned(),
             node,
@@ -65,7 +85,8 @@ impl RouteTable {
             node_addresses: None,
         };
         let cluster = self.0.get(name).and_then(|old| old.cluster.clone());
-        self.0.insert(name.to_owned(), StoredRoute { cluster, route: route.clone(), target: None });
+        self.0
+            .insert(name.to_owned(), StoredRoute { cluster, route: route.clone(), target: None });
         Ok(route)
     }
 
@@ -74,14 +95,16 @@ impl RouteTable {
         self.0.remove(name).is_some()
     }
 
-    /// Creates a route. An existing route to the same node is a success; it is no longer a black hole.
+    /// Creates a route. An existing route to the same node is a success; it is no longer a black
+    /// hole.
     pub(super) fn create(&mut self, new: NewRoute<'_>) -> Result<(), CloudError> {
         let NewRoute { cluster, node, target, node_addresses, .. } = new;
         let destination = new.destination.trunc();
         let mut same = self.0.values_mut().filter(|entry| entry.visible(cluster));
         if let Some(entry) = same.find(|entry| entry.route.destination == destination) {
             if entry.route.node != node {
-                let message = format!("route to {destination} exists and leads to {}", entry.route.node);
+                let message =
+                    format!("route to {destination} exists and leads to {}", entry.route.node);
                 return Err(CloudError::new(ErrorKind::Conflict, message));
             }
             entry.route.blackhole = false;
@@ -95,16 +118,34 @@ impl RouteTable {
             name = format!("{cluster}-{name}");
         }
         if self.0.contains_key(&name) {
-            return Err(CloudError::new(ErrorKind::Conflict, format!("there is a route {name} to somewhere else")));
+            return Err(CloudError::new(
+                ErrorKind::Conflict,
+                format!("there is a route {name} to somewhere else"),
+            ));
         }
-        let route = Route { name: name.clone(), node: node.to_owned(), destination, blackhole: false, node_addresses };
-        self.0.insert(name, StoredRoute { cluster: Some(cluster.to_owned()), route, target: Some(target) });
+        let route = Route {
+            name: name.clone(),
+            node: node.to_owned(),
+            destination,
+            blackhole: false,
+            node_addresses,
+        };
+        self.0.insert(
+            name,
+            StoredRoute {
+                cluster: Some(cluster.to_owned()),
+                route,
+                target: Some(target),
+            },
+        );
         Ok(())
     }
 
     /// Deletes a route as listed. Does nothing if it no longer exists or has another owner.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
-        let same = |entry: &StoredRoute| entry.visible(cluster) && entry.route.destination == route.destination;
+        let same = |entry: &StoredRoute| {
+            entry.visible(cluster) && entry.route.destination == route.destination
+        };
         if self.0.get(&route.name).is_some_and(same) {
             self.0.remove(&route.name);
         }

@@ -23,14 +23,26 @@ fn by_id(node: &str, id: &str) -> CloudInstanceQuery {
 }
 
 pub(super) fn fault(operation: Operation, error: FaultError) -> FaultSpec {
-    FaultSpec { operation: Some(operation), error: Some(error), ..FaultSpec::default() }
+    FaultSpec {
+        operation: Some(operation),
+        error: Some(error),
+        ..FaultSpec::default()
+    }
 }
 
 pub(super) fn set_faults(cloud: &MockCloud, specs: Vec<FaultSpec>) {
-    cloud.set_faults(specs.into_iter().map(|spec| Fault::new(spec).unwrap()).collect());
+    cloud.set_faults(
+        specs
+            .into_iter()
+            .map(|spec| Fault::new(spec).unwrap())
+            .collect(),
+    );
 }
 
-async fn describe(cloud: &MockCloud, query: CloudInstanceQuery) -> Result<Option<Instance>, ErrorKind> {
+async fn describe(
+    cloud: &MockCloud,
+    query: CloudInstanceQuery,
+) -> Result<Option<Instance>, ErrorKind> {
     let mut answers = cloud.describe_instances(&[query]).await.unwrap();
     answers.remove(0).map_err(|error| error.kind())
 }
@@ -39,7 +51,11 @@ pub(super) fn balancer(cluster: &str, name: &str) -> LoadBalancerSpec {
     LoadBalancerSpec {
         key: key(cluster, name),
         settings: LoadBalancerSettings {
-            listeners: vec![Listener { protocol: Transport::Tcp, port: 80, node_port: Some(30080) }],
+            listeners: vec![Listener {
+                protocol: Transport::Tcp,
+                port: 80,
+                node_port: Some(30080),
+            }],
             ..LoadBalancerSettings::default()
         },
         members: Members::nodes(["n1"]),
@@ -67,7 +83,10 @@ async fn every_name_is_an_instance_with_stable_values_when_auto_provisioned() {
         assert_eq!(two.instance(&name), Some(instance.clone()));
         assert_eq!(instance.provider_id, format!("mock://mock-region/{name}"));
         assert_eq!(describe(&one, by_name(&name)).await, Ok(Some(instance.clone())));
-        assert_eq!(describe(&one, by_id(&name, &instance.provider_id)).await, Ok(Some(instance.clone())));
+        assert_eq!(
+            describe(&one, by_id(&name, &instance.provider_id)).await,
+            Ok(Some(instance.clone()))
+        );
         let ip: IpAddr = instance.addresses[0].address.parse().unwrap();
         assert!("10.0.0.0/8".parse::<ipnet::IpNet>().unwrap().contains(&ip));
         zones.insert(instance.zone);
@@ -101,7 +120,8 @@ fn a_made_up_provider_id_is_of_the_clouds_region_whatever_the_instance_shows() {
 #[tokio::test]
 async fn a_provider_id_finds_its_own_instance_and_no_other() {
     let cloud = cloud("region: eu");
-    let spec = |id: &str| InstanceSpec { provider_id: Some(id.to_owned()), ..InstanceSpec::default() };
+    let spec =
+        |id: &str| InstanceSpec { provider_id: Some(id.to_owned()), ..InstanceSpec::default() };
     cloud.put_instance("n1", spec("mock://eu/i-1")).unwrap();
     let cases = [
         (by_name("n1"), Ok(true)),
@@ -114,19 +134,36 @@ async fn a_provider_id_finds_its_own_instance_and_no_other() {
         (by_id("n1", "aws:///i-1"), Err(ErrorKind::InvalidInput)),
     ];
     for (query, want) in cases {
-        assert_eq!(describe(&cloud, query.clone()).await.map(|found| found.is_some()), want, "{query:?}");
+        assert_eq!(
+            describe(&cloud, query.clone())
+                .await
+                .map(|found| found.is_some()),
+            want,
+            "{query:?}"
+        );
     }
     cloud.put_instance("n1", spec("mock://eu/i-2")).unwrap();
-    assert_eq!(describe(&cloud, by_id("n1", "mock://eu/i-1")).await, Ok(None), "replaced under its name");
+    assert_eq!(
+        describe(&cloud, by_id("n1", "mock://eu/i-1")).await,
+        Ok(None),
+        "replaced under its name"
+    );
     assert!(cloud.put_instance("n2", spec("mock://eu/i-2")).is_err(), "an ID has one owner");
     cloud.delete_instance("n1");
     cloud.put_instance("n2", spec("mock://eu/i-2")).unwrap();
-    assert!(describe(&cloud, by_id("n1", "mock://eu/i-2")).await.unwrap().is_some());
+    assert!(
+        describe(&cloud, by_id("n1", "mock://eu/i-2"))
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_takes_its_time_once_and_counts_once() {
-    let cloud = cloud("{autoProvision: true, latency: {instances: 20ms, routes: 30ms, loadBalancers: 40ms}}");
+    let cloud = cloud(
+        "{autoProvision: true, latency: {instances: 20ms, routes: 30ms, loadBalancers: 40ms}}",
+    );
     let begin = Instant::now();
     let queries: Vec<_> = (0..50).map(|i| by_name(&format!("n{i}"))).collect();
     cloud.describe_instances(&queries).await.unwrap();
@@ -145,12 +182,28 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         node_addresses: None,
     }));
     let batch = RouteBatch { cluster: "c".to_owned(), edits };
-    assert!(cloud.apply_routes(&batch).await.unwrap().iter().all(Result::is_ok));
+    assert!(
+        cloud
+            .apply_routes(&batch)
+            .await
+            .unwrap()
+            .iter()
+            .all(Result::is_ok)
+    );
     assert_eq!(begin.elapsed(), Duration::from_millis(50));
     cloud.list_routes("c").await.unwrap();
-    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-    cloud.modify_load_balancer(&key("c", "a"), &balancer("c", "a").settings).await.unwrap();
-    cloud.update_load_balancer(&key("c", "a"), &Members::default()).await.unwrap();
+    cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap();
+    cloud
+        .modify_load_balancer(&key("c", "a"), &balancer("c", "a").settings)
+        .await
+        .unwrap();
+    cloud
+        .update_load_balancer(&key("c", "a"), &Members::default())
+        .await
+        .unwrap();
     cloud.get_load_balancer(&key("c", "a")).await.unwrap();
     cloud.list_load_balancers("c").await.unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
@@ -171,15 +224,27 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         throttled: 0,
     };
     assert_eq!(cloud.calls(), want);
-    assert!(Operation::ALL.iter().all(|operation| cloud.calls().of(*operation) > 0));
+    assert!(
+        Operation::ALL
+            .iter()
+            .all(|operation| cloud.calls().of(*operation) > 0)
+    );
 }
 
 #[tokio::test]
 async fn each_fault_has_its_kind_on_every_operation() {
     for error in FaultError::ALL {
         let cloud = cloud("autoProvision: true");
-        cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-        set_faults(&cloud, Operation::ALL.map(|operation| fault(operation, error)).to_vec());
+        cloud
+            .create_load_balancer(&balancer("c", "a"))
+            .await
+            .unwrap();
+        set_faults(
+            &cloud,
+            Operation::ALL
+                .map(|operation| fault(operation, error))
+                .to_vec(),
+        );
         let described = describe(&cloud, by_name("n1")).await;
         match error {
             FaultError::NotFound => assert_eq!(described, Ok(None), "proved absent"),
@@ -192,21 +257,58 @@ async fn each_fault_has_its_kind_on_every_operation() {
             blackhole: false,
             node_addresses: None,
         };
-        let create = RouteEdit::Create { node: "n1".to_owned(), destination: route.destination, node_addresses: None };
-        let batch = RouteBatch { cluster: "c".to_owned(), edits: vec![create, RouteEdit::Delete(route)] };
-        let mut failed: Vec<CloudError> =
-            cloud.apply_routes(&batch).await.unwrap().into_iter().map(Result::unwrap_err).collect();
+        let create = RouteEdit::Create {
+            node: "n1".to_owned(),
+            destination: route.destination,
+            node_addresses: None,
+        };
+        let batch = RouteBatch {
+            cluster: "c".to_owned(),
+            edits: vec![create, RouteEdit::Delete(route)],
+        };
+        let mut failed: Vec<CloudError> = cloud
+            .apply_routes(&batch)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(Result::unwrap_err)
+            .collect();
         failed.push(cloud.list_routes("c").await.unwrap_err());
         failed.push(cloud.get_load_balancer(&key("c", "a")).await.unwrap_err());
-        failed.push(cloud.create_load_balancer(&balancer("c", "a")).await.unwrap_err());
+        failed.push(
+            cloud
+                .create_load_balancer(&balancer("c", "a"))
+                .await
+                .unwrap_err(),
+        );
         let settings = LoadBalancerSettings::default();
-        failed.push(cloud.modify_load_balancer(&key("c", "a"), &settings).await.unwrap_err());
-        failed.push(cloud.update_load_balancer(&key("c", "a"), &Members::default()).await.unwrap_err());
-        failed.push(cloud.delete_load_balancer(&key("c", "a")).await.unwrap_err());
+        failed.push(
+            cloud
+                .modify_load_balancer(&key("c", "a"), &settings)
+                .await
+                .unwrap_err(),
+        );
+        failed.push(
+            cloud
+                .update_load_balancer(&key("c", "a"), &Members::default())
+                .await
+                .unwrap_err(),
+        );
+        failed.push(
+            cloud
+                .delete_load_balancer(&key("c", "a"))
+                .await
+                .unwrap_err(),
+        );
         failed.push(cloud.list_load_balancers("c").await.unwrap_err());
         assert!(failed.iter().all(|e| e.kind() == error.kind()), "{error:?}: {failed:?}");
         let wants_pause = error == FaultError::RetryAfter;
-        assert!(failed.iter().all(|e| e.retry_after().is_some() == wants_pause), "{failed:?}");
+        assert!(
+            failed
+                .iter()
+                .all(|e| e.retry_after().is_some() == wants_pause),
+            "{failed:?}"
+        );
         assert_eq!(cloud.load_balancers().len(), 1, "a failed call changed nothing");
         assert_eq!(cloud.routes(), []);
     }
@@ -228,11 +330,17 @@ async fn a_fault_fires_on_its_object_so_often_and_no_more() {
         let failed: Vec<bool> = answers.iter().map(Result::is_err).collect();
         assert_eq!(failed, [false, round < 2, false], "round {round}");
         if round < 2 {
-            assert_eq!(answers[1].as_ref().unwrap_err().retry_after(), Some(Duration::from_millis(2500)));
+            assert_eq!(
+                answers[1].as_ref().unwrap_err().retry_after(),
+                Some(Duration::from_millis(2500))
+            );
         }
     }
     // Without a name, `times` counts entries, not calls.
-    let any = FaultSpec { times: Some(4), ..fault(Operation::DescribeInstances, FaultError::Transient) };
+    let any = FaultSpec {
+        times: Some(4),
+        ..fault(Operation::DescribeInstances, FaultError::Transient)
+    };
     set_faults(&cloud, vec![any]);
     let mut failed = 0;
     for _ in 0..3 {
@@ -243,10 +351,24 @@ async fn a_fault_fires_on_its_object_so_often_and_no_more() {
     assert_eq!(cloud.calls().describe_instances_nodes, 21, "failed entries were asked about too");
     set_faults(
         &cloud,
-        vec![FaultSpec { object: Some("svc".to_owned()), ..fault(Operation::EnsureLoadBalancer, FaultError::Invalid) }],
+        vec![FaultSpec {
+            object: Some("svc".to_owned()),
+            ..fault(Operation::EnsureLoadBalancer, FaultError::Invalid)
+        }],
     );
-    assert!(cloud.create_load_balancer(&balancer("c", "svc")).await.is_err(), "the namespace does not count");
-    assert!(cloud.create_load_balancer(&balancer("c", "svc2")).await.is_ok());
+    assert!(
+        cloud
+            .create_load_balancer(&balancer("c", "svc"))
+            .await
+            .is_err(),
+        "the namespace does not count"
+    );
+    assert!(
+        cloud
+            .create_load_balancer(&balancer("c", "svc2"))
+            .await
+            .is_ok()
+    );
     let nobody = LoadBalancerKey { uid: String::new(), ..key("c", "svc3") };
     let uid = LoadBalancerSpec { key: nobody, ..balancer("c", "svc3") };
     assert_eq!(cloud.create_load_balancer(&uid).await.unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -255,10 +377,24 @@ async fn a_fault_fires_on_its_object_so_often_and_no_more() {
 #[tokio::test]
 async fn a_balancer_of_another_cluster_is_never_touched() {
     let cloud = cloud("");
-    let made = cloud.create_load_balancer(&balancer("one", "a")).await.unwrap();
-    assert_eq!(cloud.create_load_balancer(&balancer("two", "a")).await.unwrap_err().kind(), ErrorKind::Conflict);
+    let made = cloud
+        .create_load_balancer(&balancer("one", "a"))
+        .await
+        .unwrap();
     assert_eq!(
-        cloud.update_load_balancer(&key("two", "a"), &Members::default()).await.unwrap_err().kind(),
+        cloud
+            .create_load_balancer(&balancer("two", "a"))
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        cloud
+            .update_load_balancer(&key("two", "a"), &Members::default())
+            .await
+            .unwrap_err()
+            .kind(),
         ErrorKind::NotFound
     );
     assert_eq!(cloud.get_load_balancer(&key("two", "a")).await.unwrap(), None);
@@ -270,14 +406,37 @@ async fn a_balancer_of_another_cluster_is_never_touched() {
 #[tokio::test]
 async fn the_pool_runs_out_and_frees_what_is_deleted() {
     let cloud = cloud("loadBalancerAddressPool: 192.0.2.0/30");
-    let first = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-    cloud.create_load_balancer(&balancer("c", "b")).await.unwrap();
-    let full = cloud.create_load_balancer(&balancer("c", "x")).await.unwrap_err();
+    let first = cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap();
+    cloud
+        .create_load_balancer(&balancer("c", "b"))
+        .await
+        .unwrap();
+    let full = cloud
+        .create_load_balancer(&balancer("c", "x"))
+        .await
+        .unwrap_err();
     assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
-    assert_eq!(cloud.create_load_balancer(&balancer("c", "a")).await.unwrap(), first, "has its address already");
+    assert_eq!(
+        cloud
+            .create_load_balancer(&balancer("c", "a"))
+            .await
+            .unwrap(),
+        first,
+        "has its address already"
+    );
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
-    assert_eq!(cloud.create_load_balancer(&balancer("c", "x")).await.unwrap().address, first.address);
+    assert_eq!(
+        cloud
+            .create_load_balancer(&balancer("c", "x"))
+            .await
+            .unwrap()
+            .address,
+        first.address
+    );
 }
 
 #[tokio::test]
@@ -291,16 +450,26 @@ async fn routes_are_idempotent_owned_and_lead_to_instances_only() {
             node_addresses: None,
         }],
     };
-    let kind = |answers: Vec<Result<(), CloudError>>| answers.into_iter().next().unwrap().map_err(|e| e.kind());
+    let kind = |answers: Vec<Result<(), CloudError>>| {
+        answers.into_iter().next().unwrap().map_err(|e| e.kind())
+    };
     assert_eq!(kind(cloud.apply_routes(&create("c", "n1")).await.unwrap()), Ok(()));
     assert_eq!(kind(cloud.apply_routes(&create("c", "n1")).await.unwrap()), Ok(()));
-    assert_eq!(kind(cloud.apply_routes(&create("c", "n2")).await.unwrap()), Err(ErrorKind::Conflict));
-    assert_eq!(kind(cloud.apply_routes(&create("c", "gone")).await.unwrap()), Err(ErrorKind::NotFound));
+    assert_eq!(
+        kind(cloud.apply_routes(&create("c", "n2")).await.unwrap()),
+        Err(ErrorKind::Conflict)
+    );
+    assert_eq!(
+        kind(cloud.apply_routes(&create("c", "gone")).await.unwrap()),
+        Err(ErrorKind::NotFound)
+    );
     let route = cloud.list_routes("c").await.unwrap().remove(0).route;
     assert_eq!(route.name, "n1-10-0-0-0-24");
     assert_eq!(cloud.list_routes("other").await.unwrap(), []);
-    let delete =
-        |cluster: &str| RouteBatch { cluster: cluster.to_owned(), edits: vec![RouteEdit::Delete(route.clone())] };
+    let delete = |cluster: &str| RouteBatch {
+        cluster: cluster.to_owned(),
+        edits: vec![RouteEdit::Delete(route.clone())],
+    };
     assert_eq!(kind(cloud.apply_routes(&delete("other")).await.unwrap()), Ok(()));
     assert_eq!(cloud.routes(), std::slice::from_ref(&route));
     assert_eq!(kind(cloud.apply_routes(&delete("c")).await.unwrap()), Ok(()));
@@ -314,7 +483,9 @@ async fn a_hook_runs_before_and_after_each_call() {
     #[async_trait]
     impl CallHook for Hook {
         async fn before(&self, number: u64, operation: Operation) {
-            self.1.lock().push((number, operation, self.0.load_balancers().len()));
+            self.1
+                .lock()
+                .push((number, operation, self.0.load_balancers().len()));
         }
         async fn after(&self, number: u64, operation: Operation) {
             self.before(number, operation).await;
@@ -324,11 +495,17 @@ async fn a_hook_runs_before_and_after_each_call() {
     let hook = Arc::new(Hook(cloud.clone(), Mutex::default()));
     cloud.set_hook(Some(hook.clone()));
     describe(&cloud, by_name("n")).await.unwrap();
-    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
+    cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap();
     cloud.set_hook(None);
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
     let (describe, ensure) = (Operation::DescribeInstances, Operation::CreateLoadBalancer);
-    assert_eq!(*hook.1.lock(), [(1, describe, 0), (1, describe, 0), (2, ensure, 0), (2, ensure, 1)]);
+    assert_eq!(
+        *hook.1.lock(),
+        [(1, describe, 0), (1, describe, 0), (2, ensure, 0), (2, ensure, 1)]
+    );
 }
 
 #[derive(Clone, Debug)]

@@ -11,13 +11,20 @@ use super::{
 };
 
 fn create(node: &str, destination: &str) -> RouteEdit {
-    RouteEdit::Create { node: node.to_owned(), destination: destination.parse().unwrap(), node_addresses: None }
+    RouteEdit::Create {
+        node: node.to_owned(),
+        destination: destination.parse().unwrap(),
+        node_addresses: None,
+    }
 }
 
 async fn apply(cloud: &MockCloud, edits: Vec<RouteEdit>) -> Vec<Result<(), ErrorKind>> {
     let batch = RouteBatch { cluster: "c".to_owned(), edits };
     let answers = cloud.apply_routes(&batch).await.unwrap();
-    answers.into_iter().map(|answer| answer.map_err(|error| error.kind())).collect()
+    answers
+        .into_iter()
+        .map(|answer| answer.map_err(|error| error.kind()))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +40,10 @@ async fn calls_over_the_rate_limit_are_told_when_to_come_again() {
     // 300 ms of latency filled the bucket by 1.2 calls.
     cloud.get_load_balancer(&key("c", "a")).await.unwrap();
     let asked = Instant::now();
-    let refused = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap_err();
+    let refused = cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap_err();
     assert_eq!(asked.elapsed(), Duration::ZERO, "a refusal takes no time");
     assert_eq!(refused.kind(), ErrorKind::Throttled);
     // After 400 ms there is 3 + 1.6 - 4 = 0.6 of a call.
@@ -41,17 +51,34 @@ async fn calls_over_the_rate_limit_are_told_when_to_come_again() {
     assert!((99..=101).contains(&after.as_millis()), "{after:?}");
     assert!(cloud.load_balancers().is_empty(), "a refused call changes nothing");
     sleep(after).await;
-    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-    assert!(cloud.create_load_balancer(&balancer("c", "b")).await.is_err());
-    assert_eq!((cloud.calls().throttled, cloud.calls().create_load_balancer), (2, 3), "refused calls count");
+    cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap();
+    assert!(
+        cloud
+            .create_load_balancer(&balancer("c", "b"))
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        (cloud.calls().throttled, cloud.calls().create_load_balancer),
+        (2, 3),
+        "refused calls count"
+    );
     // Other parts of the cloud have limits of their own, or none.
     for _ in 0..50 {
         cloud.describe_instances(&[by_name("n")]).await.unwrap();
     }
-    let batch = (0..20).map(|i| create("n", &format!("10.0.{i}.0/24"))).collect();
+    let batch = (0..20)
+        .map(|i| create("n", &format!("10.0.{i}.0/24")))
+        .collect();
     assert!(apply(&cloud, batch).await.iter().all(Result::is_ok), "a batch is one call");
     let error = cloud.list_routes("c").await.unwrap_err();
-    assert_eq!((error.kind(), error.retry_after().unwrap().as_secs() < 3), (ErrorKind::Throttled, true));
+    assert_eq!(
+        (error.kind(), error.retry_after().unwrap().as_secs() < 3),
+        (ErrorKind::Throttled, true)
+    );
     assert!(begin.elapsed() < Duration::from_secs(1));
 }
 
@@ -66,7 +93,10 @@ async fn whoever_waits_as_told_is_let_in_and_the_rate_holds() {
         }
     }
     let took = begin.elapsed();
-    assert!((9_900..=10_300).contains(&took.as_millis()), "40 at once and 200 at 20 a second: {took:?}");
+    assert!(
+        (9_900..=10_300).contains(&took.as_millis()),
+        "40 at once and 200 at 20 a second: {took:?}"
+    );
     assert!((200..=210).contains(&refused), "no waiting in vain: {refused}");
 }
 
@@ -79,14 +109,25 @@ async fn an_outage_begins_and_ends_in_its_time() {
         ..fault(Operation::Any, FaultError::Transient)
     };
     let fails = async || {
-        let described = cloud.describe_instances(&[by_name("n")]).await.unwrap().remove(0).is_err();
+        let described = cloud
+            .describe_instances(&[by_name("n")])
+            .await
+            .unwrap()
+            .remove(0)
+            .is_err();
         let others = [
             cloud.list_routes("c").await.is_err(),
             cloud.list_load_balancers("c").await.is_err(),
-            cloud.create_load_balancer(&balancer("c", "a")).await.is_err(),
+            cloud
+                .create_load_balancer(&balancer("c", "a"))
+                .await
+                .is_err(),
             apply(&cloud, vec![create("n", "10.0.0.0/24")]).await[0].is_err(),
         ];
-        assert!(others.iter().all(|other| *other == described), "all or nothing: {described} {others:?}");
+        assert!(
+            others.iter().all(|other| *other == described),
+            "all or nothing: {described} {others:?}"
+        );
         described
     };
     set_faults(&cloud, vec![outage(Some(10.0), Some(300.0))]);
@@ -121,13 +162,23 @@ async fn an_outage_proves_nobody_absent() {
 #[tokio::test]
 async fn a_lost_answer_has_its_effect() {
     let cloud = cloud("autoProvision: true");
-    let lost = |operation| FaultSpec { answer_lost: true, times: Some(1), ..fault(operation, FaultError::Transient) };
+    let lost = |operation| FaultSpec {
+        answer_lost: true,
+        times: Some(1),
+        ..fault(operation, FaultError::Transient)
+    };
     set_faults(&cloud, vec![lost(Operation::CreateLoadBalancer), lost(Operation::CreateRoute)]);
-    let failed = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap_err();
+    let failed = cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Transient);
     assert_eq!(apply(&cloud, vec![create("n", "10.0.0.0/24")]).await, [Err(ErrorKind::Transient)]);
     assert_eq!((cloud.load_balancers().len(), cloud.routes().len()), (1, 1));
-    cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
+    cloud
+        .create_load_balancer(&balancer("c", "a"))
+        .await
+        .unwrap();
     assert_eq!(cloud.load_balancers().len(), 1);
     set_faults(&cloud, vec![lost(Operation::DeleteLoadBalancer)]);
     assert!(cloud.delete_load_balancer(&key("c", "a")).await.is_err());
@@ -143,23 +194,41 @@ async fn one_service_fails_and_others_do_not() {
     };
     for object in ["bad", "ns/bad"] {
         set_faults(&cloud, vec![only(object)]);
-        let failed = cloud.create_load_balancer(&balancer("c", "bad")).await.unwrap_err();
+        let failed = cloud
+            .create_load_balancer(&balancer("c", "bad"))
+            .await
+            .unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::QuotaExceeded);
-        cloud.create_load_balancer(&balancer("c", "good")).await.unwrap();
+        cloud
+            .create_load_balancer(&balancer("c", "good"))
+            .await
+            .unwrap();
         let settings = LoadBalancerSettings::default();
         assert!(
-            cloud.modify_load_balancer(&key("c", "bad"), &settings).await.is_err_and(|e| e.kind() == failed.kind())
+            cloud
+                .modify_load_balancer(&key("c", "bad"), &settings)
+                .await
+                .is_err_and(|e| e.kind() == failed.kind())
         );
         assert!(cloud.get_load_balancer(&key("c", "bad")).await.is_ok(), "another operation");
     }
     set_faults(&cloud, vec![only("other/bad")]);
-    assert!(cloud.create_load_balancer(&balancer("c", "bad")).await.is_ok(), "another namespace");
+    assert!(
+        cloud
+            .create_load_balancer(&balancer("c", "bad"))
+            .await
+            .is_ok(),
+        "another namespace"
+    );
 }
 
 #[tokio::test]
 async fn each_change_of_a_batch_fails_alone() {
     let cloud = cloud("instances: [{name: n1}, {name: n2}, {name: n3}]");
-    let one = FaultSpec { object: Some("n2".to_owned()), ..fault(Operation::CreateRoute, FaultError::Conflict) };
+    let one = FaultSpec {
+        object: Some("n2".to_owned()),
+        ..fault(Operation::CreateRoute, FaultError::Conflict)
+    };
     set_faults(&cloud, vec![one]);
     let edits = vec![
         create("n1", "10.0.1.0/24"),
@@ -169,35 +238,66 @@ async fn each_change_of_a_batch_fails_alone() {
         create("n3", "10.0.1.0/24"),
     ];
     let conflict = Err(ErrorKind::Conflict);
-    assert_eq!(apply(&cloud, edits).await, [Ok(()), conflict, Err(ErrorKind::NotFound), Ok(()), conflict]);
-    let left: Vec<_> = cloud.routes().into_iter().map(|route| (route.node, route.destination.to_string())).collect();
-    assert_eq!(left, [("n1", "10.0.1.0/24"), ("n1", "2001:db8:1::/64")].map(|(n, d)| (n.to_owned(), d.to_owned())));
+    assert_eq!(
+        apply(&cloud, edits).await,
+        [Ok(()), conflict, Err(ErrorKind::NotFound), Ok(()), conflict]
+    );
+    let left: Vec<_> = cloud
+        .routes()
+        .into_iter()
+        .map(|route| (route.node, route.destination.to_string()))
+        .collect();
+    assert_eq!(
+        left,
+        [("n1", "10.0.1.0/24"), ("n1", "2001:db8:1::/64")]
+            .map(|(n, d)| (n.to_owned(), d.to_owned()))
+    );
 }
 
 #[tokio::test]
 async fn a_route_is_a_black_hole_when_its_instance_is_gone() {
     let cloud = cloud("instances: [{name: n1}, {name: n2}, {name: n3}]");
-    let edits = (1..4).map(|i| create(&format!("n{i}"), &format!("10.0.{i}.0/24"))).collect();
+    let edits = (1..4)
+        .map(|i| create(&format!("n{i}"), &format!("10.0.{i}.0/24")))
+        .collect();
     assert!(apply(&cloud, edits).await.iter().all(Result::is_ok));
     let holes = async || {
         let routes = cloud.list_routes("c").await.unwrap();
-        assert_eq!(routes.iter().map(|owned| owned.route.clone()).collect::<Vec<_>>(), cloud.routes());
-        routes.into_iter().filter(|owned| owned.route.blackhole).map(|owned| owned.route.node).collect::<Vec<_>>()
+        assert_eq!(
+            routes
+                .iter()
+                .map(|owned| owned.route.clone())
+                .collect::<Vec<_>>(),
+            cloud.routes()
+        );
+        routes
+            .into_iter()
+            .filter(|owned| owned.route.blackhole)
+            .map(|owned| owned.route.node)
+            .collect::<Vec<_>>()
     };
     assert!(holes().await.is_empty());
     cloud.delete_instance("n1");
     let power = |power| InstanceSpec { power_state: Some(power), ..InstanceSpec::default() };
-    cloud.put_instance("n2", power(PowerState::Terminated)).unwrap();
-    cloud.put_instance("n3", power(PowerState::Stopped)).unwrap();
+    cloud
+        .put_instance("n2", power(PowerState::Terminated))
+        .unwrap();
+    cloud
+        .put_instance("n3", power(PowerState::Stopped))
+        .unwrap();
     assert_eq!(holes().await, ["n1", "n2"]);
     // Another instance under the same name is not where the route leads.
-    let other = InstanceSpec { provider_id: Some("mock://mock-region/i-1".to_owned()), ..InstanceSpec::default() };
+    let other = InstanceSpec {
+        provider_id: Some("mock://mock-region/i-1".to_owned()),
+        ..InstanceSpec::default()
+    };
     cloud.put_instance("n1", other).unwrap();
     cloud.put_instance("n2", InstanceSpec::default()).unwrap();
     assert_eq!(holes().await, ["n1"]);
     assert_eq!(apply(&cloud, vec![create("n1", "10.0.1.0/24")]).await, [Ok(())], "made anew");
     assert!(holes().await.is_empty());
-    let by_hand = serde_json::from_str(r#"{"node":"nobody","destinationCIDR":"10.9.0.0/24"}"#).unwrap();
+    let by_hand =
+        serde_json::from_str(r#"{"node":"nobody","destinationCIDR":"10.9.0.0/24"}"#).unwrap();
     cloud.put_route("by-hand", by_hand).unwrap();
     assert!(holes().await.is_empty(), "one made by hand is as it was put");
 }
@@ -227,7 +327,11 @@ fn counts_know_reads_writes_and_differences() {
     assert_eq!(calls.reads() + calls.writes(), 1023);
     let reads = ["describe_instances", "list_routes", "get_load_balancer", "list_load_balancers"];
     let is_read = |operation: &Operation| reads.contains(&operation.as_str());
-    let want: u64 = Operation::ALL.iter().filter(|operation| is_read(operation)).map(|o| calls.of(*o)).sum();
+    let want: u64 = Operation::ALL
+        .iter()
+        .filter(|operation| is_read(operation))
+        .map(|o| calls.of(*o))
+        .sum();
     assert_eq!(calls.reads(), want);
     let both = calls.of(Operation::CreateLoadBalancer) + calls.of(Operation::ModifyLoadBalancer);
     assert_eq!((calls.of(Operation::EnsureLoadBalancer), calls.ensure_load_balancer), (both, both));
@@ -235,7 +339,10 @@ fn counts_know_reads_writes_and_differences() {
     assert_eq!(calls.since(&calls), Calls::default());
     assert_eq!(calls.since(&Calls::default()), calls);
     assert_eq!(Calls::default().to_string(), "none");
-    for operation in Operation::ALL.into_iter().chain([Operation::EnsureLoadBalancer, Operation::Any]) {
+    for operation in Operation::ALL
+        .into_iter()
+        .chain([Operation::EnsureLoadBalancer, Operation::Any])
+    {
         let spelled = serde_json::to_value(operation).unwrap();
         assert_eq!(spelled, operation.as_str());
     }

@@ -27,8 +27,8 @@ pub struct Instance {
     pub additional_labels: BTreeMap<String, String>,
 }
 
-/// Specification of an instance: body of `PUT /v1/instances/{node}`, and entry of the configuration. Every key is
-/// optional and has a default.
+/// Specification of an instance: body of `PUT /v1/instances/{node}`, and entry of the
+/// configuration. Every key is optional and has a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceSpec {
@@ -44,7 +44,8 @@ pub struct InstanceSpec {
     /// Region. Default: the cloud's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Addresses. Default: an IPv4 InternalIP from 10.0.0.0/8, chosen by a hash of the name, and the name as Hostname.
+    /// Addresses. Default: an IPv4 InternalIP from 10.0.0.0/8, chosen by a hash of the name, and
+    /// the name as Hostname.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<Address>>,
     /// Power state. Default: `running`.
@@ -150,16 +151,16 @@ pub struct Route {
     /// Destination.
     #[serde(rename = "destinationCIDR")]
     pub destination: IpNet,
-    /// Whether it is a black hole: the admin API set it so, or the instance for which a cluster created it no longer
-    /// exists or is terminated.
+    /// Whether it is a black hole: the admin API set it so, or the instance for which a cluster
+    /// created it no longer exists or is terminated.
     pub blackhole: bool,
     /// Addresses of the node, if the creator gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_addresses: Option<Vec<Address>>,
 }
 
-/// Body of `PUT /v1/routes/{name}`. `name`, if given, must equal the name in the path; `blackhole` is `false` by
-/// default.
+/// Body of `PUT /v1/routes/{name}`. `name`, if given, must equal the name in the path; `blackhole`
+/// is `false` by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteBody {

@@ -46,13 +46,16 @@ impl DemoEnvironment<'_> {
         loop {
             match look().await? {
                 Ok(found) => return Ok(found),
-                Err(missing) if begin.elapsed() > self.patience() => return Err(self.missing(&missing, controller)),
+                Err(missing) if begin.elapsed() > self.patience() => {
+                    return Err(self.missing(&missing, controller));
+                }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
 
-    /// Makes the error for something that did not happen in time; it names the responsible controller.
+    /// Makes the error for something that did not happen in time; it names the responsible
+    /// controller.
     pub(super) fn missing(&self, what: &str, controller: &str) -> anyhow::Error {
         anyhow!("{what} after {} s: is there a {controller}?", self.patience().as_secs())
     }

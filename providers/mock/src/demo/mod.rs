@@ -1,7 +1,8 @@
 //! `ccm-mock demo`: everything in one process, without a cluster or a cloud.
 //!
-//! The API server is embedded, the kubelets are simulated, and the cloud is the mock cloud. The controllers are the
-//! real ones; they connect to the API server with a kubeconfig over TLS, as in a cluster.
+//! The API server is embedded, the kubelets are simulated, and the cloud is the mock cloud. The
+//! controllers are the real ones; they connect to the API server with a kubeconfig over TLS, as in
+//! a cluster.
 
 mod environment;
 mod nodes;
@@ -32,7 +33,8 @@ pub struct DemoArgs {
     /// Nodes that join.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=5000))]
     pub nodes: u16,
-    /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with the reason if not.
+    /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with
+    /// the reason if not.
     #[arg(long)]
     pub once: bool,
 }
@@ -45,19 +47,28 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Install the signal handlers before anything starts, so that Ctrl-C always cleans up.
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
-    let folder = tempfile::Builder::new().prefix("ccm-mock-demo-").tempdir().context("cannot create a folder")?;
-    // First, start the API server. It must not add the not-ready taint to new nodes, because nothing here would remove
-    // it.
+    let folder = tempfile::Builder::new()
+        .prefix("ccm-mock-demo-")
+        .tempdir()
+        .context("cannot create a folder")?;
+    // First, start the API server. It must not add the not-ready taint to new nodes, because
+    // nothing here would remove it.
     let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let kubeconfig = folder.path().join("kubeconfig");
-    serving.write_kubeconfig(&kubeconfig).context("cannot write the kubeconfig")?;
+    serving
+        .write_kubeconfig(&kubeconfig)
+        .context("cannot write the kubeconfig")?;
     print(&format!("embedded API server  {}", serving.url()));
     print(&format!("kubeconfig           {}", kubeconfig.display()));
-    print(&format!("try                  kubectl --kubeconfig {} get nodes,services -o wide", kubeconfig.display()));
+    print(&format!(
+        "try                  kubectl --kubeconfig {} get nodes,services -o wide",
+        kubeconfig.display()
+    ));
     print("");
 
-    // Then run the controllers and the scenes, until the scenes or the controllers end, or a signal arrives.
+    // Then run the controllers and the scenes, until the scenes or the controllers end, or a signal
+    // arrives.
     let cloud = MockCloud::new(&CloudConfig::parse("demo", CLOUD)?)?;
     let stop = CancellationToken::new();
     let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
@@ -102,26 +113,41 @@ const CLOUD: &str = "region: demo-1\nzones: [demo-1a, demo-1b, demo-1c]\ninstanc
                      latency: {instances: 200ms, routes: 20ms, loadBalancers: 100ms}\nloadBalancerActivation: 2s\n";
 
 /// Runs the manager as `main` does, but in this process and with this cloud.
-async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToken) -> anyhow::Result<()> {
+async fn controllers(
+    kubeconfig: &Path,
+    cloud: MockCloud,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let mut kubeconfig_flag = OsString::from("--kubeconfig=");
     kubeconfig_flag.push(kubeconfig);
-    // Shorter periods than in a cluster, so that the demo is fast. No leader election, because there is only one
-    // process.
+    // Shorter periods than in a cluster, so that the demo is fast. No leader election, because
+    // there is only one process.
     let flags = [
         "--cloud-provider=mock",
         "--leader-elect=false",
         "--node-monitor-period=1s",
-        // Node IPAM is off unless named: in most clusters, kube-controller-manager allocates the pod CIDRs.
+        // Node IPAM is off unless named: in most clusters, kube-controller-manager allocates the
+        // pod CIDRs.
         "--controllers=*,node-ipam-controller",
         "--allocate-node-cidrs=true",
         // Large enough for the maximum number of nodes of the demo.
         "--cluster-cidr=100.64.0.0/10",
     ];
     let rates = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
-    let args = flags.into_iter().chain(rates).map(OsString::from).chain([kubeconfig_flag]);
-    let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
+    let args = flags
+        .into_iter()
+        .chain(rates)
+        .map(OsString::from)
+        .chain([kubeconfig_flag]);
+    let Invocation::Run(config) = config::parse(&manager::product(), args)? else {
+        bail!("flags of the demo")
+    };
     let provider = Arc::new(MockProvider::new_in_process(cloud));
-    match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
+    match Manager::from_config(manager::product(), *config, provider)
+        .await?
+        .run(stop)
+        .await?
+    {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }

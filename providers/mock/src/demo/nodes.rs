@@ -27,7 +27,10 @@ pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let start = Instant::now();
     let desired = stage.nodes;
     print(&format!("{desired} nodes join, tainted as uninitialized"));
-    stage.kubelets.register_all((0..desired).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
+    stage
+        .kubelets
+        .register_all((0..desired).map(|i| NodeSpec::new(format!("node-{i}"))))
+        .await?;
     let mut seen = HashSet::new();
     let mut few = Few::default();
     let watch = watch_initialised(&api, |node| {
@@ -44,14 +47,24 @@ pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         }
     }
     print(&format!("all {desired} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
-    print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
+    print(&format!(
+        "  cloud calls: {}\n",
+        stage.cloud.calls().of_capability(Capability::Instances)
+    ));
     Ok(())
 }
 
-/// Calls `enough` with every initialised node, and again whenever a node changes, until it returns true. Uses a watch,
-/// because listing thousands of nodes repeatedly would be most of the server's load.
-async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> bool) -> anyhow::Result<()> {
-    let mut events = api.watch(&WatchParams::default().labels(ZONE), "0").await?.boxed();
+/// Calls `enough` with every initialised node, and again whenever a node changes, until it returns
+/// true. Uses a watch, because listing thousands of nodes repeatedly would be most of the server's
+/// load.
+async fn watch_initialised(
+    api: &Api<Node>,
+    mut enough: impl FnMut(&Node) -> bool,
+) -> anyhow::Result<()> {
+    let mut events = api
+        .watch(&WatchParams::default().labels(ZONE), "0")
+        .await?
+        .boxed();
     while let Some(event) = events.try_next().await? {
         if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
             && enough(&node)
@@ -70,7 +83,11 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         .wait_for("node-IPAM and a route controller", async || {
             let routes = stage.cloud.routes();
             let missing = format!("{} of {desired} nodes have a route", routes.len());
-            Ok(if routes.len() == desired { Ok(routes) } else { Err(missing) })
+            Ok(if routes.len() == desired {
+                Ok(routes)
+            } else {
+                Err(missing)
+            })
         })
         .await?;
     let mut few = Few::default();
@@ -79,11 +96,20 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     }
     for node in stage.node_api().list(&ListParams::default()).await? {
         let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref());
-        let leads =
-            routes.iter().any(|route| route.node == node.name_any() && Some(&*route.destination.to_string()) == cidr);
-        ensure!(leads, "no route leads to the pod CIDR {} of {}", cidr.unwrap_or("-"), node.name_any());
+        let leads = routes.iter().any(|route| {
+            route.node == node.name_any() && Some(&*route.destination.to_string()) == cidr
+        });
+        ensure!(
+            leads,
+            "no route leads to the pod CIDR {} of {}",
+            cidr.unwrap_or("-"),
+            node.name_any()
+        );
     }
-    print(&format!("all {desired} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
+    print(&format!(
+        "all {desired} nodes have a pod CIDR and a route, {:.1} s later",
+        start.elapsed().as_secs_f64()
+    ));
     print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Routes)));
     Ok(())
 }
@@ -93,7 +119,9 @@ pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Res
     // First, delete the instance and let the kubelet stop reporting.
     let api = stage.node_api();
     let victim = format!("node-{}", stage.nodes - 1);
-    print(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
+    print(&format!(
+        "the instance of {victim} is deleted in the cloud, and its kubelet falls silent"
+    ));
     let start = Instant::now();
     let before = stage.cloud.calls();
     stage.cloud.delete_instance(&victim);
@@ -109,19 +137,32 @@ pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Res
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    print(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    print(&format!(
+        "  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"
+    ));
     // Finally, wait until no load balancer and no route uses the node.
     stage
         .wait_for("service controller", async || {
-            let holds =
-                stage.cloud.load_balancers().into_iter().find(|load_balancer| load_balancer.nodes.contains(&victim));
-            Ok(holds.map_or(Ok(()), |balancer| Err(format!("{victim} is behind the balancer of {}", balancer.service))))
+            let holds = stage
+                .cloud
+                .load_balancers()
+                .into_iter()
+                .find(|load_balancer| load_balancer.nodes.contains(&victim));
+            Ok(holds.map_or(Ok(()), |balancer| {
+                Err(format!("{victim} is behind the balancer of {}", balancer.service))
+            }))
         })
         .await?;
     stage
         .wait_for("route controller", async || {
-            let route = stage.cloud.routes().into_iter().find(|route| route.node == victim);
-            Ok(route.map_or(Ok(()), |route| Err(format!("route {} leads to {victim}", route.destination))))
+            let route = stage
+                .cloud
+                .routes()
+                .into_iter()
+                .find(|route| route.node == victim);
+            Ok(route.map_or(Ok(()), |route| {
+                Err(format!("route {} leads to {victim}", route.destination))
+            }))
         })
         .await?;
     let took = start.elapsed().as_secs_f64();

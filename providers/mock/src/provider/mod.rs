@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, well_known as wk},
     provider::{
-        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, ProviderContext, Routes,
+        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership,
+        ProviderContext, Routes,
     },
 };
 
@@ -49,27 +50,37 @@ impl Settings {
     fn new(config: &CloudConfig) -> Self {
         Self {
             features: config.features.clone(),
-            classes: config.load_balancer_classes.iter().map(|class| class.as_str().into()).collect(),
+            classes: config
+                .load_balancer_classes
+                .iter()
+                .map(|class| class.as_str().into())
+                .collect(),
             selector_labels: config.node_selector_labels.clone(),
         }
     }
 
     /// Tells whether node selectors may use this label, which is not one of the framework's.
     fn selects_by(&self, label: &str) -> bool {
-        self.selector_labels.iter().any(|known| known == label || known == "*")
+        self.selector_labels
+            .iter()
+            .any(|known| known == label || known == "*")
     }
 }
 
 impl MockProvider {
-    /// Makes a provider from its configuration: with a cloud in this process, or for the cloud at `endpoint`. With
-    /// `endpoint` and without `region`, it waits until the cloud answers, because nodes are claimed by region.
+    /// Makes a provider from its configuration: with a cloud in this process, or for the cloud at
+    /// `endpoint`. With `endpoint` and without `region`, it waits until the cloud answers, because
+    /// nodes are claimed by region.
     ///
     /// # Errors
-    /// When an instance in the configuration is invalid, or the cloud answers the query for its region with an error.
+    /// When an instance in the configuration is invalid, or the cloud answers the query for its
+    /// region with an error.
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);
-            return Ok(Self::new_in_process(MockCloud::new(config).map_err(invalid)?).with_config(config));
+            return Ok(
+                Self::new_in_process(MockCloud::new(config).map_err(invalid)?).with_config(config)
+            );
         };
         for key in config.ignored_keys() {
             tracing::warn!(key, "cloud config key has no effect because endpoint is set");
@@ -80,17 +91,27 @@ impl MockProvider {
             None => remote.region().await?,
         };
         let settings = Arc::new(Settings::new(config));
-        Ok(Self { api: Arc::new(remote), cloud: None, region: region.into(), settings })
+        Ok(Self {
+            api: Arc::new(remote),
+            cloud: None,
+            region: region.into(),
+            settings,
+        })
     }
 
     /// Makes a provider for a cloud in this process, with the default features.
     pub fn new_in_process(cloud: MockCloud) -> Self {
         let region = cloud.region().into();
-        Self { api: Arc::new(cloud.clone()), cloud: Some(cloud), region, settings: Arc::default() }
+        Self {
+            api: Arc::new(cloud.clone()),
+            cloud: Some(cloud),
+            region,
+            settings: Arc::default(),
+        }
     }
 
-    /// Applies the keys of the configuration that concern the provider itself: `features`, `loadBalancerClasses` and
-    /// `nodeSelectorLabels`. Other keys have no effect here.
+    /// Applies the keys of the configuration that concern the provider itself: `features`,
+    /// `loadBalancerClasses` and `nodeSelectorLabels`. Other keys have no effect here.
     #[must_use]
     pub fn with_config(mut self, config: &CloudConfig) -> Self {
         self.settings = Arc::new(Settings::new(config));
@@ -117,7 +138,10 @@ impl MockProvider {
 impl std::fmt::Debug for MockProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let remote = self.cloud.is_none();
-        f.debug_struct("MockProvider").field("region", &self.region).field("remote", &remote).finish_non_exhaustive()
+        f.debug_struct("MockProvider")
+            .field("region", &self.region)
+            .field("remote", &remote)
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,18 +151,28 @@ impl CloudProvider for MockProvider {
         SCHEME
     }
 
-    /// A provider ID decides by its scheme and region. A malformed ID with the mock's scheme is claimed, so that it
-    /// gets reported. Without a provider ID, a label of another region makes the node foreign.
+    /// A provider ID decides by its scheme and region. A malformed ID with the mock's scheme is
+    /// claimed, so that it gets reported. Without a provider ID, a label of another region makes
+    /// the node foreign.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let ours = match node.provider_id.as_deref() {
             Some(id) if scheme_of(id) != Some(SCHEME) => false,
-            Some(id) => id.parse::<ProviderId>().map_or(true, |id| id.region == *self.region),
+            Some(id) => id
+                .parse::<ProviderId>()
+                .map_or(true, |id| id.region == *self.region),
             None => {
                 let labels = [wk::LABEL_REGION, wk::LABEL_REGION_BETA];
-                labels.iter().filter_map(|key| node.labels.get(key)).all(|region| region == &*self.region)
+                labels
+                    .iter()
+                    .filter_map(|key| node.labels.get(key))
+                    .all(|region| region == &*self.region)
             }
         };
-        if ours { NodeOwnership::Ours } else { NodeOwnership::Foreign }
+        if ours {
+            NodeOwnership::Ours
+        } else {
+            NodeOwnership::Foreign
+        }
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
@@ -157,7 +191,12 @@ impl CloudProvider for MockProvider {
         let labels = &self.settings.selector_labels;
         NodeFields {
             all_labels: labels.iter().any(|label| label == "*"),
-            labels: labels.iter().filter(|label| *label != "*").cloned().map(Cow::Owned).collect(),
+            labels: labels
+                .iter()
+                .filter(|label| *label != "*")
+                .cloned()
+                .map(Cow::Owned)
+                .collect(),
             ..NodeFields::default()
         }
     }

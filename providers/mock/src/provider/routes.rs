@@ -18,7 +18,10 @@ impl Routes for MockProvider {
     async fn list(&self, op: &Op, _: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
         let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
         let addresses = self.settings.features.route_node_addresses;
-        Ok(routes.into_iter().map(|owned| to_route(owned, addresses)).collect())
+        Ok(routes
+            .into_iter()
+            .map(|owned| to_route(owned, addresses))
+            .collect())
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
@@ -26,17 +29,36 @@ impl Routes for MockProvider {
             return Vec::new();
         }
         let addresses = self.settings.features.route_node_addresses;
-        self.apply_edits(op, changes.iter().map(|change| to_edit(change, addresses)).collect()).await
+        self.apply_edits(
+            op,
+            changes
+                .iter()
+                .map(|change| to_edit(change, addresses))
+                .collect(),
+        )
+        .await
     }
 }
 
 impl MockProvider {
     /// Sends all edits in one call. Deleting a route that does not exist is a success.
-    pub(super) async fn apply_edits(&self, op: &Op, edits: Vec<RouteEdit>) -> Vec<Result<(), CloudError>> {
-        let deletes: Vec<bool> = edits.iter().map(|edit| matches!(edit, RouteEdit::Delete(_))).collect();
+    pub(super) async fn apply_edits(
+        &self,
+        op: &Op,
+        edits: Vec<RouteEdit>,
+    ) -> Vec<Result<(), CloudError>> {
+        let deletes: Vec<bool> = edits
+            .iter()
+            .map(|edit| matches!(edit, RouteEdit::Delete(_)))
+            .collect();
         let mutations = edits.iter().map(mutation).collect();
         let batch = RouteBatch { cluster: op.cluster_name().to_owned(), edits };
-        let request = async { self.api.apply_routes(&batch).await.map(MutationResponse::new) };
+        let request = async {
+            self.api
+                .apply_routes(&batch)
+                .await
+                .map(MutationResponse::new)
+        };
         let answers = op.mutate_batch(mutations, request).await;
         let forgive = |(answer, delete): (Result<(), CloudError>, bool)| match answer {
             Err(error) if delete && error.kind() == ErrorKind::NotFound => Ok(()),
@@ -48,7 +70,9 @@ impl MockProvider {
 
 fn mutation(edit: &RouteEdit) -> Mutation {
     match edit {
-        RouteEdit::Create { node, destination, .. } => Mutation::new(CREATE, format!("{destination} to {node}")),
+        RouteEdit::Create { node, destination, .. } => {
+            Mutation::new(CREATE, format!("{destination} to {node}"))
+        }
         RouteEdit::Delete(route) => Mutation::new(DELETE, &*route.name),
     }
 }
@@ -70,7 +94,8 @@ fn to_edit(change: &RouteChange, addresses: bool) -> RouteEdit {
         RouteChange::Create { node, destination } => RouteEdit::Create {
             node: node.name.to_string(),
             destination: *destination,
-            node_addresses: addresses.then(|| node.addresses.iter().map(cloud::Address::from).collect()),
+            node_addresses: addresses
+                .then(|| node.addresses.iter().map(cloud::Address::from).collect()),
         },
         RouteChange::Delete(route) => RouteEdit::Delete(cloud::Route {
             name: route.name.to_string(),

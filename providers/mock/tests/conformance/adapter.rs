@@ -7,15 +7,16 @@ use ccm_core::k8s::{NodeView, Protocol, ServiceView};
 use ccm_mock::{
     CloudConfig, MockCloud, MockProvider,
     cloud::{
-        CallHook, CloudApi, InstanceSpec, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
-        LoadBalancerSettings, LoadBalancerSpec, Members, Operation, Route, RouteBatch, RouteEdit, Transport,
+        CallHook, CloudApi, InstanceSpec, Listener, LoadBalancer, LoadBalancerEdit,
+        LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, Operation, Route,
+        RouteBatch, RouteEdit, Transport,
     },
     config::Features,
     provider::annotations,
 };
 use ccm_testkit::conformance::{
-    AllowedSources, CallCount, CallFaultKind, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault,
-    InjectedFault, LoadBalancerCloud, RouteCloud,
+    AllowedSources, CallCount, CallFaultKind, CloudLoadBalancer, CloudRoute, FaultyCloud,
+    InjectedCallFault, InjectedFault, LoadBalancerCloud, RouteCloud,
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -83,7 +84,11 @@ impl CallHook for Hook {
     async fn before(&self, _: u64, operation: Operation) {
         let (trouble, latency) = {
             let mut page = self.script.0.lock();
-            *(if operation.writes() { &mut page.tally.writes } else { &mut page.tally.reads }) += 1;
+            *(if operation.writes() {
+                &mut page.tally.writes
+            } else {
+                &mut page.tally.reads
+            }) += 1;
             let call = page.tally.calls();
             let hit = |t: &InjectedCallFault| t.call == call || t.lasts && t.call < call;
             (page.trouble.filter(hit), page.latency)
@@ -109,7 +114,11 @@ impl FaultyCloud for MockAdapter {
     async fn add_node(&self, name: &str) -> anyhow::Result<NodeView> {
         let instance = self.cloud().put_instance(name, InstanceSpec::default())?;
         let addresses = instance.addresses.into_iter().map(Into::into).collect();
-        Ok(NodeView { provider_id: Some(instance.provider_id.into()), addresses, ..NodeView::named(name) })
+        Ok(NodeView {
+            provider_id: Some(instance.provider_id.into()),
+            addresses,
+            ..NodeView::named(name)
+        })
     }
 
     async fn remove_node(&self, name: &str) -> anyhow::Result<()> {
@@ -146,11 +155,20 @@ impl FaultyCloud for MockAdapter {
 impl LoadBalancerCloud for MockAdapter {
     async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let cloud = self.cloud();
-        Ok(cloud.load_balancers().into_iter().map(|balancer| shown(&cloud, balancer)).collect())
+        Ok(cloud
+            .load_balancers()
+            .into_iter()
+            .map(|balancer| shown(&cloud, balancer))
+            .collect())
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let bare = |balancer| LoadBalancer { nodes: [].into(), members: Members::default(), generation: 0, ..balancer };
+        let bare = |balancer| LoadBalancer {
+            nodes: [].into(),
+            members: Members::default(),
+            generation: 0,
+            ..balancer
+        };
         let one = |balancer: LoadBalancer| (balancer.id.clone(), format!("{:?}", bare(balancer)));
         Ok(self.cloud().load_balancers().into_iter().map(one).collect())
     }
@@ -160,7 +178,9 @@ impl LoadBalancerCloud for MockAdapter {
     }
 
     fn endpoint_service(&self, mut plain: ServiceView) -> Option<ServiceView> {
-        plain.annotations.insert(annotations::BACKENDS.into(), "endpoints".into());
+        plain
+            .annotations
+            .insert(annotations::BACKENDS.into(), "endpoints".into());
         Some(plain)
     }
 
@@ -179,29 +199,49 @@ impl LoadBalancerCloud for MockAdapter {
         let key = LoadBalancerKey {
             cluster: BY_HAND.to_owned(),
             uid: "none".to_owned(),
-            name: format!("a{}", service.uid.replace('-', "")).chars().take(32).collect(),
+            name: format!("a{}", service.uid.replace('-', ""))
+                .chars()
+                .take(32)
+                .collect(),
             service: "none/none".to_owned(),
         };
         let listeners = vec![Listener { protocol: Transport::Tcp, port: 1, node_port: Some(1) }];
         let settings = LoadBalancerSettings { listeners, ..LoadBalancerSettings::default() };
-        let spec = LoadBalancerSpec { key, settings, members: Members::nodes(["n1"]), activation: None };
+        let spec = LoadBalancerSpec {
+            key,
+            settings,
+            members: Members::nodes(["n1"]),
+            activation: None,
+        };
         self.cloud().create_load_balancer(&spec).await?;
         Ok(true)
     }
 
     async fn damage(&self, id: &str) -> anyhow::Result<bool> {
         let cloud = self.cloud();
-        let found = cloud.load_balancers().into_iter().find(|balancer| balancer.id == id);
-        let name = found.ok_or_else(|| anyhow::anyhow!("there is no load balancer {id}"))?.name;
-        let edit =
-            LoadBalancerEdit { listeners: Some(Vec::new()), nodes: Some(Vec::new()), ..LoadBalancerEdit::default() };
+        let found = cloud
+            .load_balancers()
+            .into_iter()
+            .find(|balancer| balancer.id == id);
+        let name = found
+            .ok_or_else(|| anyhow::anyhow!("there is no load balancer {id}"))?
+            .name;
+        let edit = LoadBalancerEdit {
+            listeners: Some(Vec::new()),
+            nodes: Some(Vec::new()),
+            ..LoadBalancerEdit::default()
+        };
         cloud.edit_load_balancer(&name, edit)?;
         Ok(true)
     }
 
     async fn activate_after(&self, time: Duration) -> anyhow::Result<bool> {
         let (load_balancer_activation, load_balancer_deletion) = (time, time / 2);
-        self.set(&CloudConfig { load_balancer_activation, load_balancer_deletion, ..self.config.clone() });
+        self.set(&CloudConfig {
+            load_balancer_activation,
+            load_balancer_deletion,
+            ..self.config.clone()
+        });
         Ok(true)
     }
 
@@ -215,13 +255,20 @@ impl RouteCloud for MockAdapter {
     async fn routes(&self) -> anyhow::Result<Vec<CloudRoute>> {
         let cloud = self.cloud();
         let alive = |node: &str| cloud.instance(node).map(|_| node.to_owned());
-        let one =
-            |route: Route| CloudRoute { id: route.name, destination: route.destination, node: alive(&route.node) };
+        let one = |route: Route| CloudRoute {
+            id: route.name,
+            destination: route.destination,
+            node: alive(&route.node),
+        };
         Ok(cloud.routes().into_iter().map(one).collect())
     }
 
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
-        let edits = vec![RouteEdit::Create { node: node.name.to_string(), destination, node_addresses: None }];
+        let edits = vec![RouteEdit::Create {
+            node: node.name.to_string(),
+            destination,
+            node_addresses: None,
+        }];
         let batch = RouteBatch { cluster: BY_HAND.to_owned(), edits };
         for answer in self.cloud().apply_routes(&batch).await? {
             answer?;
@@ -241,7 +288,10 @@ fn shown(cloud: &MockCloud, balancer: LoadBalancer) -> CloudLoadBalancer {
     };
     let members = match &balancer.members {
         Members::Nodes(nodes) => nodes.iter().map(|node| node.name.to_string()).collect(),
-        Members::Endpoints(pods) => pods.iter().map(|pod| node_at(cloud, &pod.address.ip().to_string())).collect(),
+        Members::Endpoints(pods) => pods
+            .iter()
+            .map(|pod| node_at(cloud, &pod.address.ip().to_string()))
+            .collect(),
     };
     CloudLoadBalancer {
         id: balancer.id,
@@ -259,9 +309,19 @@ fn shown(cloud: &MockCloud, balancer: LoadBalancer) -> CloudLoadBalancer {
 fn node_at(cloud: &MockCloud, address: &str) -> String {
     let named = |node: &String| {
         let instance = cloud.instance(node);
-        instance.is_some_and(|instance| instance.addresses.iter().any(|entry| entry.address == address))
+        instance.is_some_and(|instance| {
+            instance
+                .addresses
+                .iter()
+                .any(|entry| entry.address == address)
+        })
     };
-    let nodes =
-        cloud.instances().into_iter().filter_map(|instance| instance.provider_id.rsplit('/').next().map(str::to_owned));
-    nodes.into_iter().find(named).unwrap_or_else(|| address.to_owned())
+    let nodes = cloud
+        .instances()
+        .into_iter()
+        .filter_map(|instance| instance.provider_id.rsplit('/').next().map(str::to_owned));
+    nodes
+        .into_iter()
+        .find(named)
+        .unwrap_or_else(|| address.to_owned())
 }

@@ -1,4 +1,5 @@
-//! `ccm-mock cloud` as a process: says where it listens, serves, ends on SIGTERM, and explains a bad config.
+//! `ccm-mock cloud` as a process: says where it listens, serves, ends on SIGTERM, and explains a
+//! bad config.
 
 use std::{process::Stdio, time::Duration};
 
@@ -28,8 +29,15 @@ async fn start(config: &std::path::Path) -> (Child, String) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().unwrap();
-    let address = line.strip_prefix("admin ").expect("the line begins with `admin `").to_owned();
+    let line = timeout(DEADLINE, lines.next_line())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let address = line
+        .strip_prefix("admin ")
+        .expect("the line begins with `admin `")
+        .to_owned();
     assert!(address.starts_with("http://127.0.0.1:"), "{address}");
     (child, address)
 }
@@ -43,7 +51,10 @@ async fn the_cloud_serves_other_processes_until_it_is_told_to_end() {
     let admin = AdminClient::new(address.parse().unwrap());
     assert!(admin.delete_instance("gone").await.unwrap());
 
-    let provider = CloudConfig { endpoint: Some(address.parse().unwrap()), ..CloudConfig::default() };
+    let provider = CloudConfig {
+        endpoint: Some(address.parse().unwrap()),
+        ..CloudConfig::default()
+    };
     let provider = MockProvider::new(&provider).await.unwrap();
     assert_eq!(provider.region(), "eu");
     let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
@@ -53,17 +64,31 @@ async fn the_cloud_serves_other_processes_until_it_is_told_to_end() {
         max_age: Duration::ZERO,
     };
     let queries = [query("gone"), query("n1")];
-    let answers = provider.instances().unwrap().describe(&op, &queries).await.unwrap();
+    let answers = provider
+        .instances()
+        .unwrap()
+        .describe(&op, &queries)
+        .await
+        .unwrap();
     assert_eq!(answers[0].as_ref().unwrap(), &InstanceStatus::NotFound);
     assert!(matches!(answers[1], Ok(InstanceStatus::Found { .. })), "{:?}", answers[1]);
     assert_eq!(admin.calls().await.unwrap().describe_instances_nodes, 2);
 
     let pid = child.id().unwrap().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
+    let killed = Command::new("kill")
+        .args(["-TERM", &pid])
+        .status()
+        .await
+        .unwrap();
     assert!(killed.success());
     let status = timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
     assert!(status.success(), "{status}");
-    let error = provider.instances().unwrap().describe(&op, &queries).await.unwrap_err();
+    let error = provider
+        .instances()
+        .unwrap()
+        .describe(&op, &queries)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient, "a cloud that is gone proves nothing");
 }
 
@@ -81,12 +106,16 @@ async fn a_bad_config_ends_the_process_with_its_place() {
             None => std::fs::remove_file(&config).unwrap(),
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccm-mock"));
-        command.args(["cloud", "--cloud-config"]).arg(&config).kill_on_drop(true);
+        command
+            .args(["cloud", "--cloud-config"])
+            .arg(&config)
+            .kill_on_drop(true);
         let output = timeout(DEADLINE, command.output()).await.unwrap().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(
-            stderr.contains(want) && stderr.contains("bad.yaml") || text == Some("endpoint: localhost:1\n"),
+            stderr.contains(want) && stderr.contains("bad.yaml")
+                || text == Some("endpoint: localhost:1\n"),
             "{stderr}"
         );
         assert!(output.stdout.is_empty());

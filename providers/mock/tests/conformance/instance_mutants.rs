@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
     provider::{
-        BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances,
-        MetadataScope, NodeOwnership, Op, PowerState, ProviderContext,
+        BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceMetadata, InstanceQuery,
+        InstanceStatus, Instances, MetadataScope, NodeOwnership, Op, PowerState, ProviderContext,
     },
     write_gate::WriteGate,
 };
@@ -173,16 +173,22 @@ impl MutantProvider {
 
     /// Bugs that change the call as a whole.
     // length: one arm for each bug
-    async fn ask(&self, op: &Op, queries: &[InstanceQuery]) -> Result<Vec<DescribeResult>, CloudError> {
+    async fn ask(
+        &self,
+        op: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<DescribeResult>, CloudError> {
         match self.bug {
             Bug::IgnoresCancellation => {
-                let deaf = Op::new("conformance", CancellationToken::new(), WriteGate::always_open());
+                let deaf =
+                    Op::new("conformance", CancellationToken::new(), WriteGate::always_open());
                 self.real().describe(&deaf, queries).await
             }
             Bug::CancelledIsAbsent => match self.real().describe(op, queries).await {
-                Err(error) if error.kind() == ErrorKind::Canceled => {
-                    Ok(queries.iter().map(|_| Ok(InstanceStatus::NotFound)).collect())
-                }
+                Err(error) if error.kind() == ErrorKind::Canceled => Ok(queries
+                    .iter()
+                    .map(|_| Ok(InstanceStatus::NotFound))
+                    .collect()),
                 other => other,
             },
             Bug::BrokenByCancellation => {
@@ -199,7 +205,9 @@ impl MutantProvider {
                 let shared = self.scratch.lock().clone();
                 self.real().describe(op, &shared).await
             }
-            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => Err(CloudError::transient("broken")),
+            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => {
+                Err(CloudError::transient("broken"))
+            }
             Bug::BrokenByDrop => {
                 let mut guard = Dropped(&self.broken, false);
                 let answers = self.real().describe(op, queries).await;
@@ -210,7 +218,10 @@ impl MutantProvider {
                 let answers = self.real().describe(op, queries).await;
                 let throttled = |error: &CloudError| error.kind() == ErrorKind::Throttled;
                 let one = match &answers {
-                    Ok(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).find(|e| throttled(e)),
+                    Ok(answers) => answers
+                        .iter()
+                        .filter_map(|answer| answer.as_ref().err())
+                        .find(|e| throttled(e)),
                     Err(error) => Some(error).filter(|error| throttled(error)),
                 };
                 match one {
@@ -223,19 +234,29 @@ impl MutantProvider {
             }
             Bug::AnswersEachOnce => self.real().describe(op, queries).await.map(|mut answers| {
                 for (index, query) in queries.iter().enumerate() {
-                    if queries[..index].iter().any(|before| before.node.name == query.node.name) {
+                    if queries[..index]
+                        .iter()
+                        .any(|before| before.node.name == query.node.name)
+                    {
                         answers[index] = Err(CloudError::transient("answered already"));
                     }
                 }
                 answers
             }),
             Bug::FirstPageOnly => self.real().describe(op, queries).await.map(|mut answers| {
-                let page: Vec<_> = self.inner.cloud().unwrap().instances().into_iter().take(100).collect();
+                let page: Vec<_> = self
+                    .inner
+                    .cloud()
+                    .unwrap()
+                    .instances()
+                    .into_iter()
+                    .take(100)
+                    .collect();
                 for answer in &mut answers {
                     let listed = match answer {
-                        Ok(InstanceStatus::Found { meta, .. }) => {
-                            page.iter().any(|instance| meta.provider_id.as_deref() == Some(&*instance.provider_id))
-                        }
+                        Ok(InstanceStatus::Found { meta, .. }) => page.iter().any(|instance| {
+                            meta.provider_id.as_deref() == Some(&*instance.provider_id)
+                        }),
                         _ => true,
                     };
                     if !listed {
@@ -250,16 +271,26 @@ impl MutantProvider {
             }
             Bug::WritesWhileReading => {
                 let node = &queries.first().map_or("node", |query| &query.node.name);
-                let spec = InstanceSpec { zone: Some("elsewhere".to_owned()), ..InstanceSpec::default() };
+                let spec = InstanceSpec {
+                    zone: Some("elsewhere".to_owned()),
+                    ..InstanceSpec::default()
+                };
                 let cloud = self.inner.cloud().unwrap();
-                if cloud.instance(node).is_some_and(|instance| instance.power_state == CloudPowerState::Running) {
+                if cloud
+                    .instance(node)
+                    .is_some_and(|instance| instance.power_state == CloudPowerState::Running)
+                {
                     cloud.put_instance(node, spec).unwrap();
                 }
                 self.real().describe(op, queries).await
             }
             Bug::MalformedFailsTheBatch => {
                 let answers = self.real().describe(op, queries).await?;
-                match answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::InvalidInput) {
+                match answers
+                    .iter()
+                    .filter_map(|a| a.as_ref().err())
+                    .find(|e| e.kind() == ErrorKind::InvalidInput)
+                {
                     Some(error) => Err(error.clone()),
                     None => Ok(answers),
                 }
@@ -286,7 +317,9 @@ impl MutantProvider {
             Err(error) => self.spoil_error(query, error),
             Ok(InstanceStatus::NotFound) => match self.bug {
                 Bug::AbsentIsAnError => Err(CloudError::transient("perhaps not there")),
-                Bug::AbsentByIdIsAnError if by_id.is_some() => Err(CloudError::transient("perhaps not there")),
+                Bug::AbsentByIdIsAnError if by_id.is_some() => {
+                    Err(CloudError::transient("perhaps not there"))
+                }
                 _ => Ok(InstanceStatus::NotFound),
             },
             Ok(InstanceStatus::Found { power_state: power, meta }) => {
@@ -302,24 +335,38 @@ impl MutantProvider {
         let malformed = query.node.provider_id.is_some() && error.kind() == ErrorKind::InvalidInput;
         let told = |text: &str| CloudError::new(error.kind(), text);
         match self.bug {
-            Bug::TellsSecrets if !malformed => {
-                Err(told(&format!("login with {SECRET} failed"))
-                    .with_retry_after(error.retry_after().unwrap_or_default()))
+            Bug::TellsSecrets if !malformed => Err(told(&format!("login with {SECRET} failed"))
+                .with_retry_after(error.retry_after().unwrap_or_default())),
+            Bug::SaysNothing if !malformed => {
+                Err(told("").with_retry_after(error.retry_after().unwrap_or_default()))
             }
-            Bug::SaysNothing if !malformed => Err(told("").with_retry_after(error.retry_after().unwrap_or_default())),
             Bug::AbsentOnError if !malformed => Ok(InstanceStatus::NotFound),
             Bug::MalformedIsAbsent if malformed => Ok(InstanceStatus::NotFound),
-            Bug::OldAnswerOnError => self.remembered.lock().get(&key(query)).cloned().ok_or(error),
-            Bug::DeniedIsTransient if error.kind() == ErrorKind::Denied => Err(CloudError::transient("failed")),
+            Bug::OldAnswerOnError => self
+                .remembered
+                .lock()
+                .get(&key(query))
+                .cloned()
+                .ok_or(error),
+            Bug::DeniedIsTransient if error.kind() == ErrorKind::Denied => {
+                Err(CloudError::transient("failed"))
+            }
             Bug::ForgetsRetryAfter => Err(CloudError::new(error.kind(), error.chain())),
             _ => Err(error),
         }
     }
 
-    fn spoil_found(&self, query: &InstanceQuery, mut power: PowerState, mut meta: InstanceMetadata) -> InstanceStatus {
+    fn spoil_found(
+        &self,
+        query: &InstanceQuery,
+        mut power: PowerState,
+        mut meta: InstanceMetadata,
+    ) -> InstanceStatus {
         match self.bug {
             Bug::StoppedRuns if power == PowerState::Stopped => power = PowerState::Running,
-            Bug::StoppedIsAbsent if power == PowerState::Stopped => return InstanceStatus::NotFound,
+            Bug::StoppedIsAbsent if power == PowerState::Stopped => {
+                return InstanceStatus::NotFound;
+            }
             Bug::TerminatedRuns if power == PowerState::Terminated => power = PowerState::Running,
             Bug::ChangesProviderIds => {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
@@ -328,11 +375,17 @@ impl MutantProvider {
             Bug::NoAddresses => meta.addresses.clear(),
             Bug::SameAddressTwice => meta.addresses.push(meta.addresses[0].clone()),
             Bug::HostnameAsIp => {
-                meta.addresses.push(NodeAddress::new(AddressType::InternalIp, &*query.node.name));
+                meta.addresses
+                    .push(NodeAddress::new(AddressType::InternalIp, &*query.node.name));
             }
-            Bug::BadLabelKey => drop(meta.additional_labels.insert("rack number".into(), "1".into())),
+            Bug::BadLabelKey => drop(
+                meta.additional_labels
+                    .insert("rack number".into(), "1".into()),
+            ),
             Bug::EmptyZone => meta.zone = Some("".into()),
-            Bug::AddressesOnlyAtFirst if query.scope != MetadataScope::All => meta.addresses.clear(),
+            Bug::AddressesOnlyAtFirst if query.scope != MetadataScope::All => {
+                meta.addresses.clear();
+            }
             _ => {}
         }
         InstanceStatus::Found { power_state: power, meta }
@@ -349,7 +402,11 @@ impl Instances for MutantProvider {
         self.real().limits()
     }
 
-    async fn describe(&self, op: &Op, queries: &[InstanceQuery]) -> Result<Vec<DescribeResult>, CloudError> {
+    async fn describe(
+        &self,
+        op: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<DescribeResult>, CloudError> {
         let mut answers = self.ask(op, queries).await?;
         for (query, answer) in queries.iter().zip(&mut answers) {
             let given = std::mem::replace(answer, Ok(InstanceStatus::NotFound));
@@ -371,7 +428,11 @@ impl Instances for MutantProvider {
 #[async_trait]
 impl CloudProvider for MutantProvider {
     fn name(&self) -> &str {
-        if self.bug == Bug::OtherScheme { "other" } else { self.inner.name() }
+        if self.bug == Bug::OtherScheme {
+            "other"
+        } else {
+            self.inner.name()
+        }
     }
 
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {

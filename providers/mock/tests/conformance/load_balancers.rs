@@ -20,7 +20,9 @@ async fn check(config: CloudConfig, bug: Option<Bug>) -> Report {
             let provider = stage.provider();
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => {
+                        Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>
+                    }
                     None => Arc::new(provider),
                 })
             }
@@ -34,7 +36,13 @@ async fn check(config: CloudConfig, bug: Option<Bug>) -> Report {
 #[tokio::test(start_paused = true)]
 async fn the_mock_keeps_every_rule() {
     let report = check(CloudConfig::default(), None).await;
-    assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+    assert!(
+        report
+            .cases()
+            .iter()
+            .all(|case| case.outcome == Outcome::Passed),
+        "{report}"
+    );
 }
 
 /// Every change of a load balancer meets one that is still being made or deleted.
@@ -46,7 +54,13 @@ async fn the_mock_keeps_every_rule_where_load_balancers_take_their_time() {
         ..CloudConfig::default()
     };
     let report = check(config, None).await;
-    assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+    assert!(
+        report
+            .cases()
+            .iter()
+            .all(|case| case.outcome == Outcome::Passed),
+        "{report}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,12 @@
-//! The mock keeps the rules of the provider conformance kit, those for instances also over `endpoint`; each planted bug
-//! breaks exactly the rules that are about it. And what others start ends as it should: the kit's runner, and the mock's own
-//! program.
+//! The mock keeps the rules of the provider conformance kit, those for instances also over
+//! `endpoint`; each planted bug breaks exactly the rules that are about it. And what others start
+//! ends as it should: the kit's runner, and the mock's own program.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test, and one planted bug panics")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail the test, and one planted bug panics"
+)]
 
 mod adapter;
 mod cloud_command;
@@ -22,7 +26,9 @@ use std::sync::Arc;
 
 use ccm_core::provider::CloudProvider;
 use ccm_mock::{CloudConfig, MockCloud, MockProvider, bind_admin, serve_admin};
-use ccm_testkit::conformance::{INSTANCE_RULES, LOAD_BALANCER_RULES, ROUTE_RULES, Report, Rule, check_instances};
+use ccm_testkit::conformance::{
+    INSTANCE_RULES, LOAD_BALANCER_RULES, ROUTE_RULES, Report, Rule, check_instances,
+};
 use tokio_util::sync::CancellationToken;
 
 use instance_mutants::{Bug, MutantProvider};
@@ -41,7 +47,9 @@ async fn check_planted(bug: Option<Bug>) -> Report {
             let provider = MockProvider::new_in_process(cloud.clone());
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => {
+                        Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>
+                    }
                     None => Arc::new(provider),
                 })
             }
@@ -56,8 +64,20 @@ async fn check_planted(bug: Option<Bug>) -> Report {
 async fn the_mock_keeps_every_rule() {
     let report = check_planted(None).await;
     assert!(report.passed(), "{report}");
-    assert!(report.cases().iter().all(|case| case.outcome == ccm_testkit::conformance::Outcome::Passed), "{report}");
-    assert!(report.junit().contains("failures=\"0\" errors=\"0\" skipped=\"0\""), "{}", report.junit());
+    assert!(
+        report
+            .cases()
+            .iter()
+            .all(|case| case.outcome == ccm_testkit::conformance::Outcome::Passed),
+        "{report}"
+    );
+    assert!(
+        report
+            .junit()
+            .contains("failures=\"0\" errors=\"0\" skipped=\"0\""),
+        "{}",
+        report.junit()
+    );
 }
 
 #[tokio::test]
@@ -94,9 +114,15 @@ async fn each_planted_bug_breaks_exactly_its_rules() {
 const DOCUMENTED: &str = include_str!("../../../../docs/reliability.md");
 
 /// Checks that every rule has a bug that breaks it, and that the page on reliability says which.
-fn each_is_broken_by_a_bug<C: ?Sized, B: std::fmt::Debug>(rules: &[Rule<C>], bugs: &[(B, &[&str])]) {
+fn each_is_broken_by_a_bug<C: ?Sized, B: std::fmt::Debug>(
+    rules: &[Rule<C>],
+    bugs: &[(B, &[&str])],
+) {
     let row = |rule: &Rule<C>| {
-        let hits = bugs.iter().filter(|(_, broken)| broken.contains(&rule.id)).map(|(bug, _)| format!("{bug:?}"));
+        let hits = bugs
+            .iter()
+            .filter(|(_, broken)| broken.contains(&rule.id))
+            .map(|(bug, _)| format!("{bug:?}"));
         let hits: Vec<_> = hits.collect();
         assert!(!hits.is_empty(), "nothing shows that {} can fail", rule.id);
         format!("| `{}` | {} |\n", rule.id, hits.join(", "))

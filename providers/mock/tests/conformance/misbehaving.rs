@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeView, ServiceView},
     provider::{
-        BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances, Inventory, LbOutcome, LbRef,
-        LbSpec, LbSupport, LoadBalancers, NodeOwnership, Op, OwnedObject, PlannedChange, Progress, ProviderContext,
-        ReadMode, Route, RouteChange, Routes, ServiceInterpretation,
+        BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances,
+        Inventory, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, NodeOwnership, Op,
+        OwnedObject, PlannedChange, Progress, ProviderContext, ReadMode, Route, RouteChange,
+        Routes, ServiceInterpretation,
     },
 };
 use ccm_mock::MockProvider;
@@ -51,7 +52,8 @@ impl MisbehavingMethod {
         Self::Start,
     ];
 
-    /// Returns a rule that this place breaks, with its suite; those of all suites for the constructor.
+    /// Returns a rule that this place breaks, with its suite; those of all suites for the
+    /// constructor.
     pub(crate) fn rules(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Constructor => &[
@@ -105,7 +107,11 @@ pub(crate) struct MisbehavingProvider {
 }
 
 impl MisbehavingProvider {
-    pub(crate) async fn new(inner: MockProvider, place: MisbehavingMethod, manner: Misbehaviour) -> Self {
+    pub(crate) async fn new(
+        inner: MockProvider,
+        place: MisbehavingMethod,
+        manner: Misbehaviour,
+    ) -> Self {
         let wicked = Self { inner, place, manner };
         wicked.misbehave(MisbehavingMethod::Constructor).await;
         wicked
@@ -143,7 +149,10 @@ impl MisbehavingProvider {
     }
 
     fn pending() -> Progress {
-        Progress::Pending { after: Duration::from_secs(5), why: "the cloud is at it".into() }
+        Progress::Pending {
+            after: Duration::from_secs(5),
+            why: "the cloud is at it".into(),
+        }
     }
 
     fn balancers(&self) -> &dyn LoadBalancers {
@@ -202,7 +211,12 @@ impl Instances for MisbehavingProvider {
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         self.misbehave(MisbehavingMethod::Describe).await;
-        let mut answers = self.inner.instances().unwrap().describe(op, queries).await?;
+        let mut answers = self
+            .inner
+            .instances()
+            .unwrap()
+            .describe(op, queries)
+            .await?;
         match self.manner {
             _ if self.place != MisbehavingMethod::Describe || answers.is_empty() => {}
             Misbehaviour::Lies => answers.fill(Ok(InstanceStatus::NotFound)),
@@ -290,7 +304,9 @@ impl Inventory for MisbehavingProvider {
         let mut listed = self.inner.inventory().unwrap().list_owned(op).await?;
         match self.manner {
             Misbehaviour::Lies if self.place == MisbehavingMethod::ListOwned => listed.clear(),
-            Misbehaviour::TooFew if self.place == MisbehavingMethod::ListOwned => drop(listed.pop()),
+            Misbehaviour::TooFew if self.place == MisbehavingMethod::ListOwned => {
+                drop(listed.pop());
+            }
             _ => {}
         }
         Ok(listed)
@@ -305,7 +321,13 @@ impl Inventory for MisbehavingProvider {
             Misbehaviour::Waits if self.place == MisbehavingMethod::DeleteOwned => {
                 op.may_write().map(|()| Self::pending())
             }
-            _ => self.inner.inventory().unwrap().delete_owned(op, object).await,
+            _ => {
+                self.inner
+                    .inventory()
+                    .unwrap()
+                    .delete_owned(op, object)
+                    .await
+            }
         }
     }
 }
@@ -331,7 +353,9 @@ impl Routes for MisbehavingProvider {
         let mut answers = self.inner.routes().unwrap().apply(op, changes).await;
         match self.manner {
             Misbehaviour::TooFew if self.place == MisbehavingMethod::Apply => drop(answers.pop()),
-            Misbehaviour::Others if self.place == MisbehavingMethod::Apply && !answers.is_empty() => {
+            Misbehaviour::Others
+                if self.place == MisbehavingMethod::Apply && !answers.is_empty() =>
+            {
                 answers.rotate_left(1);
             }
             _ => {}

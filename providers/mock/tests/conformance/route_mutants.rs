@@ -187,8 +187,10 @@ impl MutantProvider {
             (Bug::DeniedIsTransient, ErrorKind::Denied) => CloudError::transient("failed"),
             (Bug::CancelledIsTransient, ErrorKind::Canceled) => CloudError::transient("broke off"),
             (Bug::ForgetsRetryAfter, kind) => CloudError::new(kind, error.chain()),
-            (Bug::TellsSecrets, kind) => CloudError::new(kind, format!("login with {SECRET} failed"))
-                .with_retry_after(error.retry_after().unwrap_or_default()),
+            (Bug::TellsSecrets, kind) => {
+                CloudError::new(kind, format!("login with {SECRET} failed"))
+                    .with_retry_after(error.retry_after().unwrap_or_default())
+            }
             _ => error,
         }
     }
@@ -202,12 +204,18 @@ impl MutantProvider {
             }
             Bug::ListsItsOwnWork => {
                 let made = self.remembered.lock();
-                routes.retain(|route| made.iter().any(|change| destination(change).trunc() == route.destination));
+                routes.retain(|route| {
+                    made.iter()
+                        .any(|change| destination(change).trunc() == route.destination)
+                });
             }
             Bug::ListsHostAddresses => {
                 for route in &mut routes {
                     let made = self.remembered.lock();
-                    let same = made.iter().map(destination).find(|given| given.trunc() == route.destination);
+                    let same = made
+                        .iter()
+                        .map(destination)
+                        .find(|given| given.trunc() == route.destination);
                     route.destination = same.unwrap_or(route.destination);
                 }
             }
@@ -244,14 +252,31 @@ impl MutantProvider {
             }
             Bug::ListHalfOnError | Bug::ListEmptyOnError => {
                 let all = self.everything();
-                let kept = if self.bug == Bug::ListHalfOnError { all.len() / 2 } else { 0 };
-                return Ok(self.real().list(op, nodes).await.unwrap_or_else(|_| all.into_iter().take(kept).collect()));
+                let kept = if self.bug == Bug::ListHalfOnError {
+                    all.len() / 2
+                } else {
+                    0
+                };
+                return Ok(self
+                    .real()
+                    .list(op, nodes)
+                    .await
+                    .unwrap_or_else(|_| all.into_iter().take(kept).collect()));
             }
             Bug::ListsForeignTables => {
                 let mut routes = self.real().list(op, nodes).await?;
-                let names: Vec<_> =
-                    self.cloud().list_routes(BY_HAND).await?.into_iter().map(|owned| owned.route.name).collect();
-                routes.extend(self.everything().into_iter().filter(|route| names.contains(&route.name.to_string())));
+                let names: Vec<_> = self
+                    .cloud()
+                    .list_routes(BY_HAND)
+                    .await?
+                    .into_iter()
+                    .map(|owned| owned.route.name)
+                    .collect();
+                routes.extend(
+                    self.everything()
+                        .into_iter()
+                        .filter(|route| names.contains(&route.name.to_string())),
+                );
                 return Ok(routes);
             }
             Bug::SleepsWhenThrottled => match self.real().list(op, nodes).await {
@@ -268,10 +293,14 @@ impl MutantProvider {
     /// Bugs about single changes; `None` sends the change on.
     fn answer(&self, op: &Op, change: &RouteChange) -> Option<Result<(), CloudError>> {
         let all = self.cloud().routes();
-        let there = all.iter().any(|route| route.destination == destination(change).trunc());
+        let there = all
+            .iter()
+            .any(|route| route.destination == destination(change).trunc());
         let conflict = || Some(Err(CloudError::new(ErrorKind::Conflict, "it exists")));
         match (self.bug, change) {
-            (Bug::IgnoresIpv6, RouteChange::Create { destination: IpNet::V6(_), .. }) => Some(Ok(())),
+            (Bug::IgnoresIpv6, RouteChange::Create { destination: IpNet::V6(_), .. }) => {
+                Some(Ok(()))
+            }
             (Bug::CreateAgainConflicts, RouteChange::Create { .. }) if there => conflict(),
             (Bug::DeleteMissingFails, RouteChange::Delete(route)) => {
                 let gone = !all.iter().any(|listed| listed.name == *route.name);
@@ -288,7 +317,9 @@ impl MutantProvider {
                     ..ccm_mock::cloud::RouteBody::default()
                 };
                 op.may_write().ok()?;
-                self.cloud().put_route(&format!("{}-again", node.name), body).unwrap();
+                self.cloud()
+                    .put_route(&format!("{}-again", node.name), body)
+                    .unwrap();
                 Some(Ok(()))
             }
             _ => None,
@@ -301,7 +332,9 @@ impl MutantProvider {
             return;
         }
         for change in changes {
-            let RouteChange::Delete(route) = change else { continue };
+            let RouteChange::Delete(route) = change else {
+                continue;
+            };
             let hit = |listed: &ccm_mock::cloud::Route| match self.bug {
                 Bug::DeletesAllOfTheNode => Some(&*listed.node) == route.node.as_deref(),
                 Bug::DeletesInAnyCluster => listed.destination == route.destination,
@@ -315,26 +348,33 @@ impl MutantProvider {
 
     // length: one arm for each bug
     async fn apply_at(&self, op: &Op, changes: &[RouteChange]) -> Answers {
-        let deaf = || Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
+        let deaf =
+            || Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
         let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();
         match self.bug {
             Bug::NeverAsksTheGate => {
                 let deaf = deaf();
-                op.run(async { Ok(self.real().apply(&deaf, changes).await) }).await.unwrap_or_else(dropped)
+                op.run(async { Ok(self.real().apply(&deaf, changes).await) })
+                    .await
+                    .unwrap_or_else(dropped)
             }
             Bug::AppliesUnrecorded => {
                 if let Err(error) = op.may_write() {
                     return dropped(error);
                 }
                 let deaf = deaf();
-                op.run(async { Ok(self.real().apply(&deaf, changes).await) }).await.unwrap_or_else(dropped)
+                op.run(async { Ok(self.real().apply(&deaf, changes).await) })
+                    .await
+                    .unwrap_or_else(dropped)
             }
             Bug::AsksTheGateOncePerBatch => {
                 if let Err(error) = op.may_write() {
                     return dropped(error);
                 }
                 let deaf = deaf();
-                op.run(async { Ok(self.singly(&deaf, changes).await) }).await.unwrap_or_else(dropped)
+                op.run(async { Ok(self.singly(&deaf, changes).await) })
+                    .await
+                    .unwrap_or_else(dropped)
             }
             // A request that has begun is answered; those after it are not made any more.
             Bug::CancelledIsTransient => self.singly(op, changes).await,
@@ -351,7 +391,11 @@ impl MutantProvider {
             Bug::SleepsWhenThrottled => {
                 let answers = self.real().apply(op, changes).await;
                 let throttled = |error: &&CloudError| error.kind() == ErrorKind::Throttled;
-                match answers.iter().filter_map(|answer| answer.as_ref().err()).find(throttled) {
+                match answers
+                    .iter()
+                    .filter_map(|answer| answer.as_ref().err())
+                    .find(throttled)
+                {
                     Some(error) => {
                         tokio::time::sleep(error.retry_after().unwrap_or_default()).await;
                         self.real().apply(op, changes).await
@@ -359,7 +403,9 @@ impl MutantProvider {
                     None => answers,
                 }
             }
-            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => dropped(CloudError::transient("broken")),
+            Bug::BrokenByDrop if self.broken.load(Ordering::Relaxed) => {
+                dropped(CloudError::transient("broken"))
+            }
             Bug::BrokenByDrop => {
                 let mut guard = Dropped(&self.broken, false);
                 let answers = self.real().apply(op, changes).await;
@@ -369,11 +415,21 @@ impl MutantProvider {
             Bug::RemembersIntent => {
                 let known = self.remembered.lock().clone();
                 self.remembered.lock().extend_from_slice(changes);
-                let new: Vec<_> = changes.iter().filter(|change| !known.contains(change)).cloned().collect();
+                let new: Vec<_> = changes
+                    .iter()
+                    .filter(|change| !known.contains(change))
+                    .cloned()
+                    .collect();
                 let mut answers = self.real().apply(op, &new).await.into_iter();
                 changes
                     .iter()
-                    .map(|change| if known.contains(change) { Ok(()) } else { answers.next().unwrap() })
+                    .map(|change| {
+                        if known.contains(change) {
+                            Ok(())
+                        } else {
+                            answers.next().unwrap()
+                        }
+                    })
                     .collect()
             }
             _ => self.one_by_one(op, changes).await,
@@ -394,8 +450,16 @@ impl MutantProvider {
 
     /// Answers some changes itself and sends the rest in one batch.
     async fn one_by_one(&self, op: &Op, changes: &[RouteChange]) -> Answers {
-        let mut answers: Vec<_> = changes.iter().map(|change| self.answer(op, change)).collect();
-        let rest: Vec<_> = changes.iter().zip(&answers).filter(|(_, a)| a.is_none()).map(|(c, _)| c.clone()).collect();
+        let mut answers: Vec<_> = changes
+            .iter()
+            .map(|change| self.answer(op, change))
+            .collect();
+        let rest: Vec<_> = changes
+            .iter()
+            .zip(&answers)
+            .filter(|(_, a)| a.is_none())
+            .map(|(c, _)| c.clone())
+            .collect();
         let mut sent = self.real().apply(op, &rest).await.into_iter();
         for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
             *answer = sent.next();
@@ -422,17 +486,27 @@ impl Routes for MutantProvider {
             changes.clone_from(&self.scratch.lock());
         }
         let mut answers: Answers = self.apply_at(op, &changes).await;
-        answers = answers.into_iter().map(|answer| answer.map_err(|error| self.spoil(error))).collect();
+        answers = answers
+            .into_iter()
+            .map(|answer| answer.map_err(|error| self.spoil(error)))
+            .collect();
         match self.bug {
             Bug::AnswersBackwards => answers.reverse(),
             Bug::AnswersOnce => answers.truncate(1),
             Bug::AnswersBeforeDoing => {
                 let hasty = |answer: &Result<(), CloudError>| matches!(answer, Err(error) if error.kind() == ErrorKind::Transient);
-                answers.iter_mut().filter(|answer| hasty(answer)).for_each(|answer| *answer = Ok(()));
+                answers
+                    .iter_mut()
+                    .filter(|answer| hasty(answer))
+                    .for_each(|answer| *answer = Ok(()));
             }
             Bug::ListsFromMemory => *self.listed.lock() = None,
-            Bug::ListsItsOwnWork | Bug::ListsHostAddresses => self.remembered.lock().extend(changes),
-            Bug::GoesOnWhenCancelled if op.is_cancelled() => tokio::time::sleep(Duration::from_secs(10)).await,
+            Bug::ListsItsOwnWork | Bug::ListsHostAddresses => {
+                self.remembered.lock().extend(changes);
+            }
+            Bug::GoesOnWhenCancelled if op.is_cancelled() => {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
             _ => {}
         }
         answers
@@ -446,7 +520,11 @@ impl CloudProvider for MutantProvider {
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
-        if self.bug == Bug::NamesNoOperations { &[] } else { self.inner.mutation_operations() }
+        if self.bug == Bug::NamesNoOperations {
+            &[]
+        } else {
+            self.inner.mutation_operations()
+        }
     }
 
     fn routes(&self) -> Option<&dyn Routes> {

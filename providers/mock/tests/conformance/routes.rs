@@ -20,7 +20,9 @@ async fn check(bug: Option<Bug>) -> Report {
             let provider = stage.provider();
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => {
+                        Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>
+                    }
                     None => Arc::new(provider),
                 })
             }
@@ -34,7 +36,13 @@ async fn check(bug: Option<Bug>) -> Report {
 #[tokio::test(start_paused = true)]
 async fn the_mock_keeps_every_rule() {
     let report = check(None).await;
-    assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
+    assert!(
+        report
+            .cases()
+            .iter()
+            .all(|case| case.outcome == Outcome::Passed),
+        "{report}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

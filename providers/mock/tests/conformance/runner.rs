@@ -1,5 +1,6 @@
-//! The kit's runner says by its exit code and its report what became of a run, also when a provider cannot be stopped.
-//! One test in a process of its own, because it hears every panic of its process.
+//! The kit's runner says by its exit code and its report what became of a run, also when a provider
+//! cannot be stopped. One test in a process of its own, because it hears every panic of its
+//! process.
 
 use std::{fs, io, process::ExitCode, sync::Arc, time::Duration};
 
@@ -21,7 +22,10 @@ use crate::{
 };
 
 fn paused() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().start_paused(true).build()
+    Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
 }
 
 /// A suite on a provider that is wicked somewhere, or nowhere.
@@ -34,13 +38,16 @@ fn suite(bad: Option<(MisbehavingMethod, Misbehaviour)>, limits: Limits) -> Suit
             async move {
                 Ok(match bad {
                     Some((place, manner)) => {
-                        Arc::new(MisbehavingProvider::new(inner, place, manner).await) as Arc<dyn CloudProvider>
+                        Arc::new(MisbehavingProvider::new(inner, place, manner).await)
+                            as Arc<dyn CloudProvider>
                     }
                     None => Arc::new(inner),
                 })
             }
         };
-        Ok(watch.instances(make, &Adapter::sound(Scripted(cloud), limits)).await)
+        Ok(watch
+            .instances(make, &Adapter::sound(Scripted(cloud), limits))
+            .await)
     })
 }
 
@@ -72,7 +79,8 @@ fn outcome(suites: Vec<Suite>) -> (bool, String) {
 
 #[tokio::test]
 async fn a_run_ends_and_its_exit_code_says_how() {
-    let output = match separate_process::run("runner::a_run_ends_and_its_exit_code_says_how").await {
+    let output = match separate_process::run("runner::a_run_ends_and_its_exit_code_says_how").await
+    {
         // It makes runtimes of its own.
         SeparateProcess::Here => return tokio::task::spawn_blocking(runs_end).await.unwrap(),
         SeparateProcess::Ended(output) => output,
@@ -88,11 +96,19 @@ async fn a_run_ends_and_its_exit_code_says_how() {
 // length: a table of runs
 fn runs_end() {
     let long = Limits::default();
-    let short = Limits { rule: Duration::from_millis(300), suite: Duration::from_secs(2) };
+    let short = Limits {
+        rule: Duration::from_millis(300),
+        suite: Duration::from_secs(2),
+    };
     let everything = [suite(None, long), scripted("load balancers"), scripted("routes")];
     let cases: [(&str, Vec<Suite>, bool, &str); 12] = [
         ("kept", vec![suite(None, long)], true, "failures=\"0\""),
-        ("kept without excuses", everything.map(|suite| suite.excused(&[])).into(), true, "failures=\"0\""),
+        (
+            "kept without excuses",
+            everything.map(|suite| suite.excused(&[])).into(),
+            true,
+            "failures=\"0\"",
+        ),
         ("nothing to run", Vec::new(), false, ""),
         (
             "nothing was checked",
@@ -104,7 +120,12 @@ fn runs_end() {
             false,
             "the provider has no instances",
         ),
-        ("broken", vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Lies)), long)], false, "<failure"),
+        (
+            "broken",
+            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Lies)), long)],
+            false,
+            "<failure",
+        ),
         (
             "excused and kept",
             vec![suite(None, long).excused(&[("read-only", "it writes")])],
@@ -131,7 +152,10 @@ fn runs_end() {
         ),
         (
             "keeps its thread",
-            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Blocks)), short), suite(None, long)],
+            vec![
+                suite(Some((MisbehavingMethod::Describe, Misbehaviour::Blocks)), short),
+                suite(None, long),
+            ],
             false,
             "keeps its thread",
         ),
@@ -152,7 +176,11 @@ fn runs_end() {
         let (count, (success, xml)) = (suites.len(), outcome(suites));
         assert_eq!(success, kept, "{what}: {xml}");
         assert!(xml.contains(said), "{what}: {xml}");
-        assert_eq!(xml.matches("<testsuite ").count(), count, "{what}: every suite is in the report: {xml}");
+        assert_eq!(
+            xml.matches("<testsuite ").count(),
+            count,
+            "{what}: every suite is in the report: {xml}"
+        );
     }
 }
 

@@ -17,8 +17,12 @@ pub(crate) struct Scripted(pub(crate) MockCloud);
 
 impl Scripted {
     fn power(&self, node: &str, power: PowerState) -> anyhow::Result<()> {
-        let instance = self.0.instance(node).ok_or_else(|| anyhow::anyhow!("there is no instance {node}"))?;
-        self.0.put_instance(node, InstanceSpec { power_state: Some(power), ..instance.into() })?;
+        let instance = self
+            .0
+            .instance(node)
+            .ok_or_else(|| anyhow::anyhow!("there is no instance {node}"))?;
+        self.0
+            .put_instance(node, InstanceSpec { power_state: Some(power), ..instance.into() })?;
         Ok(())
     }
 }
@@ -38,7 +42,10 @@ impl CallHook for Slow {
 impl InstanceCloud for Scripted {
     async fn create(&self, node: &str) -> anyhow::Result<()> {
         let labels = [("example.com/rack".to_owned(), "r1".to_owned())].into();
-        self.0.put_instance(node, InstanceSpec { additional_labels: Some(labels), ..InstanceSpec::default() })?;
+        self.0.put_instance(
+            node,
+            InstanceSpec { additional_labels: Some(labels), ..InstanceSpec::default() },
+        )?;
         Ok(())
     }
 
@@ -60,7 +67,8 @@ impl InstanceCloud for Scripted {
     }
 
     async fn inject(&self, kind: InjectedFault) -> anyhow::Result<bool> {
-        self.0.set_faults(vec![fault(Operation::DescribeInstances, kind, false)]);
+        self.0
+            .set_faults(vec![fault(Operation::DescribeInstances, kind, false)]);
         Ok(true)
     }
 
@@ -88,9 +96,15 @@ impl InstanceCloud for Scripted {
     }
 
     fn malformed_provider_ids(&self) -> Vec<String> {
-        ["mock://", "mock:///node", "mock://region", "mock://mock-region/", "mock://mock-region/a/b"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "mock://",
+            "mock:///node",
+            "mock://region",
+            "mock://mock-region/",
+            "mock://mock-region/a/b",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 }
 

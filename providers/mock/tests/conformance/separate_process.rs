@@ -1,4 +1,5 @@
-//! Tests that need a process of their own, because they end it or hear of everything that happens in it.
+//! Tests that need a process of their own, because they end it or hear of everything that happens
+//! in it.
 
 use std::{env, process::Output, time::Duration};
 
@@ -23,7 +24,14 @@ pub(crate) async fn run(test: &str) -> SeparateProcess {
         return SeparateProcess::Here;
     }
     let mut process = Command::new(env::current_exe().unwrap());
-    process.args(["--exact", "--nocapture", test]).env(ALONE, "yes").kill_on_drop(true);
+    process
+        .args(["--exact", "--nocapture", test])
+        .env(ALONE, "yes")
+        .kill_on_drop(true);
     let ended = tokio::time::timeout(DEADLINE, process.output()).await;
-    SeparateProcess::Ended(ended.unwrap_or_else(|_| panic!("{test} does not end")).unwrap())
+    SeparateProcess::Ended(
+        ended
+            .unwrap_or_else(|_| panic!("{test} does not end"))
+            .unwrap(),
+    )
 }

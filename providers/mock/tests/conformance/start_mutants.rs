@@ -8,12 +8,15 @@ use std::{
 use ccm_core::{
     k8s::NodeView,
     provider::{
-        CloudError, CloudProvider as _, ErrorKind, InstanceQuery, Instances, MetadataScope, Op, ProviderContext,
+        CloudError, CloudProvider as _, ErrorKind, InstanceQuery, Instances, MetadataScope, Op,
+        ProviderContext,
     },
 };
 use ccm_mock::{
     MockCloud, MockProvider,
-    cloud::{CloudApi, InstanceSpec, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members},
+    cloud::{
+        CloudApi, InstanceSpec, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members,
+    },
 };
 
 use tokio::time::Instant;
@@ -39,17 +42,21 @@ impl MutantProvider {
                 Ok(())
             }
             Bug::StartFails => Err(CloudError::invalid_input("there is no section [Start]")),
-            Bug::StartFailsForGood => self
-                .asks(&cx)
-                .await
-                .map_err(|error| CloudError::invalid_input("the cloud is not there").with_source(error)),
+            Bug::StartFailsForGood => self.asks(&cx).await.map_err(|error| {
+                CloudError::invalid_input("the cloud is not there").with_source(error)
+            }),
             Bug::StartTellsSecrets => {
-                let told = |error: CloudError| CloudError::new(error.kind(), format!("log in with {SECRET}"));
+                let told = |error: CloudError| {
+                    CloudError::new(error.kind(), format!("log in with {SECRET}"))
+                };
                 self.asks(&cx).await.map_err(told)
             }
             Bug::StartRegistersAgain => {
-                let gauge = prometheus::Gauge::new("planted_started", "Whether it started.").unwrap();
-                let refused = |error| CloudError::invalid_input("metrics cannot be offered").with_source(error);
+                let gauge =
+                    prometheus::Gauge::new("planted_started", "Whether it started.").unwrap();
+                let refused = |error| {
+                    CloudError::invalid_input("metrics cannot be offered").with_source(error)
+                };
                 cx.metrics.register(Box::new(gauge)).map_err(refused)?;
                 self.asks(&cx).await
             }
@@ -68,15 +75,22 @@ impl MutantProvider {
             Bug::StartWritesInShadow => {
                 // Without asking the gate.
                 let nodes = cx.nodes.list();
-                for node in nodes.iter().filter(|node| cloud.instance(&node.name).is_some()) {
-                    let spec = InstanceSpec { zone: Some("elsewhere".to_owned()), ..InstanceSpec::default() };
+                for node in nodes
+                    .iter()
+                    .filter(|node| cloud.instance(&node.name).is_some())
+                {
+                    let spec = InstanceSpec {
+                        zone: Some("elsewhere".to_owned()),
+                        ..InstanceSpec::default()
+                    };
                     cloud.put_instance(&node.name, spec).unwrap();
                 }
                 Ok(())
             }
-            Bug::StartNeedsLeadership => {
-                cx.write_gate.may_write().map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string()))
-            }
+            Bug::StartNeedsLeadership => cx
+                .write_gate
+                .may_write()
+                .map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string())),
             Bug::StartLeavesLoop => {
                 let provider = MockProvider::new_in_process(cloud.clone());
                 // Nobody ends it, which is the bug.
@@ -102,9 +116,16 @@ async fn asks(instances: &dyn Instances, cx: &ProviderContext) -> Result<(), Clo
     let op = Op::new(cx.cluster_name.clone(), cx.cancel.clone(), cx.write_gate.clone());
     let op = op.with_deadline(Instant::now() + PATIENCE);
     let node = Arc::new(NodeView::named("myself"));
-    let query = InstanceQuery { node, scope: MetadataScope::PowerState, max_age: Duration::ZERO };
+    let query = InstanceQuery {
+        node,
+        scope: MetadataScope::PowerState,
+        max_age: Duration::ZERO,
+    };
     let answers = instances.describe(&op, &[query]).await?;
-    answers.into_iter().next().map_or(Ok(()), |answer| answer.map(drop))
+    answers
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |answer| answer.map(drop))
 }
 
 /// Makes something for all Services to share.
@@ -116,7 +137,13 @@ async fn makes(cloud: &MockCloud, number: usize) -> Result<(), CloudError> {
         service: "none/none".to_owned(),
     };
     let settings = LoadBalancerSettings::default();
-    let spec = LoadBalancerSpec { key, settings, members: Members::nodes(["n1"]), activation: None };
+    let spec = LoadBalancerSpec {
+        key,
+        settings,
+        members: Members::nodes(["n1"]),
+        activation: None,
+    };
     let made = tokio::time::timeout(PATIENCE, cloud.create_load_balancer(&spec)).await;
-    made.unwrap_or_else(|_| Err(CloudError::transient("make something for all Services"))).map(drop)
+    made.unwrap_or_else(|_| Err(CloudError::transient("make something for all Services")))
+        .map(drop)
 }

@@ -13,8 +13,9 @@ use ccm_core::{
 };
 use ccm_mock::{CloudConfig, MockCloud, MockProvider};
 use ccm_testkit::conformance::{
-    CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault, InjectedFault, InstanceCloud, Limits,
-    LoadBalancerCloud, Report, RouteCloud, check_instances, check_load_balancers, check_routes,
+    CallCount, CloudLoadBalancer, CloudRoute, FaultyCloud, InjectedCallFault, InjectedFault,
+    InstanceCloud, Limits, LoadBalancerCloud, Report, RouteCloud, check_instances,
+    check_load_balancers, check_routes,
 };
 use ipnet::IpNet;
 
@@ -27,9 +28,15 @@ use crate::{
 
 const SUITES: [&str; 3] = ["instances", "load balancers", "routes"];
 /// For what ends by itself, or when the virtual time is over.
-const LONG: Limits = Limits { rule: Duration::from_secs(60), suite: Duration::from_secs(120) };
+const LONG: Limits = Limits {
+    rule: Duration::from_secs(60),
+    suite: Duration::from_secs(120),
+};
 /// For what only the wall clock ends.
-const SHORT: Limits = Limits { rule: Duration::from_millis(100), suite: Duration::from_millis(400) };
+const SHORT: Limits = Limits {
+    rule: Duration::from_millis(100),
+    suite: Duration::from_millis(400),
+};
 
 /// An adapter that goes wrong in one of its methods.
 #[derive(Clone)]
@@ -215,13 +222,21 @@ impl RouteCloud for Adapter<MockAdapter> {
 }
 
 /// Runs a suite on a provider that is wicked in one place.
-async fn check_wicked(suite: &str, place: MisbehavingMethod, manner: Misbehaviour, limits: Limits) -> Report {
+async fn check_wicked(
+    suite: &str,
+    place: MisbehavingMethod,
+    manner: Misbehaviour,
+    limits: Limits,
+) -> Report {
     if suite == "instances" {
         let cloud = MockCloud::new(&CloudConfig::default()).unwrap();
         let made = cloud.clone();
         let make = move || {
             let inner = MockProvider::new_in_process(made.clone());
-            async move { Ok(Arc::new(MisbehavingProvider::new(inner, place, manner).await) as Arc<dyn CloudProvider>) }
+            async move {
+                Ok(Arc::new(MisbehavingProvider::new(inner, place, manner).await)
+                    as Arc<dyn CloudProvider>)
+            }
         };
         return check_instances(make, &Adapter::sound(Scripted(cloud), limits)).await;
     }
@@ -229,7 +244,10 @@ async fn check_wicked(suite: &str, place: MisbehavingMethod, manner: Misbehaviou
     let made = stage.clone();
     let make = move || {
         let inner = made.provider();
-        async move { Ok(Arc::new(MisbehavingProvider::new(inner, place, manner).await) as Arc<dyn CloudProvider>) }
+        async move {
+            Ok(Arc::new(MisbehavingProvider::new(inner, place, manner).await)
+                as Arc<dyn CloudProvider>)
+        }
     };
     match suite {
         "routes" => check_routes(make, &Adapter::sound(stage, limits)).await,
@@ -238,14 +256,25 @@ async fn check_wicked(suite: &str, place: MisbehavingMethod, manner: Misbehaviou
 }
 
 /// Checks that the run says what it should, and how long it took.
-async fn breaks(place: MisbehavingMethod, manner: Misbehaviour, rules: &[(&str, &str)], limits: Limits) {
+async fn breaks(
+    place: MisbehavingMethod,
+    manner: Misbehaviour,
+    rules: &[(&str, &str)],
+    limits: Limits,
+) {
     for (suite, rule) in rules {
         let began = Instant::now();
         let report = check_wicked(suite, place, manner, limits).await;
         let took = began.elapsed();
         let broken: Vec<_> = report.failures().map(|case| case.rule).collect();
-        assert!(broken.contains(rule), "{place:?} {manner:?} does not break {rule} of {suite}:\n{report}");
-        assert!(took < limits.suite + 2 * limits.rule + GRACE, "{place:?} {manner:?}: {suite} took {took:?}");
+        assert!(
+            broken.contains(rule),
+            "{place:?} {manner:?} does not break {rule} of {suite}:\n{report}"
+        );
+        assert!(
+            took < limits.suite + 2 * limits.rule + GRACE,
+            "{place:?} {manner:?}: {suite} took {took:?}"
+        );
     }
 }
 
@@ -296,12 +325,18 @@ async fn a_provider_whose_pages_never_end_is_reported_in_virtual_time() {
 #[tokio::test]
 async fn a_provider_that_hangs_is_reported_in_real_time() {
     for place in MisbehavingMethod::ASYNC {
-        for suite in SUITES.iter().filter(|suite| place.rules().iter().any(|(of, _)| of == *suite)) {
+        for suite in SUITES
+            .iter()
+            .filter(|suite| place.rules().iter().any(|(of, _)| of == *suite))
+        {
             let began = Instant::now();
             let report = check_wicked(suite, place, Misbehaviour::Hangs, SHORT).await;
             let took = began.elapsed();
             assert!(!report.passed(), "{place:?}: {report}");
-            assert!(took < SHORT.suite + 2 * SHORT.rule + GRACE, "{place:?}: {suite} took {took:?}");
+            assert!(
+                took < SHORT.suite + 2 * SHORT.rule + GRACE,
+                "{place:?}: {suite} took {took:?}"
+            );
         }
     }
 }
@@ -315,15 +350,27 @@ async fn a_provider_that_keeps_its_thread_is_reported_before_the_process_ends() 
     .await
     {
         SeparateProcess::Here => {
-            let report = check_wicked("instances", MisbehavingMethod::Describe, Misbehaviour::Blocks, SHORT).await;
+            let report =
+                check_wicked("instances", MisbehavingMethod::Describe, Misbehaviour::Blocks, SHORT)
+                    .await;
             panic!("its process goes on: {report}");
         }
         SeparateProcess::Ended(output) => output,
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_none(), "it is aborted, and not by a failed test: {:?}\n{said}", output.status);
-    assert!(said.contains("one-answer-per-query of instances: the rule keeps its thread"), "{said}");
-    assert!(said.contains("BROKEN   one-answer-per-query") && said.contains("seen:     not begun"), "{said}");
+    assert!(
+        output.status.code().is_none(),
+        "it is aborted, and not by a failed test: {:?}\n{said}",
+        output.status
+    );
+    assert!(
+        said.contains("one-answer-per-query of instances: the rule keeps its thread"),
+        "{said}"
+    );
+    assert!(
+        said.contains("BROKEN   one-answer-per-query") && said.contains("seen:     not begun"),
+        "{said}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,13 +383,33 @@ async fn a_provider_that_lies_is_found_out() {
         (MisbehavingMethod::Ensure, Misbehaviour::Waits, "load balancers", "ensure-makes-one"),
         (MisbehavingMethod::Update, Misbehaviour::Lies, "load balancers", "update-members-only"),
         (MisbehavingMethod::Update, Misbehaviour::Waits, "load balancers", "update-members-only"),
-        (MisbehavingMethod::Delete, Misbehaviour::Lies, "load balancers", "delete-removes-everything"),
-        (MisbehavingMethod::Delete, Misbehaviour::Waits, "load balancers", "delete-removes-everything"),
+        (
+            MisbehavingMethod::Delete,
+            Misbehaviour::Lies,
+            "load balancers",
+            "delete-removes-everything",
+        ),
+        (
+            MisbehavingMethod::Delete,
+            Misbehaviour::Waits,
+            "load balancers",
+            "delete-removes-everything",
+        ),
         (MisbehavingMethod::Plan, Misbehaviour::Lies, "load balancers", "plan-names-changes"),
         (MisbehavingMethod::ListOwned, Misbehaviour::Lies, "load balancers", "owned-is-listed"),
         (MisbehavingMethod::ListOwned, Misbehaviour::TooFew, "load balancers", "owned-is-listed"),
-        (MisbehavingMethod::DeleteOwned, Misbehaviour::Lies, "load balancers", "only-owned-is-deleted"),
-        (MisbehavingMethod::DeleteOwned, Misbehaviour::Waits, "load balancers", "only-owned-is-deleted"),
+        (
+            MisbehavingMethod::DeleteOwned,
+            Misbehaviour::Lies,
+            "load balancers",
+            "only-owned-is-deleted",
+        ),
+        (
+            MisbehavingMethod::DeleteOwned,
+            Misbehaviour::Waits,
+            "load balancers",
+            "only-owned-is-deleted",
+        ),
         (MisbehavingMethod::List, Misbehaviour::Lies, "routes", "listed-as-made"),
         (MisbehavingMethod::List, Misbehaviour::TooFew, "routes", "listed-as-made"),
         (MisbehavingMethod::Apply, Misbehaviour::Lies, "routes", "listed-as-made"),
@@ -435,11 +502,16 @@ async fn an_adapter_that_goes_wrong_is_reported() {
                 let began = Instant::now();
                 let report = check_adapter(suite, method, how).await;
                 let said = match how {
-                    AdapterFailure::Fails => format!("the cloud's adapter failed: planted in {method}"),
+                    AdapterFailure::Fails => {
+                        format!("the cloud's adapter failed: planted in {method}")
+                    }
                     AdapterFailure::Hangs => "did not end within".to_owned(),
                     AdapterFailure::Panics => format!("panicked: planted in {method}"),
                 };
-                assert!(report.failures().any(|case| case.seen.contains(&said)), "{suite}, {method} {how:?}: {report}");
+                assert!(
+                    report.failures().any(|case| case.seen.contains(&said)),
+                    "{suite}, {method} {how:?}: {report}"
+                );
                 assert!(began.elapsed() < LONG.suite + 2 * LONG.rule, "{suite}, {method} {how:?}");
             }
         }

@@ -27,10 +27,16 @@ use tokio_util::sync::CancellationToken;
 
 /// Part of the user agent of every client of the process under test.
 pub(crate) const AGENT: &str = "ccm-mock";
-/// Flags of every test: nobody else wants to lead, and the client's own rate limit is not the subject.
-const FLAGS: [&str; 4] =
-    ["--cloud-provider=mock", "--leader-elect=false", "--kube-api-qps=10000", "--kube-api-burst=10000"];
-/// Unless the test says otherwise. Lists given twice add up, so this is not among the flags of every test.
+/// Flags of every test: nobody else wants to lead, and the client's own rate limit is not the
+/// subject.
+const FLAGS: [&str; 4] = [
+    "--cloud-provider=mock",
+    "--leader-elect=false",
+    "--kube-api-qps=10000",
+    "--kube-api-burst=10000",
+];
+/// Unless the test says otherwise. Lists given twice add up, so this is not among the flags of
+/// every test.
 const CONTROLLERS: &str = "--controllers=cloud-node,cloud-node-lifecycle";
 const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 const NODES: (&str, &str) = ("", "nodes");
@@ -61,7 +67,11 @@ impl TestCluster {
     /// A world whose cloud has this configuration (YAML). Must be called inside a runtime.
     pub(crate) fn new(cloud: &str) -> Self {
         let config = CloudConfig::parse("cloud", cloud).expect("cloud config of the test");
-        let server = ApiServer::new(Options { history_limit: 100_000, log_limit: 100_000, ..Options::default() });
+        let server = ApiServer::new(Options {
+            history_limit: 100_000,
+            log_limit: 100_000,
+            ..Options::default()
+        });
         Self {
             cloud: MockCloud::new(&config).expect("cloud of the test"),
             kubelets: Kubelets::new(server.client(), KubeletOptions::default()),
@@ -96,7 +106,8 @@ impl TestCluster {
             Ok(())
         });
         let manager = self.manager(provider, flags).with_output(output);
-        let (registry, health, stop) = (manager.registry(), manager.health(), CancellationToken::new());
+        let (registry, health, stop) =
+            (manager.registry(), manager.health(), CancellationToken::new());
         let task = tokio::spawn(manager.run(stop.clone()));
         Ccm { registry, printed, health, stop, task }
     }
@@ -105,13 +116,23 @@ impl TestCluster {
     pub(crate) fn manager(&self, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> Manager {
         let chosen = flags.iter().any(|flag| flag.starts_with("--controllers="));
         let controllers = (!chosen).then_some(&CONTROLLERS);
-        let args = FLAGS.iter().chain(controllers).chain(flags).map(|flag| std::ffi::OsString::from(*flag));
-        let Invocation::Run(config) = config::parse(&manager::product(), args).expect("flags of the test") else {
+        let args = FLAGS
+            .iter()
+            .chain(controllers)
+            .chain(flags)
+            .map(|flag| std::ffi::OsString::from(*flag));
+        let Invocation::Run(config) =
+            config::parse(&manager::product(), args).expect("flags of the test")
+        else {
             panic!("the flags of the test ask for help")
         };
         let (server, hooks) = (self.server.clone(), self.hooks.clone());
         let clients: ClientFactory = Arc::new(move |name| {
-            server.client_builder().user_agent(&format!("{AGENT}/test {name}")).hooks(&hooks).build()
+            server
+                .client_builder()
+                .user_agent(&format!("{AGENT}/test {name}"))
+                .hooks(&hooks)
+                .build()
         });
         let clock = self.server.clock().clone();
         Manager::with_clients(manager::product(), *config, provider, clients, "api.test")
@@ -120,23 +141,32 @@ impl TestCluster {
 
     /// Registers nodes through their kubelets.
     pub(crate) async fn join(&self, names: impl IntoIterator<Item = impl Into<String>>) {
-        self.kubelets.register_all(names.into_iter().map(NodeSpec::new)).await.expect("nodes join");
+        self.kubelets
+            .register_all(names.into_iter().map(NodeSpec::new))
+            .await
+            .expect("nodes join");
     }
 
     /// Sets the instance of a node, from JSON.
     pub(crate) fn put_instance(&self, node: &str, spec: Value) {
         let spec: InstanceSpec = serde_json::from_value(spec).expect("instance of the test");
-        self.cloud.put_instance(node, spec).expect("instance of the test");
+        self.cloud
+            .put_instance(node, spec)
+            .expect("instance of the test");
     }
 
     /// Lets questions about instances fail: of one node or of all, until the faults are set again.
     pub(crate) fn fail_instances(&self, error: FaultError, node: Option<&str>) {
-        self.cloud.set_faults(vec![instance_fault(error, node, None)]);
+        self.cloud
+            .set_faults(vec![instance_fault(error, node, None)]);
     }
 
     /// The node as the server has it, or null.
     pub(crate) fn node(&self, name: &str) -> Value {
-        self.server.store().get(NODES, "", name).map_or(Value::Null, |object| object.value())
+        self.server
+            .store()
+            .get(NODES, "", name)
+            .map_or(Value::Null, |object| object.value())
     }
 
     /// Changes a node as another client would, here and now.
@@ -144,9 +174,11 @@ impl TestCluster {
         edit_node(&self.server, name, edit);
     }
 
-    /// Does something when the cloud has made up its mind about its `number`-th call and the answer is on its way.
+    /// Does something when the cloud has made up its mind about its `number`-th call and the answer
+    /// is on its way.
     pub(crate) fn after_cloud_call(&self, number: u64, act: impl Fn() + Send + Sync + 'static) {
-        self.cloud.set_hook(Some(Arc::new(AfterCall { number, act })));
+        self.cloud
+            .set_hook(Some(Arc::new(AfterCall { number, act })));
     }
 
     /// Every version that any node ever had, in order; those of a kind of change.
@@ -155,19 +187,37 @@ impl TestCluster {
     }
 
     /// Every version that anything of a resource ever had, in order.
-    pub(crate) fn history_of(&self, resource: (&'static str, &'static str)) -> Vec<(Change, Value)> {
-        let backlog = self.server.store().backlog(resource, self.begin, usize::MAX).expect("history is kept");
-        backlog.events.iter().map(|event| (event.change, event.object.value())).collect()
+    pub(crate) fn history_of(
+        &self,
+        resource: (&'static str, &'static str),
+    ) -> Vec<(Change, Value)> {
+        let backlog = self
+            .server
+            .store()
+            .backlog(resource, self.begin, usize::MAX)
+            .expect("history is kept");
+        backlog
+            .events
+            .iter()
+            .map(|event| (event.change, event.object.value()))
+            .collect()
     }
 
-    /// What the process under test wrote and what took effect: `verb resource name`, in order, events last component only.
+    /// What the process under test wrote and what took effect: `verb resource name`, in order,
+    /// events last component only.
     pub(crate) fn writes(&self) -> Vec<String> {
-        self.write_log(Match::any()).iter().map(|entry| line(entry)).collect()
+        self.write_log(Match::any())
+            .iter()
+            .map(|entry| line(entry))
+            .collect()
     }
 
     /// Writes to nodes alone.
     pub(crate) fn node_writes(&self) -> Vec<String> {
-        self.write_log(Match::resource("nodes")).iter().map(|entry| line(entry)).collect()
+        self.write_log(Match::resource("nodes"))
+            .iter()
+            .map(|entry| line(entry))
+            .collect()
     }
 
     /// Writes of the process under test that took effect.
@@ -188,18 +238,30 @@ impl TestCluster {
         let about = events.filter(|event| event["involvedObject"]["kind"] == kind);
         about
             .map(|event| {
-                (event["reason"].as_str().unwrap_or_default().to_owned(), event["count"].as_u64().unwrap_or(0))
+                (
+                    event["reason"].as_str().unwrap_or_default().to_owned(),
+                    event["count"].as_u64().unwrap_or(0),
+                )
             })
             .collect()
     }
 
     /// Number of events with this reason, repetitions counted.
     pub(crate) fn event_count(&self, reason: &str) -> u64 {
-        self.events().iter().filter(|(known, _)| known == reason).map(|(_, count)| count).sum()
+        self.events()
+            .iter()
+            .filter(|(known, _)| known == reason)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Waits for a state of the world, at most so long; returns how long it took.
-    pub(crate) async fn until(&self, what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut is_so: impl FnMut() -> bool,
+    ) -> Duration {
         let start = Instant::now();
         let mut changed = self.server.store().subscribe(NODES);
         let wait = async {
@@ -215,10 +277,17 @@ impl TestCluster {
     }
 
     /// Waits until these nodes have lost the taint.
-    pub(crate) async fn until_initialized(&self, names: &[impl AsRef<str>], limit: Duration) -> Duration {
+    pub(crate) async fn until_initialized(
+        &self,
+        names: &[impl AsRef<str>],
+        limit: Duration,
+    ) -> Duration {
         let mut left: Vec<&str> = names.iter().map(AsRef::as_ref).rev().collect();
         let all = || {
-            while left.last().is_some_and(|name| is_initialized(&self.node(name))) {
+            while left
+                .last()
+                .is_some_and(|name| is_initialized(&self.node(name)))
+            {
                 left.pop();
             }
             left.is_empty()
@@ -229,7 +298,10 @@ impl TestCluster {
     /// Fails if any node was ever without the taint and without addresses.
     pub(crate) fn assert_never_untainted_without_addresses(&self) {
         for (_, node) in self.history() {
-            assert!(!is_initialized(&node) || !addresses(&node).is_empty(), "untainted without addresses: {node}");
+            assert!(
+                !is_initialized(&node) || !addresses(&node).is_empty(),
+                "untainted without addresses: {node}"
+            );
         }
     }
 }
@@ -254,7 +326,10 @@ impl Ccm {
     /// Stops the manager in order and returns how it ended.
     pub(crate) async fn stop(mut self) -> ManagerExit {
         self.stop.cancel();
-        (&mut self.task).await.expect("the manager does not panic").expect("the manager does not fail")
+        (&mut self.task)
+            .await
+            .expect("the manager does not panic")
+            .expect("the manager does not fail")
     }
 
     /// Waits until the manager ends by itself.
@@ -267,7 +342,8 @@ impl Ccm {
         !self.task.is_finished()
     }
 
-    /// The value of a counter or gauge with these labels; of a histogram the number of observations. Absent is zero.
+    /// The value of a counter or gauge with these labels; of a histogram the number of
+    /// observations. Absent is zero.
     pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let families = self.registry.gather();
         let metrics = families
@@ -275,7 +351,12 @@ impl Ccm {
             .filter(|family| family.name() == name)
             .flat_map(prometheus::proto::MetricFamily::get_metric);
         let fits = |metric: &&prometheus::proto::Metric| {
-            labels.iter().all(|(key, value)| metric.get_label().iter().any(|l| l.name() == *key && l.value() == *value))
+            labels.iter().all(|(key, value)| {
+                metric
+                    .get_label()
+                    .iter()
+                    .any(|l| l.name() == *key && l.value() == *value)
+            })
         };
         metrics
             .filter(fits)
@@ -318,7 +399,9 @@ pub(crate) fn edit_node(server: &ApiServer, name: &str, edit: impl FnOnce(&mut V
 
 fn line(entry: &LogEntry) -> String {
     let request = &entry.request;
-    format!("{} {} {}", request.verb, request.target(), request.name).trim_end().to_owned()
+    format!("{} {} {}", request.verb, request.target(), request.name)
+        .trim_end()
+        .to_owned()
 }
 
 /// Tells whether the node is there and without the taint.
@@ -328,7 +411,11 @@ pub(crate) fn is_initialized(node: &Value) -> bool {
 
 /// Keys of the node's taints, save the one that every new node gets from the server and keeps here.
 pub(crate) fn taints(node: &Value) -> Vec<&str> {
-    let keys = node["spec"]["taints"].as_array().into_iter().flatten().filter_map(|taint| taint["key"].as_str());
+    let keys = node["spec"]["taints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|taint| taint["key"].as_str());
     keys.filter(|key| *key != NOT_READY_TAINT).collect()
 }
 
@@ -336,12 +423,15 @@ pub(crate) fn taints(node: &Value) -> Vec<&str> {
 pub(crate) fn addresses(node: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = node["status"]["addresses"].as_array().into_iter().flatten();
-    list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"]))).collect()
+    list.map(|address| format!("{}={}", text(&address["type"]), text(&address["address"])))
+        .collect()
 }
 
 /// An initialised node with an instance of that name, as its kubelet registers it.
 pub(crate) fn initialized(name: &str) -> NodeSpec {
-    NodeSpec::new(name).initialized().provider_id(format!("mock://r1/{name}"))
+    NodeSpec::new(name)
+        .initialized()
+        .provider_id(format!("mock://r1/{name}"))
 }
 
 /// A label of the node.

@@ -1,4 +1,5 @@
-//! Each single write of an initialisation and of a deletion fails in every way, and the end is the same.
+//! Each single write of an initialisation and of a deletion fails in every way, and the end is the
+//! same.
 
 use std::time::Duration;
 
@@ -19,7 +20,10 @@ pub(crate) const FAULTS: [(&str, Action); 9] = [
     ("lost after", Action::DropReply),
     ("409", Action::Error { code: StatusCode::CONFLICT, retry_after: None }),
     ("422", Action::Error { code: StatusCode::UNPROCESSABLE_ENTITY, retry_after: None }),
-    ("429 with details", Action::Error { code: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(7) }),
+    (
+        "429 with details",
+        Action::Error { code: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(7) },
+    ),
     ("429", Action::TooManyRequests { retry_after: 7 }),
     ("500", Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None }),
     ("503", Action::Error { code: StatusCode::SERVICE_UNAVAILABLE, retry_after: Some(7) }),
@@ -66,7 +70,10 @@ async fn an_initialisation_ends_the_same_whichever_write_fails_and_however() {
         for (fault, action) in FAULTS {
             let case = format!("{write}: {fault}");
             let world = initial_world();
-            let id = world.server.faults().add_times(matching.clone(), action.clone(), 1);
+            let id = world
+                .server
+                .faults()
+                .add_times(matching.clone(), action.clone(), 1);
             let _ccm = world.start(&[]);
             world.join(["a"]).await;
             world.until_initialized(&["a"], secs(120)).await;
@@ -76,10 +83,14 @@ async fn an_initialisation_ends_the_same_whichever_write_fails_and_however() {
             world.assert_never_untainted_without_addresses();
             // Events are told best-effort: one that the server refuses is not told again.
             let refused = write == "event" && ["409", "422"].contains(&fault);
-            // The answer that says so was lost, and whoever looks again finds that nothing is left to do.
+            // The answer that says so was lost, and whoever looks again finds that nothing is left
+            // to do.
             let unknown = write == "object" && fault == "lost after";
             let synced = world.event_count("Synced");
-            assert!(synced == 1 || (synced == 0 && (refused || unknown)), "{case}: {synced} events");
+            assert!(
+                synced == 1 || (synced == 0 && (refused || unknown)),
+                "{case}: {synced} events"
+            );
             if fault.starts_with("429") && write != "event" {
                 let tries = world.server.log().matching(&matching);
                 let pause = tries[1].time.duration_since(tries[0].time).as_secs_f64();
@@ -98,7 +109,9 @@ async fn an_initialisation_that_a_crash_interrupts_anywhere_is_completed_by_the_
             world.hooks.crash_at(number, point);
             let crashed = world.start(&[]);
             world.join(["a"]).await;
-            tokio::time::timeout(secs(60), world.hooks.crashed()).await.expect("the write is reached");
+            tokio::time::timeout(secs(60), world.hooks.crashed())
+                .await
+                .expect("the write is reached");
             drop(crashed);
             world.hooks.reset();
             let _ccm = world.start(&[]);
@@ -116,7 +129,11 @@ async fn deletion_world() -> TestCluster {
     let specs = ["dead", "a", "b", "c"].map(initialized);
     world.kubelets.register_all(specs).await.unwrap();
     world.cloud.delete_instance("dead");
-    world.kubelets.set_ready("dead", Ready::Unknown).await.unwrap();
+    world
+        .kubelets
+        .set_ready("dead", Ready::Unknown)
+        .await
+        .unwrap();
     // One that lives and is not Ready either: the one to lose.
     world.kubelets.set_ready("c", Ready::Unknown).await.unwrap();
     world
@@ -124,7 +141,10 @@ async fn deletion_world() -> TestCluster {
 
 fn assert_only_the_dead_one_was_deleted(world: &TestCluster, case: &str) {
     let history = world.history();
-    let deleted: Vec<_> = history.iter().filter(|(change, _)| *change == Change::Deleted).collect();
+    let deleted: Vec<_> = history
+        .iter()
+        .filter(|(change, _)| *change == Change::Deleted)
+        .collect();
     assert_eq!(deleted.len(), 1, "{case}");
     assert_eq!(deleted[0].1["metadata"]["name"], "dead", "{case}");
 }
@@ -143,7 +163,9 @@ async fn a_deletion_ends_the_same_whichever_request_fails_and_however() {
             let world = deletion_world().await;
             let id = world.server.faults().add_times(matching.clone(), action, 1);
             let ccm = world.start(&["--controllers=cloud-node-lifecycle"]);
-            world.until(&case, secs(180), || world.node("dead").is_null()).await;
+            world
+                .until(&case, secs(180), || world.node("dead").is_null())
+                .await;
             tokio::time::sleep(secs(300)).await;
             assert_eq!(world.server.faults().met(id), 1, "{case}");
             assert_only_the_dead_one_was_deleted(&world, &case);
@@ -156,20 +178,29 @@ async fn a_deletion_ends_the_same_whichever_request_fails_and_however() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_a_crash_interrupts_is_proved_again_by_the_next_process() {
-    for (number, point) in [(1, Point::Before), (1, Point::After), (2, Point::Before), (2, Point::After)] {
+    for (number, point) in
+        [(1, Point::Before), (1, Point::After), (2, Point::Before), (2, Point::After)]
+    {
         let case = format!("{number} {point:?}");
         let world = deletion_world().await;
         world.hooks.crash_at(number, point);
         let crashed = world.start(&[]);
-        tokio::time::timeout(secs(60), world.hooks.crashed()).await.expect("the write is reached");
+        tokio::time::timeout(secs(60), world.hooks.crashed())
+            .await
+            .expect("the write is reached");
         drop(crashed);
         world.hooks.reset();
         let asked = world.cloud.calls().describe_instances;
         let _ccm = world.start(&[]);
-        world.until(&case, secs(60), || world.node("dead").is_null()).await;
+        world
+            .until(&case, secs(60), || world.node("dead").is_null())
+            .await;
         tokio::time::sleep(secs(300)).await;
         assert_only_the_dead_one_was_deleted(&world, &case);
-        assert!(world.cloud.calls().describe_instances >= asked + 2, "{case}: the proof is not handed on");
+        assert!(
+            world.cloud.calls().describe_instances >= asked + 2,
+            "{case}: the proof is not handed on"
+        );
     }
 }
 
@@ -192,5 +223,12 @@ async fn an_outage_of_the_server_delays_and_loses_nothing() {
     let took = world.until_initialized(&names, secs(120)).await;
     assert!(took < Duration::from_secs(60), "{took:?}");
     world.assert_never_untainted_without_addresses();
-    assert_eq!(world.history().iter().filter(|(change, _)| *change == Change::Deleted).count(), 0);
+    assert_eq!(
+        world
+            .history()
+            .iter()
+            .filter(|(change, _)| *change == Change::Deleted)
+            .count(),
+        0
+    );
 }

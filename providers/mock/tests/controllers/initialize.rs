@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use crate::cluster::{TestCluster, addresses, internal, label, secs, taints};
 
 const MINUTE: Duration = secs(60);
-const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-const REGION_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
-const TYPE_LABELS: [&str; 2] = ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
+const ZONE_LABELS: [&str; 2] =
+    ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+const REGION_LABELS: [&str; 2] =
+    ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
+const TYPE_LABELS: [&str; 2] =
+    ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
 
 #[tokio::test(start_paused = true)]
 async fn an_initialisation_is_one_status_patch_then_one_patch_then_one_event() {
@@ -24,7 +27,10 @@ async fn an_initialisation_is_one_status_patch_then_one_patch_then_one_event() {
     tokio::time::sleep(MINUTE).await;
     assert_eq!(world.writes(), ["patch nodes/status a", "patch nodes a", "create events"]);
     assert_eq!(world.events(), [("Synced".to_owned(), 1)]);
-    let reads = world.server.log().count(&Match::resource("nodes").verb("get"));
+    let reads = world
+        .server
+        .log()
+        .count(&Match::resource("nodes").verb("get"));
     assert_eq!(reads, 0, "the cache knows the node");
 }
 
@@ -40,7 +46,14 @@ async fn nothing_is_written_over_six_hours_when_nothing_changes() {
     let asked = world.cloud.calls().describe_instances;
     tokio::time::sleep(6 * 60 * MINUTE).await;
     assert_eq!(world.writes(), [""; 0]);
-    assert!(world.server.log().count(&Match::resource("nodes").verb("patch")) >= 144, "the kubelets go on reporting");
+    assert!(
+        world
+            .server
+            .log()
+            .count(&Match::resource("nodes").verb("patch"))
+            >= 144,
+        "the kubelets go on reporting"
+    );
     let asked = world.cloud.calls().describe_instances - asked;
     assert!((358..=362).contains(&asked), "one question for both nodes a minute, not {asked}");
 }
@@ -62,8 +75,13 @@ async fn a_thousand_nodes_together_cost_tens_of_cloud_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_the_taint_stays_as_it_is() {
     let world = TestCluster::provisioned();
-    let spec = NodeSpec::new("a").initialized().provided_ip([10, 0, 0, 1].into());
-    world.put_instance("a", json!({"addresses": [internal("10.0.0.1"), {"type": "Hostname", "address": "a"}]}));
+    let spec = NodeSpec::new("a")
+        .initialized()
+        .provided_ip([10, 0, 0, 1].into());
+    world.put_instance(
+        "a",
+        json!({"addresses": [internal("10.0.0.1"), {"type": "Hostname", "address": "a"}]}),
+    );
     world.kubelets.register(spec).await.unwrap();
     let before = world.node("a");
     let _ccm = world.start(&[]);
@@ -89,7 +107,10 @@ async fn everything_that_the_cloud_says_is_written_and_the_rest_stays() {
     world.kubelets.register(spec).await.unwrap();
     world.edit("a", |node| {
         let taint = json!({"key": "x", "effect": "NoExecute"});
-        node["spec"]["taints"].as_array_mut().unwrap().insert(0, taint);
+        node["spec"]["taints"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, taint);
     });
     let before = world.node("a");
     let _ccm = world.start(&[]);
@@ -99,10 +120,18 @@ async fn everything_that_the_cloud_says_is_written_and_the_rest_stays() {
     for (keys, value) in [(ZONE_LABELS, "z"), (REGION_LABELS, "r1"), (TYPE_LABELS, "t")] {
         assert!(keys.iter().all(|key| label(&node, key) == Some(value)), "{value}: {node}");
     }
-    assert_eq!([label(&node, "rack"), label(&node, "row"), label(&node, "mine")], [Some("7"), Some("b"), Some("x")]);
+    assert_eq!(
+        [label(&node, "rack"), label(&node, "row"), label(&node, "mine")],
+        [Some("7"), Some("b"), Some("x")]
+    );
     assert_eq!(
         addresses(&node),
-        ["InternalIP=10.0.0.1", "InternalIP=10.0.0.2", "ExternalIP=198.51.100.7", "Hostname=a.internal"]
+        [
+            "InternalIP=10.0.0.1",
+            "InternalIP=10.0.0.2",
+            "ExternalIP=198.51.100.7",
+            "Hostname=a.internal"
+        ]
     );
     assert_eq!(taints(&node), ["x"]);
     assert_eq!(node["status"]["conditions"], before["status"]["conditions"]);
@@ -132,7 +161,10 @@ async fn fields_that_are_not_known_here_survive() {
     // Undo what an initialisation is meant to change; nothing else may differ.
     after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
     after["metadata"]["labels"] = before["metadata"]["labels"].clone();
-    after["spec"]["taints"].as_array_mut().unwrap().insert(0, before["spec"]["taints"][0].clone());
+    after["spec"]["taints"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, before["spec"]["taints"][0].clone());
     after["spec"].as_object_mut().unwrap().remove("providerID");
     after["status"].as_object_mut().unwrap().remove("addresses");
     assert_eq!(after, before);
@@ -143,7 +175,9 @@ async fn the_annotation_chooses_and_orders_the_addresses() {
     let (v4, v6) = ("192.0.2.2", "2001:db8::2");
     for provided in [vec![v4], vec![v6], vec![v6, v4], vec![v4, v6]] {
         let world = TestCluster::provisioned();
-        let mut all = ["192.0.2.1", v4, "192.0.2.3", "2001:db8::1", v6].map(internal).to_vec();
+        let mut all = ["192.0.2.1", v4, "192.0.2.3", "2001:db8::1", v6]
+            .map(internal)
+            .to_vec();
         all.push(json!({"type": "ExternalIP", "address": "198.51.100.7"}));
         world.put_instance("a", json!({"addresses": all}));
         let mut spec = NodeSpec::new("a");
@@ -152,7 +186,11 @@ async fn the_annotation_chooses_and_orders_the_addresses() {
         let _ccm = world.start(&["--node-status-update-frequency=1m"]);
         world.until_initialized(&["a"], MINUTE).await;
         let rest = ["ExternalIP=198.51.100.7", "Hostname=a"].map(str::to_owned);
-        let wanted: Vec<String> = provided.iter().map(|ip| format!("InternalIP={ip}")).chain(rest).collect();
+        let wanted: Vec<String> = provided
+            .iter()
+            .map(|ip| format!("InternalIP={ip}"))
+            .chain(rest)
+            .collect();
         assert_eq!(addresses(&world.node("a")), wanted);
         tokio::time::sleep(5 * MINUTE).await;
         assert_eq!(addresses(&world.node("a")), wanted, "the periodic update agrees");
@@ -194,7 +232,13 @@ async fn a_node_that_is_being_deleted_is_not_initialised() {
     world.until_initialized(&["b"], MINUTE).await;
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(taints(&world.node("a")), [UNINITIALIZED_TAINT]);
-    assert_eq!(world.server.log().count(&Match::any().user_agent(crate::cluster::AGENT).name("a")), 0);
+    assert_eq!(
+        world
+            .server
+            .log()
+            .count(&Match::any().user_agent(crate::cluster::AGENT).name("a")),
+        0
+    );
 }
 
 #[tokio::test(start_paused = true)]

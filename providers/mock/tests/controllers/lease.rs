@@ -1,4 +1,5 @@
-//! What the process does while it does not lead, when it stops leading, and that nothing is written after that.
+//! What the process does while it does not lead, when it stops leading, and that nothing is written
+//! after that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,33 +19,50 @@ const FLAGS: [&str; 3] = ["--leader-elect=true", "--kube-api-qps=2", "--kube-api
 
 fn lease(world: &TestCluster) -> Value {
     let key = ("coordination.k8s.io", "leases");
-    let object = world.server.store().get(key, "kube-system", "cloud-controller-manager");
+    let object = world
+        .server
+        .store()
+        .get(key, "kube-system", "cloud-controller-manager");
     object.map_or(Value::Null, |object| object.value())
 }
 
-/// Starts of writes about nodes after the last renewal of the lease, in seconds; `slow` is what each of them takes.
+/// Starts of writes about nodes after the last renewal of the lease, in seconds; `slow` is what
+/// each of them takes.
 fn ages_of_writes(world: &TestCluster, slow: Duration) -> Vec<f64> {
     let renewals = world.write_log(Match::resource("leases"));
-    let last_renewal = renewals.iter().rfind(|entry| entry.status.is_some()).unwrap().time;
+    let last_renewal = renewals
+        .iter()
+        .rfind(|entry| entry.status.is_some())
+        .unwrap()
+        .time;
     let log = world.write_log(Match::any());
     let ours = log.iter().filter(|e| {
         let election = e.body["source"]["component"] == "cloud-controller-manager";
         ["nodes", "events"].contains(&e.request.resource.as_str()) && !election
     });
-    ours.map(|entry| entry.time.duration_since(last_renewal).as_secs_f64() - slow.as_secs_f64()).collect()
+    ours.map(|entry| entry.time.duration_since(last_renewal).as_secs_f64() - slow.as_secs_f64())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_once_leadership_cannot_be_proved() {
     let refused = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
-    let ways = [("refused", refused), ("lost", Action::Drop), ("hanging", Action::Delay(secs(3600)))];
-    // Writes that wait for their turn when the gate closes, and writes that follow one which is on its way then.
+    let ways =
+        [("refused", refused), ("lost", Action::Drop), ("hanging", Action::Delay(secs(3600)))];
+    // Writes that wait for their turn when the gate closes, and writes that follow one which is on
+    // its way then.
     let paces = [(&FLAGS[..], Duration::ZERO), (&FLAGS[..1], Duration::from_millis(700))];
-    for ((how, action), (flags, slow)) in ways.iter().flat_map(|way| paces.iter().map(move |pace| (way, pace))) {
+    for ((how, action), (flags, slow)) in ways
+        .iter()
+        .flat_map(|way| paces.iter().map(move |pace| (way, pace)))
+    {
         let case = format!("{how}, {slow:?}");
         let world = TestCluster::provisioned();
         let ccm = world.start(flags);
-        world.server.faults().add(Match::any().writes().user_agent("node-controller"), Action::Delay(*slow));
+        world
+            .server
+            .faults()
+            .add(Match::any().writes().user_agent("node-controller"), Action::Delay(*slow));
         let join = async {
             for index in 0.. {
                 world.join([format!("n{index}")]).await;
@@ -52,8 +70,13 @@ async fn nothing_is_written_once_leadership_cannot_be_proved() {
             }
         };
         let lose = async {
-            world.until("it works", secs(60), || world.node_writes().len() > 20).await;
-            world.server.faults().add(Match::resource("leases").user_agent(AGENT), action.clone());
+            world
+                .until("it works", secs(60), || world.node_writes().len() > 20)
+                .await;
+            world
+                .server
+                .faults()
+                .add(Match::resource("leases").user_agent(AGENT), action.clone());
             ccm.ended().await.unwrap()
         };
         let exit = tokio::select! {
@@ -64,7 +87,8 @@ async fn nothing_is_written_once_leadership_cannot_be_proved() {
         tokio::time::sleep(secs(120)).await;
         let ages = ages_of_writes(&world, *slow);
         assert!(ages.iter().any(|age| *age > 10.0), "{case}: it goes on while it is sure");
-        // The next renewal is due after 2 s and is tried for 10 s, as upstream; others may lead after 15 s.
+        // The next renewal is due after 2 s and is tried for 10 s, as upstream; others may lead
+        // after 15 s.
         assert!(ages.iter().all(|age| *age <= 12.0), "{case}: a write after {:?} s", ages.last());
     }
 }
@@ -82,7 +106,12 @@ async fn a_standby_asks_for_the_lease_and_for_nothing_else() {
     let _standby = world.start(&["--leader-elect=true"]);
     tokio::time::sleep(secs(10)).await;
     let log = world.server.log().matching(&Match::any().user_agent(AGENT));
-    let others: Vec<_> = log.iter().map(|e| &e.request).filter(|r| r.resource != "leases").map(|r| &r.path).collect();
+    let others: Vec<_> = log
+        .iter()
+        .map(|e| &e.request)
+        .filter(|r| r.resource != "leases")
+        .map(|r| &r.path)
+        .collect();
     assert!(others.iter().all(|path| *path == "/healthz"), "{others:?}");
     assert!(log.len() > others.len());
     assert_eq!(world.cloud.calls(), calls);
@@ -111,18 +140,33 @@ async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
     let slow = Action::Delay(Duration::from_millis(300));
-    world.server.faults().add(Match::resource("nodes").verb("patch").user_agent(AGENT), slow);
+    world
+        .server
+        .faults()
+        .add(Match::resource("nodes").verb("patch").user_agent(AGENT), slow);
     world.join(["b"]).await;
-    world.until("its first write is on its way", secs(10), || world.cloud.calls().describe_instances >= 2).await;
+    world
+        .until("its first write is on its way", secs(10), || {
+            world.cloud.calls().describe_instances >= 2
+        })
+        .await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(addresses(&world.node("b")).is_empty());
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     assert!(is_initialized(&world.node("b")));
     assert_eq!(world.event_count("Synced"), 2);
     let log = world.write_log(Match::any());
-    let last = |resource: &str| log.iter().rfind(|e| e.request.resource == resource).map(|e| e.number);
+    let last = |resource: &str| {
+        log.iter()
+            .rfind(|e| e.request.resource == resource)
+            .map(|e| e.number)
+    };
     assert!(last("leases") > last("nodes"));
-    assert_eq!(log.last().map(|e| e.request.resource.as_str()), Some("events"), "that it stopped leading");
+    assert_eq!(
+        log.last().map(|e| e.request.resource.as_str()),
+        Some("events"),
+        "that it stopped leading"
+    );
 }
 
 /// Makes calls of one operation slow, before their effect.
@@ -145,19 +189,26 @@ impl CallHook for Slow {
     async fn after(&self, _: u64, _: Operation) {}
 }
 
-/// A leader with a Service, at the moment at which a call to the cloud about its balancer is on its way, and another
-/// process that waits.
-async fn stopped_during(operation: Operation, time: Duration) -> (TestCluster, Duration, Vec<Instant>) {
+/// A leader with a Service, at the moment at which a call to the cloud about its balancer is on its
+/// way, and another process that waits.
+async fn stopped_during(
+    operation: Operation,
+    time: Duration,
+) -> (TestCluster, Duration, Vec<Instant>) {
     let world = TestCluster::provisioned();
     let flags = ["--leader-elect=true", "--controllers=service"];
     let ccm = world.start(&flags);
     world.have_nodes(["a"]).await;
     tokio::time::sleep(secs(5)).await;
     let begun = Arc::<Mutex<Vec<_>>>::default();
-    world.cloud.set_hook(Some(Arc::new(Slow { operation, time, begun: begun.clone() })));
+    world
+        .cloud
+        .set_hook(Some(Arc::new(Slow { operation, time, begun: begun.clone() })));
     let _second = world.start(&flags);
     world.serve("web").await;
-    world.until("the call is on its way", secs(10), || !begun.lock().is_empty()).await;
+    world
+        .until("the call is on its way", secs(10), || !begun.lock().is_empty())
+        .await;
     let begin = Instant::now();
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     let took = begin.elapsed();
@@ -169,7 +220,8 @@ async fn stopped_during(operation: Operation, time: Duration) -> (TestCluster, D
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_cloud_that_ends_in_time_is_finished_and_the_lease_released() {
-    let (world, took, begun) = stopped_during(Operation::CreateLoadBalancer, Duration::from_millis(900)).await;
+    let (world, took, begun) =
+        stopped_during(Operation::CreateLoadBalancer, Duration::from_millis(900)).await;
     assert!(took < secs(1), "{took:?}");
     assert_eq!(begun.len(), 1, "whoever came next had nothing to make");
     assert_eq!(world.cloud.load_balancers().len(), 1);
@@ -182,7 +234,9 @@ async fn a_change_of_the_cloud_that_is_given_up_keeps_the_lease_until_it_runs_ou
     assert!((secs(1)..secs(2)).contains(&took), "{took:?}");
     assert_eq!(released(&world), 0);
     // The last renewal was two seconds before at most.
-    let [first, second] = begun[..] else { panic!("{begun:?}") };
+    let [first, second] = begun[..] else {
+        panic!("{begun:?}")
+    };
     assert!(second - first >= secs(12), "{:?}", second - first);
 }
 
@@ -202,7 +256,9 @@ async fn a_write_to_the_api_server_that_is_given_up_keeps_the_lease() {
         let slow = Match::resource(resource).verb(verb).user_agent(AGENT);
         world.server.faults().add(slow, Action::Delay(secs(10)));
         world.join(["a"]).await;
-        world.until("the node is looked at", secs(10), || world.cloud.calls().describe_instances > 0).await;
+        world
+            .until("the node is looked at", secs(10), || world.cloud.calls().describe_instances > 0)
+            .await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(ccm.stop().await, ManagerExit::Stopped);
         assert_eq!(released(&world), releases, "{resource}");
@@ -212,7 +268,9 @@ async fn a_write_to_the_api_server_that_is_given_up_keeps_the_lease() {
 /// How often a holder gave the lease back.
 fn released(world: &TestCluster) -> usize {
     let log = world.write_log(Match::resource("leases"));
-    log.iter().filter(|entry| entry.body["spec"]["holderIdentity"] == "").count()
+    log.iter()
+        .filter(|entry| entry.body["spec"]["holderIdentity"] == "")
+        .count()
 }
 
 #[tokio::test(start_paused = true)]

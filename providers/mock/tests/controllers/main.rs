@@ -1,5 +1,5 @@
-//! The controllers as a running process sees them: the whole manager in virtual time, against an API server and a
-//! cloud in the same process that count, remember and fail on demand.
+//! The controllers as a running process sees them: the whole manager in virtual time, against an
+//! API server and a cloud in the same process that count, remember and fail on demand.
 
 // Helpers of tests may fail as tests do; counters hold whole numbers.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]

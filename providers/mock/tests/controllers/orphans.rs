@@ -7,7 +7,10 @@ use ccm_core::{
     controllers::orphans::{CollectOutcome, OrphanAction, OrphanReason},
     error::chain,
     manager::OrphanRequest,
-    provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress, ProviderContext},
+    provider::{
+        CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress,
+        ProviderContext,
+    },
     write_gate::WriteGate,
 };
 use ccm_mock::{
@@ -25,7 +28,8 @@ use crate::{
 
 const DAY: u64 = 24 * 3600;
 
-/// A world in which these Services had balancers when the last process ended; those of `lost` went without a deletion.
+/// A world in which these Services had balancers when the last process ended; those of `lost` went
+/// without a deletion.
 async fn leaked(services: &[&str], lost: &[&str]) -> TestCluster {
     let world = TestCluster::with("");
     world.have_nodes(["n1"]).await;
@@ -43,7 +47,12 @@ async fn leaked(services: &[&str], lost: &[&str]) -> TestCluster {
 
 /// Services whose balancers are in the cloud.
 fn held(world: &TestCluster) -> Vec<String> {
-    let mut names: Vec<_> = world.cloud.load_balancers().into_iter().map(|balancer| balancer.service).collect();
+    let mut names: Vec<_> = world
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.service)
+        .collect();
     names.sort();
     names
 }
@@ -61,10 +70,16 @@ async fn a_leaked_balancer_is_told_once_and_left() {
     tokio::time::sleep(secs(5 * 3600)).await;
     assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 1.0);
     assert_eq!(ccm.metric("ccm_orphan_looks_total", &[("outcome", "success")]), 5.0);
-    assert_eq!(ccm.metric("ccm_cloud_calls_total", &[("operation", "list_owned"), ("outcome", "success")]), 5.0);
+    assert_eq!(
+        ccm.metric("ccm_cloud_calls_total", &[("operation", "list_owned"), ("outcome", "success")]),
+        5.0
+    );
     let told = world.events_about("Service");
     assert_eq!(
-        told.iter().filter(|(reason, _)| reason == "OrphanedCloudObject").collect::<Vec<_>>().len(),
+        told.iter()
+            .filter(|(reason, _)| reason == "OrphanedCloudObject")
+            .collect::<Vec<_>>()
+            .len(),
         1,
         "{told:?}"
     );
@@ -75,7 +90,10 @@ async fn a_leaked_balancer_is_told_once_and_left() {
 #[tokio::test(start_paused = true)]
 async fn what_is_old_enough_is_collected_and_nothing_else() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
-    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=1h"]);
+    let ccm = start(
+        &world,
+        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=1h"],
+    );
     // Seen first after ten minutes; an hour later the fourth look comes.
     tokio::time::sleep(secs(65 * 60)).await;
     assert_eq!(held(&world).len(), 3);
@@ -91,7 +109,10 @@ async fn what_is_old_enough_is_collected_and_nothing_else() {
 async fn another_clusters_balancer_is_not_seen() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
     give_away(&world, "default/lost");
-    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"]);
+    let ccm = start(
+        &world,
+        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"],
+    );
     tokio::time::sleep(secs(DAY)).await;
     assert_eq!(held(&world).len(), 3);
     assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 0.0);
@@ -99,9 +120,14 @@ async fn another_clusters_balancer_is_not_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_look_like_itself_collects_nothing() {
-    for (services, lost) in [(&["a"][..], &["a"][..]), (&["a", "b", "c", "d", "e"], &["a", "b", "c"])] {
+    for (services, lost) in
+        [(&["a"][..], &["a"][..]), (&["a", "b", "c", "d", "e"], &["a", "b", "c"])]
+    {
         let world = leaked(services, lost).await;
-        let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"]);
+        let ccm = start(
+            &world,
+            &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=0s"],
+        );
         tokio::time::sleep(secs(DAY)).await;
         assert_eq!(held(&world).len(), services.len(), "{lost:?}");
         assert!(ccm.metric("ccm_orphans_collected_total", &[("outcome", "doubted")]) > 0.0);
@@ -115,10 +141,16 @@ async fn a_service_that_the_cache_does_not_show_keeps_its_balancer() {
     let world = leaked(&["db", "web", "back"], &[]).await;
     let back = world.service("back");
     world.remove_service("back");
-    let ccm = start(&world, &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=30m"]);
+    let ccm = start(
+        &world,
+        &["--collect-orphans", "--orphan-report-period=20m", "--orphan-minimum-age=30m"],
+    );
     tokio::time::sleep(secs(15 * 60)).await;
     assert_eq!(ccm.metric("ccm_orphaned_objects", &[]), 1.0);
-    world.server.faults().freeze_watches(Match::resource("services").verb("watch"));
+    world
+        .server
+        .faults()
+        .freeze_watches(Match::resource("services").verb("watch"));
     let def = resources::find("", "v1", "services").unwrap();
     world.server.store().write(|tx| tx.put(def, back));
     tokio::time::sleep(secs(DAY)).await;
@@ -228,15 +260,29 @@ impl Inventory for Bad {
             Wrong::DeleteLies => Ok(Progress::Done),
             Wrong::DeleteWaits => pending(secs(1)),
             Wrong::DeleteWaitsWithoutPause => pending(secs(0)),
-            _ => self.inner.inventory().unwrap().delete_owned(op, object).await,
+            _ => {
+                self.inner
+                    .inventory()
+                    .unwrap()
+                    .delete_owned(op, object)
+                    .await
+            }
         }
     }
 }
 
 /// Gives a balancer to another cluster.
 fn give_away(world: &TestCluster, service: &str) {
-    let found = world.cloud.load_balancers().into_iter().find(|balancer| balancer.service == service).unwrap();
-    let edit = LoadBalancerEdit { cluster: Some("another".into()), ..LoadBalancerEdit::default() };
+    let found = world
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .find(|balancer| balancer.service == service)
+        .unwrap();
+    let edit = LoadBalancerEdit {
+        cluster: Some("another".into()),
+        ..LoadBalancerEdit::default()
+    };
     world.cloud.edit_load_balancer(&found.name, edit).unwrap();
 }
 
@@ -269,16 +315,29 @@ async fn the_subcommand_ends_in_time_and_says_what_is_wrong_with_the_provider() 
         (Wrong::DeleteWaitsWithoutPause, "pending: the cloud is at it"),
     ];
     for (wrong, said) in expected {
-        let world = leaked(&["db", "lost", "old", "theirs", "web"], &["lost", "old", "theirs"]).await;
+        let world =
+            leaked(&["db", "lost", "old", "theirs", "web"], &["lost", "old", "theirs"]).await;
         give_away(&world, "default/theirs");
         let limit = Instant::now() + secs(100);
-        let request = OrphanRequest { delete: Some("kubernetes".into()), minimum_age: secs(0), limit };
+        let request = OrphanRequest {
+            delete: Some("kubernetes".into()),
+            minimum_age: secs(0),
+            limit,
+        };
         let manager = world.manager(Arc::new(Bad { inner: world.provider(), wrong }), &SERVICE);
         let result = manager.orphans(request, CancellationToken::new()).await;
-        assert!(Instant::now() <= limit + secs(5), "{wrong:?} took {:?} too long", Instant::now() - limit);
+        assert!(
+            Instant::now() <= limit + secs(5),
+            "{wrong:?} took {:?} too long",
+            Instant::now() - limit
+        );
         let text = match &result {
             Ok(report) => {
-                assert!(report.failed() + report.remaining() > 0, "{wrong:?} leaves nothing: {}", report.table());
+                assert!(
+                    report.failed() + report.remaining() > 0,
+                    "{wrong:?} leaves nothing: {}",
+                    report.table()
+                );
                 report.table()
             }
             Err(error) => chain(error),
@@ -303,14 +362,22 @@ async fn the_subcommand_deletes_nothing_of_a_cluster_that_was_not_confirmed() {
     let manager = || world.manager(Arc::new(Named(world.provider())), &SERVICE);
     // Neither is the name by flag that of the marks.
     for confirmed in ["", "another", "kubernetes"] {
-        let result = manager().orphans(request(Some(confirmed)), CancellationToken::new()).await;
+        let result = manager()
+            .orphans(request(Some(confirmed)), CancellationToken::new())
+            .await;
         let error = result.expect_err("it is not confirmed");
         assert!(error.to_string().contains("\"marked\""), "{error}");
     }
-    let report = manager().orphans(request(None), CancellationToken::new()).await.unwrap();
+    let report = manager()
+        .orphans(request(None), CancellationToken::new())
+        .await
+        .unwrap();
     assert!(report.table().contains("--confirm=marked"), "{}", report.table());
     assert_eq!(world.cloud.calls().since(&calls).writes(), 0);
-    let report = manager().orphans(request(Some("marked")), CancellationToken::new()).await.unwrap();
+    let report = manager()
+        .orphans(request(Some("marked")), CancellationToken::new())
+        .await
+        .unwrap();
     assert_eq!((report.remaining(), held(&world)), (0, vec!["default/db".to_owned()]));
 }
 
@@ -351,9 +418,16 @@ impl Inventory for Named {
 async fn the_subcommand_lists_and_writes_nothing() {
     let world = leaked(&["db", "lost", "web"], &["lost"]).await;
     let (calls, writes) = (world.cloud.calls(), world.writes().len());
-    let request = OrphanRequest { delete: None, minimum_age: secs(0), limit: Instant::now() + secs(60) };
+    let request = OrphanRequest {
+        delete: None,
+        minimum_age: secs(0),
+        limit: Instant::now() + secs(60),
+    };
     let manager = world.manager(Arc::new(world.provider()), &SERVICE);
-    let report = manager.orphans(request, CancellationToken::new()).await.unwrap();
+    let report = manager
+        .orphans(request, CancellationToken::new())
+        .await
+        .unwrap();
     assert_eq!((report.owned, report.remaining()), (3, 1));
     let (orphan, treatment) = &report.orphans[0];
     assert_eq!(orphan.reason, OrphanReason::NoService);
@@ -373,11 +447,31 @@ async fn the_subcommand_deletes_what_is_old_enough() {
         limit: Instant::now() + secs(60),
     };
     let manager = || world.manager(Arc::new(world.provider()), &SERVICE);
-    let report = manager().orphans(delete(secs(3600)), CancellationToken::new()).await.unwrap();
-    assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, OrphanAction::TooYoung)), "{report:?}");
+    let report = manager()
+        .orphans(delete(secs(3600)), CancellationToken::new())
+        .await
+        .unwrap();
+    assert!(
+        report
+            .orphans
+            .iter()
+            .all(|(_, treatment)| matches!(treatment, OrphanAction::TooYoung)),
+        "{report:?}"
+    );
     assert_eq!(held(&world).len(), 3);
-    let report = manager().orphans(delete(secs(0)), CancellationToken::new()).await.unwrap();
-    let deleted = |treatment: &OrphanAction| matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
-    assert!(report.orphans.iter().all(|(_, treatment)| deleted(treatment)), "{report:?}");
+    let report = manager()
+        .orphans(delete(secs(0)), CancellationToken::new())
+        .await
+        .unwrap();
+    let deleted = |treatment: &OrphanAction| {
+        matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)))
+    };
+    assert!(
+        report
+            .orphans
+            .iter()
+            .all(|(_, treatment)| deleted(treatment)),
+        "{report:?}"
+    );
     assert_eq!((report.remaining(), held(&world).len()), (0, 0));
 }

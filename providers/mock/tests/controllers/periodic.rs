@@ -1,6 +1,8 @@
 //! The periodic comparison of addresses: what it asks, when, and what it makes of odd answers.
 
-use ccm_core::provider::{CloudError, ErrorKind, InstanceMetadata, InstanceStatus, MetadataScope, PowerState};
+use ccm_core::provider::{
+    CloudError, ErrorKind, InstanceMetadata, InstanceStatus, MetadataScope, PowerState,
+};
 use ccm_testkit::{apiserver::Match, kubelet::NodeSpec};
 use serde_json::json;
 use tokio::time::Instant;
@@ -19,7 +21,11 @@ fn initialized(count: usize) -> impl Iterator<Item = NodeSpec> {
 async fn a_pass_over_a_thousand_nodes_is_tens_of_calls_for_addresses_spread_over_half_the_period() {
     let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
-    world.kubelets.register_all(initialized(1000)).await.unwrap();
+    world
+        .kubelets
+        .register_all(initialized(1000))
+        .await
+        .unwrap();
     let start = Instant::now();
     let _ccm = world.start_with(provider.clone(), &["--controllers=cloud-node"]);
     tokio::time::sleep(secs(299)).await;
@@ -30,7 +36,14 @@ async fn a_pass_over_a_thousand_nodes_is_tens_of_calls_for_addresses_spread_over
     assert!(asked.iter().all(|a| a.max_age <= secs(30)), "the answer is about now");
     let late = asked.iter().map(|a| a.at - start).max().unwrap();
     assert!((secs(100)..=secs(150)).contains(&late), "the last is asked after {late:?}");
-    let most = (0..30).map(|ten| asked.iter().filter(|a| (a.at - start).as_secs() / 10 == ten).count()).max();
+    let most = (0..30)
+        .map(|ten| {
+            asked
+                .iter()
+                .filter(|a| (a.at - start).as_secs() / 10 == ten)
+                .count()
+        })
+        .max();
     assert!(most <= Some(2), "no burst: {most:?} calls in ten seconds");
 }
 
@@ -45,7 +58,9 @@ async fn a_changed_address_is_written_within_a_period_by_one_patch() {
     // The other family becomes primary: Go's comparison by type does not see it.
     world.put_instance("a", json!({"addresses": [internal("fd00::1"), internal("10.0.0.1")]}));
     let swapped = || addresses(&world.node("a"))[0] == "InternalIP=fd00::1";
-    world.until("the addresses are swapped", secs(61), swapped).await;
+    world
+        .until("the addresses are swapped", secs(61), swapped)
+        .await;
     tokio::time::sleep(secs(600)).await;
     assert_eq!(world.writes(), ["patch nodes/status a"]);
 }
@@ -59,10 +74,18 @@ const ODD: [Odd; 8] = [
     ("one too many", |n| Ok(vec![Ok(InstanceStatus::NotFound); n + 1])),
     ("not found", |n| Ok(vec![Ok(InstanceStatus::NotFound); n])),
     ("an error each", |n| Ok(vec![Err(CloudError::transient("no")); n])),
-    ("an error of kind not found", |n| Ok(vec![Err(CloudError::new(ErrorKind::NotFound, "no")); n])),
+    ("an error of kind not found", |n| {
+        Ok(vec![Err(CloudError::new(ErrorKind::NotFound, "no")); n])
+    }),
     ("an error for all", |_| Err(CloudError::new(ErrorKind::NotImplemented, "no"))),
     ("found, and nothing known", |n| {
-        Ok(vec![Ok(InstanceStatus::Found { power_state: PowerState::Unknown, meta: InstanceMetadata::default() }); n])
+        Ok(vec![
+            Ok(InstanceStatus::Found {
+                power_state: PowerState::Unknown,
+                meta: InstanceMetadata::default()
+            });
+            n
+        ])
     }),
 ];
 
@@ -85,7 +108,9 @@ async fn odd_answers_of_a_provider_change_nothing_and_end_nothing() {
         provider.answer(|_| None);
         world.put_instance("a", json!({"addresses": [internal("10.9.9.9")]}));
         let renewed = || addresses(&world.node("a"))[0] == "InternalIP=10.9.9.9";
-        world.until("the next answer counts again", secs(30), renewed).await;
+        world
+            .until("the next answer counts again", secs(30), renewed)
+            .await;
     }
 }
 
@@ -95,24 +120,33 @@ async fn the_periodic_update_leaves_nodes_alone_that_wait_for_initialisation() {
     // Initialisation is refused for a reason that the periodic update would not see.
     let provider = Scripted::over(&world.cloud);
     provider.answer(|queries| {
-        let refuse = queries.iter().any(|query| query.scope == MetadataScope::All);
+        let refuse = queries
+            .iter()
+            .any(|query| query.scope == MetadataScope::All);
         refuse.then(|| Err(CloudError::new(ErrorKind::Denied, "no")))
     });
-    let _ccm = world.start_with(provider.clone(), &["--node-status-update-frequency=10s", "--controllers=cloud-node"]);
+    let _ccm = world.start_with(
+        provider.clone(),
+        &["--node-status-update-frequency=10s", "--controllers=cloud-node"],
+    );
     world.join(["a"]).await;
     world.kubelets.register_all(initialized(1)).await.unwrap();
     tokio::time::sleep(secs(120)).await;
     assert!(!addresses(&world.node("n0000")).is_empty(), "the other one was updated");
     assert!(addresses(&world.node("a")).is_empty() && !is_initialized(&world.node("a")));
     let asked = provider.take_asked();
-    let periodic = asked.iter().filter(|a| a.needs == [MetadataScope::Addresses]);
+    let periodic = asked
+        .iter()
+        .filter(|a| a.needs == [MetadataScope::Addresses]);
     assert!(periodic.flat_map(|a| &a.nodes).all(|name| name == "n0000"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_address_that_the_cloud_does_not_know_is_told_once_and_the_old_ones_stay() {
     let world = TestCluster::provisioned();
-    let ip = world.cloud.instance("a").unwrap().addresses[0].address.clone();
+    let ip = world.cloud.instance("a").unwrap().addresses[0]
+        .address
+        .clone();
     let _ccm = world.start(&["--node-status-update-frequency=10s", "--controllers=cloud-node"]);
     let spec = NodeSpec::new("a").provided_ip(ip.parse().unwrap());
     world.kubelets.register(spec).await.unwrap();
@@ -130,7 +164,10 @@ const LABELS_GATE: &str = "--feature-gates=CloudNodeAdditionalLabelsReconciliati
 async fn additional_labels_are_refreshed_only_behind_the_gate_and_zone_and_region_never() {
     for gate in [false, true] {
         let world = TestCluster::provisioned();
-        world.put_instance("a", json!({"zone": "z1", "additionalLabels": {"host": "h1", "gone": "x"}}));
+        world.put_instance(
+            "a",
+            json!({"zone": "z1", "additionalLabels": {"host": "h1", "gone": "x"}}),
+        );
         let mut flags = vec!["--node-status-update-frequency=1m", "--controllers=cloud-node"];
         flags.extend(gate.then_some(LABELS_GATE));
         let _ccm = world.start(&flags);
@@ -163,15 +200,28 @@ async fn additional_labels_are_refreshed_only_behind_the_gate_and_zone_and_regio
 #[tokio::test(start_paused = true)]
 async fn labels_that_the_server_would_refuse_do_not_stop_an_initialisation() {
     let world = TestCluster::provisioned();
-    world.put_instance("a", json!({"zone": "no such zone!", "additionalLabels": {"bad value": "x", "good": "y"}}));
+    world.put_instance(
+        "a",
+        json!({"zone": "no such zone!", "additionalLabels": {"bad value": "x", "good": "y"}}),
+    );
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(10)).await;
     let node = world.node("a");
-    assert_eq!((label(&node, "good"), label(&node, "topology.kubernetes.io/zone")), (Some("y"), None));
+    assert_eq!(
+        (label(&node, "good"), label(&node, "topology.kubernetes.io/zone")),
+        (Some("y"), None)
+    );
     assert_eq!(label(&node, "topology.kubernetes.io/region"), Some("r1"));
-    let refused = world.server.log().matching(&Match::resource("nodes").writes());
-    assert!(refused.iter().all(|entry| entry.status.is_some_and(|status| status < 300)));
+    let refused = world
+        .server
+        .log()
+        .matching(&Match::resource("nodes").writes());
+    assert!(
+        refused
+            .iter()
+            .all(|entry| entry.status.is_some_and(|status| status < 300))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,23 +244,40 @@ async fn nodes_of_another_cloud_cause_no_request_at_all() {
     world.edit("dead", |node| {
         node["spec"]["taints"] = json!([{"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}]);
     });
-    let flags = ["--node-status-update-frequency=30s", LABELS_GATE, "--node-deletion-safety=upstream"];
+    let flags =
+        ["--node-status-update-frequency=30s", LABELS_GATE, "--node-deletion-safety=upstream"];
     let _ccm = world.start_with(provider.clone(), &flags);
     world.join(["ours"]).await;
     world.until_initialized(&["ours"], secs(60)).await;
     tokio::time::sleep(secs(300)).await;
     world.kubelets.set_ready("dead", true).await.unwrap();
     tokio::time::sleep(secs(300)).await;
-    for entry in world.server.log().matching(&Match::any().user_agent(crate::cluster::AGENT)) {
-        let about = [entry.request.name.as_str(), entry.body["involvedObject"]["name"].as_str().unwrap_or_default()];
+    for entry in world
+        .server
+        .log()
+        .matching(&Match::any().user_agent(crate::cluster::AGENT))
+    {
+        let about = [
+            entry.request.name.as_str(),
+            entry.body["involvedObject"]["name"]
+                .as_str()
+                .unwrap_or_default(),
+        ];
         assert!(!names.iter().any(|name| about.contains(&name.as_str())), "{entry:?}");
     }
-    let asked: Vec<String> = provider.take_asked().into_iter().flat_map(|asked| asked.nodes).collect();
+    let asked: Vec<String> = provider
+        .take_asked()
+        .into_iter()
+        .flat_map(|asked| asked.nodes)
+        .collect();
     assert!(!asked.is_empty() && asked.iter().all(|name| name == "ours"), "{asked:?}");
     assert_eq!(taints(&world.node("dead")), ["node.cloudprovider.kubernetes.io/shutdown"]);
     // What made one of them foreign goes away: from now on it is ours.
     world.edit("labelled", |node| {
-        node["metadata"]["labels"].as_object_mut().unwrap().remove("topology.kubernetes.io/region");
+        node["metadata"]["labels"]
+            .as_object_mut()
+            .unwrap()
+            .remove("topology.kubernetes.io/region");
     });
     world.until_initialized(&["labelled"], secs(10)).await;
 }

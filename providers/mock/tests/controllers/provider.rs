@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{
-        BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances, MetadataScope, NodeOwnership,
-        Op, ProviderContext,
+        BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances,
+        MetadataScope, NodeOwnership, Op, ProviderContext,
     },
 };
 use ccm_mock::{MockCloud, MockProvider};
@@ -39,7 +39,12 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn over(cloud: &MockCloud) -> Arc<Self> {
         let inner = MockProvider::new_in_process(cloud.clone());
-        Arc::new(Self { inner, asked: Mutex::default(), script: Mutex::default(), starts: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            asked: Mutex::default(),
+            script: Mutex::default(),
+            starts: Mutex::default(),
+        })
     }
 
     /// How often it was started.
@@ -48,7 +53,10 @@ impl Scripted {
     }
 
     /// Answers batches from now on by `script`; those for which it returns `None` as the mock does.
-    pub(crate) fn answer(&self, script: impl Fn(&[InstanceQuery]) -> Option<Answers> + Send + Sync + 'static) {
+    pub(crate) fn answer(
+        &self,
+        script: impl Fn(&[InstanceQuery]) -> Option<Answers> + Send + Sync + 'static,
+    ) {
         *self.script.lock() = Some(Box::new(script));
     }
 
@@ -90,11 +98,22 @@ impl Instances for Scripted {
         needs.dedup();
         self.asked.lock().push(DescribeCall {
             at: Instant::now(),
-            nodes: queries.iter().map(|query| query.node.name.to_string()).collect(),
+            nodes: queries
+                .iter()
+                .map(|query| query.node.name.to_string())
+                .collect(),
             needs,
-            max_age: queries.iter().map(|query| query.max_age).min().unwrap_or_default(),
+            max_age: queries
+                .iter()
+                .map(|query| query.max_age)
+                .min()
+                .unwrap_or_default(),
         });
-        let scripted = self.script.lock().as_ref().and_then(|script| script(queries));
+        let scripted = self
+            .script
+            .lock()
+            .as_ref()
+            .and_then(|script| script(queries));
         match scripted {
             Some(answers) => answers,
             None => self.inner.describe(op, queries).await,

@@ -56,20 +56,34 @@ pub(crate) fn remove(world: &TestCluster, name: &str) {
 /// Condition NetworkUnavailable of a node, `status/reason`; empty without one.
 pub(crate) fn network(world: &TestCluster, name: &str) -> String {
     let node = world.node(name);
-    let list = node["status"]["conditions"].as_array().into_iter().flatten();
+    let list = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let mut found = list.filter(|condition| condition["type"] == "NetworkUnavailable");
     let text = found.next().map_or(String::new(), |condition| {
-        format!("{}/{}", condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap())
+        format!(
+            "{}/{}",
+            condition["status"].as_str().unwrap(),
+            condition["reason"].as_str().unwrap()
+        )
     });
     assert!(found.next().is_none(), "two conditions of a type: {node}");
     text
 }
 
 /// Waits until all routes of these nodes are there, as their conditions say.
-pub(crate) async fn until_ready(world: &TestCluster, names: &[impl AsRef<str>], limit: Duration) -> Duration {
+pub(crate) async fn until_ready(
+    world: &TestCluster,
+    names: &[impl AsRef<str>],
+    limit: Duration,
+) -> Duration {
     let mut left: Vec<&str> = names.iter().map(AsRef::as_ref).rev().collect();
     let all = || {
-        while left.last().is_some_and(|name| network(world, name) == READY) {
+        while left
+            .last()
+            .is_some_and(|name| network(world, name) == READY)
+        {
             left.pop();
         }
         left.is_empty()
@@ -80,24 +94,42 @@ pub(crate) async fn until_ready(world: &TestCluster, names: &[impl AsRef<str>], 
 /// Routes of the cloud, `node destination`, sorted; `!` marks black holes.
 pub(crate) fn routes(world: &TestCluster) -> Vec<String> {
     let mark = |blackhole| if blackhole { " !" } else { "" };
-    let text =
-        |route: &ccm_mock::cloud::Route| format!("{} {}{}", route.node, route.destination, mark(route.blackhole));
+    let text = |route: &ccm_mock::cloud::Route| {
+        format!("{} {}{}", route.node, route.destination, mark(route.blackhole))
+    };
     let mut all: Vec<String> = world.cloud.routes().iter().map(text).collect();
     all.sort();
     all
 }
 
 /// Makes a route by hand.
-pub(crate) fn put_route(world: &TestCluster, name: &str, node: &str, destination: &str, blackhole: bool) {
+pub(crate) fn put_route(
+    world: &TestCluster,
+    name: &str,
+    node: &str,
+    destination: &str,
+    blackhole: bool,
+) {
     let (node, destination) = (Some(node.to_owned()), Some(destination.parse().unwrap()));
     let body = RouteBody { name: None, node, destination, blackhole: Some(blackhole) };
     world.cloud.put_route(name, body).unwrap();
 }
 
 /// A fault of a route operation: of one node's routes or of all, so often or always.
-pub(crate) fn fault(operation: Operation, error: FaultError, node: Option<&str>, times: Option<u64>) -> Fault {
+pub(crate) fn fault(
+    operation: Operation,
+    error: FaultError,
+    node: Option<&str>,
+    times: Option<u64>,
+) -> Fault {
     let object = node.map(str::to_owned);
-    let spec = FaultSpec { operation: Some(operation), error: Some(error), times, object, ..FaultSpec::default() };
+    let spec = FaultSpec {
+        operation: Some(operation),
+        error: Some(error),
+        times,
+        object,
+        ..FaultSpec::default()
+    };
     Fault::new(spec).unwrap()
 }
 
@@ -117,7 +149,10 @@ async fn routes_of_both_families_are_made_and_the_condition_follows() {
     join(&world, initialized("a"), &["10.244.1.0/24", "fd00:10:0:1::/64"]).await;
     join(&world, initialized("b"), &["fd00:10:0:2::/64", "10.244.2.0/24"]).await;
     until_ready(&world, &["a", "b"], secs(5)).await;
-    assert_eq!(routes(&world), ["a 10.244.1.0/24", "a fd00:10:0:1::/64", "b 10.244.2.0/24", "b fd00:10:0:2::/64"]);
+    assert_eq!(
+        routes(&world),
+        ["a 10.244.1.0/24", "a fd00:10:0:1::/64", "b 10.244.2.0/24", "b fd00:10:0:2::/64"]
+    );
     tokio::time::sleep(MINUTE).await;
     assert_eq!(world.node_writes(), ["patch nodes/status a", "patch nodes/status b"]);
     assert_eq!(world.events(), []);
@@ -155,13 +190,18 @@ async fn the_routes_of_a_deleted_node_go_at_once() {
     until_ready(&world, &["a", "b", "c"], secs(5)).await;
     tokio::time::sleep(MINUTE).await;
     remove(&world, "b");
-    world.until("its route is gone", secs(1), || routes(&world) == ["a 10.244.1.0/24", "c 10.244.3.0/24"]).await;
+    world
+        .until("its route is gone", secs(1), || {
+            routes(&world) == ["a 10.244.1.0/24", "c 10.244.3.0/24"]
+        })
+        .await;
     tokio::time::sleep(HOUR).await;
     assert_eq!(world.node_writes().len(), 3);
     assert_eq!(world.events(), []);
 }
 
-/// The mock refuses a second route to a network, so a creation that does not wait for the deletion fails here (W17a).
+/// The mock refuses a second route to a network, so a creation that does not wait for the deletion
+/// fails here (W17a).
 #[tokio::test(start_paused = true)]
 async fn a_pod_network_that_moves_is_deleted_before_it_is_created() {
     let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 200ms}\n");
@@ -184,7 +224,12 @@ async fn a_restart_writes_nothing() {
     let ccm = start(&world, &[]);
     let names: Vec<String> = (0..50).map(|i| format!("n{i}")).collect();
     for (i, name) in names.iter().enumerate() {
-        join(&world, initialized(name), &[&format!("10.244.{i}.1/24"), &format!("fd00:10:0:{i}::/64")]).await;
+        join(
+            &world,
+            initialized(name),
+            &[&format!("10.244.{i}.1/24"), &format!("fd00:10:0:{i}::/64")],
+        )
+        .await;
     }
     until_ready(&world, &names, secs(10)).await;
     ccm.stop().await;
@@ -194,7 +239,10 @@ async fn a_restart_writes_nothing() {
     tokio::time::sleep(secs(5)).await;
     let after = world.cloud.calls();
     assert_eq!(after.list_routes - before.list_routes, 1);
-    assert_eq!((after.create_route, after.delete_route), (before.create_route, before.delete_route));
+    assert_eq!(
+        (after.create_route, after.delete_route),
+        (before.create_route, before.delete_route)
+    );
     assert_eq!(world.writes(), [""; 0]);
     assert_eq!(syncs(&ccm, "noop", "periodic"), 1.0);
     assert_eq!(apply_calls(&ccm), 0.0);
@@ -222,7 +270,8 @@ async fn the_cloud_is_asked_once_a_period_and_behind_the_gate_once_an_hour() {
     }
 }
 
-/// What upstream makes 10 s of each event: 200 nodes would hold every change back for half an hour (W16).
+/// What upstream makes 10 s of each event: 200 nodes would hold every change back for half an hour
+/// (W16).
 #[tokio::test(start_paused = true)]
 async fn changes_share_a_comparison_and_none_waits_for_those_before_it() {
     let world = TestCluster::provisioned();
@@ -256,16 +305,26 @@ async fn only_what_concerns_routes_is_a_reason_to_ask_the_cloud() {
         tokio::time::sleep(secs(20)).await;
         world.cloud.calls().list_routes - before
     };
-    assert_eq!(asks(|node| node["status"]["images"] = json!([{"names": ["i"], "sizeBytes": 1}])).await, 0, "images");
+    assert_eq!(
+        asks(|node| node["status"]["images"] = json!([{"names": ["i"], "sizeBytes": 1}])).await,
+        0,
+        "images"
+    );
     assert_eq!(asks(|node| node["metadata"]["labels"]["l"] = json!("v")).await, 0, "a label");
     assert_eq!(asks(|node| node["spec"]["unschedulable"] = json!(true)).await, 0, "cordoned");
     let address = |node: &mut serde_json::Value| {
         node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.9.9.9"}]);
     };
     assert_eq!(asks(address).await, 1, "an address");
-    let cidrs = |node: &mut serde_json::Value| node["spec"]["podCIDRs"] = json!(["10.244.1.0/24", "fd00:10:0:1::/64"]);
+    let cidrs = |node: &mut serde_json::Value| {
+        node["spec"]["podCIDRs"] = json!(["10.244.1.0/24", "fd00:10:0:1::/64"]);
+    };
     assert_eq!(asks(cidrs).await, 1, "another pod network");
-    assert_eq!(asks(|node| node["spec"]["providerID"] = json!("mock://r1/other")).await, 1, "a provider ID");
+    assert_eq!(
+        asks(|node| node["spec"]["providerID"] = json!("mock://r1/other")).await,
+        1,
+        "a provider ID"
+    );
     assert_eq!(routes(&world), ["a 10.244.1.0/24", "a fd00:10:0:1::/64", "bare 10.244.2.0/24"]);
 }
 
@@ -274,7 +333,11 @@ async fn only_what_concerns_routes_is_a_reason_to_ask_the_cloud() {
 async fn a_thousand_nodes_are_ten_calls_of_a_hundred_changes() {
     let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 100ms}\n");
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();
-    world.kubelets.register_all(names.iter().map(|name| initialized(name))).await.unwrap();
+    world
+        .kubelets
+        .register_all(names.iter().map(|name| initialized(name)))
+        .await
+        .unwrap();
     for (i, name) in names.iter().enumerate() {
         give(&world, name, &[&format!("10.244.{}.{}/26", i / 4, i % 4 * 64)]);
     }
@@ -301,7 +364,8 @@ async fn nodes_of_another_cloud_and_their_routes_are_left_alone() {
     let _ccm = start(&world, &[]);
     until_ready(&world, &["a"], secs(5)).await;
     tokio::time::sleep(HOUR).await;
-    let all = ["a 10.244.2.0/24", "foreign 10.244.1.0/24", "foreign 10.244.7.0/24", "x 10.244.1.0/25 !"];
+    let all =
+        ["a 10.244.2.0/24", "foreign 10.244.1.0/24", "foreign 10.244.7.0/24", "x 10.244.1.0/25 !"];
     assert_eq!(routes(&world), all);
     assert_eq!(network(&world, "foreign"), "");
     assert_eq!(world.node_writes(), ["patch nodes/status a"]);
@@ -312,7 +376,9 @@ async fn nodes_of_another_cloud_and_their_routes_are_left_alone() {
 async fn before_most_routes_go_the_nodes_are_read_again() {
     let lagging = |world: &TestCluster| {
         // Paged lists alone can be old.
-        let streams = Match::resource("nodes").verb("watch").user_agent("shared-informers");
+        let streams = Match::resource("nodes")
+            .verb("watch")
+            .user_agent("shared-informers");
         let code = http::StatusCode::BAD_REQUEST;
         let refuse = ccm_testkit::apiserver::Action::Error { code, retry_after: None };
         world.server.faults().add_times(streams.clone(), refuse, 1);
@@ -328,17 +394,32 @@ async fn before_most_routes_go_the_nodes_are_read_again() {
     }
     let all = routes(&world);
     lagging(&world);
-    let lists = Match::resource("nodes").verb("list").user_agent("shared-informers");
-    let stale = world.server.faults().add_times(lists, ccm_testkit::apiserver::Action::StaleRead(old), 1);
+    let lists = Match::resource("nodes")
+        .verb("list")
+        .user_agent("shared-informers");
+    let stale =
+        world
+            .server
+            .faults()
+            .add_times(lists, ccm_testkit::apiserver::Action::StaleRead(old), 1);
     let _ccm = start(&world, &[]);
     tokio::time::sleep(secs(45)).await;
     assert_eq!(world.server.faults().met(stale), 1);
     assert_eq!(routes(&world), all);
-    let reads = world.server.log().count(&Match::resource("nodes").verb("list").user_agent("route-controller"));
+    let reads = world.server.log().count(
+        &Match::resource("nodes")
+            .verb("list")
+            .user_agent("route-controller"),
+    );
     assert!(reads >= 1, "nothing was read again");
     // When they cannot be read, nothing is deleted either.
     let refuse = ccm_testkit::apiserver::Action::Drop;
-    world.server.faults().add(Match::resource("nodes").verb("list").user_agent("route-controller"), refuse);
+    world.server.faults().add(
+        Match::resource("nodes")
+            .verb("list")
+            .user_agent("route-controller"),
+        refuse,
+    );
     tokio::time::sleep(MINUTE).await;
     assert_eq!(routes(&world), all);
 }
@@ -350,7 +431,9 @@ async fn two_nodes_with_one_pod_network_do_not_take_it_from_each_other() {
     join(&world, initialized("b"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["b"], secs(5)).await;
     join(&world, initialized("a"), &["10.244.1.7/24"]).await;
-    world.until("the other is told", secs(5), || network(&world, "a") == NOT_READY).await;
+    world
+        .until("the other is told", secs(5), || network(&world, "a") == NOT_READY)
+        .await;
     tokio::time::sleep(HOUR).await;
     assert_eq!(routes(&world), ["b 10.244.1.0/24"]);
     assert_eq!([network(&world, "a"), network(&world, "b")], [NOT_READY, READY]);
@@ -406,10 +489,15 @@ async fn the_family_of_upstream_has_its_name_type_and_labels() {
     let ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["a"], secs(5)).await;
-    world.cloud.set_faults(vec![fault(Operation::ListRoutes, FaultError::Transient, None, None)]);
+    world
+        .cloud
+        .set_faults(vec![fault(Operation::ListRoutes, FaultError::Transient, None, None)]);
     tokio::time::sleep(MINUTE).await;
     let families = ccm.registry.gather();
-    let family = families.iter().find(|family| family.name() == "route_controller_route_sync_total").unwrap();
+    let family = families
+        .iter()
+        .find(|family| family.name() == "route_controller_route_sync_total")
+        .unwrap();
     assert_eq!(family.get_field_type(), prometheus::proto::MetricType::COUNTER);
     let labels = |metric: &prometheus::proto::Metric| {
         metric
@@ -422,6 +510,11 @@ async fn the_family_of_upstream_has_its_name_type_and_labels() {
     let mut series: Vec<String> = family.get_metric().iter().map(labels).collect();
     series.sort();
     assert!(series.contains(&"outcome=error,trigger=periodic".to_owned()), "{series:?}");
-    assert!(series.iter().all(|s| s.starts_with("outcome=") && s.contains(",trigger=")), "{series:?}");
+    assert!(
+        series
+            .iter()
+            .all(|s| s.starts_with("outcome=") && s.contains(",trigger=")),
+        "{series:?}"
+    );
     assert!(syncs(&ccm, "changed", "node_change") + syncs(&ccm, "changed", "periodic") >= 1.0);
 }

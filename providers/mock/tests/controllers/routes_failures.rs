@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::{
     cluster::{AGENT, TestCluster, initialized, secs},
     routes::{
-        MINUTE, NOT_READY, READY, fault, join, network, remove, routes, start, start_watching, syncs, until_ready,
+        MINUTE, NOT_READY, READY, fault, join, network, remove, routes, start, start_watching,
+        syncs, until_ready,
     },
 };
 
@@ -42,7 +43,9 @@ fn text(value: &Value) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_failed_route_is_tried_again_by_itself_and_holds_back_no_other() {
     let world = TestCluster::provisioned();
-    world.cloud.set_faults(vec![fault(CreateRoute, Transient, Some("a"), None)]);
+    world
+        .cloud
+        .set_faults(vec![fault(CreateRoute, Transient, Some("a"), None)]);
     let ccm = start_watching(&world);
     join(&world, initialized("a"), &["10.244.1.0/24", "fd00:10:0:1::/64"]).await;
     join(&world, initialized("b"), &["10.244.2.0/24"]).await;
@@ -65,15 +68,25 @@ async fn a_failed_route_is_tried_again_by_itself_and_holds_back_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_a_person_can_mend_is_told_at_once_as_upstream_words_it_and_tried_after_minutes() {
+async fn what_only_a_person_can_mend_is_told_at_once_as_upstream_words_it_and_tried_after_minutes()
+{
     let world = TestCluster::provisioned();
-    world.cloud.set_faults(vec![fault(CreateRoute, Invalid, Some("a"), None)]);
+    world
+        .cloud
+        .set_faults(vec![fault(CreateRoute, Invalid, Some("a"), None)]);
     let _ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
-    world.until("it is told", secs(5), || world.event_count("FailedToCreateRoute") == 1).await;
+    world
+        .until("it is told", secs(5), || world.event_count("FailedToCreateRoute") == 1)
+        .await;
     let uid = text(&world.node("a")["metadata"]["uid"]);
     let note = &notes(&world, "FailedToCreateRoute")[0];
-    assert!(note.starts_with(&format!("Could not create route {uid} 10.244.1.0/24 for node a after 0s: ")), "{note}");
+    assert!(
+        note.starts_with(&format!(
+            "Could not create route {uid} 10.244.1.0/24 for node a after 0s: "
+        )),
+        "{note}"
+    );
     let tries = world.cloud.calls().create_route;
     tokio::time::sleep(11 * MINUTE).await;
     assert_eq!(world.cloud.calls().create_route - tries, 2, "every five minutes");
@@ -106,9 +119,16 @@ async fn a_throttled_answer_slows_everything_down() {
     let world = TestCluster::provisioned();
     let ccm = start_watching(&world);
     let names: Vec<String> = (0..250).map(|i| format!("n{i}")).collect();
-    world.kubelets.register_all(names.iter().map(|name| initialized(name))).await.unwrap();
+    world
+        .kubelets
+        .register_all(names.iter().map(|name| initialized(name)))
+        .await
+        .unwrap();
     tokio::time::sleep(MINUTE).await;
-    world.cloud.set_faults(vec![fault(CreateRoute, Throttled, None, None), fault(ListRoutes, Throttled, None, None)]);
+    world.cloud.set_faults(vec![
+        fault(CreateRoute, Throttled, None, None),
+        fault(ListRoutes, Throttled, None, None),
+    ]);
     let before = world.cloud.calls();
     for (i, name) in names.iter().enumerate() {
         crate::routes::give(&world, name, &[&format!("10.244.{i}.0/24")]);
@@ -116,7 +136,11 @@ async fn a_throttled_answer_slows_everything_down() {
     tokio::time::sleep(5 * MINUTE).await;
     let lists = world.cloud.calls().list_routes - before.list_routes;
     assert!((8..=20).contains(&lists), "after 1, 2, 4, 8, 16, 30, 30, … s, not {lists} in all");
-    assert_eq!(world.cloud.calls().create_route, before.create_route, "not even the list came through");
+    assert_eq!(
+        world.cloud.calls().create_route,
+        before.create_route,
+        "not even the list came through"
+    );
     world.cloud.set_faults(Vec::new());
     until_ready(&world, &names, secs(90)).await;
     assert!(syncs(&ccm, "error", "node_change") >= 1.0);
@@ -124,7 +148,9 @@ async fn a_throttled_answer_slows_everything_down() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_cloud_delays_and_loses_nothing() {
-    for operations in [&[ListRoutes][..], &[CreateRoute, DeleteRoute], &[ListRoutes, CreateRoute, DeleteRoute]] {
+    for operations in
+        [&[ListRoutes][..], &[CreateRoute, DeleteRoute], &[ListRoutes, CreateRoute, DeleteRoute]]
+    {
         let world = TestCluster::provisioned();
         let ccm = start(&world, &[]);
         for i in 0..10 {
@@ -132,7 +158,12 @@ async fn an_outage_of_the_cloud_delays_and_loses_nothing() {
         }
         let names: Vec<String> = (0..10).map(|i| format!("n{i}")).collect();
         until_ready(&world, &names, secs(5)).await;
-        world.cloud.set_faults(operations.iter().map(|op| fault(*op, Transient, None, None)).collect());
+        world.cloud.set_faults(
+            operations
+                .iter()
+                .map(|op| fault(*op, Transient, None, None))
+                .collect(),
+        );
         remove(&world, "n0");
         join(&world, initialized("new"), &["10.244.100.0/24"]).await;
         let before = world.cloud.calls().list_routes;
@@ -147,7 +178,11 @@ async fn an_outage_of_the_cloud_delays_and_loses_nothing() {
         );
         world.cloud.set_faults(Vec::new());
         let took = until_ready(&world, &["new"], secs(70)).await;
-        world.until("the old one goes", secs(70), || !routes(&world).contains(&"n0 10.244.0.0/24".to_owned())).await;
+        world
+            .until("the old one goes", secs(70), || {
+                !routes(&world).contains(&"n0 10.244.0.0/24".to_owned())
+            })
+            .await;
         assert!(took <= secs(70), "{took:?}");
         assert_eq!(routes(&world).len(), 10, "{operations:?}");
         assert!(world.event_count("FailedToCreateRoute") <= 1);
@@ -160,7 +195,10 @@ async fn a_condition_that_could_not_be_written_is_written_later() {
         Action::Drop,
         Action::DropReply,
         Action::Error { code: http::StatusCode::CONFLICT, retry_after: None },
-        Action::Error { code: http::StatusCode::INTERNAL_SERVER_ERROR, retry_after: None },
+        Action::Error {
+            code: http::StatusCode::INTERNAL_SERVER_ERROR,
+            retry_after: None,
+        },
         Action::TooManyRequests { retry_after: 3 },
     ];
     for action in refusals {
@@ -207,11 +245,16 @@ async fn a_condition_is_never_written_to_a_namesake() {
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     // While the route is made the node is replaced, and the watch does not tell.
-    let frozen = world.server.faults().freeze_watches(Match::resource("nodes").user_agent(AGENT));
+    let frozen = world
+        .server
+        .faults()
+        .freeze_watches(Match::resource("nodes").user_agent(AGENT));
     remove(&world, "a");
     world.kubelets.register(initialized("a")).await.unwrap();
     tokio::time::sleep(secs(2)).await;
-    let refused = Match::resource("nodes").verb("patch").user_agent("route-controller");
+    let refused = Match::resource("nodes")
+        .verb("patch")
+        .user_agent("route-controller");
     assert!(world.server.log().count(&refused) >= 1, "it was sent");
     assert_eq!((network(&world, "a"), world.node_writes().len()), (String::new(), 0));
     assert_eq!(ccm.metric("ccm_route_condition_writes_total", &[("outcome", "failed")]), 0.0);
@@ -231,7 +274,9 @@ async fn a_crash_at_any_write_is_made_good_by_the_next_process() {
             }
             world.hooks.crash_at(number, point);
             let crashed = start(&world, &[]);
-            tokio::time::timeout(MINUTE, world.hooks.crashed()).await.expect("the write is reached");
+            tokio::time::timeout(MINUTE, world.hooks.crashed())
+                .await
+                .expect("the write is reached");
             drop(crashed);
             world.hooks.reset();
             let ccm = start(&world, &[]);

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
-    provider::{CloudError, CloudProvider, ErrorKind, NodeOwnership, Op, Route, RouteChange, Routes},
+    provider::{
+        CloudError, CloudProvider, ErrorKind, NodeOwnership, Op, Route, RouteChange, Routes,
+    },
 };
 use ccm_mock::{MockCloud, MockProvider};
 use parking_lot::Mutex;
@@ -31,7 +33,12 @@ struct Scripted {
 impl Scripted {
     fn over(cloud: &MockCloud) -> Self {
         let inner = MockProvider::new_in_process(cloud.clone());
-        Self { inner, list: Box::new(|listed| listed), apply: Box::new(|_, applied| applied), hangs: Mutex::new(false) }
+        Self {
+            inner,
+            list: Box::new(|listed| listed),
+            apply: Box::new(|_, applied| applied),
+            hangs: Mutex::new(false),
+        }
     }
 
     fn start(self, world: &TestCluster) -> Ccm {
@@ -90,7 +97,9 @@ async fn too_few_answers_are_no_answers() {
     };
     let ccm = Scripted { apply: Box::new(apply), ..Scripted::over(&world.cloud) }.start(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
-    world.until("it is not believed", secs(5), || network(&world, "a") == NOT_READY).await;
+    world
+        .until("it is not believed", secs(5), || network(&world, "a") == NOT_READY)
+        .await;
     // The routes were made all the same, and the next list shows them.
     until_ready(&world, &["a"], secs(20)).await;
     assert_eq!(ccm.metric("ccm_route_changes_total", &[("outcome", "transient")]), 1.0);
@@ -118,7 +127,11 @@ async fn a_full_table_is_told_and_room_that_a_deletion_makes_is_used_at_once() {
             if let RouteChange::Create { node, .. } = change
                 && cloud.routes().len() > 2
             {
-                let route = cloud.routes().into_iter().find(|route| route.node == *node.name).unwrap();
+                let route = cloud
+                    .routes()
+                    .into_iter()
+                    .find(|route| route.node == *node.name)
+                    .unwrap();
                 cloud.delete_route(&route.name);
                 *answer = Err(CloudError::new(ErrorKind::QuotaExceeded, "the route table is full"));
             }
@@ -146,8 +159,12 @@ async fn routes_follow_the_addresses_of_their_node_where_the_provider_compares_t
     let (listed, applied) = (made_for.clone(), made_for.clone());
     let list = move |routes: Listed| {
         let addresses = listed.lock().clone();
-        routes
-            .map(|routes| routes.into_iter().map(|r| Route { node_addresses: Some(addresses.clone()), ..r }).collect())
+        routes.map(|routes| {
+            routes
+                .into_iter()
+                .map(|r| Route { node_addresses: Some(addresses.clone()), ..r })
+                .collect()
+        })
     };
     let apply = move |changes: &[RouteChange], answers: Applied| {
         for change in changes {
@@ -157,15 +174,25 @@ async fn routes_follow_the_addresses_of_their_node_where_the_provider_compares_t
         }
         answers
     };
-    let scripted = Scripted { list: Box::new(list), apply: Box::new(apply), ..Scripted::over(&world.cloud) };
+    let scripted = Scripted {
+        list: Box::new(list),
+        apply: Box::new(apply),
+        ..Scripted::over(&world.cloud)
+    };
     let ccm = scripted.start(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["a"], secs(5)).await;
-    world.edit("a", |node| node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.9.9.9"}]));
+    world.edit("a", |node| {
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.9.9.9"}]);
+    });
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(*made_for.lock(), [NodeAddress::new(AddressType::InternalIp, "10.9.9.9")]);
     tokio::time::sleep(MINUTE).await;
     assert_eq!(ccm.metric("ccm_route_changes_total", &[("change", "create")]), 2.0);
     assert_eq!(ccm.metric("ccm_route_changes_total", &[("change", "delete")]), 1.0);
-    assert_eq!(world.node_writes().len(), 1, "the network was never lost for longer than the replacement took");
+    assert_eq!(
+        world.node_writes().len(),
+        1,
+        "the network was never lost for longer than the replacement took"
+    );
 }

@@ -1,4 +1,5 @@
-//! A provider around the mock's that notes what is asked about load balancers, and answers as a test wants.
+//! A provider around the mock's that notes what is asked about load balancers, and answers as a
+//! test wants.
 
 use std::{
     collections::BTreeSet,
@@ -13,9 +14,9 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, ServiceView},
     provider::{
-        BackendKind, Backends, CloudError, CloudProvider, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        NodeOwnership, NodeTarget, Op, PlannedChange, Progress, ProviderContext, ReadMode, ServiceInterpretation,
-        ServiceNotice,
+        BackendKind, Backends, CloudError, CloudProvider, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, NodeOwnership, NodeTarget, Op, PlannedChange, Progress, ProviderContext,
+        ReadMode, ServiceInterpretation, ServiceNotice,
     },
 };
 use ccm_mock::MockProvider;
@@ -50,7 +51,8 @@ pub(crate) enum ScriptedResult {
 }
 
 type Script = Box<dyn Fn(&Call) -> Option<ScriptedResult> + Send + Sync>;
-type Interpret = Box<dyn Fn(&ServiceView, ServiceInterpretation) -> ServiceInterpretation + Send + Sync>;
+type Interpret =
+    Box<dyn Fn(&ServiceView, ServiceInterpretation) -> ServiceInterpretation + Send + Sync>;
 
 /// The provider. Without a script it answers as the mock does.
 pub(crate) struct ScriptedLoadBalancers {
@@ -79,7 +81,10 @@ impl ScriptedLoadBalancers {
     }
 
     /// Answers calls from now on by `script`; those for which it returns `None` as the mock does.
-    pub(crate) fn answer(&self, script: impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync + 'static) {
+    pub(crate) fn answer(
+        &self,
+        script: impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync + 'static,
+    ) {
         *self.script.lock() = Some(Box::new(script));
     }
 
@@ -91,7 +96,10 @@ impl ScriptedLoadBalancers {
     /// Lets `interpret` change what the mock makes of a Service.
     pub(crate) fn interpret_by(
         &self,
-        interpret: impl Fn(&ServiceView, ServiceInterpretation) -> ServiceInterpretation + Send + Sync + 'static,
+        interpret: impl Fn(&ServiceView, ServiceInterpretation) -> ServiceInterpretation
+        + Send
+        + Sync
+        + 'static,
     ) {
         *self.interpret.lock() = Some(Box::new(interpret));
     }
@@ -113,7 +121,10 @@ impl ScriptedLoadBalancers {
 
     /// Takes the calls since the last time: `verb service`.
     pub(crate) fn take_lines(&self) -> Vec<String> {
-        self.take_calls().iter().map(|call| format!("{} {}", call.verb, call.service)).collect()
+        self.take_calls()
+            .iter()
+            .map(|call| format!("{} {}", call.verb, call.service))
+            .collect()
     }
 
     /// Number of calls since they were last taken.
@@ -126,7 +137,8 @@ impl ScriptedLoadBalancers {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Notes a call and does what the script says of it; the call is in flight until the first of the two is dropped.
+    /// Notes a call and does what the script says of it; the call is in flight until the first of
+    /// the two is dropped.
     async fn call(
         &self,
         op: &Op,
@@ -261,7 +273,9 @@ impl LoadBalancers for ScriptedLoadBalancers {
         let (_flight, edit) = self.call(op, "ensure", service(want), nodes(want)).await;
         match edit {
             Some(Edit::Result(Err(error))) => error.into(),
-            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => LbOutcome::pending(after, why),
+            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => {
+                LbOutcome::pending(after, why)
+            }
             Some(Edit::Outcome(edit)) => edit(self.inner.ensure(op, want, depth).await),
             _ => self.inner.ensure(op, want, depth).await,
         }
@@ -271,13 +285,17 @@ impl LoadBalancers for ScriptedLoadBalancers {
         let (_flight, edit) = self.call(op, "update", service(want), nodes(want)).await;
         match edit {
             Some(Edit::Result(Err(error))) => error.into(),
-            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => LbOutcome::pending(after, why),
+            Some(Edit::Result(Ok(Progress::Pending { after, why }))) => {
+                LbOutcome::pending(after, why)
+            }
             _ => self.inner.update_backends(op, want).await,
         }
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let (_flight, edit) = self.call(op, "delete", (&lb.namespace, &lb.name, &lb.uid), Vec::new()).await;
+        let (_flight, edit) = self
+            .call(op, "delete", (&lb.namespace, &lb.name, &lb.uid), Vec::new())
+            .await;
         match edit {
             Some(Edit::Result(result)) => result,
             _ => self.inner.delete(op, lb).await,

@@ -31,7 +31,10 @@ fn everything(service: &ServiceView, _: ServiceInterpretation) -> ServiceInterpr
             .collect(),
         ..service.clone()
     };
-    ServiceInterpretation::Valid { backends: BackendKind::Nodes(vec![]), digest: Digest::of(&format!("{shown:?}")) }
+    ServiceInterpretation::Valid {
+        backends: BackendKind::Nodes(vec![]),
+        digest: Digest::of(&format!("{shown:?}")),
+    }
 }
 
 async fn served_by(provider: &Arc<ScriptedLoadBalancers>, world: &TestCluster, spec: Value) -> Ccm {
@@ -52,7 +55,8 @@ fn http(port: u16, more: &Value) -> Value {
     json!({"spec": {"ports": [entry]}})
 }
 
-/// The fields of upstream's needs-update, and those that it forgets: each reaches the provider and causes one ensure.
+/// The fields of upstream's needs-update, and those that it forgets: each reaches the provider and
+/// causes one ensure.
 #[tokio::test(start_paused = true)]
 async fn every_field_that_may_matter_causes_one_ensure() {
     let world = TestCluster::provisioned();
@@ -71,7 +75,10 @@ async fn every_field_that_may_matter_causes_one_ensure() {
         ("target port by name", http(81, &json!({"nodePort": 31234, "targetPort": "main"}))),
         ("appProtocol set", http(81, &json!({"nodePort": 31234, "appProtocol": "http"}))),
         ("appProtocol changed", http(81, &json!({"nodePort": 31234, "appProtocol": "https"}))),
-        ("one more port", json!({"spec": {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}})),
+        (
+            "one more port",
+            json!({"spec": {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}}),
+        ),
         ("source ranges", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})),
         ("other source ranges", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/9"]}})),
         ("affinity", affinity),
@@ -84,12 +91,19 @@ async fn every_field_that_may_matter_causes_one_ensure() {
         ("externalTrafficPolicy", json!({"spec": {"externalTrafficPolicy": "Local"}})),
         ("healthCheckNodePort", json!({"spec": {"externalTrafficPolicy": "Cluster"}})),
         ("internalTrafficPolicy", json!({"spec": {"internalTrafficPolicy": "Local"}})),
-        ("allocateLoadBalancerNodePorts", json!({"spec": {"allocateLoadBalancerNodePorts": false}})),
+        (
+            "allocateLoadBalancerNodePorts",
+            json!({"spec": {"allocateLoadBalancerNodePorts": false}}),
+        ),
     ] {
         world.patch_service("web", patch).await;
         world.settle().await;
-        // The mock refuses another address for a balancer that is there: it serves on, with its backends looked after.
-        let lines = provider.take_lines().into_iter().filter(|line| line != "update web");
+        // The mock refuses another address for a balancer that is there: it serves on, with its
+        // backends looked after.
+        let lines = provider
+            .take_lines()
+            .into_iter()
+            .filter(|line| line != "update web");
         assert_eq!(lines.collect::<Vec<_>>(), ["ensure web"], "{name}");
     }
     // The server of this test has one family.
@@ -146,7 +160,9 @@ async fn a_service_that_becomes_clusterip_loses_balancer_finalizer_and_status_an
     let world = TestCluster::provisioned();
     let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
     world.settle().await;
     let service = world.service("web");
     assert_eq!(service["status"]["loadBalancer"], json!({}));
@@ -154,7 +170,9 @@ async fn a_service_that_becomes_clusterip_loses_balancer_finalizer_and_status_an
     assert_eq!(service["metadata"]["annotations"][annotations::LOAD_BALANCER_ID], Value::Null);
     assert_eq!(world.service_writes().len(), 3, "finalizer and status go in one");
     assert_eq!(world.reasons()[2..], ["DeletingLoadBalancer", "DeletedLoadBalancer"]);
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await;
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await;
     world.until_served(&["web"], secs(60)).await;
     assert!(world.is_guarded("web"));
     assert_eq!(provider.take_lines(), ["delete web", "ensure web"]);
@@ -175,25 +193,42 @@ async fn a_type_that_changes_while_a_call_is_in_flight_ends_as_the_last_one_says
         let world = TestCluster::provisioned();
         let provider = ScriptedLoadBalancers::over(&world);
         let _ccm = if first == "ensure" {
-            provider.answer(|call| (call.verb == "ensure").then_some(ScriptedResult::Slow(secs(5))));
+            provider
+                .answer(|call| (call.verb == "ensure").then_some(ScriptedResult::Slow(secs(5))));
             let ccm = world.start_with(provider.clone(), &SERVICE);
             world.serve("web").await;
             ccm
         } else {
             let ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
-            provider.answer(|call| (call.verb == "delete").then_some(ScriptedResult::Slow(secs(5))));
-            world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
+            provider
+                .answer(|call| (call.verb == "delete").then_some(ScriptedResult::Slow(secs(5))));
+            world
+                .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+                .await;
             ccm
         };
         for change in changes {
             tokio::time::sleep(secs(1)).await;
-            world.patch_service("web", json!({"spec": {"type": change}})).await;
+            world
+                .patch_service("web", json!({"spec": {"type": change}}))
+                .await;
         }
         world.settle().await;
         let wanted = *changes.last().unwrap() == "LoadBalancer";
         assert_eq!(world.balancers("web").len(), usize::from(wanted), "{case}");
-        assert_eq!((world.is_guarded("web"), world.ingress("web").len()), (wanted, usize::from(wanted)), "{case}");
-        assert!(!world.reasons().iter().any(|reason| reason.ends_with("Failed")), "{case}: {:?}", world.reasons());
+        assert_eq!(
+            (world.is_guarded("web"), world.ingress("web").len()),
+            (wanted, usize::from(wanted)),
+            "{case}"
+        );
+        assert!(
+            !world
+                .reasons()
+                .iter()
+                .any(|reason| reason.ends_with("Failed")),
+            "{case}: {:?}",
+            world.reasons()
+        );
     }
 }
 
@@ -202,37 +237,69 @@ async fn a_release_that_arrives_late_takes_nothing_off_a_service_that_is_wanted_
     let world = TestCluster::provisioned();
     let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
-    let release = Match::resource("services").verb("patch").subresource("status").user_agent(AGENT);
-    let late = world.server.faults().add_times(release, Action::Delay(secs(5)), 1);
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
-    world.until("the balancer is gone", secs(5), || world.balancers("web").is_empty()).await;
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await;
-    world.until("there is one again", secs(60), || !world.balancers("web").is_empty()).await;
+    let release = Match::resource("services")
+        .verb("patch")
+        .subresource("status")
+        .user_agent(AGENT);
+    let late = world
+        .server
+        .faults()
+        .add_times(release, Action::Delay(secs(5)), 1);
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    world
+        .until("the balancer is gone", secs(5), || world.balancers("web").is_empty())
+        .await;
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await;
+    world
+        .until("there is one again", secs(60), || !world.balancers("web").is_empty())
+        .await;
     world.settle().await;
     assert_eq!(world.server.faults().met(late), 1);
     let versions = world.history_of(("", "services"));
-    let guarded = versions.iter().map(|(_, service)| service["metadata"]["finalizers"] == json!([FINALIZER]));
+    let guarded = versions
+        .iter()
+        .map(|(_, service)| service["metadata"]["finalizers"] == json!([FINALIZER]));
     let guarded: Vec<bool> = guarded.skip_while(|is| !is).collect();
     assert!(guarded.len() > 3 && guarded.iter().all(|is| *is), "{versions:?}");
     assert_eq!((world.balancers("web").len(), world.ingress("web").len()), (1, 1));
     assert_eq!(provider.take_lines(), ["delete web", "ensure web"]);
 }
 
-/// The first attempt at the deletion fails; before the next one the type changes back, and the watch does not show it.
+/// The first attempt at the deletion fails; before the next one the type changes back, and the
+/// watch does not show it.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_changed_back_unseen_costs_no_balancer() {
     let world = TestCluster::provisioned();
     let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let before = world.balancers("web")[0].id.clone();
-    provider.answer(|call| (call.verb == "delete").then(|| ScriptedResult::Fail(CloudError::transient("not now"))));
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
-    world.until("the deletion was tried", secs(5), || provider.count() > 0).await;
-    let frozen = world.server.faults().freeze_watches(Match::resource("services").verb("watch"));
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await;
+    provider.answer(|call| {
+        (call.verb == "delete").then(|| ScriptedResult::Fail(CloudError::transient("not now")))
+    });
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
+    world
+        .until("the deletion was tried", secs(5), || provider.count() > 0)
+        .await;
+    let frozen = world
+        .server
+        .faults()
+        .freeze_watches(Match::resource("services").verb("watch"));
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await;
     provider.answer_well();
     tokio::time::sleep(secs(60)).await;
-    assert_eq!(provider.take_lines(), ["delete web"], "nothing is deleted on the word of a cache that lags");
+    assert_eq!(
+        provider.take_lines(),
+        ["delete web"],
+        "nothing is deleted on the word of a cache that lags"
+    );
     world.server.faults().thaw(frozen);
     world.settle().await;
     assert!(!provider.take_lines().contains(&"delete web".to_owned()));
@@ -246,19 +313,28 @@ async fn a_class_is_served_only_if_it_is_claimed() {
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     for (name, class) in [("ours", "example.com/ours"), ("other", "example.com/other")] {
-        world.put_service(name, json!({"ports": [{"port": 80}], "loadBalancerClass": class})).await;
+        world
+            .put_service(name, json!({"ports": [{"port": 80}], "loadBalancerClass": class}))
+            .await;
     }
     world.until_served(&["ours"], secs(60)).await;
     world.settle().await;
-    world.patch_service("other", json!({"spec": {"ports": [{"port": 443}]}})).await;
+    world
+        .patch_service("other", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await;
     world.have_nodes(["b"]).await;
     world.settle().await;
-    world.patch_service("other", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})).await;
+    world
+        .patch_service("other", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}))
+        .await;
     world.settle().await;
     world.delete_service("other").await;
     world.settle().await;
     assert_eq!(provider.take_lines(), ["ensure ours", "update ours"]);
-    assert_eq!(world.service_writes(), ["patch services/status ours", "patch services/status ours"]);
+    assert_eq!(
+        world.service_writes(),
+        ["patch services/status ours", "patch services/status ours"]
+    );
     assert_eq!(world.reasons(), ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]);
 }
 
@@ -268,11 +344,14 @@ async fn a_class_can_change_with_the_type_alone_and_then_the_balancer_changes_ha
     let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let path = "/api/v1/namespaces/default/services/web";
-    let class = json!({"spec": {"loadBalancerClass": "example.com/other"}}).to_string().into_bytes();
+    let class = json!({"spec": {"loadBalancerClass": "example.com/other"}})
+        .to_string()
+        .into_bytes();
     let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
     let request = request.body(kube::client::Body::from(class)).unwrap();
     assert_eq!(world.server.client().send(request).await.unwrap().status(), 422);
-    // In one go, so that the type in between, with which the server clears the status, is never seen.
+    // In one go, so that the type in between, with which the server clears the status, is never
+    // seen.
     let hand_over = |class: &'static str| {
         move |service: &mut Value| {
             service["spec"]["loadBalancerClass"] = json!(class);
@@ -292,9 +371,13 @@ async fn a_class_can_change_with_the_type_alone_and_then_the_balancer_changes_ha
 async fn a_service_that_the_provider_leaves_to_another_is_not_touched() {
     let world = TestCluster::provisioned();
     let provider = ScriptedLoadBalancers::over(&world);
-    provider.interpret_by(
-        |service, claim| if &*service.name == "else" { ServiceInterpretation::ImplementedElsewhere } else { claim },
-    );
+    provider.interpret_by(|service, claim| {
+        if &*service.name == "else" {
+            ServiceInterpretation::ImplementedElsewhere
+        } else {
+            claim
+        }
+    });
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     world.serve("else").await;
@@ -304,14 +387,21 @@ async fn a_service_that_the_provider_leaves_to_another_is_not_touched() {
     world.delete_service("else").await;
     world.settle().await;
     let calls = Calls::default();
-    assert_eq!((world.cloud.calls(), world.service_writes(), world.reasons()), (calls, vec![], vec![]));
+    assert_eq!(
+        (world.cloud.calls(), world.service_writes(), world.reasons()),
+        (calls, vec![], vec![])
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leftover_of_an_earlier_process_is_cleaned_up() {
     let world = TestCluster::provisioned();
-    world.put_annotated("web", json!({}), json!({"type": "ClusterIP", "ports": [{"port": 80}]})).await;
-    world.patch_service("web", json!({"metadata": {"finalizers": [FINALIZER]}})).await;
+    world
+        .put_annotated("web", json!({}), json!({"type": "ClusterIP", "ports": [{"port": 80}]}))
+        .await;
+    world
+        .patch_service("web", json!({"metadata": {"finalizers": [FINALIZER]}}))
+        .await;
     let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.settle().await;

@@ -15,7 +15,10 @@ use crate::{
     service_world::SERVICE,
 };
 
-fn fails(verb: &'static str, error: CloudError) -> impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync {
+fn fails(
+    verb: &'static str,
+    error: CloudError,
+) -> impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync {
     move |call| (call.verb == verb).then(|| ScriptedResult::Fail(error.clone()))
 }
 
@@ -33,17 +36,25 @@ async fn world_of(
 
 /// Seconds between calls.
 fn gaps(calls: &[Call]) -> Vec<u64> {
-    calls.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs()).collect()
+    calls
+        .windows(2)
+        .map(|pair| (pair[1].at - pair[0].at).as_secs())
+        .collect()
 }
 
 fn warnings(world: &TestCluster) -> Vec<String> {
-    world.reasons().into_iter().filter(|reason| reason.ends_with("Failed")).collect()
+    world
+        .reasons()
+        .into_iter()
+        .filter(|reason| reason.ends_with("Failed"))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_error_of_an_ensure_has_its_pace_and_is_told_once() {
     for kind in ErrorKind::ALL {
-        let (world, provider, _ccm) = world_of(fails("ensure", CloudError::new(kind, "it says no"))).await;
+        let (world, provider, _ccm) =
+            world_of(fails("ensure", CloudError::new(kind, "it says no"))).await;
         world.serve("web").await;
         tokio::time::sleep(secs(1800)).await;
         let calls = provider.take_calls();
@@ -96,7 +107,11 @@ async fn when_to_come_again_is_said_by_the_cloud_for_every_operation() {
         provider.take_calls();
         let mut ccm = Some(ccm);
         match verb {
-            "ensure" => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
+            "ensure" => {
+                world
+                    .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+                    .await;
+            }
             "update" => world.have_nodes(["c"]).await,
             "delete" => world.delete_service("web").await,
             _ => {
@@ -114,7 +129,8 @@ async fn when_to_come_again_is_said_by_the_cloud_for_every_operation() {
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_asks_for_less_is_left_alone_by_every_service() {
     let (world, provider, _ccm) = world_of(|call| {
-        let error = || CloudError::new(ErrorKind::Throttled, "slow down").with_retry_after(secs(60));
+        let error =
+            || CloudError::new(ErrorKind::Throttled, "slow down").with_retry_after(secs(60));
         (call.service == "web").then(|| ScriptedResult::Fail(error()))
     })
     .await;
@@ -144,7 +160,11 @@ async fn a_rate_limited_cloud_is_served_at_its_pace() {
     let took = world.until_served(&names, secs(120)).await;
     let calls = world.cloud.calls();
     assert!(took < secs(60), "{took:?}");
-    assert!(calls.throttled * 2 <= calls.reads() + calls.writes(), "{} of {calls}", calls.throttled);
+    assert!(
+        calls.throttled * 2 <= calls.reads() + calls.writes(),
+        "{} of {calls}",
+        calls.throttled
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,21 +174,28 @@ async fn a_change_of_the_service_does_not_wait_for_the_next_attempt() {
     world.serve("web").await;
     tokio::time::sleep(secs(60)).await;
     assert_eq!(provider.take_lines(), ["ensure web"]);
-    world.patch_service("web", json!({"metadata": {"labels": {"no": "matter"}}})).await;
+    world
+        .patch_service("web", json!({"metadata": {"labels": {"no": "matter"}}}))
+        .await;
     tokio::time::sleep(secs(10)).await;
     assert_eq!(provider.take_lines(), [""; 0], "what does not matter does not go around the wait");
     provider.answer_well();
-    world.patch_service("web", json!({"spec": {"ports": [{"port": 81}]}})).await;
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 81}]}}))
+        .await;
     world.until_served(&["web"], secs(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_does_not_wait_for_a_failed_ensure() {
-    let (world, provider, _ccm) = world_of(fails("ensure", CloudError::invalid_input("never"))).await;
+    let (world, provider, _ccm) =
+        world_of(fails("ensure", CloudError::invalid_input("never"))).await;
     world.serve("web").await;
     tokio::time::sleep(secs(60)).await;
     world.delete_service("web").await;
-    world.until("it is gone", secs(1), || world.service("web").is_null()).await;
+    world
+        .until("it is gone", secs(1), || world.service("web").is_null())
+        .await;
     assert_eq!(provider.take_lines(), ["ensure web", "delete web"]);
 }
 
@@ -205,7 +232,11 @@ async fn a_call_that_hangs_ends_by_its_deadline_and_is_tried_again() {
         provider.take_calls();
         provider.answer(move |call| (call.verb == verb).then_some(ScriptedResult::Hang));
         match verb {
-            "ensure" => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
+            "ensure" => {
+                world
+                    .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+                    .await;
+            }
             "update" => world.have_nodes(["c"]).await,
             _ => world.delete_service("web").await,
         }
@@ -218,7 +249,10 @@ async fn a_call_that_hangs_ends_by_its_deadline_and_is_tried_again() {
         match verb {
             "ensure" => assert_eq!(world.balancers("web")[0].ports, [443]),
             "update" => assert_eq!(world.nodes_behind("web"), ["a", "b", "c"]),
-            _ => assert_eq!((world.service("web").is_null(), world.balancers("web").len()), (true, 0)),
+            _ => assert_eq!(
+                (world.service("web").is_null(), world.balancers("web").len()),
+                (true, 0)
+            ),
         }
         drop(ccm);
     }
@@ -227,7 +261,8 @@ async fn a_call_that_hangs_ends_by_its_deadline_and_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_balancer_whose_deletion_fails_is_deleted_later_also_when_its_service_is_gone() {
     for vanish in [false, true] {
-        let (world, provider, _ccm) = world_of(fails("delete", CloudError::transient("busy"))).await;
+        let (world, provider, _ccm) =
+            world_of(fails("delete", CloudError::transient("busy"))).await;
         world.serve("web").await;
         world.until_served(&["web"], secs(60)).await;
         world.settle().await;
@@ -239,12 +274,20 @@ async fn a_balancer_whose_deletion_fails_is_deleted_later_also_when_its_service_
         tokio::time::sleep(secs(60)).await;
         let (reason, note) = match vanish {
             true => ("DeleteLoadBalancerFailed", "Error deleting load balancer: busy"),
-            false => ("SyncLoadBalancerFailed", "Error syncing load balancer: failed to delete load balancer: busy"),
+            false => (
+                "SyncLoadBalancerFailed",
+                "Error syncing load balancer: failed to delete load balancer: busy",
+            ),
         };
-        assert_eq!((world.notes(reason), world.service("web").is_null()), (vec![note.to_owned()], vanish));
+        assert_eq!(
+            (world.notes(reason), world.service("web").is_null()),
+            (vec![note.to_owned()], vanish)
+        );
         assert!(provider.count() >= 5 && world.balancers("web").len() == 1);
         provider.answer_well();
-        world.until("the balancer is gone", secs(100), || world.balancers("web").is_empty()).await;
+        world
+            .until("the balancer is gone", secs(100), || world.balancers("web").is_empty())
+            .await;
         world.settle().await;
         assert!(world.service("web").is_null());
         let reasons = world.reasons();
@@ -281,7 +324,9 @@ async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
     assert!(ccm.is_running());
     assert_eq!(warnings(&world).len(), 20);
     provider.answer_well();
-    world.until("every balancer has today's nodes", secs(340), || world.all_have(9)).await;
+    world
+        .until("every balancer has today's nodes", secs(340), || world.all_have(9))
+        .await;
     assert!(provider.take_calls().len() <= 40);
 }
 
@@ -292,7 +337,8 @@ async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
     let world = TestCluster::with(off);
     let _ccm = world.start(&[SERVICE[0], "--orphan-report-period=0"]);
     world.have_nodes(["a"]).await;
-    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});
+    let port =
+        |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});
     let tcp = || json!([port("TCP")]);
     for (name, field, spec) in [
         ("udp", "spec.ports", json!({"ports": [port("UDP")]})),
@@ -304,7 +350,11 @@ async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
             json!({"ports": tcp(), "loadBalancerSourceRanges": ["10.0.0.0/8"]}),
         ),
         ("ip", "spec.loadBalancerIP", json!({"ports": tcp(), "loadBalancerIP": "192.0.2.7"})),
-        ("affinity", "spec.sessionAffinity", json!({"ports": tcp(), "sessionAffinity": "ClientIP"})),
+        (
+            "affinity",
+            "spec.sessionAffinity",
+            json!({"ports": tcp(), "sessionAffinity": "ClientIP"}),
+        ),
         (
             "ports",
             "spec.allocateLoadBalancerNodePorts",
@@ -318,15 +368,27 @@ async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
         assert!(note.contains(field), "{name}: {note}");
     }
     tokio::time::sleep(secs(7200)).await;
-    assert_eq!(world.reasons(), ["SyncLoadBalancerFailed"; 7], "once each, and never that something begins");
-    assert_eq!((world.cloud.calls(), world.service_writes()), (ccm_mock::cloud::Calls::default(), vec![]));
+    assert_eq!(
+        world.reasons(),
+        ["SyncLoadBalancerFailed"; 7],
+        "once each, and never that something begins"
+    );
+    assert_eq!(
+        (world.cloud.calls(), world.service_writes()),
+        (ccm_mock::cloud::Calls::default(), vec![])
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_without_node_ports_is_served_where_the_cloud_can() {
     let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
-    world.put_service("web", json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false})).await;
+    world
+        .put_service(
+            "web",
+            json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false}),
+        )
+        .await;
     world.until_served(&["web"], secs(60)).await;
     assert_eq!(world.balancers("web")[0].settings.listeners[0].node_port, None);
 }
@@ -335,9 +397,13 @@ async fn a_service_without_node_ports_is_served_where_the_cloud_can() {
 async fn an_annotation_that_cannot_be_read_is_told_once_with_key_and_value_and_mended_at_once() {
     let (world, provider, _ccm) = world_of(|_| None).await;
     let ports = json!({"ports": [{"port": 80}]});
-    world.put_annotated("web", json!({annotations::SCHEME: "sideways"}), ports).await;
+    world
+        .put_annotated("web", json!({annotations::SCHEME: "sideways"}), ports)
+        .await;
     tokio::time::sleep(secs(7200)).await;
-    world.patch_service("web", json!({"metadata": {"labels": {"x": "y"}}})).await;
+    world
+        .patch_service("web", json!({"metadata": {"labels": {"x": "y"}}}))
+        .await;
     world.have_nodes(["c"]).await;
     tokio::time::sleep(secs(7200)).await;
     let notes = world.notes("SyncLoadBalancerFailed");
@@ -346,16 +412,24 @@ async fn an_annotation_that_cannot_be_read_is_told_once_with_key_and_value_and_m
     assert_eq!((world.reasons().len(), provider.count(), world.service_writes()), (1, 0, vec![]));
     let range = "service.beta.kubernetes.io/load-balancer-source-ranges";
     // From before the server checked it.
-    world.edit_service("web", |service| service["metadata"]["annotations"] = json!({range: "10.0.0.1/33"}));
+    world.edit_service("web", |service| {
+        service["metadata"]["annotations"] = json!({range: "10.0.0.1/33"});
+    });
     world.settle().await;
     let notes = world.notes("SyncLoadBalancerFailed");
-    assert!(notes.len() == 2 && notes[1].contains(range) && notes[1].contains("10.0.0.1/33"), "{notes:?}");
+    assert!(
+        notes.len() == 2 && notes[1].contains(range) && notes[1].contains("10.0.0.1/33"),
+        "{notes:?}"
+    );
     assert_eq!(provider.count(), 0);
-    world.patch_service("web", json!({"metadata": {"annotations": {range: null}}})).await;
+    world
+        .patch_service("web", json!({"metadata": {"annotations": {range: null}}}))
+        .await;
     world.until_served(&["web"], secs(1)).await;
 }
 
-/// A mistake in a Service that is served leaves its balancer as it is; the same mistake, made again, is told again.
+/// A mistake in a Service that is served leaves its balancer as it is; the same mistake, made
+/// again, is told again.
 #[tokio::test(start_paused = true)]
 async fn a_mistake_that_comes_back_is_told_again() {
     let (world, provider, _ccm) = world_of(|_| None).await;
@@ -363,11 +437,18 @@ async fn a_mistake_that_comes_back_is_told_again() {
     world.until_served(&["web"], secs(60)).await;
     provider.take_calls();
     for round in 1..=2 {
-        world.patch_service("web", json!({"metadata": {"annotations": {annotations::SCHEME: "sideways"}}})).await;
+        world
+            .patch_service(
+                "web",
+                json!({"metadata": {"annotations": {annotations::SCHEME: "sideways"}}}),
+            )
+            .await;
         world.settle().await;
         assert_eq!(world.notes("SyncLoadBalancerFailed").len(), 1);
         assert_eq!(warnings(&world).len(), round);
-        world.patch_service("web", json!({"metadata": {"annotations": {annotations::SCHEME: null}}})).await;
+        world
+            .patch_service("web", json!({"metadata": {"annotations": {annotations::SCHEME: null}}}))
+            .await;
         world.settle().await;
     }
     assert_eq!((provider.count(), world.ingress("web").len()), (0, 1));
@@ -376,20 +457,35 @@ async fn a_mistake_that_comes_back_is_told_again() {
 #[tokio::test(start_paused = true)]
 async fn remarks_of_the_provider_are_told_when_they_first_appear() {
     let (world, provider, _ccm) = world_of(|_| None).await;
-    let remark = |note: &str| ServiceNotice { kind: EventType::Warning, reason: "Unknown", note: note.into() };
+    let remark = |note: &str| ServiceNotice {
+        kind: EventType::Warning,
+        reason: "Unknown",
+        note: note.into(),
+    };
     provider.remark(vec![remark("x has no effect")]);
     world.serve("web").await;
     world.until_served(&["web"], secs(60)).await;
     for port in [81, 82] {
-        world.patch_service("web", json!({"spec": {"ports": [{"port": port}]}})).await;
+        world
+            .patch_service("web", json!({"spec": {"ports": [{"port": port}]}}))
+            .await;
         world.settle().await;
     }
     assert_eq!(world.notes("Unknown"), ["x has no effect"]);
     provider.remark(vec![remark("x has no effect"), remark("y has no effect")]);
-    world.patch_service("web", json!({"spec": {"ports": [{"port": 83}]}})).await;
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 83}]}}))
+        .await;
     world.settle().await;
     assert_eq!(world.notes("Unknown"), ["x has no effect", "y has no effect"]);
-    assert_eq!(world.reasons().iter().filter(|reason| *reason == "Unknown").count(), 2);
+    assert_eq!(
+        world
+            .reasons()
+            .iter()
+            .filter(|reason| *reason == "Unknown")
+            .count(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,8 +509,12 @@ async fn differences_in_the_cloud_are_repaired_by_the_hourly_comparison_and_coun
     world.serve("web").await;
     world.until_served(&["web"], secs(60)).await;
     world.settle().await;
-    let edit = ccm_mock::cloud::LoadBalancerEdit { nodes: Some(vec!["a".into()]), ..Default::default() };
-    world.cloud.edit_load_balancer(&world.balancers("web")[0].name, edit).unwrap();
+    let edit =
+        ccm_mock::cloud::LoadBalancerEdit { nodes: Some(vec!["a".into()]), ..Default::default() };
+    world
+        .cloud
+        .edit_load_balancer(&world.balancers("web")[0].name, edit)
+        .unwrap();
     provider.take_calls();
     tokio::time::sleep(secs(75 * 60)).await;
     assert_eq!(
@@ -423,9 +523,14 @@ async fn differences_in_the_cloud_are_repaired_by_the_hourly_comparison_and_coun
     );
     assert_eq!(provider.take_lines(), ["plan web", "ensure web"]);
     // Gone as a whole.
-    world.cloud.remove_load_balancer(&world.balancers("web")[0].name);
+    world
+        .cloud
+        .remove_load_balancer(&world.balancers("web")[0].name);
     tokio::time::sleep(secs(75 * 60)).await;
-    assert_eq!((world.balancers("web").len(), ccm.metric("ccm_service_drift_total", &[])), (1, 2.0));
+    assert_eq!(
+        (world.balancers("web").len(), ccm.metric("ccm_service_drift_total", &[])),
+        (1, 2.0)
+    );
     assert_eq!(warnings(&world), [""; 0]);
 }
 
@@ -439,12 +544,15 @@ async fn a_comparison_that_fails_changes_nothing_and_does_not_hold_up_the_rest()
     tokio::time::sleep(secs(3 * 3600)).await;
     assert!(world.cloud.calls().writes() == writes && provider.count() < 40);
     world.fail_balancers(Operation::GetLoadBalancer, FaultError::Transient, None);
-    world.patch_service("web", json!({"metadata": {"labels": {"x": "y"}}})).await;
+    world
+        .patch_service("web", json!({"metadata": {"labels": {"x": "y"}}}))
+        .await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.nodes_behind("web"), ["a", "b"]);
 }
 
-/// The provider's code has a bug that one Service brings out before any call, and another one in a call.
+/// The provider's code has a bug that one Service brings out before any call, and another one in a
+/// call.
 #[tokio::test(start_paused = true)]
 async fn a_service_that_the_providers_code_panics_about_spoils_no_other() {
     let (world, provider, ccm) = world_of(|call| {
@@ -464,11 +572,21 @@ async fn a_service_that_the_providers_code_panics_about_spoils_no_other() {
     assert!(ccm.is_running());
     let notes = world.notes("SyncLoadBalancerFailed");
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes.iter().all(|note| note.contains("panicked") && note.contains("a bug")), "{notes:?}");
     assert!(
-        ccm.metric("ccm_reconciles_total", &[("controller", "service-lb-controller"), ("outcome", "failed")]) > 5.0
+        notes
+            .iter()
+            .all(|note| note.contains("panicked") && note.contains("a bug")),
+        "{notes:?}"
+    );
+    assert!(
+        ccm.metric(
+            "ccm_reconciles_total",
+            &[("controller", "service-lb-controller"), ("outcome", "failed")]
+        ) > 5.0
     );
     provider.answer_well();
     provider.interpret_by(|_, claim| claim);
-    world.until_served(&["at-once", "in-a-call"], secs(340)).await;
+    world
+        .until_served(&["at-once", "in-a-call"], secs(340))
+        .await;
 }

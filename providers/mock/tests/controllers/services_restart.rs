@@ -1,5 +1,5 @@
-//! Processes that end, and requests that fail in ways that the explorer does not have: the end is one balancer for each
-//! Service that wants one.
+//! Processes that end, and requests that fail in ways that the explorer does not have: the end is
+//! one balancer for each Service that wants one.
 
 use std::sync::Arc;
 
@@ -23,8 +23,12 @@ enum RestartScenario {
     Unexposed,
 }
 
-const STORIES: [RestartScenario; 4] =
-    [RestartScenario::Created, RestartScenario::Changed, RestartScenario::Deleted, RestartScenario::Unexposed];
+const STORIES: [RestartScenario; 4] = [
+    RestartScenario::Created,
+    RestartScenario::Changed,
+    RestartScenario::Deleted,
+    RestartScenario::Unexposed,
+];
 
 impl RestartScenario {
     /// A world just before it.
@@ -45,18 +49,31 @@ impl RestartScenario {
     async fn happen(self, world: &TestCluster) {
         match self {
             Self::Created => world.serve("web").await,
-            Self::Changed => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
+            Self::Changed => {
+                world
+                    .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+                    .await;
+            }
             Self::Deleted => world.delete_service("web").await,
-            Self::Unexposed => world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await,
+            Self::Unexposed => {
+                world
+                    .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+                    .await;
+            }
         }
     }
 
     fn has_ended(self, world: &TestCluster) -> bool {
         let (balancers, service) = (world.balancers("web"), world.service("web"));
         let served = |ports: &[u16]| {
-            let one = |balancer: &LoadBalancer| balancer.ports == ports && *balancer.nodes == ["a", "b"];
-            let shown = [balancers.first().map_or(String::new(), |balancer| balancer.address.to_string())];
-            let id = service["metadata"]["annotations"]["mock.cloud-provider.example/load-balancer-id"].as_str();
+            let one =
+                |balancer: &LoadBalancer| balancer.ports == ports && *balancer.nodes == ["a", "b"];
+            let shown = [balancers
+                .first()
+                .map_or(String::new(), |balancer| balancer.address.to_string())];
+            let id =
+                service["metadata"]["annotations"]["mock.cloud-provider.example/load-balancer-id"]
+                    .as_str();
             balancers.len() == 1
                 && one(&balancers[0])
                 && world.is_guarded("web")
@@ -68,14 +85,17 @@ impl RestartScenario {
             Self::Changed => served(&[443]),
             Self::Deleted => balancers.is_empty() && service.is_null(),
             Self::Unexposed => {
-                balancers.is_empty() && !world.is_guarded("web") && service["status"]["loadBalancer"] == json!({})
+                balancers.is_empty()
+                    && !world.is_guarded("web")
+                    && service["status"]["loadBalancer"] == json!({})
             }
         }
     }
 }
 
-/// With statuses that the explorer (`tests/explore`) does not know, and a conflict, of which nobody is told. The explorer
-/// ends processes, loses answers and refuses with others at every request of these stories.
+/// With statuses that the explorer (`tests/explore`) does not know, and a conflict, of which nobody
+/// is told. The explorer ends processes, loses answers and refuses with others at every request of
+/// these stories.
 #[tokio::test(start_paused = true)]
 async fn every_story_ends_the_same_whichever_write_is_refused() {
     let services = || Match::resource("services").verb("patch").user_agent(AGENT);
@@ -87,12 +107,17 @@ async fn every_story_ends_the_same_whichever_write_is_refused() {
         (RestartScenario::Unexposed, 0),
     ];
     for (story, number) in writes {
-        for (fault, action) in FAULTS.into_iter().filter(|(fault, _)| ["409", "422", "503"].contains(fault)) {
+        for (fault, action) in FAULTS
+            .into_iter()
+            .filter(|(fault, _)| ["409", "422", "503"].contains(fault))
+        {
             let case = format!("{story:?} {number} {fault}");
             let world = story.world().await;
             let ids = Arc::new(Mutex::new(None));
             let (server, noted) = (world.server.clone(), ids.clone());
-            let add = move || *noted.lock() = Some(server.faults().add_times(services(), action.clone(), 1));
+            let add = move || {
+                *noted.lock() = Some(server.faults().add_times(services(), action.clone(), 1));
+            };
             // The second write follows the first call to the cloud.
             if number == 0 {
                 add();
@@ -101,18 +126,24 @@ async fn every_story_ends_the_same_whichever_write_is_refused() {
             }
             let _ccm = world.start(&SERVICE);
             story.happen(&world).await;
-            world.until(&case, secs(120), || story.has_ended(&world)).await;
+            world
+                .until(&case, secs(120), || story.has_ended(&world))
+                .await;
             world.settle().await;
             assert!(story.has_ended(&world), "{case}");
             let id = ids.lock().unwrap();
             assert_eq!(world.server.faults().met(id), 1, "{case}");
-            let told = world.reasons().iter().any(|reason| reason.ends_with("Failed"));
+            let told = world
+                .reasons()
+                .iter()
+                .any(|reason| reason.ends_with("Failed"));
             assert!(fault != "409" || !told, "{case}: {:?}", world.reasons());
         }
     }
 }
 
-/// What the explorer does not know either: a cloud that does what it says it refuses, and looks that it calls wrong.
+/// What the explorer does not know either: a cloud that does what it says it refuses, and looks
+/// that it calls wrong.
 #[tokio::test(start_paused = true)]
 async fn every_story_ends_the_same_where_the_cloud_does_what_it_refuses() {
     for story in STORIES {
@@ -122,7 +153,9 @@ async fn every_story_ends_the_same_where_the_cloud_does_what_it_refuses() {
             RestartScenario::Deleted | RestartScenario::Unexposed => Operation::DeleteLoadBalancer,
         };
         // A cloud that says of what is there that it is not cannot be helped.
-        let errors = FaultError::ALL.into_iter().filter(|error| *error != FaultError::NotFound);
+        let errors = FaultError::ALL
+            .into_iter()
+            .filter(|error| *error != FaultError::NotFound);
         let mut cases: Vec<_> = errors.map(|error| (change, error, true)).collect();
         let looks = [FaultError::Invalid, FaultError::QuotaExceeded, FaultError::RetryAfter];
         cases.extend(looks.map(|error| (Operation::GetLoadBalancer, error, false)));
@@ -140,7 +173,9 @@ async fn every_story_ends_the_same_where_the_cloud_does_what_it_refuses() {
             world.cloud.set_faults(vec![Fault::new(spec).unwrap()]);
             let _ccm = world.start(&SERVICE);
             story.happen(&world).await;
-            world.until(&case, secs(340), || story.has_ended(&world)).await;
+            world
+                .until(&case, secs(340), || story.has_ended(&world))
+                .await;
             world.settle().await;
             assert!(story.has_ended(&world), "{case}");
             // The first call of the kind met it.
@@ -168,7 +203,8 @@ async fn a_new_process_reads_the_cloud_and_writes_nothing_for_unchanged_services
     world.until_served(&names, secs(60)).await;
     world.settle().await;
     ccm.stop().await;
-    let (calls, writes, events) = (world.cloud.calls(), world.writes().len(), world.service_events());
+    let (calls, writes, events) =
+        (world.cloud.calls(), world.writes().len(), world.service_events());
     let ccm = world.start(&SERVICE);
     tokio::time::sleep(secs(600)).await;
     let since = world.cloud.calls().since(&calls);
@@ -176,13 +212,17 @@ async fn a_new_process_reads_the_cloud_and_writes_nothing_for_unchanged_services
     assert_eq!((world.writes().len(), world.service_events()), (writes, events));
     // What changed while nobody looked is seen.
     ccm.stop().await;
-    world.patch_service("w7", json!({"spec": {"ports": [{"port": 443}]}})).await;
+    world
+        .patch_service("w7", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await;
     world.delete_service("w8").await;
     let calls = world.cloud.calls();
     let _ccm = world.start(&SERVICE);
     world
         .until("both are seen", secs(60), || {
-            world.balancers("w7")[0].ports == [443] && world.balancers("w8").is_empty() && world.service("w8").is_null()
+            world.balancers("w7")[0].ports == [443]
+                && world.balancers("w8").is_empty()
+                && world.service("w8").is_null()
         })
         .await;
     world.settle().await;
@@ -199,13 +239,16 @@ async fn nodes_that_changed_while_nobody_looked_cost_one_write_for_each_balancer
     world.delete_node("n0").await;
     let calls = world.cloud.calls();
     let _ccm = world.start(&SERVICE);
-    world.until("every balancer has today's nodes", secs(60), || world.all_have(19)).await;
+    world
+        .until("every balancer has today's nodes", secs(60), || world.all_have(19))
+        .await;
     world.settle().await;
     let since = world.cloud.calls().since(&calls);
     assert_eq!((since.update_load_balancer, since.writes()), (200, 200), "{since}");
 }
 
-/// Two processes in turn, with whatever the first left behind: there is never more than one balancer for a Service.
+/// Two processes in turn, with whatever the first left behind: there is never more than one
+/// balancer for a Service.
 #[tokio::test(start_paused = true)]
 async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
     let world = TestCluster::with("latency: {loadBalancers: 300ms}\n");
@@ -218,7 +261,9 @@ async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
             world.delete_service(&names[round - 10]).await;
         }
         if round >= 5 && round % 3 == 0 {
-            world.patch_service(&names[round - 5], json!({"spec": {"ports": [{"port": 443}]}})).await;
+            world
+                .patch_service(&names[round - 5], json!({"spec": {"ports": [{"port": 443}]}}))
+                .await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(137 * (round as u64 % 7))).await;
         drop(ccm);
@@ -227,13 +272,25 @@ async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
     let left: Vec<_> = names[20..].to_vec();
     world.until_served(&left, secs(120)).await;
     world.settle().await;
-    let mut owners: Vec<_> = world.cloud.load_balancers().into_iter().map(|balancer| balancer.service).collect();
+    let mut owners: Vec<_> = world
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.service)
+        .collect();
     owners.sort();
     let mut expected: Vec<_> = left.iter().map(|name| format!("default/{name}")).collect();
     expected.sort();
     assert_eq!(owners, expected);
-    assert!(names[..20].iter().all(|name| world.service(name) == Value::Null));
-    assert!(left.iter().all(|name| world.nodes_behind(name) == ["a", "b", "c"]));
+    assert!(
+        names[..20]
+            .iter()
+            .all(|name| world.service(name) == Value::Null)
+    );
+    assert!(
+        left.iter()
+            .all(|name| world.nodes_behind(name) == ["a", "b", "c"])
+    );
 }
 
 const FIVE: [&str; 5] = ["w0", "w1", "w2", "w3", "w4"];
@@ -263,11 +320,14 @@ async fn most_services_that_vanish_at_once_keep_their_balancers() {
     assert_eq!(world.cloud.calls().delete_load_balancer, 0);
     // Those that are deleted in order go in order.
     world.delete_service("w4").await;
-    world.until("its balancer is gone", secs(60), || world.balancers("w4").is_empty()).await;
+    world
+        .until("its balancer is gone", secs(60), || world.balancers("w4").is_empty())
+        .await;
     assert_eq!(world.cloud.load_balancers().len(), 4);
 }
 
-/// Only what somebody else took away counts as vanished, not what went because we let it go and never heard so.
+/// Only what somebody else took away counts as vanished, not what went because we let it go and
+/// never heard so.
 #[tokio::test(start_paused = true)]
 async fn services_whose_release_is_not_answered_do_not_count_as_vanished() {
     let (world, _ccm) = serving_five().await;
@@ -277,12 +337,16 @@ async fn services_whose_release_is_not_answered_do_not_count_as_vanished() {
         world.delete_service(name).await;
     }
     let all_gone = || FIVE[..4].iter().all(|name| world.service(name).is_null());
-    world.until("the services are gone", secs(10), all_gone).await;
+    world
+        .until("the services are gone", secs(10), all_gone)
+        .await;
     assert!(world.server.faults().met(unanswered) >= 4);
     world.server.faults().remove(unanswered);
     // The one that really vanishes is alone.
     world.remove_service("w4");
-    world.until("its balancer is gone", secs(60), || world.cloud.load_balancers().is_empty()).await;
+    world
+        .until("its balancer is gone", secs(60), || world.cloud.load_balancers().is_empty())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,5 +366,7 @@ async fn what_an_earlier_process_made_is_not_forgotten_while_the_cloud_is_down()
     tokio::time::sleep(secs(20)).await;
     assert_eq!(world.balancers("web").len(), 1);
     world.cloud.set_faults(Vec::new());
-    world.until("the balancer is gone", secs(400), || world.balancers("web").is_empty()).await;
+    world
+        .until("the balancer is gone", secs(400), || world.balancers("web").is_empty())
+        .await;
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::{
     manager::ManagerExit,
-    provider::{CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, ProviderContext},
+    provider::{
+        CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op,
+        ProviderContext,
+    },
     runtime::shadow::Verdict,
 };
 use ccm_mock::cloud::{FaultError, LoadBalancerEdit, Operation, PowerState, RouteBody};
@@ -18,8 +21,7 @@ use crate::{
     routes::{give, join, until_ready},
 };
 
-const CONTROLLERS: &str =
-    "--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller,node-route-controller";
+const CONTROLLERS: &str = "--controllers=cloud-node-controller,cloud-node-lifecycle-controller,service-lb-controller,node-route-controller";
 const CLUSTER: &str = "--cluster-cidr=10.244.0.0/16";
 const NONE: &str = "no differences: 3 nodes, 3 routes, 1 service compared";
 
@@ -43,13 +45,23 @@ async fn compare(world: &TestCluster, flags: &[&str]) -> (Verdict, Vec<String>) 
     compare_with(world, Arc::new(world.provider()), flags).await
 }
 
-async fn compare_with(world: &TestCluster, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> (Verdict, Vec<String>) {
+async fn compare_with(
+    world: &TestCluster,
+    provider: Arc<dyn CloudProvider>,
+    flags: &[&str],
+) -> (Verdict, Vec<String>) {
     let before = Marks::of(world);
-    let ccm = world.start_with(provider, &[&[CONTROLLERS, CLUSTER, "--shadow-once"], flags].concat());
+    let ccm =
+        world.start_with(provider, &[&[CONTROLLERS, CLUSTER, "--shadow-once"], flags].concat());
     let printed = ccm.printed.clone();
-    let ended = tokio::time::timeout(secs(900), ccm.ended()).await.expect("it comes to an end").unwrap();
+    let ended = tokio::time::timeout(secs(900), ccm.ended())
+        .await
+        .expect("it comes to an end")
+        .unwrap();
     before.assert_nothing_written(world);
-    let ManagerExit::Compared(verdict) = ended else { panic!("{ended:?}") };
+    let ManagerExit::Compared(verdict) = ended else {
+        panic!("{ended:?}")
+    };
     let lines = printed.lock().clone();
     (verdict, lines)
 }
@@ -58,15 +70,24 @@ async fn compare_with(world: &TestCluster, provider: Arc<dyn CloudProvider>, fla
 async fn a_node_whose_addresses_cannot_be_chosen_is_not_called_the_same() {
     let world = converged().await;
     let elsewhere = |node: &mut Value| {
-        node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] = "192.0.2.77".into();
+        node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"] =
+            "192.0.2.77".into();
     };
     world.edit("n1", elsewhere);
     let (verdict, lines) = compare(&world, &[]).await;
     let why = "addresses cannot be chosen: failed to get node address from cloud provider that matches ip: 192.0.2.77";
-    assert_eq!(lines[0], format!("not compared: Node n1 (cloud-node-controller: {why})"), "{lines:?}");
+    assert_eq!(
+        lines[0],
+        format!("not compared: Node n1 (cloud-node-controller: {why})"),
+        "{lines:?}"
+    );
     assert_eq!((verdict, lines.len()), (Verdict::Incomplete, 2), "{lines:?}");
 
-    world.kubelets.register(NodeSpec::new("n4").provided_ip([192, 0, 2, 78].into())).await.unwrap();
+    world
+        .kubelets
+        .register(NodeSpec::new("n4").provided_ip([192, 0, 2, 78].into()))
+        .await
+        .unwrap();
     let (_, lines) = compare(&world, &[]).await;
     let why = "provided node ip for node \"n4\" is not valid: failed to get node address from cloud provider that matches \
                ip: 192.0.2.78";
@@ -93,7 +114,10 @@ async fn one_comparison_ends_where_nodes_join_all_the_time() {
 async fn differs(world: &TestCluster, expected: &[&str]) {
     let (verdict, mut lines) = compare(world, &[]).await;
     let sum = lines.pop().unwrap();
-    let expected: Vec<String> = expected.iter().map(|line| format!("difference: {line}")).collect();
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|line| format!("difference: {line}"))
+        .collect();
     assert_eq!(lines, expected);
     assert_eq!(verdict, Verdict::Different);
     assert!(sum.contains(" difference"), "{sum}");
@@ -108,7 +132,10 @@ struct Marks {
 impl Marks {
     fn of(world: &TestCluster) -> Self {
         let entries = world.server.log().entries();
-        let attempts = entries.iter().filter(|e| e.request.is_write() && e.request.user_agent.contains(AGENT)).count();
+        let attempts = entries
+            .iter()
+            .filter(|e| e.request.is_write() && e.request.user_agent.contains(AGENT))
+            .count();
         Self { attempts, cloud: world.cloud.calls().writes() }
     }
 
@@ -124,7 +151,10 @@ async fn a_converged_world_shows_no_difference() {
     let world = converged().await;
     assert_eq!(compare(&world, &[]).await, (Verdict::Same, vec![NONE.to_owned()]));
     // Nobody would be asked for a lease either.
-    assert_eq!(compare(&world, &["--leader-elect=true"]).await, (Verdict::Same, vec![NONE.to_owned()]));
+    assert_eq!(
+        compare(&world, &["--leader-elect=true"]).await,
+        (Verdict::Same, vec![NONE.to_owned()])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,12 +168,18 @@ async fn a_fresh_cluster_shows_what_all_controllers_would_do() {
         assert!(lines.len() > 8, "{lines:?}");
         world.cloud.instance("n1").unwrap()
     };
-    let uid = world.service("web")["metadata"]["uid"].as_str().unwrap().replace('-', "")[..31].to_owned();
+    let uid = world.service("web")["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .replace('-', "")[..31]
+        .to_owned();
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!(verdict, Verdict::Different);
     let zone = instance.zone;
     let label = |key: &str, value: &str| {
-        format!("Node n1: metadata.labels[{key}]: none -> {value} (cloud-node-controller: the node is not initialised)")
+        format!(
+            "Node n1: metadata.labels[{key}]: none -> {value} (cloud-node-controller: the node is not initialised)"
+        )
     };
     let mut expected = vec![
         label("beta.kubernetes.io/instance-type", "m.large"),
@@ -167,14 +203,22 @@ async fn a_fresh_cluster_shows_what_all_controllers_would_do() {
         .filter_map(|l| l.strip_prefix("difference: ").map(str::to_owned))
         .partition(|l| l.contains("status.addresses"));
     assert_eq!(others, expected);
-    assert!(addresses[0].contains(" -> Hostname=n1") || addresses[0].contains("InternalIP=10."), "{addresses:?}");
+    assert!(
+        addresses[0].contains(" -> Hostname=n1") || addresses[0].contains("InternalIP=10."),
+        "{addresses:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_label_that_was_taken_off_is_shown() {
     let world = converged().await;
     world.edit("n2", |node| {
-        drop(node["metadata"]["labels"].as_object_mut().unwrap().remove("topology.kubernetes.io/zone"));
+        drop(
+            node["metadata"]["labels"]
+                .as_object_mut()
+                .unwrap()
+                .remove("topology.kubernetes.io/zone"),
+        );
     });
     differs(&world, &[
         "Node n2: metadata.labels[topology.kubernetes.io/zone]: none -> r1a (cloud-node-controller: it is a copy of the beta label)",
@@ -189,9 +233,14 @@ async fn other_addresses_are_shown() {
     world.put_instance("n2", json!({"addresses": addresses}));
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!(verdict, Verdict::Different);
-    assert!(lines[0].starts_with("difference: Node n2: status.addresses: InternalIP=10."), "{lines:?}");
     assert!(
-        lines[0].ends_with("-> InternalIP=10.9.9.9,Hostname=n2 (cloud-node-controller: the cloud has others)"),
+        lines[0].starts_with("difference: Node n2: status.addresses: InternalIP=10."),
+        "{lines:?}"
+    );
+    assert!(
+        lines[0].ends_with(
+            "-> InternalIP=10.9.9.9,Hostname=n2 (cloud-node-controller: the cloud has others)"
+        ),
         "{lines:?}"
     );
 }
@@ -203,7 +252,11 @@ async fn a_node_without_instance_is_shown_after_it_was_proved() {
     let route = "Route 10.244.3.0/24: target: n3 (leads nowhere) -> n3 (node-route-controller: the node has it as pod network, and the route does not fit)";
     // Nobody asks about Ready nodes.
     differs(&world, &[route]).await;
-    world.kubelets.set_ready("n3", Ready::Unknown).await.unwrap();
+    world
+        .kubelets
+        .set_ready("n3", Ready::Unknown)
+        .await
+        .unwrap();
     let deletion = "Node n3: the object: there -> deleted (cloud-node-lifecycle-controller: its instance is gone)";
     differs(&world, &[deletion, route]).await;
 }
@@ -211,7 +264,11 @@ async fn a_node_without_instance_is_shown_after_it_was_proved() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_no_difference_and_no_agreement() {
     let world = converged().await;
-    world.kubelets.set_ready("n3", Ready::Unknown).await.unwrap();
+    world
+        .kubelets
+        .set_ready("n3", Ready::Unknown)
+        .await
+        .unwrap();
     world.fail_instances(FaultError::Transient, None);
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!(verdict, Verdict::Incomplete);
@@ -234,7 +291,8 @@ async fn a_stopped_instance_is_shown() {
     .await;
     world.kubelets.set_ready("n3", Ready::True).await.unwrap();
     world.edit("n3", |node| {
-        let taint = json!({"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"});
+        let taint =
+            json!({"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"});
         node["spec"]["taints"]
             .as_array_mut()
             .map(|taints| taints.push(taint.clone()))
@@ -249,7 +307,12 @@ async fn a_stopped_instance_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn routes_that_are_missing_or_left_over_are_shown() {
     let world = converged().await;
-    let route = world.cloud.routes().into_iter().find(|route| route.node == "n1").unwrap();
+    let route = world
+        .cloud
+        .routes()
+        .into_iter()
+        .find(|route| route.node == "n1")
+        .unwrap();
     assert!(world.cloud.delete_route(&route.name));
     let body = json!({"destinationCIDR": "10.244.9.0/24", "node": "n2"});
     let body: RouteBody = serde_json::from_value(body).unwrap();
@@ -282,7 +345,10 @@ async fn a_balancer_that_was_changed_is_shown() {
     let world = converged().await;
     let balancer = world.balancers("web").remove(0);
     let edit: LoadBalancerEdit = serde_json::from_value(json!({"nodes": ["n1"]})).unwrap();
-    world.cloud.edit_load_balancer(&balancer.name, edit).unwrap();
+    world
+        .cloud
+        .edit_load_balancer(&balancer.name, edit)
+        .unwrap();
     let line = format!(
         "Service default/web: load balancer {}, update_load_balancer: needed (service-lb-controller: 1 nodes become 3 nodes)",
         balancer.name
@@ -295,13 +361,17 @@ async fn a_status_that_was_changed_or_emptied_is_shown() {
     let world = converged().await;
     let balancer = world.balancers("web").remove(0);
     let address = |ip: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}});
-    world.patch_service_status("web", address("192.0.2.1")).await;
+    world
+        .patch_service_status("web", address("192.0.2.1"))
+        .await;
     let line = format!(
         "Service default/web: load balancer {}, publish_status: needed (service-lb-controller: the service shows other addresses than [{}])",
         balancer.name, balancer.address
     );
     differs(&world, &[&line]).await;
-    world.patch_service_status("web", json!({"status": {"loadBalancer": null}})).await;
+    world
+        .patch_service_status("web", json!({"status": {"loadBalancer": null}}))
+        .await;
     differs(&world, &[
         "Service default/web: status.loadBalancer: none -> set (service-lb-controller: the address of its load balancer belongs there)",
     ])
@@ -321,7 +391,9 @@ async fn a_finalizer_that_was_taken_off_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
     let world = converged().await;
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await;
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!(verdict, Verdict::Different);
     let starts = |part: &str| format!("difference: Service default/web: {part}: ");
@@ -349,13 +421,22 @@ async fn a_service_that_goes_or_wants_no_balancer_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_would_be_refused_is_shown_if_it_is_served() {
     let world = converged().await;
-    let mistake = json!({"metadata": {"annotations": {"mock.cloud-provider.example/backends": "here"}}});
+    let mistake =
+        json!({"metadata": {"annotations": {"mock.cloud-provider.example/backends": "here"}}});
     world.patch_service("web", mistake.clone()).await;
-    world.put_annotated("new", mistake["metadata"]["annotations"].clone(), json!({"ports": [{"port": 80}]})).await;
+    world
+        .put_annotated(
+            "new",
+            mistake["metadata"]["annotations"].clone(),
+            json!({"ports": [{"port": 80}]}),
+        )
+        .await;
     let (verdict, lines) = compare(&world, &[]).await;
     assert_eq!((verdict, lines.len()), (Verdict::Different, 2), "{lines:?}");
     assert!(
-        lines[0].starts_with("difference: Service default/web: load balancer: served -> refused, and left as it is"),
+        lines[0].starts_with(
+            "difference: Service default/web: load balancer: served -> refused, and left as it is"
+        ),
         "{lines:?}"
     );
 }
@@ -363,12 +444,19 @@ async fn a_service_that_would_be_refused_is_shown_if_it_is_served() {
 #[tokio::test(start_paused = true)]
 async fn pod_networks_that_would_be_given_are_shown() {
     let world = TestCluster::provisioned();
-    world.kubelets.register_all([initialized("n1"), initialized("n2"), initialized("n3")]).await.unwrap();
+    world
+        .kubelets
+        .register_all([initialized("n1"), initialized("n2"), initialized("n3")])
+        .await
+        .unwrap();
     give(&world, "n2", &["10.244.0.0/24"]);
     let flags = ["--controllers=node-ipam-controller", "--allocate-node-cidrs=true"];
     let (verdict, lines) = compare(&world, &flags).await;
     assert_eq!(verdict, Verdict::Different);
-    let ipam: Vec<&String> = lines.iter().filter(|line| line.contains("podCIDRs")).collect();
+    let ipam: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.contains("podCIDRs"))
+        .collect();
     assert_eq!(
         ipam,
         [
@@ -421,7 +509,10 @@ async fn an_idle_shadow_asks_no_more_than_the_controllers_do() {
         "once per --node-status-update-frequency, all nodes at once"
     );
     assert_eq!(calls.of(Operation::ListRoutes), 300, "once per --route-reconciliation-period");
-    assert!(calls.of(Operation::GetLoadBalancer) <= 1, "once per --load-balancer-verify-period: {calls:?}");
+    assert!(
+        calls.of(Operation::GetLoadBalancer) <= 1,
+        "once per --load-balancer-verify-period: {calls:?}"
+    );
     assert_eq!(calls.writes(), 0);
     assert!(ccm.is_running());
 }
@@ -444,14 +535,21 @@ struct Nosy {
 
 impl Nosy {
     fn note(&self, what: &str, outcome: Result<(), String>) {
-        self.outcomes.lock().push(format!("{what}: {}", outcome.err().unwrap_or_else(|| "written".to_owned())));
+        self.outcomes
+            .lock()
+            .push(format!("{what}: {}", outcome.err().unwrap_or_else(|| "written".to_owned())));
     }
 
     async fn write(&self) -> Result<(), String> {
         let client = self.client.lock().clone().expect("it was started");
-        let body = json!({"metadata": {"labels": {"nosy": "true"}}}).to_string().into_bytes();
-        let request = http::Request::patch("/api/v1/nodes/n1").header("content-type", "application/merge-patch+json");
-        let sent = client.send(request.body(kube::client::Body::from(body)).unwrap()).await;
+        let body = json!({"metadata": {"labels": {"nosy": "true"}}})
+            .to_string()
+            .into_bytes();
+        let request = http::Request::patch("/api/v1/nodes/n1")
+            .header("content-type", "application/merge-patch+json");
+        let sent = client
+            .send(request.body(kube::client::Body::from(body)).unwrap())
+            .await;
         sent.map(drop).map_err(|error| error.to_string())
     }
 }
@@ -481,7 +579,11 @@ impl Instances for Nosy {
         asked: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let refused = op.may_write();
-        assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotLeader));
+        assert!(
+            refused
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::NotLeader)
+        );
         self.note("describe", refused.map_err(|error| error.to_string()));
         self.note("patch", self.write().await);
         Ok(asked.iter().map(|_| Ok(InstanceStatus::NotFound)).collect())
@@ -498,6 +600,9 @@ async fn a_provider_that_tries_to_write_cannot() {
     let outcomes = provider.outcomes.lock().clone();
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
     assert!(outcomes.iter().all(|outcome| !outcome.ends_with("written")), "{outcomes:?}");
-    assert!(outcomes[2].contains("a shadow changes nothing") || outcomes[2].starts_with("patch: "), "{outcomes:?}");
+    assert!(
+        outcomes[2].contains("a shadow changes nothing") || outcomes[2].starts_with("patch: "),
+        "{outcomes:?}"
+    );
     assert_eq!(world.node("n1")["metadata"]["labels"]["nosy"], Value::Null);
 }

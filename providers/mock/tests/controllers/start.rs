@@ -49,22 +49,33 @@ async fn a_cloud_that_is_down_when_leadership_is_won_is_waited_for() {
     let world = TestCluster::provisioned();
     world.join(["n1"]).await;
     let back = Instant::now() + secs(600);
-    let provider = Arc::new(Asking { inner: world.provider(), back, attempts: AtomicUsize::new(0) });
+    let provider =
+        Arc::new(Asking { inner: world.provider(), back, attempts: AtomicUsize::new(0) });
     let ccm = world.start_with(provider.clone(), &["--leader-elect=true"]);
     tokio::time::sleep(secs(500)).await;
     let failing = |ccm: &Ccm| {
-        let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
+        let failing = ccm
+            .health
+            .checks()
+            .into_iter()
+            .filter_map(|check| Some((check.kind(), check.run().err()?)));
         failing.collect::<Vec<_>>()
     };
-    assert_eq!(failing(&ccm), [(CheckKind::Ready, "could not start: ask for the network".to_owned())]);
+    assert_eq!(
+        failing(&ccm),
+        [(CheckKind::Ready, "could not start: ask for the network".to_owned())]
+    );
     assert!(world.node_writes().is_empty());
-    world.until("initialised", secs(140), || is_initialized(&world.node("n1"))).await;
+    world
+        .until("initialised", secs(140), || is_initialized(&world.node("n1")))
+        .await;
     assert_eq!(failing(&ccm), vec![]);
     assert!(provider.attempts.load(Ordering::Relaxed) < 30);
     assert_eq!(ccm.stop().await, ManagerExit::Stopped);
 }
 
-/// The role lacks one right, as after somebody cut it down: what needs it waits for it, all else works.
+/// The role lacks one right, as after somebody cut it down: what needs it waits for it, all else
+/// works.
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_missing_is_shown() {
     let world = TestCluster::provisioned();
@@ -73,12 +84,20 @@ async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_mi
     let fault = world.server.faults().add(reads, denied);
     let ccm = world.start(&["--controllers=cloud-node,cloud-node-lifecycle,service"]);
     world.join(["n1"]).await;
-    world.until("initialised", secs(30), || is_initialized(&world.node("n1"))).await;
+    world
+        .until("initialised", secs(30), || is_initialized(&world.node("n1")))
+        .await;
     let missing = |ccm: &Ccm| {
-        let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
+        let failing = ccm
+            .health
+            .checks()
+            .into_iter()
+            .filter_map(|check| Some((check.kind(), check.run().err()?)));
         failing.collect::<Vec<_>>()
     };
-    let [(CheckKind::Progress, why)] = &missing(&ccm)[..] else { panic!("{:?}", missing(&ccm)) };
+    let [(CheckKind::Progress, why)] = &missing(&ccm)[..] else {
+        panic!("{:?}", missing(&ccm))
+    };
     assert!(why.contains("the right to list and watch services"), "{why}");
     assert_eq!(ccm.metric("ccm_degraded", &[("name", "service-cache")]), 1.0);
     tokio::time::sleep(secs(3600)).await;

@@ -47,7 +47,11 @@ async fn heartbeats_of_a_waiting_node_cost_no_cloud_calls() {
         for second in 0..600 {
             tokio::time::sleep(secs(1)).await;
             if heartbeats {
-                let ready = if second % 2 == 0 { Ready::True } else { Ready::False };
+                let ready = if second % 2 == 0 {
+                    Ready::True
+                } else {
+                    Ready::False
+                };
                 world.kubelets.set_ready("a", ready).await.unwrap();
             }
         }
@@ -55,7 +59,10 @@ async fn heartbeats_of_a_waiting_node_cost_no_cloud_calls() {
         world.cloud.calls().describe_instances
     };
     let (quiet, noisy) = (calls(false).await, calls(true).await);
-    assert!((20..=26).contains(&quiet), "half a second, doubled up to half a minute, for ten minutes: {quiet}");
+    assert!(
+        (20..=26).contains(&quiet),
+        "half a second, doubled up to half a minute, for ten minutes: {quiet}"
+    );
     assert!(noisy.abs_diff(quiet) <= 1, "{noisy} calls with heartbeats, {quiet} without");
 }
 
@@ -114,13 +121,19 @@ async fn a_lasting_failure_is_one_event_and_another_reason_another() {
 async fn a_time_that_the_cloud_names_is_kept_and_concerns_its_node_alone() {
     let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
-    world.cloud.set_faults(vec![retry_after(90.0, 1, Some("a"))]);
+    world
+        .cloud
+        .set_faults(vec![retry_after(90.0, 1, Some("a"))]);
     let _ccm = world.start_with(provider.clone(), &["--controllers=cloud-node"]);
     world.join(["a", "b"]).await;
     world.until_initialized(&["b"], secs(1)).await;
     let start = provider.take_asked()[0].at;
     world.until_initialized(&["a"], secs(100)).await;
-    let second: Vec<_> = provider.take_asked().iter().map(|asked| asked.at - start).collect();
+    let second: Vec<_> = provider
+        .take_asked()
+        .iter()
+        .map(|asked| asked.at - start)
+        .collect();
     assert!(matches!(second[..], [at] if (secs(90)..secs(91)).contains(&at)), "{second:?}");
 }
 
@@ -130,16 +143,28 @@ async fn a_throttled_cloud_slows_everything_down_and_loses_nothing() {
     let provider = Scripted::over(&world.cloud);
     let names: Vec<String> = (0..300).map(|i| format!("n{i}")).collect();
     // The first four calls, and what is tried after the pause.
-    world.cloud.set_faults(vec![instance_fault(FaultError::Throttled, None, Some(900))]);
-    let _ccm = world.start_with(provider.clone(), &["--controllers=cloud-node", "--node-status-update-frequency=24h"]);
+    world
+        .cloud
+        .set_faults(vec![instance_fault(FaultError::Throttled, None, Some(900))]);
+    let _ccm = world.start_with(
+        provider.clone(),
+        &["--controllers=cloud-node", "--node-status-update-frequency=24h"],
+    );
     world.join(names.clone()).await;
     let took = world.until_initialized(&names, secs(300)).await;
     let asked = provider.take_asked();
     assert!(took >= secs(1), "there was a pause: {took:?}");
-    assert!(asked.len() <= 30, "{} calls for 300 nodes, of which each was throttled three times", asked.len());
+    assert!(
+        asked.len() <= 30,
+        "{} calls for 300 nodes, of which each was throttled three times",
+        asked.len()
+    );
     // Nothing is asked in the second after a throttled answer, save what was in flight with it.
     let begin = asked[0].at;
-    let early = asked.iter().filter(|a| (secs(0)..secs(1)).contains(&(a.at - begin))).count();
+    let early = asked
+        .iter()
+        .filter(|a| (secs(0)..secs(1)).contains(&(a.at - begin)))
+        .count();
     assert!(early <= 4, "{early} calls before the pause");
     tokio::time::sleep(secs(60)).await;
     assert_eq!(world.event_count("Synced"), 300);
@@ -150,18 +175,25 @@ async fn what_only_a_person_can_mend_is_asked_again_after_minutes_or_when_the_no
     let world = TestCluster::provisioned();
     world.fail_instances(FaultError::Invalid, None);
     let _ccm = world.start(&["--controllers=cloud-node"]);
-    world.kubelets.register(NodeSpec::new("a").provided_ip([10, 0, 0, 7].into())).await.unwrap();
+    world
+        .kubelets
+        .register(NodeSpec::new("a").provided_ip([10, 0, 0, 7].into()))
+        .await
+        .unwrap();
     tokio::time::sleep(secs(299)).await;
     assert_eq!(world.cloud.calls().describe_instances, 1);
     tokio::time::sleep(secs(5)).await;
     assert_eq!(world.cloud.calls().describe_instances, 2);
-    // The cloud is mended, the annotation of the node is wrong: a person's mistake again, seen at once.
+    // The cloud is mended, the annotation of the node is wrong: a person's mistake again, seen at
+    // once.
     world.cloud.set_faults(vec![]);
     world.edit("a", |node| node["metadata"]["annotations"][PROVIDED_NODE_IP] = json!("nonsense"));
     tokio::time::sleep(secs(2)).await;
     assert_eq!(world.event_count("InvalidNodeIP"), 1);
     assert!(!is_initialized(&world.node("a")));
-    let ip = world.cloud.instance("a").unwrap().addresses[0].address.clone();
+    let ip = world.cloud.instance("a").unwrap().addresses[0]
+        .address
+        .clone();
     let changed = Instant::now();
     world.edit("a", |node| node["metadata"]["annotations"][PROVIDED_NODE_IP] = json!(ip));
     world.until_initialized(&["a"], secs(60)).await;
@@ -174,7 +206,10 @@ async fn without_any_provider_id_the_taint_stays_and_the_reason_is_told() {
     let provider = Scripted::over(&world.cloud);
     provider.answer(|queries| {
         use ccm_core::provider::{InstanceMetadata, InstanceStatus, PowerState};
-        let found = InstanceStatus::Found { power_state: PowerState::Running, meta: InstanceMetadata::default() };
+        let found = InstanceStatus::Found {
+            power_state: PowerState::Running,
+            meta: InstanceMetadata::default(),
+        };
         Some(Ok(queries.iter().map(|_| Ok(found.clone())).collect()))
     });
     let _ccm = world.start_with(provider, &["--controllers=cloud-node"]);

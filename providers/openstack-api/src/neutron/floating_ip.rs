@@ -108,7 +108,11 @@ pub struct FloatingIpCreate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FloatingIpUpdate {
     /// Port to lead to; null detaches. Absent stays, except that an empty body detaches as well.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub port_id: Option<Option<String>>,
     /// Which address of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]

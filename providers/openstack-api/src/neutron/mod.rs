@@ -1,8 +1,8 @@
 //! Networks (Neutron v2.0).
 //!
-//! Each resource has three types: as answered, as asked for (`…Create`), and as changed (`…Update`; what is absent stays,
-//! and where null means something a field is `Option<Option<_>>` with the inner `None` for null). Envelopes are generic:
-//! `PortEnvelope<PortUpdate>` is `{"port": {…}}`.
+//! Each resource has three types: as answered, as asked for (`…Create`), and as changed (`…Update`;
+//! what is absent stays, and where null means something a field is `Option<Option<_>>` with the
+//! inner `None` for null). Envelopes are generic: `PortEnvelope<PortUpdate>` is `{"port": {…}}`.
 
 mod extension;
 mod floating_ip;
@@ -20,23 +20,28 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     extension::{Extension, ExtensionEnvelope, Extensions},
-    floating_ip::{FloatingIp, FloatingIpCreate, FloatingIpEnvelope, FloatingIpUpdate, FloatingIps, PortDetails},
+    floating_ip::{
+        FloatingIp, FloatingIpCreate, FloatingIpEnvelope, FloatingIpUpdate, FloatingIps,
+        PortDetails,
+    },
     network::{Network, NetworkCreate, NetworkEnvelope, NetworkUpdate, Networks},
     port::{
-        AddressPair, FixedIp, FixedIpRequest, Port, PortCreate, PortEnvelope, PortUpdate, Ports, SubPortDetails,
-        TrunkDetails,
+        AddressPair, FixedIp, FixedIpRequest, Port, PortCreate, PortEnvelope, PortUpdate, Ports,
+        SubPortDetails, TrunkDetails,
     },
     quota::{Quota, QuotaDetail, QuotaDetailEnvelope, QuotaDetails, QuotaEnvelope, QuotaUpdate},
     router::{
-        ExternalFixedIp, ExtraRoutes, GatewayInfo, GatewayRequest, InterfaceRequest, Route, Router, RouterCreate,
-        RouterEnvelope, RouterInterface, RouterUpdate, Routers,
+        ExternalFixedIp, ExtraRoutes, GatewayInfo, GatewayRequest, InterfaceRequest, Route, Router,
+        RouterCreate, RouterEnvelope, RouterInterface, RouterUpdate, Routers,
     },
     security_group::{
-        Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupEnvelope, SecurityGroupRule,
-        SecurityGroupRuleCreate, SecurityGroupRuleEnvelope, SecurityGroupRules, SecurityGroupRulesCreate,
-        SecurityGroupUpdate, SecurityGroups,
+        Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupEnvelope,
+        SecurityGroupRule, SecurityGroupRuleCreate, SecurityGroupRuleEnvelope, SecurityGroupRules,
+        SecurityGroupRulesCreate, SecurityGroupUpdate, SecurityGroups,
     },
-    subnet::{AllocationPool, HostRoute, Subnet, SubnetCreate, SubnetEnvelope, SubnetUpdate, Subnets},
+    subnet::{
+        AllocationPool, HostRoute, Subnet, SubnetCreate, SubnetEnvelope, SubnetUpdate, Subnets,
+    },
     trunk::{SubPort, SubPorts, Trunk, TrunkCreate, TrunkEnvelope, TrunkUpdate, Trunks},
 };
 
@@ -66,7 +71,10 @@ macro_rules! envelopes {
         impl $page {
             /// Returns where the next page is.
             pub fn next(&self) -> Option<&str> {
-                self.$links.iter().find(|link| link.rel == "next").map(|link| &*link.href)
+                self.$links
+                    .iter()
+                    .find(|link| link.rel == "next")
+                    .map(|link| &*link.href)
             }
         }
     };

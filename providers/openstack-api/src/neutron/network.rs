@@ -45,13 +45,25 @@ pub struct Network {
     #[serde(default)]
     pub ipv6_address_scope: Option<String>,
     /// For administrators: `flat`, `vlan`, `geneve` and so on.
-    #[serde(default, rename = "provider:network_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:network_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub network_type: Option<String>,
     /// For administrators.
-    #[serde(default, rename = "provider:physical_network", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:physical_network",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub physical_network: Option<String>,
     /// For administrators.
-    #[serde(default, rename = "provider:segmentation_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:segmentation_id",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub segmentation_id: Option<u32>,
     /// Project, times, revision, tags.
     #[serde(flatten)]
@@ -73,7 +85,11 @@ pub struct NetworkCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
     /// For administrators.
-    #[serde(default, rename = "router:external", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "router:external",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub external: Option<bool>,
     /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,13 +101,25 @@ pub struct NetworkCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone_hints: Option<Vec<String>>,
     /// For administrators.
-    #[serde(default, rename = "provider:network_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:network_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub network_type: Option<String>,
     /// For administrators.
-    #[serde(default, rename = "provider:physical_network", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:physical_network",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub physical_network: Option<String>,
     /// For administrators.
-    #[serde(default, rename = "provider:segmentation_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "provider:segmentation_id",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub segmentation_id: Option<u32>,
     /// Free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +145,11 @@ pub struct NetworkUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
     /// For administrators.
-    #[serde(default, rename = "router:external", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "router:external",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub external: Option<bool>,
     /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -47,13 +47,25 @@ pub struct Port {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_details: Option<TrunkDetails>,
     /// Such as `normal`.
-    #[serde(default, rename = "binding:vnic_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:vnic_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vnic_type: Option<String>,
     /// For administrators: where it is; empty when not bound.
-    #[serde(default, rename = "binding:host_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:host_id",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub host_id: Option<String>,
     /// For administrators: such as `ovs` or `unbound`.
-    #[serde(default, rename = "binding:vif_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:vif_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vif_type: Option<String>,
     /// DHCP options beside the usual ones.
     #[serde(default, deserialize_with = "or_default")]
@@ -154,10 +166,18 @@ pub struct PortCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// `normal` when absent.
-    #[serde(default, rename = "binding:vnic_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:vnic_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vnic_type: Option<String>,
     /// For administrators: where it is.
-    #[serde(default, rename = "binding:host_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:host_id",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub host_id: Option<String>,
     /// Free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,10 +206,18 @@ pub struct PortUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed_ips: Option<Vec<FixedIpRequest>>,
     /// Device; none when empty or null.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub device_id: Option<Option<String>>,
     /// What the device is; none when empty or null.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub device_owner: Option<Option<String>>,
     /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,7 +229,11 @@ pub struct PortUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
     /// Such as `normal`.
-    #[serde(default, rename = "binding:vnic_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "binding:vnic_type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vnic_type: Option<String>,
     /// For administrators: where it is; nowhere when empty or null.
     #[serde(

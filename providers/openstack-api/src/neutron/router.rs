@@ -147,10 +147,18 @@ pub struct RouterUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin_state_up: Option<bool>,
     /// The way outside; none when null or an empty object.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub external_gateway_info: Option<Option<GatewayRequest>>,
     /// All extra routes; none when null.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub routes: Option<Option<Vec<Route>>>,
     /// For administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +171,8 @@ pub struct RouterUpdate {
     pub description: Option<String>,
 }
 
-/// Body of `add_router_interface` and `remove_router_interface`, without envelope: a subnet, a port, or (to remove) both.
+/// Body of `add_router_interface` and `remove_router_interface`, without envelope: a subnet, a
+/// port, or (to remove) both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceRequest {
     /// Subnet, whose gateway address the router takes.

@@ -85,7 +85,9 @@ envelopes!(
 );
 
 /// Which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Into the port.
@@ -96,7 +98,9 @@ pub enum Direction {
 }
 
 /// Which IP version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum EtherType {
     /// IPv4.
     #[default]
@@ -152,7 +156,11 @@ pub struct SecurityGroupRuleCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<EtherType>,
     /// Name or number; any when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "protocol")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "protocol"
+    )]
     pub protocol: Option<String>,
     /// First port.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -94,7 +94,11 @@ pub struct SubnetCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
     /// The first address when absent, none when null.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub gateway_ip: Option<Option<IpAddr>>,
     /// On unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +139,11 @@ pub struct SubnetUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// None when null.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub gateway_ip: Option<Option<IpAddr>>,
     /// Whether addresses are handed out by DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]

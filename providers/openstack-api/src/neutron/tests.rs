@@ -15,28 +15,34 @@ fn round_trip<T: Serialize + DeserializeOwned>(body: Value) -> T {
 fn standard(mut row: Value) -> Value {
     let standard = json!({"project_id": "p", "tenant_id": "p", "description": "", "revision_number": 3, "tags": ["t"],
         "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:01Z"});
-    row.as_object_mut().unwrap().extend(standard.as_object().unwrap().clone());
+    row.as_object_mut()
+        .unwrap()
+        .extend(standard.as_object().unwrap().clone());
     row
 }
 
 #[test]
 fn extensions() {
-    let page: Extensions =
-        round_trip(json!({"extensions": [{"alias": "extraroute-atomic", "name": "Atomic extra routes",
-        "description": "", "updated": "2019-07-10T00:00:00+00:00", "links": []}]}));
+    let page: Extensions = round_trip(
+        json!({"extensions": [{"alias": "extraroute-atomic", "name": "Atomic extra routes",
+        "description": "", "updated": "2019-07-10T00:00:00+00:00", "links": []}]}),
+    );
     assert_eq!(page.extensions[0].alias, "extraroute-atomic");
 }
 
 #[test]
 fn networks() {
-    let NetworkEnvelope { network } = round_trip::<NetworkEnvelope>(json!({"network": standard(json!({
+    let NetworkEnvelope { network } =
+        round_trip::<NetworkEnvelope>(json!({"network": standard(json!({
         "id": "n", "name": "public", "status": "ACTIVE", "admin_state_up": true, "shared": false,
         "router:external": true, "subnets": ["s"], "mtu": 1500, "port_security_enabled": true,
         "availability_zones": ["nova"], "availability_zone_hints": [], "ipv4_address_scope": null,
         "ipv6_address_scope": null}))}));
     assert!(network.external);
     assert_eq!(network.standard.revision_number, 3);
-    round_trip::<NetworkEnvelope<NetworkCreate>>(json!({"network": {"name": "a", "router:external": false}}));
+    round_trip::<NetworkEnvelope<NetworkCreate>>(
+        json!({"network": {"name": "a", "router:external": false}}),
+    );
 }
 
 #[test]
@@ -49,10 +55,12 @@ fn subnets() {
         "subnets_links": [{"rel": "next", "href": "http://127.0.0.1/v2.0/subnets?marker=s&limit=1"}]}));
     assert_eq!(page.next(), Some("http://127.0.0.1/v2.0/subnets?marker=s&limit=1"));
     assert_eq!(page.subnets[0].gateway_ip, None);
-    let request: SubnetEnvelope<SubnetCreate> =
-        round_trip(json!({"subnet": {"network_id": "n", "ip_version": 4, "cidr": "127.1.0.0/24", "gateway_ip": null}}));
+    let request: SubnetEnvelope<SubnetCreate> = round_trip(
+        json!({"subnet": {"network_id": "n", "ip_version": 4, "cidr": "127.1.0.0/24", "gateway_ip": null}}),
+    );
     assert_eq!(request.subnet.gateway_ip, Some(None));
-    let request: SubnetCreate = serde_json::from_value(json!({"network_id": "n", "ip_version": 4})).unwrap();
+    let request: SubnetCreate =
+        serde_json::from_value(json!({"network_id": "n", "ip_version": 4})).unwrap();
     assert_eq!(request.gateway_ip, None);
 }
 
@@ -78,9 +86,10 @@ fn ports_tell_a_trunk_only_where_there_is_one() {
 
 #[test]
 fn ports_with_chosen_fields_or_without_extensions_are_read() {
-    let page: Ports =
-        serde_json::from_value(json!({"ports": [{"id": "p", "fixed_ips": [], "description": null, "tags": null}]}))
-            .unwrap();
+    let page: Ports = serde_json::from_value(
+        json!({"ports": [{"id": "p", "fixed_ips": [], "description": null, "tags": null}]}),
+    )
+    .unwrap();
     assert_eq!(page.ports[0].port_security_enabled, None);
 }
 
@@ -89,7 +98,8 @@ fn updates_of_ports_say_only_what_changes() {
     let update: PortEnvelope<PortUpdate> =
         round_trip(json!({"port": {"allowed_address_pairs": [{"ip_address": "10.8.0.0/24"}]}}));
     assert_eq!(update.port.allowed_address_pairs.unwrap()[0].mac_address, None);
-    let update: PortEnvelope<PortUpdate> = round_trip(json!({"port": {"device_id": null, "security_groups": []}}));
+    let update: PortEnvelope<PortUpdate> =
+        round_trip(json!({"port": {"device_id": null, "security_groups": []}}));
     assert_eq!((update.port.device_id, update.port.security_groups), (Some(None), Some(vec![])));
 }
 
@@ -110,33 +120,51 @@ fn routers() {
     round_trip::<RouterEnvelope<ExtraRoutes>>(
         json!({"router": {"routes": [{"destination": "10.8.0.0/24", "nexthop": "10.0.0.3"}]}}),
     );
-    round_trip::<RouterEnvelope<ExtraRoutes>>(json!({"router": {"id": "r", "name": "a", "routes": []}}));
+    round_trip::<RouterEnvelope<ExtraRoutes>>(
+        json!({"router": {"id": "r", "name": "a", "routes": []}}),
+    );
     round_trip::<InterfaceRequest>(json!({"subnet_id": "s"}));
-    round_trip::<RouterInterface>(json!({"id": "r", "tenant_id": "p", "project_id": "p", "port_id": "q",
-        "network_id": "n", "subnet_id": "s", "subnet_ids": ["s"], "tags": []}));
+    round_trip::<RouterInterface>(
+        json!({"id": "r", "tenant_id": "p", "project_id": "p", "port_id": "q",
+        "network_id": "n", "subnet_id": "s", "subnet_ids": ["s"], "tags": []}),
+    );
 }
 
 #[test]
 fn floating_ips_send_null_to_detach() {
-    let FloatingIpEnvelope { floatingip } = round_trip::<FloatingIpEnvelope>(json!({"floatingip": standard(json!({
+    let FloatingIpEnvelope { floatingip } = round_trip::<FloatingIpEnvelope>(
+        json!({"floatingip": standard(json!({
         "id": "f", "floating_ip_address": "203.0.113.4", "floating_network_id": "n", "fixed_ip_address": null,
         "port_id": null, "router_id": null, "status": "DOWN", "port_details": null, "port_forwardings": [],
-        "qos_policy_id": null}))}));
+        "qos_policy_id": null}))}),
+    );
     assert_eq!(floatingip.port_id, None);
     let detach = FloatingIpEnvelope { floatingip: FloatingIpUpdate::detach() };
     assert_eq!(serde_json::to_value(detach).unwrap(), json!({"floatingip": {"port_id": null}}));
     let attach = FloatingIpEnvelope { floatingip: FloatingIpUpdate::attach("p") };
     assert_eq!(serde_json::to_value(attach).unwrap(), json!({"floatingip": {"port_id": "p"}}));
-    assert_eq!(serde_json::from_value::<FloatingIpUpdate>(json!({"description": "d"})).unwrap().port_id, None);
-    assert_eq!(serde_json::from_value::<FloatingIpUpdate>(json!({"port_id": null})).unwrap().port_id, Some(None));
+    assert_eq!(
+        serde_json::from_value::<FloatingIpUpdate>(json!({"description": "d"}))
+            .unwrap()
+            .port_id,
+        None
+    );
+    assert_eq!(
+        serde_json::from_value::<FloatingIpUpdate>(json!({"port_id": null}))
+            .unwrap()
+            .port_id,
+        Some(None)
+    );
 }
 
 #[test]
 fn security_groups_and_rules() {
-    let rule = standard(json!({"id": "r", "security_group_id": "g", "direction": "egress", "ethertype": "IPv6",
+    let rule = standard(
+        json!({"id": "r", "security_group_id": "g", "direction": "egress", "ethertype": "IPv6",
         "protocol": null, "port_range_min": null, "port_range_max": null, "remote_ip_prefix": null,
         "remote_group_id": null, "remote_address_group_id": null, "normalized_cidr": null,
-        "belongs_to_default_sg": false}));
+        "belongs_to_default_sg": false}),
+    );
     let read: SecurityGroupEnvelope = round_trip(json!({"security_group": standard(json!({
         "id": "g", "name": "a", "stateful": true, "shared": false, "security_group_rules": [rule]}))}));
     let rule = &read.security_group.security_group_rules[0];
@@ -145,25 +173,30 @@ fn security_groups_and_rules() {
         {"security_group_id": "g", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp",
          "port_range_min": 30000, "port_range_max": 30000, "remote_ip_prefix": "10.0.0.0/24"}]}));
     assert_eq!(bulk.security_group_rules.len(), 1);
-    let numbered: SecurityGroupRuleCreate =
-        serde_json::from_value(json!({"security_group_id": "g", "direction": "ingress", "protocol": 6})).unwrap();
+    let numbered: SecurityGroupRuleCreate = serde_json::from_value(
+        json!({"security_group_id": "g", "direction": "ingress", "protocol": 6}),
+    )
+    .unwrap();
     assert_eq!(numbered.protocol.as_deref(), Some("6"));
 }
 
 #[test]
 fn trunks() {
-    round_trip::<TrunkEnvelope>(json!({"trunk": standard(json!({"id": "t", "name": "a", "port_id": "p",
+    round_trip::<TrunkEnvelope>(
+        json!({"trunk": standard(json!({"id": "t", "name": "a", "port_id": "p",
         "status": "ACTIVE", "admin_state_up": true,
-        "sub_ports": [{"port_id": "q", "segmentation_id": 7, "segmentation_type": "vlan"}]}))}));
+        "sub_ports": [{"port_id": "q", "segmentation_id": 7, "segmentation_type": "vlan"}]}))}),
+    );
     round_trip::<SubPorts>(json!({"sub_ports": [{"port_id": "q"}]}));
 }
 
 #[test]
 fn quotas() {
-    let read: QuotaEnvelope =
-        round_trip(json!({"quota": {"network": 100, "subnet": 100, "subnetpool": -1, "port": 500,
+    let read: QuotaEnvelope = round_trip(
+        json!({"quota": {"network": 100, "subnet": 100, "subnetpool": -1, "port": 500,
         "router": 10, "floatingip": 50, "security_group": 10, "security_group_rule": 100, "rbac_policy": 10,
-        "trunk": -1}}));
+        "trunk": -1}}),
+    );
     assert_eq!(read.quota, Quota::default());
     let mut quota = Quota::default();
     quota.apply(&QuotaUpdate { security_group: Some(2), ..QuotaUpdate::default() });

@@ -28,16 +28,32 @@ pub struct Flavor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rxtx_factor: Option<f64>,
     /// Whether every project may use it.
-    #[serde(default, rename = "os-flavor-access:is_public", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "os-flavor-access:is_public",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub is_public: Option<bool>,
     /// Whether it must not be used any more.
-    #[serde(default, rename = "OS-FLV-DISABLED:disabled", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-FLV-DISABLED:disabled",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub disabled: Option<bool>,
     /// GiB.
-    #[serde(default, rename = "OS-FLV-EXT-DATA:ephemeral", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-FLV-EXT-DATA:ephemeral",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ephemeral: Option<u64>,
     /// From 2.55.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub description: Option<Option<String>>,
     /// From 2.61.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +92,10 @@ impl<'de> Deserialize<'de> for Swap {
         match Either::deserialize(deserializer)? {
             Either::Mib(mib) => Ok(Self::Mib(mib)),
             Either::Text(text) if text.is_empty() => Ok(Self::Empty),
-            Either::Text(text) => text.parse().map(Self::Mib).map_err(serde::de::Error::custom),
+            Either::Text(text) => text
+                .parse()
+                .map(Self::Mib)
+                .map_err(serde::de::Error::custom),
         }
     }
 }
@@ -99,13 +118,21 @@ pub struct FlavorCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
     /// GiB; 0 when absent.
-    #[serde(default, rename = "OS-FLV-EXT-DATA:ephemeral", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-FLV-EXT-DATA:ephemeral",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ephemeral: Option<u64>,
     /// 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rxtx_factor: Option<f64>,
     /// True when absent.
-    #[serde(default, rename = "os-flavor-access:is_public", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "os-flavor-access:is_public",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub is_public: Option<bool>,
     /// From 2.55.
     #[serde(default, skip_serializing_if = "Option::is_none")]

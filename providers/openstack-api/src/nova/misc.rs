@@ -20,7 +20,11 @@ pub struct InterfaceAttachment {
     #[serde(default)]
     pub fixed_ips: Vec<FixedIp>,
     /// From 2.70: name of the device.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::lenient::nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::lenient::nullable"
+    )]
     pub tag: Option<Option<String>>,
 }
 

@@ -6,8 +6,8 @@ use crate::lenient::{nullable, or_default};
 
 /// A server as answered.
 ///
-/// A row of a server in a cell that does not answer (from 2.69) has `id`, `status` [`UNKNOWN`](super::STATUS_UNKNOWN),
-/// `links` and, in detailed lists, `tenant_id` and `created`.
+/// A row of a server in a cell that does not answer (from 2.69) has `id`, `status`
+/// [`UNKNOWN`](super::STATUS_UNKNOWN), `links` and, in detailed lists, `tenant_id` and `created`.
 /// Where a field is `Option<Option<_>>`, the inner `None` is null and the outer one absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
@@ -47,16 +47,32 @@ pub struct Server {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
     /// Address to reach it at, by word of its user; empty when there is none.
-    #[serde(default, rename = "accessIPv4", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv4",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv4: Option<String>,
     /// Like `access_ipv4`.
-    #[serde(default, rename = "accessIPv6", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv6",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv6: Option<String>,
     /// Where it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub links: Vec<Link>,
     /// `AUTO` or `MANUAL`.
-    #[serde(default, rename = "OS-DCF:diskConfig", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-DCF:diskConfig",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub disk_config: Option<String>,
     /// Why it is in `ERROR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,13 +81,21 @@ pub struct Server {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u8>,
     /// Zone it runs in; empty while not scheduled.
-    #[serde(default, rename = "OS-EXT-AZ:availability_zone", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-AZ:availability_zone",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub availability_zone: Option<String>,
     /// `""` or `True`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<String>,
     /// Key pair put into it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub key_name: Option<Option<String>>,
     /// Like `2019-01-01T00:00:00.000000`, without zone.
     #[serde(
@@ -101,34 +125,62 @@ pub struct Server {
     )]
     pub task_state: Option<Option<String>>,
     /// Such as `active`, `stopped`, `soft-delete`.
-    #[serde(default, rename = "OS-EXT-STS:vm_state", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-STS:vm_state",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vm_state: Option<String>,
     /// 0 no state, 1 running, 3 paused, 4 shut down, 6 crashed, 7 suspended.
-    #[serde(default, rename = "OS-EXT-STS:power_state", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-STS:power_state",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub power_state: Option<u8>,
     /// Volumes.
-    #[serde(default, rename = "os-extended-volumes:volumes_attached", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "os-extended-volumes:volumes_attached",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub volumes_attached: Option<Vec<AttachedVolume>>,
     /// From 2.9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked: Option<bool>,
     /// From 2.19.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub description: Option<Option<String>>,
     /// From 2.26.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// From 2.63.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub trusted_image_certificates: Option<Option<Vec<String>>>,
     /// From 2.71, when shown alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_groups: Option<Vec<String>>,
     /// From 2.73.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub locked_reason: Option<Option<String>>,
     /// From 2.90 for everybody (from 2.3 for administrators).
-    #[serde(default, rename = "OS-EXT-SRV-ATTR:hostname", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-SRV-ATTR:hostname",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub hostname: Option<String>,
     /// For administrators: the host.
     #[serde(
@@ -147,13 +199,21 @@ pub struct Server {
     )]
     pub hypervisor_hostname: Option<Option<String>>,
     /// For administrators: the hypervisor's name of the server.
-    #[serde(default, rename = "OS-EXT-SRV-ATTR:instance_name", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-SRV-ATTR:instance_name",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub instance_name: Option<String>,
     /// For administrators, from 2.16: `UP`, `DOWN`, `MAINTENANCE`, `UNKNOWN` or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_status: Option<String>,
     /// From 2.96: zone it is bound to.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub pinned_availability_zone: Option<Option<String>>,
 }
 
@@ -175,10 +235,18 @@ pub struct Address {
     /// 4 or 6.
     pub version: u8,
     /// Where it comes from; what does not say is fixed.
-    #[serde(default, rename = "OS-EXT-IPS:type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-IPS:type",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub kind: Option<AddressType>,
     /// Hardware address of the port.
-    #[serde(default, rename = "OS-EXT-IPS-MAC:mac_addr", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "OS-EXT-IPS-MAC:mac_addr",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mac: Option<String>,
 }
 
@@ -225,7 +293,9 @@ struct ImageWire {
 impl Serialize for Image {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Id { id, links } => ImageWire { id: id.clone(), links: links.clone() }.serialize(serializer),
+            Self::Id { id, links } => {
+                ImageWire { id: id.clone(), links: links.clone() }.serialize(serializer)
+            }
             Self::Volume => serializer.serialize_str(""),
         }
     }
@@ -331,6 +401,9 @@ pub struct Servers {
 impl Servers {
     /// Returns where the next page is.
     pub fn next(&self) -> Option<&str> {
-        self.servers_links.iter().find(|link| link.rel == "next").map(|link| &*link.href)
+        self.servers_links
+            .iter()
+            .find(|link| link.rel == "next")
+            .map(|link| &*link.href)
     }
 }

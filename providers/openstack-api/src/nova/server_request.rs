@@ -38,10 +38,18 @@ pub struct ServerCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_count: Option<u32>,
     /// Access address.
-    #[serde(default, rename = "accessIPv4", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv4",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv4: Option<String>,
     /// Access address.
-    #[serde(default, rename = "accessIPv6", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv6",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv6: Option<String>,
     /// From 2.19.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,9 +94,10 @@ impl<'de> Deserialize<'de> for Networks {
         match Either::deserialize(deserializer)? {
             Either::Word(word) if word == "auto" => Ok(Self::Auto),
             Either::Word(word) if word == "none" => Ok(Self::None),
-            Either::Word(word) => {
-                Err(serde::de::Error::unknown_variant(&word, &["auto", "none", "a list of networks"]))
-            }
+            Either::Word(word) => Err(serde::de::Error::unknown_variant(
+                &word,
+                &["auto", "none", "a list of networks"],
+            )),
             Either::These(networks) => Ok(Self::These(networks)),
         }
     }
@@ -137,13 +146,25 @@ pub struct ServerUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Access address; empty for none.
-    #[serde(default, rename = "accessIPv4", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv4",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv4: Option<String>,
     /// Access address; empty for none.
-    #[serde(default, rename = "accessIPv6", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "accessIPv6",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub access_ipv6: Option<String>,
     /// From 2.19.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
     pub description: Option<Option<String>>,
     /// From 2.90.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -55,7 +55,10 @@ fn a_server_of_2_1_has_a_flavor_by_id() {
     assert!(matches!(&server.flavor, Some(ServerFlavor::Reference { id, .. }) if id == "1"));
     let addresses = &server.addresses.as_ref().unwrap()["private"];
     assert_eq!(
-        addresses.iter().map(|address| address.kind).collect::<Vec<_>>(),
+        addresses
+            .iter()
+            .map(|address| address.kind)
+            .collect::<Vec<_>>(),
         [Some(AddressType::Fixed), Some(AddressType::Floating), None]
     );
     assert_eq!(server.key_name, Some(None));
@@ -81,7 +84,9 @@ fn a_server_of_2_96_has_its_flavor_within() {
     server.insert("OS-EXT-SRV-ATTR:hostname".into(), json!("node-1"));
     server.insert("pinned_availability_zone".into(), json!(null));
     let ServerEnvelope { server } = round_trip::<ServerEnvelope>(body);
-    assert!(matches!(&server.flavor, Some(ServerFlavor::Embedded { original_name, .. }) if original_name == "m1.tiny"));
+    assert!(
+        matches!(&server.flavor, Some(ServerFlavor::Embedded { original_name, .. }) if original_name == "m1.tiny")
+    );
     assert_eq!(server.image, Some(Image::Volume));
     assert_eq!(server.pinned_availability_zone, Some(None));
 }
@@ -99,28 +104,35 @@ fn a_server_in_a_cell_that_does_not_answer_is_partial() {
 
 #[test]
 fn fields_that_nobody_knows_are_no_mistake() {
-    let page: Servers = serde_json::from_value(json!({"servers": [{"id": "a", "name": "b", "new": 1}]})).unwrap();
+    let page: Servers =
+        serde_json::from_value(json!({"servers": [{"id": "a", "name": "b", "new": 1}]})).unwrap();
     assert_eq!(page.servers[0].name.as_deref(), Some("b"));
     assert_eq!(page.next(), None);
 }
 
 #[test]
 fn an_error_comes_with_its_fault() {
-    let ServerEnvelope { server } = round_trip::<ServerEnvelope>(json!({"server": {"id": "a", "status": "ERROR",
-        "fault": {"code": 500, "created": "2017-10-10T15:49:09Z", "message": "No valid host was found."}}}));
+    let ServerEnvelope { server } = round_trip::<ServerEnvelope>(
+        json!({"server": {"id": "a", "status": "ERROR",
+        "fault": {"code": 500, "created": "2017-10-10T15:49:09Z", "message": "No valid host was found."}}}),
+    );
     assert_eq!(server.fault.unwrap().code, 500);
 }
 
 #[test]
 fn a_request_for_a_server_names_networks_or_says_a_word() {
-    let body: ServerEnvelope<ServerCreate> = round_trip(json!({"server": {"name": "a", "flavorRef": "1",
+    let body: ServerEnvelope<ServerCreate> = round_trip(
+        json!({"server": {"name": "a", "flavorRef": "1",
         "networks": [{"uuid": "n", "fixed_ip": "10.0.0.4"}, {"port": "p"}], "availability_zone": "z",
-        "security_groups": [{"name": "default"}], "metadata": {"k": "v"}}}));
+        "security_groups": [{"name": "default"}], "metadata": {"k": "v"}}}),
+    );
     assert!(matches!(body.server.networks, Some(Networks::These(these)) if these.len() == 2));
     let body: ServerEnvelope<ServerCreate> =
         round_trip(json!({"server": {"name": "a", "flavorRef": "1", "networks": "none"}}));
     assert_eq!(body.server.networks, Some(Networks::None));
-    let error = serde_json::from_value::<ServerCreate>(json!({"name": "a", "flavorRef": "1", "networks": "some"}));
+    let error = serde_json::from_value::<ServerCreate>(
+        json!({"name": "a", "flavorRef": "1", "networks": "some"}),
+    );
     assert!(error.unwrap_err().to_string().contains("`some`"));
 }
 
@@ -150,9 +162,11 @@ fn flavors_tell_swap_as_text_or_number() {
 
 #[test]
 fn ports_zones_limits_and_quotas_keep_their_names() {
-    round_trip::<InterfaceAttachments>(json!({"interfaceAttachments": [{"port_id": "p", "net_id": "n",
+    round_trip::<InterfaceAttachments>(
+        json!({"interfaceAttachments": [{"port_id": "p", "net_id": "n",
         "mac_addr": "fa:16:3e:00:00:01", "port_state": "ACTIVE",
-        "fixed_ips": [{"subnet_id": "s", "ip_address": "10.0.0.3"}]}]}));
+        "fixed_ips": [{"subnet_id": "s", "ip_address": "10.0.0.3"}]}]}),
+    );
     round_trip::<AvailabilityZones>(
         json!({"availabilityZoneInfo": [{"zoneName": "nova", "zoneState": {"available": true}, "hosts": null}]}),
     );
@@ -160,6 +174,8 @@ fn ports_zones_limits_and_quotas_keep_their_names() {
         "maxTotalInstances": 10, "totalInstancesUsed": 1, "maxTotalCores": 20, "totalCoresUsed": 1,
         "maxTotalRAMSize": 51200, "totalRAMUsed": 512, "maxServerMeta": 128, "maxTotalKeypairs": 100,
         "maxServerGroups": 10, "maxServerGroupMembers": 10, "totalServerGroupsUsed": 0}}}));
-    round_trip::<QuotaSetEnvelope>(json!({"quota_set": {"id": "p", "instances": 10, "cores": 20, "ram": 51200,
-        "metadata_items": 128, "key_pairs": 100, "server_groups": 10, "server_group_members": 10}}));
+    round_trip::<QuotaSetEnvelope>(
+        json!({"quota_set": {"id": "p", "instances": 10, "cores": 20, "ram": 51200,
+        "metadata_items": 128, "key_pairs": 100, "server_groups": 10, "server_group_members": 10}}),
+    );
 }

@@ -1,6 +1,8 @@
 use serde::{Deserialize, Serialize};
 
-use super::{IdRef, MonitorType, OperatingStatus, Patch, ProvisioningStatus, envelopes, or_default};
+use super::{
+    IdRef, MonitorType, OperatingStatus, Patch, ProvisioningStatus, envelopes, or_default,
+};
 
 envelopes!(healthmonitor: HealthMonitorBody, healthmonitors: HealthMonitors, healthmonitors_links of HealthMonitor);
 
@@ -40,7 +42,11 @@ pub struct HealthMonitor {
     #[serde(default, deserialize_with = "or_default")]
     pub project_id: String,
     /// Its pool: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
-    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub pools: Vec<IdRef>,
     /// What is being done to it.
     pub provisioning_status: ProvisioningStatus,

@@ -2,7 +2,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{IdRef, ListenerProtocol, OperatingStatus, Patch, PoolCreate, ProvisioningStatus, envelopes, or_default};
+use super::{
+    IdRef, ListenerProtocol, OperatingStatus, Patch, PoolCreate, ProvisioningStatus, envelopes,
+    or_default,
+};
 
 envelopes!(listener: ListenerBody, listeners: Listeners, listeners_links of Listener);
 
@@ -56,7 +59,11 @@ pub struct Listener {
     #[serde(default)]
     pub updated_at: Option<String>,
     /// Its load balancer: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
-    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub loadbalancers: Vec<IdRef>,
     /// Longest silence of a client, in milliseconds; from 2.1.
     #[serde(default)]

@@ -1,15 +1,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    IdRef, Listener, ListenerCreate, OperatingStatus, Patch, PoolCreate, PoolTree, ProvisioningStatus, envelopes,
-    or_default,
+    IdRef, Listener, ListenerCreate, OperatingStatus, Patch, PoolCreate, PoolTree,
+    ProvisioningStatus, envelopes, or_default,
 };
 
 envelopes!(loadbalancer: LoadBalancerBody, loadbalancers: LoadBalancers, loadbalancers_links of LoadBalancer);
 
 /// Load balancer as answered.
 ///
-/// The answer to a create has whole listeners and pools ([`LoadBalancerTree`]); it can be read as either.
+/// The answer to a create has whole listeners and pools ([`LoadBalancerTree`]); it can be read as
+/// either.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadBalancer<L = IdRef, P = IdRef> {
     /// Identifier.

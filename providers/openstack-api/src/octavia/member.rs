@@ -93,7 +93,8 @@ pub struct MemberCreate {
     pub tags: Option<Vec<String>>,
 }
 
-/// Batch that replaces the members of a pool, or adds to them with `?additive_only=true` (from 2.11).
+/// Batch that replaces the members of a pool, or adds to them with `?additive_only=true` (from
+/// 2.11).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberBatch {
     /// Members, told apart by address and port.

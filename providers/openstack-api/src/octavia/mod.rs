@@ -17,7 +17,8 @@ mod words;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::{
-    health_monitor::*, listener::*, load_balancer::*, member::*, other::*, patch::Patch, pool::*, tree::*, words::*,
+    health_monitor::*, listener::*, load_balancer::*, member::*, other::*, patch::Patch, pool::*,
+    tree::*, words::*,
 };
 
 /// Reference to a resource by its identifier.
@@ -55,7 +56,9 @@ pub struct Fault {
 }
 
 /// Reads null like an absent field.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 

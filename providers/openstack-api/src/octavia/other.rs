@@ -10,9 +10,15 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Returns what the last entry says, as clients take it: major and minor number, such as `(2, 26)`.
+    /// Returns what the last entry says, as clients take it: major and minor number, such as `(2,
+    /// 26)`.
     pub fn newest(&self) -> Option<(u16, u16)> {
-        let (major, minor) = self.versions.last()?.id.strip_prefix('v')?.split_once('.')?;
+        let (major, minor) = self
+            .versions
+            .last()?
+            .id
+            .strip_prefix('v')?
+            .split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 }

@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    HealthMonitor, HealthMonitorCreate, IdRef, LbAlgorithm, Member, MemberCreate, OperatingStatus, Patch,
-    PersistenceType, PoolProtocol, ProvisioningStatus, envelopes, or_default,
+    HealthMonitor, HealthMonitorCreate, IdRef, LbAlgorithm, Member, MemberCreate, OperatingStatus,
+    Patch, PersistenceType, PoolProtocol, ProvisioningStatus, envelopes, or_default,
 };
 
 envelopes!(pool: PoolBody, pools: Pools, pools_links of Pool);
@@ -36,7 +36,11 @@ pub struct Pool<M = IdRef, H = MonitorRef> {
     #[serde(default, deserialize_with = "or_default")]
     pub project_id: String,
     /// Its load balancer: one; absent inside a [`LoadBalancerTree`](super::LoadBalancerTree).
-    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub loadbalancers: Vec<IdRef>,
     /// Listeners that forward to it.
     #[serde(default, deserialize_with = "or_default")]
@@ -125,8 +129,9 @@ impl SessionPersistence {
     };
 }
 
-/// Pool to create: alone (with `listener_id` or `loadbalancer_id`), or inside a listener or load balancer (without).
-/// Inside a new load balancer, one with a name alone stands for the pool of that name.
+/// Pool to create: alone (with `listener_id` or `loadbalancer_id`), or inside a listener or load
+/// balancer (without). Inside a new load balancer, one with a name alone stands for the pool of
+/// that name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolCreate {

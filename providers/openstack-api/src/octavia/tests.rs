@@ -105,11 +105,13 @@ fn a_page_has_links_and_the_last_one_none() {
     let links = json!([{"href": "http://127.0.0.1/load-balancer/v2.0/lbaas/members?limit=1&marker=x", "rel": "next"}]);
     let page: Members = round_trip(&json!({"members": [member()], "members_links": links}));
     assert_eq!(page.members_links[0].rel, "next");
-    let page: LoadBalancers = round_trip(&json!({"loadbalancers": [load_balancer()], "loadbalancers_links": []}));
+    let page: LoadBalancers =
+        round_trip(&json!({"loadbalancers": [load_balancer()], "loadbalancers_links": []}));
     assert!(page.loadbalancers_links.is_empty());
     let _: Listeners = round_trip(&json!({"listeners": [listener()], "listeners_links": []}));
     let _: Pools = round_trip(&json!({"pools": [pool()], "pools_links": []}));
-    let _: HealthMonitors = round_trip(&json!({"healthmonitors": [monitor()], "healthmonitors_links": []}));
+    let _: HealthMonitors =
+        round_trip(&json!({"healthmonitors": [monitor()], "healthmonitors_links": []}));
     let page: Pools = serde_json::from_value(json!({"pools": []})).unwrap();
     assert!(page.pools_links.is_empty(), "links may be missing");
 }
@@ -139,7 +141,10 @@ fn a_load_balancer_is_created_whole() {
         }],
     }});
     let read: LoadBalancerBody<LoadBalancerCreate> = round_trip(&body);
-    let pool = read.loadbalancer.listeners[0].default_pool.as_ref().unwrap();
+    let pool = read.loadbalancer.listeners[0]
+        .default_pool
+        .as_ref()
+        .unwrap();
     assert_eq!(pool.session_persistence, Some(SessionPersistence::SOURCE_IP));
     assert_eq!(pool.members[0].monitor_port, Some(32000));
 }
@@ -156,8 +161,11 @@ fn nulls_of_a_create_are_nothing() {
 
 #[test]
 fn the_answer_to_a_create_is_the_whole_tree() {
-    let (mut one, mut below, mut pooled, mut watched) = (load_balancer(), listener(), pool(), monitor());
-    for (child, gone) in [(&mut below, "loadbalancers"), (&mut pooled, "loadbalancers"), (&mut watched, "pools")] {
+    let (mut one, mut below, mut pooled, mut watched) =
+        (load_balancer(), listener(), pool(), monitor());
+    for (child, gone) in
+        [(&mut below, "loadbalancers"), (&mut pooled, "loadbalancers"), (&mut watched, "pools")]
+    {
         child.as_object_mut().unwrap().remove(gone);
     }
     let fields = pooled.as_object_mut().unwrap();
@@ -173,12 +181,20 @@ fn the_answer_to_a_create_is_the_whole_tree() {
     assert_eq!(pool.monitor.healthmonitor.as_ref().unwrap().delay, 10);
 
     let read: LoadBalancerBody = serde_json::from_value(body).unwrap();
-    assert_eq!(read.loadbalancer.pools, [IdRef::from("4029d267-3983-4224-a3d0-afb3fe16a2cd")], "or by references");
+    assert_eq!(
+        read.loadbalancer.pools,
+        [IdRef::from("4029d267-3983-4224-a3d0-afb3fe16a2cd")],
+        "or by references"
+    );
 }
 
 #[test]
 fn an_update_says_null_where_it_means_it() {
-    let update = ListenerUpdate { allowed_cidrs: Patch::Clear, connection_limit: 5.into(), ..Default::default() };
+    let update = ListenerUpdate {
+        allowed_cidrs: Patch::Clear,
+        connection_limit: 5.into(),
+        ..Default::default()
+    };
     let body = json!({"listener": {"allowed_cidrs": null, "connection_limit": 5}});
     assert_eq!(serde_json::to_value(ListenerBody { listener: update.clone() }).unwrap(), body);
     assert_eq!(round_trip::<ListenerBody<ListenerUpdate>>(&body).listener, update);
@@ -259,9 +275,10 @@ fn the_smaller_resources_are_read_and_written() {
         "id": "7e1b3a3e-8f0f-4d26-a0a5-4d1b3f3ee1de", "name": "single", "provider_name": "amphora",
         "flavor_data": "{\"loadbalancer_topology\": \"SINGLE\"}",
     }}));
-    let _: AvailabilityZones = round_trip(&json!({"availability_zones_links": [], "availability_zones": [{
-        "name": "az1", "description": "", "enabled": true, "availability_zone_profile_id": "p",
-    }]}));
+    let _: AvailabilityZones =
+        round_trip(&json!({"availability_zones_links": [], "availability_zones": [{
+            "name": "az1", "description": "", "enabled": true, "availability_zone_profile_id": "p",
+        }]}));
     let quota: QuotaBody = round_trip(&json!({"quota": {
         "loadbalancer": 10, "load_balancer": 10, "listener": -1, "member": 50, "pool": null, "healthmonitor": -1,
         "health_monitor": -1, "l7policy": -1, "l7rule": -1,
@@ -270,7 +287,8 @@ fn the_smaller_resources_are_read_and_written() {
     let update: QuotaBody<QuotaUpdate> =
         serde_json::from_value(json!({"quota": {"load_balancer": 3, "pool": null}})).unwrap();
     assert_eq!((update.quota.loadbalancer, update.quota.pool), (Patch::Set(3), Patch::Clear));
-    let _: Fault = round_trip(&json!({"faultcode": "Client", "faultstring": "no", "debuginfo": null}));
+    let _: Fault =
+        round_trip(&json!({"faultcode": "Client", "faultstring": "no", "debuginfo": null}));
 }
 
 #[test]
@@ -289,7 +307,8 @@ fn the_newest_version_is_the_last_one() {
     assert_eq!(Versions::default().newest(), None);
 }
 
-/// An old release leaves out what it does not know; a newer one says more, and uses words that are new.
+/// An old release leaves out what it does not know; a newer one says more, and uses words that are
+/// new.
 #[test]
 fn old_and_new_releases_are_read() {
     let read: LoadBalancer = serde_json::from_value(json!({
@@ -306,7 +325,10 @@ fn old_and_new_releases_are_read() {
         "protocol_port": 1, "insert_headers": null,
     }))
     .unwrap();
-    assert_eq!((read.connection_limit, read.timeout_client_data, read.protocol.as_str()), (-1, None, "QUIC"));
+    assert_eq!(
+        (read.connection_limit, read.timeout_client_data, read.protocol.as_str()),
+        (-1, None, "QUIC")
+    );
 
     let read: Pool = serde_json::from_value(json!({
         "id": "c", "provisioning_status": "ACTIVE", "operating_status": "ONLINE", "protocol": "TCP",
@@ -318,7 +340,8 @@ fn old_and_new_releases_are_read() {
 
 #[test]
 fn every_word_is_read_back() {
-    for word in ["ACTIVE", "DELETED", "ERROR", "PENDING_CREATE", "PENDING_UPDATE", "PENDING_DELETE"] {
+    for word in ["ACTIVE", "DELETED", "ERROR", "PENDING_CREATE", "PENDING_UPDATE", "PENDING_DELETE"]
+    {
         let status = ProvisioningStatus::from(word);
         assert!(ProvisioningStatus::ALL.contains(&status), "{word}");
         assert_eq!(status.to_string(), word);

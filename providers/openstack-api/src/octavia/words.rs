@@ -1,6 +1,7 @@
 //! The words that Octavia uses for states, protocols and the like.
 
-/// Makes an enum of words. A word that is not known is kept as it is: a newer release may have more of them.
+/// Makes an enum of words. A word that is not known is kept as it is: a newer release may have more
+/// of them.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*

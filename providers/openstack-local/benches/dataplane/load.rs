@@ -23,7 +23,8 @@ use crate::server::{ECHO, SOURCE};
 const DOWNLOADS: usize = 8;
 /// Clients that connect, ask once and go.
 const VISITORS: usize = 16;
-/// Clients that stay and ask every [`PACE`]: with 100 of them 2,000 messages a second, far from what any balancer can do.
+/// Clients that stay and ask every [`PACE`]: with 100 of them 2,000 messages a second, far from
+/// what any balancer can do.
 const PACED: usize = 100;
 const PACE: Duration = Duration::from_millis(50);
 /// Clients that stay and ask as fast as they are answered.
@@ -101,7 +102,10 @@ impl LoadGenerator {
         }
         let all = received.load(Relaxed);
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        Ok(Downloaded { rate: mebibytes(all - before) / begin.elapsed().as_secs_f64(), all: mebibytes(all) })
+        Ok(Downloaded {
+            rate: mebibytes(all - before) / begin.elapsed().as_secs_f64(),
+            all: mebibytes(all),
+        })
     }
 
     /// Clients that connect, ask once and go.
@@ -154,7 +158,11 @@ impl LoadGenerator {
         .await
     }
 
-    async fn clients<F>(&self, count: usize, client: impl Fn(Instant) -> F) -> anyhow::Result<Latencies>
+    async fn clients<F>(
+        &self,
+        count: usize,
+        client: impl Fn(Instant) -> F,
+    ) -> anyhow::Result<Latencies>
     where
         F: Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static,
     {
@@ -203,6 +211,9 @@ async fn connect(address: SocketAddr, mode: u8) -> anyhow::Result<TcpStream> {
 async fn ask(stream: &mut TcpStream) -> anyhow::Result<()> {
     let mut message = [1; MESSAGE];
     stream.write_all(&message).await?;
-    stream.read_exact(&mut message).await.context("the stream has ended")?;
+    stream
+        .read_exact(&mut message)
+        .await
+        .context("the stream has ended")?;
     Ok(())
 }

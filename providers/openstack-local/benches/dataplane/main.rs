@@ -1,9 +1,10 @@
-//! The data plane side by side with nginx's stream module: `cargo bench -p openstack-local --bench dataplane`.
+//! The data plane side by side with nginx's stream module: `cargo bench -p openstack-local --bench
+//! dataplane`.
 //!
-//! Balancers and the server behind them are processes of their own, the clients are this one. Rounds alternate between the
-//! two balancers, the first of a round takes turns, and what is compared are pairs: the machine's noise hits both. On a busy
-//! machine the rows of computing time say the most.
-//! Without an `nginx` that has its stream module, only our own figures are shown.
+//! Balancers and the server behind them are processes of their own, the clients are this one.
+//! Rounds alternate between the two balancers, the first of a round takes turns, and what is
+//! compared are pairs: the machine's noise hits both. On a busy machine the rows of computing time
+//! say the most. Without an `nginx` that has its stream module, only our own figures are shown.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -34,7 +35,8 @@ struct Args {
     /// Idle connections for the measure of memory.
     #[arg(long, default_value_t = 8_000)]
     idle: usize,
-    /// Threads of ours, and processes of nginx's; as many as the machine runs at a time unless given.
+    /// Threads of ours, and processes of nginx's; as many as the machine runs at a time unless
+    /// given.
     #[arg(long)]
     workers: Option<NonZeroUsize>,
     /// Leaves nginx out.
@@ -72,13 +74,18 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let args = Args::parse();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-        match args.role {
-            Some(Role::Server { listen }) => server::serve(listen).await,
-            Some(Role::Balancer { listen, member, workers }) => server::balance(listen, member, workers).await,
-            None => compare(args).await,
-        }
-    })
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            match args.role {
+                Some(Role::Server { listen }) => server::serve(listen).await,
+                Some(Role::Balancer { listen, member, workers }) => {
+                    server::balance(listen, member, workers).await
+                }
+                None => compare(args).await,
+            }
+        })
 }
 
 async fn compare(args: Args) -> anyhow::Result<()> {
@@ -91,14 +98,20 @@ async fn compare(args: Args) -> anyhow::Result<()> {
     let load = LoadGenerator { time: Duration::from_secs_f64(args.seconds), idle: args.idle };
     let mut sheet = Results::new(workers, args.idle);
     for round in 0..args.rounds {
-        let mut names = if nginx { vec!["ours", "nginx"] } else { vec!["ours"] };
+        let mut names = if nginx {
+            vec!["ours", "nginx"]
+        } else {
+            vec!["ours"]
+        };
         if round % 2 == 1 {
             names.reverse();
         }
         for name in names {
             // A new one each time, so that memory is that of this round.
             let balancer = Balancer::start(name, server.address, workers).await?;
-            let figures = measure(&load, &balancer).await.with_context(|| format!("measure {name}"))?;
+            let figures = measure(&load, &balancer)
+                .await
+                .with_context(|| format!("measure {name}"))?;
             sheet.add(name, figures);
         }
         println!("round {} of {}", round + 1, args.rounds);

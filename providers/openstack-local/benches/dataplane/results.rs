@@ -61,7 +61,12 @@ impl Results {
 
     pub(crate) fn add(&mut self, name: &'static str, figures: Vec<(Measure, f64)>) {
         for (measure, figure) in figures {
-            self.figures.entry(measure).or_default().entry(name).or_default().push(figure);
+            self.figures
+                .entry(measure)
+                .or_default()
+                .entry(name)
+                .or_default()
+                .push(figure);
         }
     }
 }
@@ -79,31 +84,49 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
         let (least, most) = (*sorted.first()?, *sorted.last()?);
-        let median =
-            if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
         Some(Self { median, least, most })
     }
 
     fn show(spread: Option<&Self>, digits: usize) -> String {
-        let show =
-            |Self { median, least, most }: &Self| format!("{median:.digits$} ({least:.digits$}-{most:.digits$})");
+        let show = |Self { median, least, most }: &Self| {
+            format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
+        };
         spread.map_or_else(|| "-".to_owned(), show)
     }
 }
 
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} workers each, {} idle connections; median (least-most)\n", self.workers, self.idle)?;
+        writeln!(
+            f,
+            "{} workers each, {} idle connections; median (least-most)\n",
+            self.workers, self.idle
+        )?;
         writeln!(f, "| measure | ours | nginx | ratio | goal |\n|---|---|---|---|---|")?;
         for (measure, figures) in &self.figures {
             let of = |name| figures.get(name).into_iter().flatten().copied();
             let (ours, nginx) = (Spread::of(of("ours")), Spread::of(of("nginx")));
             let digits = usize::from(ours.as_ref().is_none_or(|ours| ours.median < 100.0));
             // Of each round's pair.
-            let ratio = Spread::of(of("ours").zip(of("nginx")).map(|(ours, nginx)| ours / nginx));
-            let (ours, nginx) = (Spread::show(ours.as_ref(), digits), Spread::show(nginx.as_ref(), digits));
+            let ratio = Spread::of(
+                of("ours")
+                    .zip(of("nginx"))
+                    .map(|(ours, nginx)| ours / nginx),
+            );
+            let (ours, nginx) =
+                (Spread::show(ours.as_ref(), digits), Spread::show(nginx.as_ref(), digits));
             let ratio = Spread::show(ratio.as_ref(), 2);
-            writeln!(f, "| {} | {ours} | {nginx} | {ratio} | {} |", measure.name(), measure.goal())?;
+            writeln!(
+                f,
+                "| {} | {ours} | {nginx} | {ratio} | {} |",
+                measure.name(),
+                measure.goal()
+            )?;
         }
         Ok(())
     }

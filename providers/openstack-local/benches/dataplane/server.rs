@@ -4,8 +4,8 @@ use std::{future::pending, net::SocketAddr, num::NonZeroUsize};
 
 use anyhow::ensure;
 use openstack_local::dataplane::{
-    Algorithm, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState, LoadBalancerConfig,
-    MemberConfig, Options, PoolConfig, PoolProtocol, Timeouts,
+    Algorithm, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState,
+    LoadBalancerConfig, MemberConfig, Options, PoolConfig, PoolProtocol, Timeouts,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -63,7 +63,11 @@ async fn connection(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 /// Balances until the process is killed.
-pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr, workers: NonZeroUsize) -> anyhow::Result<()> {
+pub(crate) async fn balance(
+    listen: SocketAddr,
+    member: SocketAddr,
+    workers: NonZeroUsize,
+) -> anyhow::Result<()> {
     let pool = PoolConfig {
         id: "pool".into(),
         protocol: PoolProtocol::Tcp,
@@ -84,7 +88,11 @@ pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr, workers: Non
         pool: Some(pool),
     };
     let plane = DataPlane::new(Options { workers, ..Options::default() });
-    let config = LoadBalancerConfig { id: "balancer".into(), vip: listen.ip(), listeners: vec![listener] };
+    let config = LoadBalancerConfig {
+        id: "balancer".into(),
+        vip: listen.ip(),
+        listeners: vec![listener],
+    };
     let report = plane.apply(&config).await;
     ensure!(matches!(report.listeners[0].state, ListenerState::Listening(_)), "{report:?}");
     println!("{READY}");

@@ -1,6 +1,8 @@
-//! Desired state of a load balancer as plain data: the input of [`DataPlane::apply`](super::DataPlane::apply).
+//! Desired state of a load balancer as plain data: the input of
+//! [`DataPlane::apply`](super::DataPlane::apply).
 //!
-//! Names and ranges are Octavia's; times are [`Duration`]s, and zero means "no limit", as in haproxy.
+//! Names and ranges are Octavia's; times are [`Duration`]s, and zero means "no limit", as in
+//! haproxy.
 
 use std::{
     fmt,
@@ -80,9 +82,11 @@ pub enum ListenerProtocol {
     Http,
     /// TLS that passes through unchanged: the same as [`Tcp`](Self::Tcp).
     Https,
-    /// TLS that is terminated here; requests are handled as with [`Http`](Self::Http). Needs [`ListenerConfig::tls`].
+    /// TLS that is terminated here; requests are handled as with [`Http`](Self::Http). Needs
+    /// [`ListenerConfig::tls`].
     TerminatedHttps,
-    /// Not supported: such a listener fails with [`ListenErrorKind::Unsupported`](super::ListenErrorKind).
+    /// Not supported: such a listener fails with
+    /// [`ListenErrorKind::Unsupported`](super::ListenErrorKind).
     Sctp,
 }
 
@@ -93,38 +97,40 @@ pub struct ListenerConfig {
     pub id: ListenerId,
     /// Its protocol.
     pub protocol: ListenerProtocol,
-    /// Its port; 0 takes a free one, which [`ListenerState::Listening`](super::ListenerState) shows.
+    /// Its port; 0 takes a free one, which [`ListenerState::Listening`](super::ListenerState)
+    /// shows.
     pub port: u16,
     /// Maximum number of connections (UDP: flows) at a time; `None` for no limit.
     ///
-    /// As with haproxy's `maxconn`, further connections are not accepted until one ends: they wait in the kernel's
-    /// queue. Datagrams of further flows are dropped.
+    /// As with haproxy's `maxconn`, further connections are not accepted until one ends: they wait
+    /// in the kernel's queue. Datagrams of further flows are dropped.
     pub connection_limit: Option<u32>,
     /// Its timeouts.
     pub timeouts: Timeouts,
-    /// Networks from which clients may connect; empty admits everybody. Others are reset as soon as they are accepted,
-    /// and their datagrams dropped.
+    /// Networks from which clients may connect; empty admits everybody. Others are reset as soon as
+    /// they are accepted, and their datagrams dropped.
     pub allowed_cidrs: Vec<IpNet>,
     /// Headers that are added to requests; used only by HTTP listeners.
     pub insert_headers: InsertHeaders,
     /// The certificate of a [`TerminatedHttps`](ListenerProtocol::TerminatedHttps) listener.
     pub tls: Option<TlsConfig>,
-    /// The pool that connections go to. Without one, TCP connections are closed, requests are answered with 503, and
-    /// datagrams are dropped.
+    /// The pool that connections go to. Without one, TCP connections are closed, requests are
+    /// answered with 503, and datagrams are dropped.
     pub pool: Option<PoolConfig>,
 }
 
 /// Timeouts of a listener. Zero is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// How long nothing may be received from the client or sent to it. Also how long a UDP flow is remembered. 50 s.
+    /// How long nothing may be received from the client or sent to it. Also how long a UDP flow is
+    /// remembered. 50 s.
     pub client_data: Duration,
     /// Opening a connection to one member. 5 s.
     pub member_connect: Duration,
     /// How long nothing may be received from the member or sent to it. 50 s.
     pub member_data: Duration,
-    /// Waiting for data to inspect. Nothing here inspects data, so this has no effect; for a listener without rules,
-    /// Octavia's own driver gives it none either. 0.
+    /// Waiting for data to inspect. Nothing here inspects data, so this has no effect; for a
+    /// listener without rules, Octavia's own driver gives it none either. 0.
     pub tcp_inspect: Duration,
 }
 
@@ -161,7 +167,9 @@ pub struct TlsConfig {
 
 impl fmt::Debug for TlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsConfig").field("certificate_chain", &self.certificate_chain).finish_non_exhaustive()
+        f.debug_struct("TlsConfig")
+            .field("certificate_chain", &self.certificate_chain)
+            .finish_non_exhaustive()
     }
 }
 
@@ -199,16 +207,16 @@ pub enum Algorithm {
 
 /// How a client stays with its member.
 ///
-/// Cookies are used only in HTTP listeners, which read requests; elsewhere they have no effect. A member that is
-/// disabled or unhealthy loses its clients; one of weight 0 keeps them.
+/// Cookies are used only in HTTP listeners, which read requests; elsewhere they have no effect. A
+/// member that is disabled or unhealthy loses its clients; one of weight 0 keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// The client's address. Any algorithm then chooses as [`Algorithm::SourceIp`] does.
     SourceIp,
     /// A cookie `SRV` that is set in answers to clients that have none; members do not see it.
     HttpCookie,
-    /// The cookie of this name, which members set. The latest 10,000 are remembered as long as the listener listens,
-    /// and the first 64 bytes of each.
+    /// The cookie of this name, which members set. The latest 10,000 are remembered as long as the
+    /// listener listens, and the first 64 bytes of each.
     AppCookie(Arc<str>),
 }
 
@@ -274,7 +282,10 @@ impl MemberConfig {
 
     /// Returns where it is checked.
     pub fn monitor_socket(&self) -> SocketAddr {
-        SocketAddr::new(self.monitor_address.unwrap_or(self.address), self.monitor_port.unwrap_or(self.port))
+        SocketAddr::new(
+            self.monitor_address.unwrap_or(self.address),
+            self.monitor_port.unwrap_or(self.port),
+        )
     }
 
     /// Returns whether it is checked elsewhere than where it serves.
@@ -311,7 +322,8 @@ pub enum MonitorKind {
     TlsHello,
     /// A datagram is not answered with "port unreachable".
     UdpConnect,
-    /// An ICMP echo is answered. Where the system does not permit such sockets, every check fails with that reason.
+    /// An ICMP echo is answered. Where the system does not permit such sockets, every check fails
+    /// with that reason.
     Ping,
 }
 
@@ -330,7 +342,12 @@ pub struct HttpCheck {
 
 impl Default for HttpCheck {
     fn default() -> Self {
-        Self { method: http::Method::GET, path: "/".to_owned(), expected: ExpectedCodes::default(), host: None }
+        Self {
+            method: http::Method::GET,
+            path: "/".to_owned(),
+            expected: ExpectedCodes::default(),
+            host: None,
+        }
     }
 }
 
@@ -341,7 +358,9 @@ pub struct ExpectedCodes(Vec<(u16, u16)>);
 impl ExpectedCodes {
     /// Returns whether `code` is among them.
     pub fn contains(&self, code: u16) -> bool {
-        self.0.iter().any(|(first, last)| (*first..=*last).contains(&code))
+        self.0
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&code))
     }
 }
 
@@ -360,12 +379,23 @@ impl std::str::FromStr for ExpectedCodes {
     type Err = ExpectedCodesError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let code = |part: &str| part.trim().parse::<u16>().ok().filter(|code| (100..=599).contains(code));
+        let code = |part: &str| {
+            part.trim()
+                .parse::<u16>()
+                .ok()
+                .filter(|code| (100..=599).contains(code))
+        };
         let range = |part: &str| match part.split_once('-') {
-            Some((first, last)) => Some((code(first)?, code(last)?)).filter(|(first, last)| first <= last),
+            Some((first, last)) => {
+                Some((code(first)?, code(last)?)).filter(|(first, last)| first <= last)
+            }
             None => code(part).map(|code| (code, code)),
         };
-        text.split(',').map(range).collect::<Option<_>>().map(Self).ok_or_else(|| ExpectedCodesError(text.to_owned()))
+        text.split(',')
+            .map(range)
+            .collect::<Option<_>>()
+            .map(Self)
+            .ok_or_else(|| ExpectedCodesError(text.to_owned()))
     }
 }
 
@@ -392,7 +422,10 @@ mod tests {
 
     #[test]
     fn a_private_key_is_not_shown() {
-        let tls = TlsConfig { certificate_chain: "chain".into(), private_key: "hidden".into() };
+        let tls = TlsConfig {
+            certificate_chain: "chain".into(),
+            private_key: "hidden".into(),
+        };
         assert!(!format!("{tls:?}").contains("hidden"));
     }
 }

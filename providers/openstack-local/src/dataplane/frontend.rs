@@ -65,7 +65,10 @@ pub(super) struct Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("config", &self.config).field("pool", &self.pool).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("config", &self.config)
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,7 +76,12 @@ impl Settings {
     /// Returns whether this client may connect.
     pub(super) fn admits(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
-        self.config.allowed_cidrs.is_empty() || self.config.allowed_cidrs.iter().any(|cidr| cidr.contains(&client))
+        self.config.allowed_cidrs.is_empty()
+            || self
+                .config
+                .allowed_cidrs
+                .iter()
+                .any(|cidr| cidr.contains(&client))
     }
 }
 
@@ -120,23 +128,36 @@ impl Frontend {
     /// Takes a permit for a connection; `None` while the limit is reached.
     pub(super) fn acquire(self: &Arc<Self>, settings: &Settings) -> Option<ConnectionPermit> {
         let limit = settings.config.connection_limit.map_or(u64::MAX, u64::from);
-        let taken = self.places.fetch_update(Relaxed, Relaxed, |taken| (taken < limit).then_some(taken + 1));
+        let taken = self
+            .places
+            .fetch_update(Relaxed, Relaxed, |taken| (taken < limit).then_some(taken + 1));
         taken.is_ok().then(|| ConnectionPermit(self.clone()))
     }
 
-    /// Waits until it makes sense to try [`acquire`](Self::acquire) again, unless the settings change before.
+    /// Waits until it makes sense to try [`acquire`](Self::acquire) again, unless the settings
+    /// change before.
     pub(super) async fn wait_for_capacity(&self) {
         self.room.notified().await;
     }
 
-    /// Waits for `task`, which is one of this listener's. If it panics, that is logged and counted, and the result is
-    /// `None`.
-    pub(super) async fn guard<T>(&self, doing: &'static str, task: impl Future<Output = T>) -> Option<T> {
-        // The task's own state is dropped with it; what is shared are counters and data under locks.
-        AssertUnwindSafe(task).catch_unwind().await.map_err(|panic| self.panicked(doing, &*panic)).ok()
+    /// Waits for `task`, which is one of this listener's. If it panics, that is logged and counted,
+    /// and the result is `None`.
+    pub(super) async fn guard<T>(
+        &self,
+        doing: &'static str,
+        task: impl Future<Output = T>,
+    ) -> Option<T> {
+        // The task's own state is dropped with it; what is shared are counters and data under
+        // locks.
+        AssertUnwindSafe(task)
+            .catch_unwind()
+            .await
+            .map_err(|panic| self.panicked(doing, &*panic))
+            .ok()
     }
 
-    /// Runs a task of this listener, and restarts it after each panic, so that its port is always served.
+    /// Runs a task of this listener, and restarts it after each panic, so that its port is always
+    /// served.
     pub(super) async fn keep<T: Future>(&self, doing: &'static str, start: impl Fn() -> T) {
         while self.guard(doing, start()).await.is_none() {
             sleep(PAUSE).await;
@@ -185,7 +206,8 @@ impl Traffic for Frontend {
 /// Returns the message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 /// A permit for a connection, returned when dropped.

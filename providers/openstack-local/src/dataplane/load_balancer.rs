@@ -13,11 +13,15 @@ use tokio_util::{
 
 use super::{
     ChangeNotifier, Options,
-    config::{BalancerId, ListenerConfig, ListenerId, ListenerProtocol, LoadBalancerConfig, PoolProtocol},
+    config::{
+        BalancerId, ListenerConfig, ListenerId, ListenerProtocol, LoadBalancerConfig, PoolProtocol,
+    },
     frontend::{Frontend, Settings},
     http, monitor,
     pool::{Member, Pool},
-    report::{Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, LoadBalancerReport},
+    report::{
+        Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, LoadBalancerReport,
+    },
     tcp, tls, udp,
     workers::Workers,
 };
@@ -82,17 +86,30 @@ impl LoadBalancer {
         env: &Env,
     ) -> (Self, Vec<Arc<Listener>>) {
         let stays = |listener: &Arc<Listener>| {
-            let wanted = config.listeners.iter().find(|wanted| wanted.id == listener.id);
+            let wanted = config
+                .listeners
+                .iter()
+                .find(|wanted| wanted.id == listener.id);
             listener.state.is_ok()
-                && wanted.is_some_and(|wanted| ListenerAddress::new(config, wanted) == listener.place)
+                && wanted
+                    .is_some_and(|wanted| ListenerAddress::new(config, wanted) == listener.place)
         };
-        let (listeners, gone) = old.map(|old| old.listeners.clone()).unwrap_or_default().into_iter().partition(stays);
+        let (listeners, gone) = old
+            .map(|old| old.listeners.clone())
+            .unwrap_or_default()
+            .into_iter()
+            .partition(stays);
         let kill = old.map_or_else(|| env.stop.child_token(), |old| old.kill.clone());
         (Self { id: config.id.clone(), vip: config.vip, listeners, kill }, gone)
     }
 
-    /// Updates the listeners that stayed and starts the others. Also returns those that stayed but failed to update.
-    pub(super) fn start_listeners(self, config: &LoadBalancerConfig, env: &Env) -> (Self, Vec<Arc<Listener>>) {
+    /// Updates the listeners that stayed and starts the others. Also returns those that stayed but
+    /// failed to update.
+    pub(super) fn start_listeners(
+        self,
+        config: &LoadBalancerConfig,
+        env: &Env,
+    ) -> (Self, Vec<Arc<Listener>>) {
         let mut gone = Vec::new();
         let mut listeners = Vec::with_capacity(config.listeners.len());
         for wanted in &config.listeners {
@@ -112,7 +129,11 @@ impl LoadBalancer {
     }
 
     pub(super) fn report(&self) -> LoadBalancerReport {
-        let listeners = self.listeners.iter().map(|listener| listener.report()).collect();
+        let listeners = self
+            .listeners
+            .iter()
+            .map(|listener| listener.report())
+            .collect();
         LoadBalancerReport { id: self.id.clone(), vip: self.vip, listeners }
     }
 
@@ -135,12 +156,17 @@ pub(super) async fn closed(listeners: &[Arc<Listener>]) {
 }
 
 fn serving(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &Serving> {
-    listeners.iter().filter_map(|listener| listener.state.as_ref().ok())
+    listeners
+        .iter()
+        .filter_map(|listener| listener.state.as_ref().ok())
 }
 
 impl ListenerAddress {
     fn new(balancer: &LoadBalancerConfig, listener: &ListenerConfig) -> Self {
-        Self { address: SocketAddr::new(balancer.vip, listener.port), protocol: listener.protocol }
+        Self {
+            address: SocketAddr::new(balancer.vip, listener.port),
+            protocol: listener.protocol,
+        }
     }
 
     fn transport(self) -> &'static str {
@@ -155,7 +181,12 @@ impl ListenerAddress {
     }
 
     fn error(self, kind: ListenErrorKind, reason: impl Into<String>) -> ListenError {
-        ListenError { kind, address: self.address, protocol: self.transport(), reason: reason.into() }
+        ListenError {
+            kind,
+            address: self.address,
+            protocol: self.transport(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -170,12 +201,14 @@ impl Listener {
             return Err(place.error(ListenErrorKind::Stopped, "the data plane is shut down"));
         }
         if place.protocol == ListenerProtocol::Sctp {
-            return Err(place.error(ListenErrorKind::Unsupported, "SCTP is not carried here; use TCP or UDP"));
+            return Err(place
+                .error(ListenErrorKind::Unsupported, "SCTP is not carried here; use TCP or UDP"));
         }
         let kill = balancer.child_token();
         let settings = settings(place, config, None, &[], &kill)?;
         let stop = env.stop.child_token();
-        let front = Arc::new(Frontend::new(config.id.clone(), settings, stop, kill, env.tasks.clone()));
+        let front =
+            Arc::new(Frontend::new(config.id.clone(), settings, stop, kill, env.tasks.clone()));
         let socket = TaskTracker::new();
         let local = listen(place, &front, &socket, env)
             .map_err(|error| ListenError::bind(place.address, place.transport(), &error))?;
@@ -196,13 +229,19 @@ impl Listener {
         let old = serving.front.settings();
         let mut leaving = serving.leaving.lock();
         leaving.retain(|(member, _)| !member.gone.is_cancelled());
-        let known: Vec<_> = members(&old).chain(leaving.iter().map(|(member, _)| member)).cloned().collect();
+        let known: Vec<_> = members(&old)
+            .chain(leaving.iter().map(|(member, _)| member))
+            .cloned()
+            .collect();
         let new = settings(self.place, config, Some(&old), &known, &serving.front.kill)
             .inspect_err(|_| serving.shut_down(env))?;
         let stays = |member: &Arc<Member>| members(&new).any(|new| Arc::ptr_eq(new, member));
         // A member that was added again stays.
         leaving.retain(|(member, _)| !stays(member));
-        let removed: Vec<_> = members(&old).filter(|member| !stays(member)).cloned().collect();
+        let removed: Vec<_> = members(&old)
+            .filter(|member| !stays(member))
+            .cloned()
+            .collect();
         let pool = new.pool.clone();
         serving.front.set(new);
         if let Some(pool) = pool {
@@ -220,7 +259,12 @@ impl Listener {
     fn report(&self) -> ListenerReport {
         let (state, counters, pool) = match &self.state {
             Ok(serving) => {
-                let pool = serving.front.settings().pool.as_ref().map(|pool| pool.report());
+                let pool = serving
+                    .front
+                    .settings()
+                    .pool
+                    .as_ref()
+                    .map(|pool| pool.report());
                 (ListenerState::Listening(serving.local), serving.front.counters(), pool)
             }
             Err(error) => (ListenerState::Failed(error.clone()), Counters::default(), None),
@@ -259,7 +303,8 @@ fn drain(gone: CancellationToken, stay: CancellationToken, env: &Env) {
     });
 }
 
-/// Returns the settings for connections. The pool stays the same object when nothing about it changes.
+/// Returns the settings for connections. The pool stays the same object when nothing about it
+/// changes.
 fn settings(
     place: ListenerAddress,
     config: &ListenerConfig,
@@ -281,7 +326,8 @@ fn settings(
     Ok(Settings { config, pool, tls })
 }
 
-/// Returns the TLS acceptor, where the protocol needs one; the same object while the certificate is unchanged.
+/// Returns the TLS acceptor, where the protocol needs one; the same object while the certificate is
+/// unchanged.
 fn tls(
     place: ListenerAddress,
     config: &ListenerConfig,
@@ -297,24 +343,36 @@ fn tls(
         Some(certificate) => tls::acceptor(certificate),
         None => Err("there is no certificate".to_owned()),
     };
-    acceptor.map(Some).map_err(|reason| place.error(ListenErrorKind::Certificate, reason))
+    acceptor
+        .map(Some)
+        .map_err(|reason| place.error(ListenErrorKind::Certificate, reason))
 }
 
 /// Opens the socket and starts the tasks that own it.
-fn listen(place: ListenerAddress, front: &Arc<Frontend>, tasks: &TaskTracker, env: &Env) -> io::Result<SocketAddr> {
+fn listen(
+    place: ListenerAddress,
+    front: &Arc<Frontend>,
+    tasks: &TaskTracker,
+    env: &Env,
+) -> io::Result<SocketAddr> {
     if place.protocol == ListenerProtocol::Udp {
         let worker = env.workers.next()?;
         let _on = worker.enter();
         let socket = udp::bind(place.address)?;
         let local = socket.local_addr()?;
-        front.tasks.spawn_on(tasks.track_future(udp::serve(socket, front.clone(), tasks.clone())), &worker);
+        front.tasks.spawn_on(
+            tasks.track_future(udp::serve(socket, front.clone(), tasks.clone())),
+            &worker,
+        );
         return Ok(local);
     }
     let workers = env.workers.all()?;
     let listener = tcp::bind(place.address)?;
     match place.protocol {
         ListenerProtocol::Http => tcp::listen(&listener, front, &workers, tasks, http::serve),
-        ListenerProtocol::TerminatedHttps => tcp::listen(&listener, front, &workers, tasks, http::serve_tls),
+        ListenerProtocol::TerminatedHttps => {
+            tcp::listen(&listener, front, &workers, tasks, http::serve_tls)
+        }
         _ => tcp::listen(&listener, front, &workers, tasks, tcp::serve),
     }?;
     listener.local_addr()
@@ -334,6 +392,9 @@ fn compatible(place: ListenerAddress, pool: PoolProtocol) -> Result<(), ListenEr
     if fine {
         return Ok(());
     }
-    let reason = format!("a listener of protocol {:?} cannot use a pool of protocol {pool:?}", place.protocol);
+    let reason = format!(
+        "a listener of protocol {:?} cannot use a pool of protocol {pool:?}",
+        place.protocol
+    );
     Err(place.error(ListenErrorKind::Unsupported, reason))
 }

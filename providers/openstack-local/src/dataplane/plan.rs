@@ -28,9 +28,15 @@ pub(super) struct Rotation {
 }
 
 /// Returns the hash of the client that the choice depends on, if it does.
-pub(super) fn key(algorithm: Algorithm, persistence: Option<&Persistence>, client: SocketAddr) -> Option<u64> {
+pub(super) fn key(
+    algorithm: Algorithm,
+    persistence: Option<&Persistence>,
+    client: SocketAddr,
+) -> Option<u64> {
     match (persistence, algorithm) {
-        (Some(Persistence::SourceIp), _) | (_, Algorithm::SourceIp) => Some(hash(&address(client.ip()))),
+        (Some(Persistence::SourceIp), _) | (_, Algorithm::SourceIp) => {
+            Some(hash(&address(client.ip())))
+        }
         (_, Algorithm::SourceIpPort) => {
             let mut bytes = [0; 18];
             bytes[..16].copy_from_slice(&address(client.ip()));
@@ -65,17 +71,29 @@ pub(super) fn choose<C: Candidate>(
 }
 
 /// Weighted rendezvous hashing: when a member is added or removed, only its own clients move.
-fn by_source<C: Candidate>(key: u64, members: &[C], usable: impl Fn(&usize) -> bool) -> Option<usize> {
+fn by_source<C: Candidate>(
+    key: u64,
+    members: &[C],
+    usable: impl Fn(&usize) -> bool,
+) -> Option<usize> {
     let score = |index: usize| {
-        // 53 bits as a fraction above 0 and below 1; the score's distribution is what makes shares follow weights.
-        let fraction = ((mix(key ^ members[index].seed()) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        // 53 bits as a fraction above 0 and below 1; the score's distribution is what makes shares
+        // follow weights.
+        let fraction =
+            ((mix(key ^ members[index].seed()) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -f64::from(members[index].weight()) / fraction.ln()
     };
-    (0..members.len()).filter(usable).max_by(|a, b| score(*a).total_cmp(&score(*b)))
+    (0..members.len())
+        .filter(usable)
+        .max_by(|a, b| score(*a).total_cmp(&score(*b)))
 }
 
 /// The member with the fewest connections for its weight, counting the new one.
-fn fewest<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation: &mut Rotation) -> Option<usize> {
+fn fewest<C: Candidate>(
+    members: &[C],
+    usable: impl Fn(&usize) -> bool,
+    rotation: &mut Rotation,
+) -> Option<usize> {
     let count = members.len();
     let start = rotation.start;
     rotation.start = start.wrapping_add(1);
@@ -86,8 +104,13 @@ fn fewest<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation
         .min_by(|a, b| load(*a, *b).cmp(&load(*b, *a)))
 }
 
-/// Smooth weighted round robin: each member gains its weight; the one with the most is chosen and loses the sum.
-fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation: &mut Rotation) -> Option<usize> {
+/// Smooth weighted round robin: each member gains its weight; the one with the most is chosen and
+/// loses the sum.
+fn in_turn<C: Candidate>(
+    members: &[C],
+    usable: impl Fn(&usize) -> bool,
+    rotation: &mut Rotation,
+) -> Option<usize> {
     rotation.owed.resize(members.len(), 0);
     let mut sum = 0;
     let mut best: Option<usize> = None;
@@ -104,11 +127,20 @@ fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotatio
     Some(best)
 }
 
-/// Returns the thread that carries a connection: the one that accepted it, or the least busy one if that has clearly
-/// less to do.
-pub(super) fn choose_worker(accepted: usize, its_load: usize, least: usize, least_load: usize) -> usize {
+/// Returns the thread that carries a connection: the one that accepted it, or the least busy one if
+/// that has clearly less to do.
+pub(super) fn choose_worker(
+    accepted: usize,
+    its_load: usize,
+    least: usize,
+    least_load: usize,
+) -> usize {
     // A difference of one connection and an eighth is not worth moving it.
-    if its_load > least_load + 1 + least_load / 8 { least } else { accepted }
+    if its_load > least_load + 1 + least_load / 8 {
+        least
+    } else {
+        accepted
+    }
 }
 
 /// Returns an address as bytes; IPv4 mapped to IPv6 equals IPv4.
@@ -119,11 +151,12 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// FNV-1a, mixed: equal in every version and on every machine, so that clients keep their members across restarts.
+/// FNV-1a, mixed: equal in every version and on every machine, so that clients keep their members
+/// across restarts.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    let fnv = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     mix(fnv)
 }
 
@@ -160,11 +193,16 @@ pub(super) struct Streak {
 impl Streak {
     /// Starts with what is known: after a change of the monitor a member keeps its health.
     pub(super) fn new(known: Health, rise: u8, fall: u8) -> Self {
-        let health = if known == Health::Unmonitored { Health::Unchecked } else { known };
+        let health = if known == Health::Unmonitored {
+            Health::Unchecked
+        } else {
+            known
+        };
         Self { health, against: 0, rise, fall }
     }
 
-    /// Records a check. The first one decides alone, as in haproxy, so that a new load balancer is usable soon.
+    /// Records a check. The first one decides alone, as in haproxy, so that a new load balancer is
+    /// usable soon.
     pub(super) fn record(&mut self, well: bool) -> Health {
         let agrees = match self.health {
             Health::Up => well,

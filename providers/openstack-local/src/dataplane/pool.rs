@@ -48,13 +48,14 @@ pub(super) struct Member {
     active: AtomicU64,
     /// The task that checks it, and how to end it.
     pub(super) check: Mutex<Option<super::monitor::Running>>,
-    /// Ends its connections: cancelled when the drain time after its removal is over, or its listener is closed.
+    /// Ends its connections: cancelled when the drain time after its removal is over, or its
+    /// listener is closed.
     pub(super) gone: CancellationToken,
 }
 
 impl Pool {
-    /// Creates a pool. It shares those of `known` that are the same members, and keeps the cookies of `before` if that
-    /// is the same pool; `gone` is the parent of new members' tokens.
+    /// Creates a pool. It shares those of `known` that are the same members, and keeps the cookies
+    /// of `before` if that is the same pool; `gone` is the parent of new members' tokens.
     pub(super) fn new(
         config: PoolConfig,
         before: Option<&Self>,
@@ -64,11 +65,19 @@ impl Pool {
         let slot = |member: &MemberConfig| {
             let same = |known: &&Arc<Member>| known.pool == config.id && known.is(member);
             let new = || Arc::new(Member::new(config.id.clone(), member, gone.child_token()));
-            Slot { config: member.clone(), member: known.iter().find(same).cloned().unwrap_or_else(new) }
+            Slot {
+                config: member.clone(),
+                member: known.iter().find(same).cloned().unwrap_or_else(new),
+            }
         };
         let slots = config.members.iter().map(slot).collect();
-        let same = |old: &&Self| old.config.id == config.id && old.config.persistence == config.persistence;
-        let cookies = before.filter(same).map(|old| old.cookies.clone()).unwrap_or_default();
+        let same = |old: &&Self| {
+            old.config.id == config.id && old.config.persistence == config.persistence
+        };
+        let cookies = before
+            .filter(same)
+            .map(|old| old.cookies.clone())
+            .unwrap_or_default();
         Self { slots, config, rotation: Mutex::default(), cookies }
     }
 
@@ -81,10 +90,16 @@ impl Pool {
         self.slots.iter().map(|slot| (&slot.config, &slot.member))
     }
 
-    /// Chooses a member that is not among `tried`, counts a connection to it, and adds it to `tried`.
-    pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<MemberConnection> {
+    /// Chooses a member that is not among `tried`, counts a connection to it, and adds it to
+    /// `tried`.
+    pub(super) fn choose(
+        &self,
+        client: SocketAddr,
+        tried: &mut Vec<usize>,
+    ) -> Option<MemberConnection> {
         let key = plan::key(self.config.algorithm, self.config.persistence.as_ref(), client);
-        // Counted under the lock: of two clients that arrive together, the second sees the first's connection.
+        // Counted under the lock: of two clients that arrive together, the second sees the first's
+        // connection.
         let mut rotation = self.rotation.lock();
         let index = plan::choose(self.config.algorithm, key, &self.slots, tried, &mut rotation)?;
         tried.push(index);
@@ -92,8 +107,15 @@ impl Pool {
     }
 
     /// Chooses the member with this ID, as [`choose`](Self::choose) does, if it is available.
-    pub(super) fn choose_by_name(&self, id: &str, tried: &mut Vec<usize>) -> Option<MemberConnection> {
-        let index = self.slots.iter().position(|slot| slot.config.id.as_str() == id && slot.available())?;
+    pub(super) fn choose_by_name(
+        &self,
+        id: &str,
+        tried: &mut Vec<usize>,
+    ) -> Option<MemberConnection> {
+        let index = self
+            .slots
+            .iter()
+            .position(|slot| slot.config.id.as_str() == id && slot.available())?;
         if tried.contains(&index) {
             return None;
         }
@@ -101,9 +123,12 @@ impl Pool {
         Some(MemberConnection::new(self.slots[index].member.clone()))
     }
 
-    /// Returns whether a member may keep its connections: it is still configured and enabled, even if it only drains.
+    /// Returns whether a member may keep its connections: it is still configured and enabled, even
+    /// if it only drains.
     pub(super) fn keeps(&self, member: &Arc<Member>) -> bool {
-        self.slots.iter().any(|slot| Arc::ptr_eq(&slot.member, member) && slot.config.enabled)
+        self.slots
+            .iter()
+            .any(|slot| Arc::ptr_eq(&slot.member, member) && slot.config.enabled)
     }
 
     pub(super) fn report(&self) -> PoolReport {
@@ -113,7 +138,10 @@ impl Pool {
             active_connections: slot.member.active.load(Relaxed),
             last_error: slot.member.last_error.lock().clone(),
         };
-        PoolReport { id: self.config.id.clone(), members: self.slots.iter().map(member).collect() }
+        PoolReport {
+            id: self.config.id.clone(),
+            members: self.slots.iter().map(member).collect(),
+        }
     }
 }
 
@@ -172,12 +200,18 @@ impl Member {
     }
 
     pub(super) fn health(&self) -> Health {
-        const KINDS: [Health; 4] = [Health::Unmonitored, Health::Unchecked, Health::Up, Health::Down];
+        const KINDS: [Health; 4] =
+            [Health::Unmonitored, Health::Unchecked, Health::Up, Health::Down];
         KINDS[usize::from(self.health.load(Relaxed)) % KINDS.len()]
     }
 
     /// Records the result of the checks and announces changes.
-    pub(super) fn set_health(&self, health: Health, last_error: Option<String>, announcer: &ChangeNotifier) {
+    pub(super) fn set_health(
+        &self,
+        health: Health,
+        last_error: Option<String>,
+        announcer: &ChangeNotifier,
+    ) {
         let before = self.health.swap(health as u8, Relaxed);
         let mut error = self.last_error.lock();
         if before != health as u8 || *error != last_error {

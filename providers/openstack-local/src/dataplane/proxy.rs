@@ -12,13 +12,18 @@ use super::{config::PoolProtocol, frontend::Endpoints};
 ///
 /// # Errors
 /// Never for addresses; the encoder's type allows for them.
-pub(super) fn header(protocol: PoolProtocol, ends: Option<Endpoints>) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn header(
+    protocol: PoolProtocol,
+    ends: Option<Endpoints>,
+) -> io::Result<Option<Vec<u8>>> {
     match protocol {
         PoolProtocol::Proxy => Ok(Some(text(ends).into_bytes())),
         PoolProtocol::ProxyV2 => binary(ends).map(Some),
-        PoolProtocol::Tcp | PoolProtocol::Udp | PoolProtocol::Http | PoolProtocol::Https | PoolProtocol::Sctp => {
-            Ok(None)
-        }
+        PoolProtocol::Tcp
+        | PoolProtocol::Udp
+        | PoolProtocol::Http
+        | PoolProtocol::Https
+        | PoolProtocol::Sctp => Ok(None),
     }
 }
 
@@ -31,7 +36,9 @@ fn text(ends: Option<Endpoints>) -> String {
 
 fn binary(ends: Option<Endpoints>) -> io::Result<Vec<u8>> {
     let (command, addresses) = match ends {
-        Some(Endpoints { client, local }) => (v2::Command::Proxy, v2::Addresses::from((client, local))),
+        Some(Endpoints { client, local }) => {
+            (v2::Command::Proxy, v2::Addresses::from((client, local)))
+        }
         None => (v2::Command::Local, v2::Addresses::Unspecified),
     };
     v2::Builder::with_addresses(v2::Version::Two | command, v2::Protocol::Stream, addresses).build()

@@ -15,7 +15,8 @@ use tokio::{
 
 use super::scratch;
 
-/// How long each side may be idle: nothing read from it and nothing written to it. Zero is no limit.
+/// How long each side may be idle: nothing read from it and nothing written to it. Zero is no
+/// limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleTimeouts {
     /// The client's side.
@@ -32,9 +33,11 @@ pub(super) trait Traffic {
     fn sent(&self, bytes: u64);
 }
 
-/// Relays bytes in both directions until both sides have ended, one has failed, or one has been idle for too long.
+/// Relays bytes in both directions until both sides have ended, one has failed, or one has been
+/// idle for too long.
 ///
-/// The end of one side is passed on, and the other direction stays open. Each argument is a reading and a writing half.
+/// The end of one side is passed on, and the other direction stays open. Each argument is a reading
+/// and a writing half.
 ///
 /// # Errors
 /// Those of the sockets; `TimedOut` when a side was idle for too long.
@@ -50,8 +53,16 @@ where
     MR: AsyncRead + Unpin,
     MW: AsyncWrite + Unpin,
 {
-    let mut inward = Direction { from: client.0, to: member.1, state: RelayState::Reading { flush: false } };
-    let mut outward = Direction { from: member.0, to: client.1, state: RelayState::Reading { flush: false } };
+    let mut inward = Direction {
+        from: client.0,
+        to: member.1,
+        state: RelayState::Reading { flush: false },
+    };
+    let mut outward = Direction {
+        from: member.0,
+        to: client.1,
+        state: RelayState::Reading { flush: false },
+    };
     let now = Instant::now();
     let mut watch = Watch { silence, client: now, member: now };
     let Some(first) = watch.deadline() else {
@@ -59,7 +70,8 @@ where
     };
     let mut timer = pin!(sleep_until(first));
     poll_fn(|cx| {
-        if let Poll::Ready(result) = both(cx, &mut inward, &mut outward, Some(&mut watch), traffic) {
+        if let Poll::Ready(result) = both(cx, &mut inward, &mut outward, Some(&mut watch), traffic)
+        {
             return Poll::Ready(result);
         }
         // The timer is not reset for each chunk; when it fires, the last activity is checked.
@@ -83,7 +95,11 @@ struct Watch {
 
 impl Watch {
     fn deadline(&self) -> Option<Instant> {
-        let until = |last: Instant, limit: Duration| (!limit.is_zero()).then(|| last.checked_add(limit)).flatten();
+        let until = |last: Instant, limit: Duration| {
+            (!limit.is_zero())
+                .then(|| last.checked_add(limit))
+                .flatten()
+        };
         let client = until(self.client, self.silence.client);
         let member = until(self.member, self.silence.member);
         client.into_iter().chain(member).min()
@@ -118,8 +134,9 @@ where
 {
     let mut moved_in = Moved::default();
     let mut moved_out = Moved::default();
-    let (result_in, result_out) =
-        scratch::with(|buffer| (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out)));
+    let (result_in, result_out) = scratch::with(|buffer| {
+        (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out))
+    });
     if moved_in.read > 0 {
         traffic.received(moved_in.read);
     }
@@ -155,7 +172,8 @@ enum RelayState {
     Reading {
         flush: bool,
     },
-    /// The writer did not accept everything: `rest` is what was left, and its first `at` bytes are written.
+    /// The writer did not accept everything: `rest` is what was left, and its first `at` bytes are
+    /// written.
     Holding {
         rest: Box<[u8]>,
         at: usize,
@@ -166,7 +184,12 @@ enum RelayState {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
-    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut [u8], moved: &mut Moved) -> Poll<io::Result<()>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        moved: &mut Moved,
+    ) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
                 RelayState::Reading { flush } => {
@@ -198,8 +221,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
                 }
                 RelayState::Ending => {
                     match ready!(Pin::new(&mut self.to).poll_shutdown(cx)) {
-                        // The other side is closed already; its own direction reports that if it matters.
-                        Err(error) if error.kind() != io::ErrorKind::NotConnected => return Poll::Ready(Err(error)),
+                        // The other side is closed already; its own direction reports that if it
+                        // matters.
+                        Err(error) if error.kind() != io::ErrorKind::NotConnected => {
+                            return Poll::Ready(Err(error));
+                        }
                         _ => self.state = RelayState::Done,
                     }
                 }
@@ -209,7 +235,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
     }
 
     /// Writes as much as is accepted now, and keeps the rest.
-    fn write(to: &mut W, cx: &mut Context<'_>, mut bytes: &[u8], moved: &mut Moved) -> io::Result<RelayState> {
+    fn write(
+        to: &mut W,
+        cx: &mut Context<'_>,
+        mut bytes: &[u8],
+        moved: &mut Moved,
+    ) -> io::Result<RelayState> {
         while !bytes.is_empty() {
             match Pin::new(&mut *to).poll_write(cx, bytes)? {
                 Poll::Ready(written) => {
@@ -224,5 +255,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
 }
 
 fn accepted(written: usize) -> io::Result<usize> {
-    if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(written) }
+    if written == 0 {
+        Err(io::ErrorKind::WriteZero.into())
+    } else {
+        Ok(written)
+    }
 }

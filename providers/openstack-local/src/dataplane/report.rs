@@ -49,7 +49,8 @@ pub struct ListenerReport {
 pub enum ListenerState {
     /// It listens, at this address.
     Listening(SocketAddr),
-    /// It does not listen. [`DataPlane::apply`](super::DataPlane::apply) with the same configuration tries again.
+    /// It does not listen. [`DataPlane::apply`](super::DataPlane::apply) with the same
+    /// configuration tries again.
     Failed(ListenError),
 }
 
@@ -89,10 +90,13 @@ pub enum ListenErrorKind {
 impl ListenError {
     pub(super) fn bind(address: SocketAddr, protocol: &'static str, error: &io::Error) -> Self {
         let (kind, reason) = match error.kind() {
-            io::ErrorKind::AddrInUse => (ListenErrorKind::PortInUse, "the port is in use".to_owned()),
-            io::ErrorKind::AddrNotAvailable => {
-                (ListenErrorKind::AddressNotLocal, "the address is not one of this machine".to_owned())
+            io::ErrorKind::AddrInUse => {
+                (ListenErrorKind::PortInUse, "the port is in use".to_owned())
             }
+            io::ErrorKind::AddrNotAvailable => (
+                ListenErrorKind::AddressNotLocal,
+                "the address is not one of this machine".to_owned(),
+            ),
             io::ErrorKind::PermissionDenied => (ListenErrorKind::NotPermitted, error.to_string()),
             _ => (ListenErrorKind::Other, error.to_string()),
         };
@@ -107,7 +111,8 @@ pub struct Counters {
     pub active_connections: u64,
     /// All connections that were accepted and admitted.
     pub total_connections: u64,
-    /// Connections that were reset (UDP: datagrams that were dropped) because the client may not connect.
+    /// Connections that were reset (UDP: datagrams that were dropped) because the client may not
+    /// connect.
     pub refused_connections: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
@@ -115,7 +120,8 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Connections and requests that no member accepted, invalid requests, and panics.
     pub request_errors: u64,
-    /// Tasks that ended in a panic: a bug in the data plane, with details in the log. The listener continues.
+    /// Tasks that ended in a panic: a bug in the data plane, with details in the log. The listener
+    /// continues.
     pub panics: u64,
 }
 
@@ -148,7 +154,8 @@ pub enum MemberState {
     Online,
     /// Its checks fail: it gets no new connections.
     Error,
-    /// Administratively down, or not checked yet. A member that is not checked yet does get connections.
+    /// Administratively down, or not checked yet. A member that is not checked yet does get
+    /// connections.
     Offline,
     /// It is not checked.
     NoMonitor,

@@ -6,8 +6,8 @@ use std::cell::Cell;
 const SIZE: usize = 64 * 1024;
 
 thread_local! {
-    /// Connections own memory only for what their other side did not accept, so that thousands of idle ones cost little
-    /// more than their sockets.
+    /// Connections own memory only for what their other side did not accept, so that thousands of
+    /// idle ones cost little more than their sockets.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

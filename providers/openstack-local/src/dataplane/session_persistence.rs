@@ -6,13 +6,15 @@ use parking_lot::Mutex;
 
 use super::config::MemberId;
 
-/// Minimum number of cookies that are remembered; the maximum is twice as many. The default of Octavia's own driver.
+/// Minimum number of cookies that are remembered; the maximum is twice as many. The default of
+/// Octavia's own driver.
 const SIZE: usize = 10_000;
 
 /// Longer values are cut, as that driver does.
 const LENGTH: usize = 64;
 
-/// Remembers cookies. When there are too many, those that were not seen for the longest time are forgotten.
+/// Remembers cookies. When there are too many, those that were not seen for the longest time are
+/// forgotten.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CookieStore(Arc<Mutex<Generations>>);
 

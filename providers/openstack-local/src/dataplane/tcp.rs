@@ -19,11 +19,12 @@ use super::{
     workers::Worker,
 };
 
-/// Connections that the kernel has set up and that are not accepted yet; this is usually also the system's limit.
+/// Connections that the kernel has set up and that are not accepted yet; this is usually also the
+/// system's limit.
 const BACKLOG: i32 = 4096;
 
-/// Delay after an accept failed for lack of descriptors or memory: long enough for some to be freed, short enough to go
-/// unnoticed.
+/// Delay after an accept failed for lack of descriptors or memory: long enough for some to be
+/// freed, short enough to go unnoticed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// While one member after another fails, the search ends after this many times the connect timeout.
@@ -35,17 +36,19 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     // Connections of a previous listener on this address may still be closing.
     socket.set_reuse_address(true)?;
-    // Small messages must not wait for acknowledgements. Accepted sockets inherit this at no further cost.
+    // Small messages must not wait for acknowledgements. Accepted sockets inherit this at no
+    // further cost.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Accepts on each of `workers` until stopped; the socket closes when every task of `tasks` has ended.
+/// Accepts on each of `workers` until stopped; the socket closes when every task of `tasks` has
+/// ended.
 ///
-/// They share the socket and so its queue. (Separate sockets would split the connections evenly, but then another
-/// process of the same user could listen there as well.)
+/// They share the socket and so its queue. (Separate sockets would split the connections evenly,
+/// but then another process of the same user could listen there as well.)
 ///
 /// # Errors
 /// There are not enough descriptors.
@@ -67,8 +70,17 @@ where
     let listeners: Vec<_> = workers.iter().map(on).collect::<io::Result<_>>()?;
     let local = listener.local_addr()?;
     for (index, listener) in listeners.into_iter().enumerate() {
-        let acceptor = Acceptor { listener, local, front: front.clone(), index, workers: workers.clone(), serve };
-        front.tasks.spawn_on(tasks.track_future(acceptor.run()), &workers[index].runtime);
+        let acceptor = Acceptor {
+            listener,
+            local,
+            front: front.clone(),
+            index,
+            workers: workers.clone(),
+            serve,
+        };
+        front
+            .tasks
+            .spawn_on(tasks.track_future(acceptor.run()), &workers[index].runtime);
     }
     Ok(())
 }
@@ -91,7 +103,10 @@ where
 {
     /// Accepts until stopped, and restarts after a panic.
     async fn run(self) {
-        self.front.stop.run_until_cancelled(self.front.keep("accept", || self.accept())).await;
+        self.front
+            .stop
+            .run_until_cancelled(self.front.keep("accept", || self.accept()))
+            .await;
     }
 
     /// Accepts connections up to the limit.
@@ -131,7 +146,10 @@ where
     }
 
     /// Returns the next connection, when there is a permit for it.
-    async fn next(&self, settings: &Settings) -> (ConnectionPermit, io::Result<(TcpStream, SocketAddr)>) {
+    async fn next(
+        &self,
+        settings: &Settings,
+    ) -> (ConnectionPermit, io::Result<(TcpStream, SocketAddr)>) {
         loop {
             match self.front.acquire(settings) {
                 Some(place) => return (place, self.listener.accept().await),
@@ -140,10 +158,17 @@ where
         }
     }
 
-    fn admit(&self, stream: TcpStream, ends: Endpoints, place: ConnectionPermit, settings: Arc<Settings>) {
+    fn admit(
+        &self,
+        stream: TcpStream,
+        ends: Endpoints,
+        place: ConnectionPermit,
+        settings: Arc<Settings>,
+    ) {
         if !settings.admits(ends.client.ip()) {
             self.front.refuse();
-            // Reset rather than closed: nothing from the client is read, and the socket does not linger.
+            // Reset rather than closed: nothing from the client is read, and the socket does not
+            // linger.
             let _ = stream.set_zero_linger();
             return;
         }
@@ -155,20 +180,30 @@ where
         if chosen == self.index {
             let serving = serve(stream, ends, front.clone(), settings);
             self.front.tasks.spawn(async move {
-                front.guard("serve", front.kill.run_until_cancelled(serving)).await;
+                front
+                    .guard("serve", front.kill.run_until_cancelled(serving))
+                    .await;
                 drop((open, carried));
             });
             return;
         }
         // If the socket cannot be moved to the other thread, it is lost.
-        let Ok(stream) = stream.into_std() else { return };
+        let Ok(stream) = stream.into_std() else {
+            return;
+        };
         let serving = async move {
-            let Ok(stream) = TcpStream::from_std(stream) else { return front.error() };
+            let Ok(stream) = TcpStream::from_std(stream) else {
+                return front.error();
+            };
             let serving = serve(stream, ends, front.clone(), settings);
-            front.guard("serve", front.kill.run_until_cancelled(serving)).await;
+            front
+                .guard("serve", front.kill.run_until_cancelled(serving))
+                .await;
             drop((open, carried));
         };
-        self.front.tasks.spawn_on(serving, &self.workers[chosen].runtime);
+        self.front
+            .tasks
+            .spawn_on(serving, &self.workers[chosen].runtime);
     }
 }
 
@@ -179,7 +214,12 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 /// Carries a client's bytes to a member and back.
-pub(super) async fn serve(mut client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
+pub(super) async fn serve(
+    mut client: TcpStream,
+    ends: Endpoints,
+    front: Arc<Frontend>,
+    settings: Arc<Settings>,
+) {
     let timeouts = settings.config.timeouts;
     let Some((mut member, used)) = connect(settings.pool.as_deref(), ends, timeouts).await else {
         front.error();
@@ -205,7 +245,9 @@ pub(super) async fn connect(
     while let Some(used) = pool.choose(ends.client, &mut tried) {
         match open(used.member.socket, pool.config.protocol, ends, timeouts.member_connect).await {
             Ok(stream) => return Some((stream, used)),
-            Err(error) => tracing::debug!(member = %used.member.id, %error, "cannot connect to member"),
+            Err(error) => {
+                tracing::debug!(member = %used.member.id, %error, "cannot connect to member");
+            }
         }
         let limit = timeouts.member_connect * SEARCH_FACTOR;
         if !limit.is_zero() && begin.elapsed() >= limit {
@@ -230,5 +272,9 @@ pub(super) async fn open(
         }
         Ok(stream)
     };
-    if limit.is_zero() { opening.await } else { timeout(limit, opening).await? }
+    if limit.is_zero() {
+        opening.await
+    } else {
+        timeout(limit, opening).await?
+    }
 }

@@ -17,7 +17,8 @@ use super::config::TlsConfig;
 /// # Errors
 /// What is wrong with the certificate or its key, without their content.
 pub(super) fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, String> {
-    let chain = CertificateDer::pem_slice_iter(config.certificate_chain.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let chain = CertificateDer::pem_slice_iter(config.certificate_chain.as_bytes())
+        .collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| format!("the certificate chain is not PEM: {error}"))?;
     if chain.is_empty() {
         return Err("the certificate chain holds no certificate".to_owned());
@@ -32,7 +33,8 @@ pub(super) fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, String> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Creates a connector that accepts any certificate: a check tests whether a member serves, not who it is.
+/// Creates a connector that accepts any certificate: a check tests whether a member serves, not who
+/// it is.
 ///
 /// # Errors
 /// Never with the protocol versions that are built in.

@@ -44,7 +44,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Binds a socket for clients' datagrams.
 pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::DGRAM, None)?;
+    let socket =
+        socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     // As much as the system permits; with less, more datagrams are lost under overload.
@@ -60,7 +61,14 @@ pub(super) async fn serve(socket: UdpSocket, front: Arc<Frontend>, tasks: TaskTr
     let serving = front.keep("receive datagrams", || {
         let socket = socket.clone();
         let tasks = tasks.clone();
-        Listener { socket, settings: front.settings(), front: front.clone(), tasks, begin }.run()
+        Listener {
+            socket,
+            settings: front.settings(),
+            front: front.clone(),
+            tasks,
+            begin,
+        }
+        .run()
     });
     front.stop.run_until_cancelled(serving).await;
 }
@@ -134,14 +142,17 @@ impl Listener {
             Some(flow) => flow,
             None => {
                 flows.remove(&client);
-                let Some(flow) = self.open(client) else { return };
+                let Some(flow) = self.open(client) else {
+                    return;
+                };
                 flows.entry(client).insert_entry(flow).into_mut()
             }
         };
         self.front.received(datagram.len() as u64);
         flow.shared.touch(self.begin);
-        // A full buffer loses the datagram, as any router on the path may; an unreachable member is recorded. Not the
-        // runtime's `try_send`, which refuses until the runtime knows that a new socket is writable.
+        // A full buffer loses the datagram, as any router on the path may; an unreachable member is
+        // recorded. Not the runtime's `try_send`, which refuses until the runtime knows that a new
+        // socket is writable.
         if let Err(error) = SockRef::from(&*flow.socket).send(datagram)
             && error.kind() != io::ErrorKind::WouldBlock
         {
@@ -150,7 +161,8 @@ impl Listener {
         }
     }
 
-    /// Begins a flow; `None` when the client may not connect, there are too many flows, or no member accepts it.
+    /// Begins a flow; `None` when the client may not connect, there are too many flows, or no
+    /// member accepts it.
     fn open(&self, client: SocketAddr) -> Option<Flow> {
         if !self.settings.admits(client.ip()) {
             self.front.refuse();
@@ -165,14 +177,22 @@ impl Listener {
         while let Some(used) = pool.choose(client, &mut tried) {
             match connect(used.member.socket) {
                 Ok(socket) => return Some(self.flow(client, used, Arc::new(socket), place.open())),
-                Err(error) => tracing::debug!(member = %used.member.id, %error, "cannot open a socket to member"),
+                Err(error) => {
+                    tracing::debug!(member = %used.member.id, %error, "cannot open a socket to member");
+                }
             }
         }
         self.front.error();
         None
     }
 
-    fn flow(&self, client: SocketAddr, used: MemberConnection, socket: Arc<UdpSocket>, open: OpenConnection) -> Flow {
+    fn flow(
+        &self,
+        client: SocketAddr,
+        used: MemberConnection,
+        socket: Arc<UdpSocket>,
+        open: OpenConnection,
+    ) -> Flow {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared { last: AtomicU64::new(0), failed: AtomicBool::new(false) });
         let answers = Answers {
@@ -207,7 +227,11 @@ impl Listener {
         let now = self.begin.elapsed();
         flows.retain(|client, flow| {
             let silent = now.saturating_sub(Duration::from_millis(flow.shared.last.load(Relaxed)));
-            let keeps = self.settings.pool.as_ref().is_some_and(|pool| pool.keeps(&flow.used.member));
+            let keeps = self
+                .settings
+                .pool
+                .as_ref()
+                .is_some_and(|pool| pool.keeps(&flow.used.member));
             silent <= limit && keeps && flow.is_well() && self.settings.admits(client.ip())
         });
     }
@@ -221,13 +245,18 @@ impl Flow {
 
 impl Shared {
     fn touch(&self, begin: Instant) {
-        self.last.store(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        self.last
+            .store(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 }
 
 /// Opens a socket that communicates with one member only.
 fn connect(member: SocketAddr) -> io::Result<UdpSocket> {
-    let any = if member.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let any = if member.is_ipv4() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    };
     let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.connect(member)?;
     socket.set_nonblocking(true)?;

@@ -1,7 +1,8 @@
 //! The threads that carry connections.
 //!
-//! Each has a runtime of its own, and everything for one connection happens on one thread, so that no thread is woken
-//! for work that another one then does. On a work-stealing runtime a short connection costs almost twice as much.
+//! Each has a runtime of its own, and everything for one connection happens on one thread, so that
+//! no thread is woken for work that another one then does. On a work-stealing runtime a short
+//! connection costs almost twice as much.
 
 use std::{
     io, mem,
@@ -25,8 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan;
 
-/// Each thread wakes this often without work: a runtime that already has a timer this near is not woken by a new timer
-/// that is farther away, as those of connections are. Without it every connection's first timer costs a system call.
+/// Each thread wakes this often without work: a runtime that already has a timer this near is not
+/// woken by a new timer that is farther away, as those of connections are. Without it every
+/// connection's first timer costs a system call.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// The threads, which start when they are first needed.
@@ -70,12 +72,14 @@ impl Worker {
         ConnectionCount(self.busy.clone())
     }
 
-    /// Returns which thread carries a connection that the one at `index` has accepted. Moving it costs a few system
-    /// calls, so that is done only when one thread would have many more: a thread that is woken first accepts
-    /// everything that has arrived.
+    /// Returns which thread carries a connection that the one at `index` has accepted. Moving it
+    /// costs a few system calls, so that is done only when one thread would have many more: a
+    /// thread that is woken first accepts everything that has arrived.
     pub(super) fn choose(index: usize, workers: &[Self]) -> usize {
         let busy = |index: usize| workers[index].busy.load(Relaxed);
-        let least = (0..workers.len()).min_by_key(|index| busy(*index)).unwrap_or(index);
+        let least = (0..workers.len())
+            .min_by_key(|index| busy(*index))
+            .unwrap_or(index);
         plan::choose_worker(index, busy(index), least, busy(least))
     }
 }
@@ -83,7 +87,12 @@ impl Worker {
 impl Workers {
     /// Creates up to `count` threads; none while nothing listens.
     pub(super) fn new(count: NonZeroUsize, stop: CancellationToken) -> Self {
-        Self { count, stop, running: Mutex::default(), turn: AtomicUsize::new(0) }
+        Self {
+            count,
+            stop,
+            running: Mutex::default(),
+            turn: AtomicUsize::new(0),
+        }
     }
 
     /// Returns all threads.
@@ -146,7 +155,9 @@ impl Thread {
                 let _ = tell.send(Err(error));
             }
         };
-        let handle = thread::Builder::new().name(format!("data-plane-{number}")).spawn(run)?;
+        let handle = thread::Builder::new()
+            .name(format!("data-plane-{number}"))
+            .spawn(run)?;
         let runtime = told.recv().map_err(io::Error::other)??;
         Ok(Self { worker: Worker { runtime, busy: Arc::default() }, handle })
     }

@@ -36,7 +36,11 @@ pub(super) struct AuthClaim {
 impl AuthClaim {
     /// Verifies the secrets. This takes some milliseconds, so not under a lock.
     pub(super) fn prove(self) -> Result<Authenticated, ApiError> {
-        if self.secrets.iter().all(|(hash, secret)| hash.verify(secret)) {
+        if self
+            .secrets
+            .iter()
+            .all(|(hash, secret)| hash.verify(secret))
+        {
             Ok(Authenticated(self))
         } else {
             Err(unauthorized())
@@ -49,13 +53,21 @@ impl AuthClaim {
 pub(super) struct Authenticated(AuthClaim);
 
 /// Looks up the user that a request claims to be.
-pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> Result<AuthClaim, ApiError> {
+pub(super) fn claim(
+    state: &CloudState,
+    identity: &Identity,
+    now: Timestamp,
+) -> Result<AuthClaim, ApiError> {
     // First, find the user and secret of each method.
     let mut claims = Vec::new();
     for method in &identity.methods {
         claims.push(match method.as_str() {
             "password" => {
-                let user = &identity.password.as_ref().ok_or_else(|| missing("password", "identity"))?.user;
+                let user = &identity
+                    .password
+                    .as_ref()
+                    .ok_or_else(|| missing("password", "identity"))?
+                    .user;
                 let found = enabled_user(state, &user.user)?;
                 let hash = found.password.clone().ok_or_else(unauthorized)?;
                 (found, None, None, Some((hash, user.password.clone())))
@@ -69,8 +81,13 @@ pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> 
                 (enabled_user(state, &user)?, Some(credential), None, Some(secret))
             }
             "token" => {
-                let method = identity.token.as_ref().ok_or_else(|| missing("token", "identity"))?;
-                let parent = token::find(state, method.id.expose(), now).ok_or_else(unauthorized)?.clone();
+                let method = identity
+                    .token
+                    .as_ref()
+                    .ok_or_else(|| missing("token", "identity"))?;
+                let parent = token::find(state, method.id.expose(), now)
+                    .ok_or_else(unauthorized)?
+                    .clone();
                 let user = UserRef { id: Some(parent.user_id.clone()), ..UserRef::default() };
                 (enabled_user(state, &user)?, None, Some(parent), None)
             }
@@ -82,9 +99,17 @@ pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> 
     }
     // Then check that all methods are of the same user.
     let mut claims = claims.into_iter();
-    let (user, credential, parent, secret) = claims.next().ok_or_else(|| missing("methods", "identity"))?;
+    let (user, credential, parent, secret) = claims
+        .next()
+        .ok_or_else(|| missing("methods", "identity"))?;
     let methods = identity.methods.clone();
-    let mut all = AuthClaim { user, methods, credential, parent, secrets: secret.into_iter().collect() };
+    let mut all = AuthClaim {
+        user,
+        methods,
+        credential,
+        parent,
+        secrets: secret.into_iter().collect(),
+    };
     for (user, credential, parent, secret) in claims {
         if user.id != all.user.id {
             return Err(unauthorized());
@@ -110,7 +135,10 @@ pub(super) fn issue(
     let end = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
     let ends = [claim.parent.as_ref().map(|parent| parent.expires_at), grant.end];
     let audit_id = random(16);
-    let first = claim.parent.as_ref().and_then(|parent| parent.audit_ids.last().cloned());
+    let first = claim
+        .parent
+        .as_ref()
+        .and_then(|parent| parent.audit_ids.last().cloned());
     let mut methods = claim.methods;
     for method in claim.parent.iter().flat_map(|parent| &parent.methods) {
         if !methods.contains(method) {
@@ -132,7 +160,10 @@ pub(super) fn issue(
     };
     // Finally, store it, and remove some expired ones.
     let tokens = &mut state.keystone.tokens;
-    let ended = tokens.iter().filter(|token| token.expires_at <= now).map(|token| token.digest.clone());
+    let ended = tokens
+        .iter()
+        .filter(|token| token.expires_at <= now)
+        .map(|token| token.digest.clone());
     let ended: Vec<String> = ended.take(PURGED).collect();
     for digest in ended {
         tokens.remove(&digest);
@@ -152,7 +183,12 @@ struct Grant {
     end: Option<Timestamp>,
 }
 
-fn grant(state: &mut CloudState, claim: &AuthClaim, scope: Option<&Scope>, now: Timestamp) -> Result<Grant, ApiError> {
+fn grant(
+    state: &mut CloudState,
+    claim: &AuthClaim,
+    scope: Option<&Scope>,
+    now: Timestamp,
+) -> Result<Grant, ApiError> {
     let user_id = claim.user.id.clone();
     if let Some(credential) = &claim.credential {
         if scope.is_some() {
@@ -165,9 +201,15 @@ fn grant(state: &mut CloudState, claim: &AuthClaim, scope: Option<&Scope>, now: 
         if roles.is_empty() || !target_is_enabled(state, &target) {
             return Err(unauthorized());
         }
-        return Ok(Grant { user_id, scope: TokenScope::Target(target), trust_id: None, end: credential.expires_at });
+        return Ok(Grant {
+            user_id,
+            scope: TokenScope::Target(target),
+            trust_id: None,
+            end: credential.expires_at,
+        });
     }
-    let delegated = |token: &Arc<Token>| token.trust_id.is_some() || token.application_credential_id.is_some();
+    let delegated =
+        |token: &Arc<Token>| token.trust_id.is_some() || token.application_credential_id.is_some();
     if claim.parent.as_ref().is_some_and(delegated) {
         return Err(ApiError::forbidden(
             "",
@@ -177,14 +219,19 @@ fn grant(state: &mut CloudState, claim: &AuthClaim, scope: Option<&Scope>, now: 
     let target = match scope {
         Some(Scope::Trust(trust)) => return use_trust(state, claim, &trust.id, now),
         Some(Scope::Unscoped {}) => None,
-        Some(Scope::Project(project)) => Some(Target::Project(find_project(state, project)?.id.clone())),
+        Some(Scope::Project(project)) => {
+            Some(Target::Project(find_project(state, project)?.id.clone()))
+        }
         Some(Scope::Domain(domain)) => Some(Target::Domain(find_domain(state, domain)?)),
         Some(Scope::System(system)) if system.all => Some(Target::System),
         Some(Scope::System(_)) => return Err(missing("all", "system")),
         // Unlike a requested project, a default project that cannot be used is ignored.
-        None => {
-            claim.user.default_project_id.clone().map(Target::Project).filter(|target| may(state, &user_id, target))
-        }
+        None => claim
+            .user
+            .default_project_id
+            .clone()
+            .map(Target::Project)
+            .filter(|target| may(state, &user_id, target)),
     };
     let scope = match target {
         None => TokenScope::Unscoped,
@@ -198,11 +245,19 @@ fn may(state: &CloudState, user: &str, target: &Target) -> bool {
     target_is_enabled(state, target) && !roles_of(state, user, target).is_empty()
 }
 
-fn use_trust(state: &mut CloudState, claim: &AuthClaim, id: &str, now: Timestamp) -> Result<Grant, ApiError> {
+fn use_trust(
+    state: &mut CloudState,
+    claim: &AuthClaim,
+    id: &str,
+    now: Timestamp,
+) -> Result<Grant, ApiError> {
     let trust = state.keystone.trusts.get(id).cloned();
-    let usable = |trust: &Arc<Trust>| trust.expires_at.is_none_or(|end| end > now) && trust.remaining_uses != Some(0);
+    let usable = |trust: &Arc<Trust>| {
+        trust.expires_at.is_none_or(|end| end > now) && trust.remaining_uses != Some(0)
+    };
     let trust = trust.filter(usable);
-    let trust = trust.ok_or_else(|| ApiError::not_found("", format!("Could not find trust: {id}.")))?;
+    let trust =
+        trust.ok_or_else(|| ApiError::not_found("", format!("Could not find trust: {id}.")))?;
     if trust.trustee_user_id != claim.user.id {
         return Err(ApiError::forbidden("", "User is not a trustee."));
     }
@@ -217,12 +272,24 @@ fn use_trust(state: &mut CloudState, claim: &AuthClaim, id: &str, now: Timestamp
         return Err(unauthorized());
     }
     if trust.remaining_uses.is_some() {
-        state.keystone.trusts.update(id, |trust| trust.remaining_uses = trust.remaining_uses.map(|left| left - 1));
+        state
+            .keystone
+            .trusts
+            .update(id, |trust| trust.remaining_uses = trust.remaining_uses.map(|left| left - 1));
     }
-    let user_id = if trust.impersonation { &trust.trustor_user_id } else { &trust.trustee_user_id };
+    let user_id = if trust.impersonation {
+        &trust.trustor_user_id
+    } else {
+        &trust.trustee_user_id
+    };
     let user_id = user_id.clone();
     let trust_id = Some(id.to_owned());
-    Ok(Grant { user_id, scope: TokenScope::Target(target), trust_id, end: trust.expires_at })
+    Ok(Grant {
+        user_id,
+        scope: TokenScope::Target(target),
+        trust_id,
+        end: trust.expires_at,
+    })
 }
 
 fn missing(what: &str, place: &str) -> ApiError {
@@ -237,12 +304,24 @@ fn enabled_user(state: &CloudState, user: &UserRef) -> Result<Arc<User>, ApiErro
     let found = match (&user.id, &user.name) {
         (Some(id), _) => state.keystone.users.get(id),
         (None, Some(name)) => {
-            let domain = find_domain(state, user.domain.as_ref().ok_or_else(|| missing("domain", "user"))?)?;
-            state.keystone.users.iter().find(|user| user.domain_id == domain && user.name == *name)
+            let domain = find_domain(
+                state,
+                user.domain
+                    .as_ref()
+                    .ok_or_else(|| missing("domain", "user"))?,
+            )?;
+            state
+                .keystone
+                .users
+                .iter()
+                .find(|user| user.domain_id == domain && user.name == *name)
         }
         (None, None) => return Err(missing("id or name", "user")),
     };
-    found.filter(|user| user_is_enabled(state, &user.id)).cloned().ok_or_else(unauthorized)
+    found
+        .filter(|user| user_is_enabled(state, &user.id))
+        .cloned()
+        .ok_or_else(unauthorized)
 }
 
 fn credential(
@@ -254,31 +333,57 @@ fn credential(
     let found = match (&method.id, &method.name) {
         (Some(id), _) => credentials.get(id),
         (None, Some(name)) => {
-            let user = method.user.as_ref().ok_or_else(|| missing("user", "application_credential"))?;
+            let user = method
+                .user
+                .as_ref()
+                .ok_or_else(|| missing("user", "application_credential"))?;
             let user = enabled_user(state, user)?;
-            credentials.iter().find(|credential| credential.user_id == user.id && credential.name == *name)
+            credentials
+                .iter()
+                .find(|credential| credential.user_id == user.id && credential.name == *name)
         }
         (None, None) => return Err(missing("id or name", "application_credential")),
     };
-    let good = |credential: &&Arc<ApplicationCredential>| credential.expires_at.is_none_or(|end| end > now);
+    let good = |credential: &&Arc<ApplicationCredential>| {
+        credential.expires_at.is_none_or(|end| end > now)
+    };
     found.filter(good).cloned().ok_or_else(unauthorized)
 }
 
 fn find_domain(state: &CloudState, domain: &DomainRef) -> Result<String, ApiError> {
     let found = match (&domain.id, &domain.name) {
         (Some(id), _) => state.keystone.domains.get(id),
-        (None, Some(name)) => state.keystone.domains.iter().find(|domain| domain.name == *name),
+        (None, Some(name)) => state
+            .keystone
+            .domains
+            .iter()
+            .find(|domain| domain.name == *name),
         (None, None) => return Err(missing("id or name", "domain")),
     };
-    found.map(|domain| domain.id.clone()).ok_or_else(unauthorized)
+    found
+        .map(|domain| domain.id.clone())
+        .ok_or_else(unauthorized)
 }
 
-fn find_project<'s>(state: &'s CloudState, project: &ProjectRef) -> Result<&'s Arc<Project>, ApiError> {
+fn find_project<'s>(
+    state: &'s CloudState,
+    project: &ProjectRef,
+) -> Result<&'s Arc<Project>, ApiError> {
     let found = match (&project.id, &project.name) {
         (Some(id), _) => state.keystone.projects.get(id),
         (None, Some(name)) => {
-            let domain = find_domain(state, project.domain.as_ref().ok_or_else(|| missing("domain", "project"))?)?;
-            state.keystone.projects.iter().find(|project| project.domain_id == domain && project.name == *name)
+            let domain = find_domain(
+                state,
+                project
+                    .domain
+                    .as_ref()
+                    .ok_or_else(|| missing("domain", "project"))?,
+            )?;
+            state
+                .keystone
+                .projects
+                .iter()
+                .find(|project| project.domain_id == domain && project.name == *name)
         }
         (None, None) => return Err(missing("id or name", "project")),
     };

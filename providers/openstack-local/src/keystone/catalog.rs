@@ -31,12 +31,21 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
 }
 
 /// Returns the catalog for a client that reaches the cloud at `origin`.
-pub(super) fn catalog(state: &CloudState, origin: &Origin, settings: &Settings) -> Vec<CatalogService> {
+pub(super) fn catalog(
+    state: &CloudState,
+    origin: &Origin,
+    settings: &Settings,
+) -> Vec<CatalogService> {
     let services = state.keystone.services.iter();
-    let services = services.filter(|service| service.enabled && !settings.without.contains(&service.kind));
+    let services =
+        services.filter(|service| service.enabled && !settings.without.contains(&service.kind));
     let mut catalog: Vec<CatalogService> = services
         .map(|service| {
-            let endpoints = state.keystone.endpoints.iter().filter(|endpoint| endpoint.service_id == service.id);
+            let endpoints = state
+                .keystone
+                .endpoints
+                .iter()
+                .filter(|endpoint| endpoint.service_id == service.id);
             let endpoints = endpoints.map(|endpoint| CatalogEndpoint {
                 id: endpoint.id.clone(),
                 interface: endpoint.interface.clone(),
@@ -82,8 +91,14 @@ async fn show_catalog(
         return Err(ApiError::forbidden("", "The token has no scope, and so no catalog."));
     }
     let settings = cloud.settings();
-    let links = CollectionLinks { this: query.address().to_owned(), ..CollectionLinks::default() };
-    cloud.store.read(|state| Ok(Json(Catalog { catalog: catalog(state, &origin, &settings), links }))).await
+    let links = CollectionLinks {
+        this: query.address().to_owned(),
+        ..CollectionLinks::default()
+    };
+    cloud
+        .store
+        .read(|state| Ok(Json(Catalog { catalog: catalog(state, &origin, &settings), links })))
+        .await
 }
 
 fn service(service: &Service, origin: &Origin) -> Value {
@@ -97,8 +112,17 @@ fn service(service: &Service, origin: &Origin) -> Value {
     })
 }
 
-fn endpoint(state: &CloudState, endpoint: &Endpoint, origin: &Origin, settings: &Settings) -> Value {
-    let kind = state.keystone.services.get(&endpoint.service_id).map_or("", |service| &*service.kind);
+fn endpoint(
+    state: &CloudState,
+    endpoint: &Endpoint,
+    origin: &Origin,
+    settings: &Settings,
+) -> Value {
+    let kind = state
+        .keystone
+        .services
+        .get(&endpoint.service_id)
+        .map_or("", |service| &*service.kind);
     json!({
         "id": endpoint.id,
         "service_id": endpoint.service_id,
@@ -120,9 +144,19 @@ fn region(region: &Region, origin: &Origin) -> Value {
     })
 }
 
-async fn services(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn services(
+    From(cloud): From<Arc<Cloud>>,
+    _caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     let list = |state: &CloudState| {
-        let rows = state.keystone.services.iter().map(|row| service(row, &origin)).collect();
+        let rows = state
+            .keystone
+            .services
+            .iter()
+            .map(|row| service(row, &origin))
+            .collect();
         list::list(&query, &Rules::keystone("services", &["id", "type", "name"]), rows)
     };
     cloud.store.read(list).await.map(Json)
@@ -141,11 +175,25 @@ async fn show_service(
     cloud.store.read(show).await
 }
 
-async fn endpoints(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn endpoints(
+    From(cloud): From<Arc<Cloud>>,
+    _caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     let settings = cloud.settings();
     let list = |state: &CloudState| {
-        let rows = state.keystone.endpoints.iter().map(|row| endpoint(state, row, &origin, &settings)).collect();
-        list::list(&query, &Rules::keystone("endpoints", &["id", "service_id", "interface", "region_id"]), rows)
+        let rows = state
+            .keystone
+            .endpoints
+            .iter()
+            .map(|row| endpoint(state, row, &origin, &settings))
+            .collect();
+        list::list(
+            &query,
+            &Rules::keystone("endpoints", &["id", "service_id", "interface", "region_id"]),
+            rows,
+        )
     };
     cloud.store.read(list).await.map(Json)
 }
@@ -164,9 +212,19 @@ async fn show_endpoint(
     cloud.store.read(show).await
 }
 
-async fn regions(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn regions(
+    From(cloud): From<Arc<Cloud>>,
+    _caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     let list = |state: &CloudState| {
-        let rows = state.keystone.regions.iter().map(|row| region(row, &origin)).collect();
+        let rows = state
+            .keystone
+            .regions
+            .iter()
+            .map(|row| region(row, &origin))
+            .collect();
         list::list(&query, &Rules::keystone("regions", &["id"]), rows)
     };
     cloud.store.read(list).await.map(Json)

@@ -11,7 +11,10 @@ use http::StatusCode;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use openstack_api::{
     Secret,
-    keystone::{self as api, ApplicationCredentialCreate, ApplicationCredentialEnvelope, Named, RoleRef, SelfLink},
+    keystone::{
+        self as api, ApplicationCredentialCreate, ApplicationCredentialEnvelope, Named, RoleRef,
+        SelfLink,
+    },
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +35,10 @@ use crate::{
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
     Router::new()
-        .route("/v3/users/{user}/application_credentials", routing::get(list_credentials).post(create))
+        .route(
+            "/v3/users/{user}/application_credentials",
+            routing::get(list_credentials).post(create),
+        )
         .route("/v3/users/{user}/application_credentials/{id}", routing::get(show).delete(delete))
         .route("/v3/OS-TRUST/trusts", routing::get(list_trusts).post(create_trust))
         .route("/v3/OS-TRUST/trusts/{id}", routing::get(show_trust).delete(delete_trust))
@@ -44,8 +50,21 @@ type JsonResult = Result<Json<Value>, ApiError>;
 /// Parses a time: with a zone, or without one in UTC.
 fn time(text: &str, field: &str) -> Result<Timestamp, ApiError> {
     let zoned = text.parse::<Timestamp>().ok();
-    let plain = || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
-    let refuse = || ApiError::bad_request("", format!("Invalid input for field '{field}': '{text}' is no time."));
+    let plain = || {
+        Some(
+            text.parse::<DateTime>()
+                .ok()?
+                .to_zoned(TimeZone::UTC)
+                .ok()?
+                .timestamp(),
+        )
+    };
+    let refuse = || {
+        ApiError::bad_request(
+            "",
+            format!("Invalid input for field '{field}': '{text}' is no time."),
+        )
+    };
     zoned.or_else(plain).ok_or_else(refuse)
 }
 
@@ -53,35 +72,60 @@ fn time(text: &str, field: &str) -> Result<Timestamp, ApiError> {
 fn end(text: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let end = time(text, "expires_at")?;
-    let past = || ApiError::bad_request("", "Invalid input for field 'expires_at': the time is in the past.");
-    if end > now { Ok(Some(end)) } else { Err(past()) }
+    let past = || {
+        ApiError::bad_request("", "Invalid input for field 'expires_at': the time is in the past.")
+    };
+    if end > now {
+        Ok(Some(end))
+    } else {
+        Err(past())
+    }
 }
 
 /// Finds the roles to delegate, among those of the user's token; all when none are named.
-fn roles(state: &CloudState, caller: &RequestUser, asked: Option<&[RoleRef]>) -> Result<Vec<String>, ApiError> {
+fn roles(
+    state: &CloudState,
+    caller: &RequestUser,
+    asked: Option<&[RoleRef]>,
+) -> Result<Vec<String>, ApiError> {
     let have = token::roles(state, &caller.token);
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
         return Ok(have.into_iter().map(|role| role.id.clone()).collect());
     };
     let find = |asked: &RoleRef| {
         let wanted = |role: &&&Arc<super::Role>| {
-            asked.id.as_ref().map_or_else(|| asked.name.as_ref() == Some(&role.name), |id| *id == role.id)
+            asked
+                .id
+                .as_ref()
+                .map_or_else(|| asked.name.as_ref() == Some(&role.name), |id| *id == role.id)
         };
-        let name = asked.id.as_deref().or(asked.name.as_deref()).unwrap_or_default();
-        let missing = || ApiError::bad_request("", format!("Invalid role '{name}': the token does not have it."));
-        have.iter().find(wanted).map(|role| role.id.clone()).ok_or_else(missing)
+        let name = asked
+            .id
+            .as_deref()
+            .or(asked.name.as_deref())
+            .unwrap_or_default();
+        let missing = || {
+            ApiError::bad_request("", format!("Invalid role '{name}': the token does not have it."))
+        };
+        have.iter()
+            .find(wanted)
+            .map(|role| role.id.clone())
+            .ok_or_else(missing)
     };
     asked.iter().map(find).collect()
 }
 
 fn named_roles(state: &CloudState, ids: &[String]) -> Vec<Named> {
     let roles = ids.iter().filter_map(|id| state.keystone.roles.get(id));
-    roles.map(|role| Named { id: role.id.clone(), name: role.name.clone() }).collect()
+    roles
+        .map(|role| Named { id: role.id.clone(), name: role.name.clone() })
+        .collect()
 }
 
 fn is_unrestricted(state: &CloudState, caller: &RequestUser) -> bool {
     let id = caller.token.application_credential_id.as_ref();
-    id.and_then(|id| state.keystone.application_credentials.get(id)).is_some_and(|credential| credential.unrestricted)
+    id.and_then(|id| state.keystone.application_credentials.get(id))
+        .is_some_and(|credential| credential.unrestricted)
 }
 
 fn credential(
@@ -98,11 +142,15 @@ fn credential(
         description: credential.description.clone(),
         project_id: credential.project_id.clone(),
         user_id: user.clone(),
-        expires_at: credential.expires_at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
+        expires_at: credential
+            .expires_at
+            .map(|at| at.strftime("%Y-%m-%dT%H:%M:%S%.6f").to_string()),
         roles: named_roles(state, &credential.role_ids),
         unrestricted: credential.unrestricted,
         secret,
-        links: SelfLink { this: format!("{origin}/identity/v3/users/{user}/application_credentials/{id}") },
+        links: SelfLink {
+            this: format!("{origin}/identity/v3/users/{user}/application_credentials/{id}"),
+        },
     }
 }
 
@@ -116,8 +164,17 @@ async fn list_credentials(
     policy::own(&caller, &user, "list_application_credentials")?;
     let rules = Rules::keystone("application_credentials", &["id", "name"]);
     let list = |state: &CloudState| {
-        let rows = state.keystone.application_credentials.iter().filter(|row| row.user_id == user);
-        list::list(&query, &rules, rows.map(|row| json!(credential(state, row, None, &origin))).collect())
+        let rows = state
+            .keystone
+            .application_credentials
+            .iter()
+            .filter(|row| row.user_id == user);
+        list::list(
+            &query,
+            &rules,
+            rows.map(|row| json!(credential(state, row, None, &origin)))
+                .collect(),
+        )
     };
     cloud.store.read(list).await.map(Json)
 }
@@ -132,7 +189,8 @@ async fn create(
     >,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     const ACTION: &str = "create_application_credential";
-    // Nobody, not even an administrator, creates one for somebody else, and it is for the token's project.
+    // Nobody, not even an administrator, creates one for somebody else, and it is for the token's
+    // project.
     policy::allow(*caller.cx.user == *user && !caller.cx.project.is_empty(), ACTION)?;
     policy::name(&body.name, "name")?;
     let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;
@@ -145,7 +203,8 @@ async fn create(
     };
     let create = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
-        let is_taken = |other: &Arc<ApplicationCredential>| other.user_id == user && other.name == body.name;
+        let is_taken =
+            |other: &Arc<ApplicationCredential>| other.user_id == user && other.name == body.name;
         let taken = state.keystone.application_credentials.iter().any(is_taken);
         policy::unique(taken, "application_credential", &body.name)?;
         let created = ApplicationCredential {
@@ -171,7 +230,11 @@ fn find_credential<'s>(
     user: &str,
     id: &str,
 ) -> Result<&'s Arc<ApplicationCredential>, ApiError> {
-    let found = state.keystone.application_credentials.get(id).filter(|credential| credential.user_id == user);
+    let found = state
+        .keystone
+        .application_credentials
+        .get(id)
+        .filter(|credential| credential.user_id == user);
     policy::found(found, "application credential", id)
 }
 
@@ -265,7 +328,11 @@ async fn create_trust(
     let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;
     let create = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
-        policy::found(state.keystone.users.get(&body.trustee_user_id), "user", &body.trustee_user_id)?;
+        policy::found(
+            state.keystone.users.get(&body.trustee_user_id),
+            "user",
+            &body.trustee_user_id,
+        )?;
         let created = Trust {
             id: new_id(),
             trustor_user_id: body.trustor_user_id,
@@ -283,10 +350,19 @@ async fn create_trust(
     cloud.store.change(create).await
 }
 
-async fn list_trusts(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn list_trusts(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     let rules = Rules::keystone("trusts", &["trustor_user_id", "trustee_user_id"]);
     let list = |state: &CloudState| {
-        let rows = state.keystone.trusts.iter().filter(|trust| is_party(&caller, trust));
+        let rows = state
+            .keystone
+            .trusts
+            .iter()
+            .filter(|trust| is_party(&caller, trust));
         list::list(&query, &rules, rows.map(|row| trust(state, row, &origin)).collect())
     };
     cloud.store.read(list).await.map(Json)
@@ -297,7 +373,11 @@ fn is_party(caller: &RequestUser, trust: &Trust) -> bool {
     caller.cx.admin || trust.trustor_user_id == user || trust.trustee_user_id == user
 }
 
-fn find_trust<'s>(state: &'s CloudState, caller: &RequestUser, id: &str) -> Result<&'s Arc<Trust>, ApiError> {
+fn find_trust<'s>(
+    state: &'s CloudState,
+    caller: &RequestUser,
+    id: &str,
+) -> Result<&'s Arc<Trust>, ApiError> {
     let found = policy::found(state.keystone.trusts.get(id), "trust", id)?;
     policy::allow(is_party(caller, found), "get_trust")?;
     Ok(found)
@@ -309,7 +389,9 @@ async fn show_trust(
     Path(id): Path<String>,
     origin: Origin,
 ) -> JsonResult {
-    let show = |state: &CloudState| Ok(Json(json!({"trust": trust(state, find_trust(state, &caller, &id)?, &origin)})));
+    let show = |state: &CloudState| {
+        Ok(Json(json!({"trust": trust(state, find_trust(state, &caller, &id)?, &origin)})))
+    };
     cloud.store.read(show).await
 }
 

@@ -46,9 +46,14 @@ impl<S: Sync> FromRequestParts<S> for Subject {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let subject = parts.headers.get(SUBJECT_TOKEN).and_then(|value| value.to_str().ok());
+        let subject = parts
+            .headers
+            .get(SUBJECT_TOKEN)
+            .and_then(|value| value.to_str().ok());
         let missing = || ApiError::bad_request("", "Expecting to find a token in X-Subject-Token.");
-        subject.map(|subject| Self(subject.to_owned())).ok_or_else(missing)
+        subject
+            .map(|subject| Self(subject.to_owned()))
+            .ok_or_else(missing)
     }
 }
 
@@ -57,7 +62,10 @@ fn entry(origin: &Origin) -> Version {
         id: "v3.14".to_owned(),
         status: "stable".to_owned(),
         updated: Some("2020-04-07T00:00:00Z".to_owned()),
-        links: vec![Link { rel: "self".to_owned(), href: format!("{origin}/identity/v3/") }],
+        links: vec![Link {
+            rel: "self".to_owned(),
+            href: format!("{origin}/identity/v3/"),
+        }],
         media_types: vec![MediaType {
             base: "application/json".to_owned(),
             kind: "application/vnd.openstack.identity-v3+json".to_owned(),
@@ -82,7 +90,10 @@ async fn authenticate(
     Input(request): Input<TokenRequest>,
 ) -> Result<Response, ApiError> {
     let now = cloud.clock.now();
-    let claim = cloud.store.read(|state| auth::claim(state, &request.auth.identity, now)).await?;
+    let claim = cloud
+        .store
+        .read(|state| auth::claim(state, &request.auth.identity, now))
+        .await?;
     let proved = claim.prove()?;
     let settings = cloud.settings();
     let lifetime = SignedDuration::try_from(settings.token_lifetime).unwrap_or(SignedDuration::MAX);
@@ -98,7 +109,11 @@ async fn authenticate(
     answer(StatusCode::CREATED, &text, token)
 }
 
-fn answer(status: StatusCode, text: &str, token: openstack_api::keystone::Token) -> Result<Response, ApiError> {
+fn answer(
+    status: StatusCode,
+    text: &str,
+    token: openstack_api::keystone::Token,
+) -> Result<Response, ApiError> {
     let mut header = HeaderValue::try_from(text).map_err(|_| unauthorized())?;
     header.set_sensitive(true);
     let vary = ("vary", HeaderValue::from_static("X-Auth-Token"));

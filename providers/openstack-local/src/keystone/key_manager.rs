@@ -28,13 +28,29 @@ pub fn routes() -> Router<Arc<Cloud>> {
 }
 
 /// Finds a container by the last part of a reference to it, if the user may see it.
-pub fn find_container<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeyContainer>> {
-    state.keystone.key_containers.get(last(reference)).filter(|container| cx.sees(&container.project_id))
+pub fn find_container<'s>(
+    state: &'s CloudState,
+    cx: &Cx,
+    reference: &str,
+) -> Option<&'s Arc<KeyContainer>> {
+    state
+        .keystone
+        .key_containers
+        .get(last(reference))
+        .filter(|container| cx.sees(&container.project_id))
 }
 
 /// Finds a secret by the last part of a reference to it, if the user may see it.
-pub fn find_secret<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeySecret>> {
-    state.keystone.key_secrets.get(last(reference)).filter(|secret| cx.sees(&secret.project_id))
+pub fn find_secret<'s>(
+    state: &'s CloudState,
+    cx: &Cx,
+    reference: &str,
+) -> Option<&'s Arc<KeySecret>> {
+    state
+        .keystone
+        .key_secrets
+        .get(last(reference))
+        .filter(|secret| cx.sees(&secret.project_id))
 }
 
 fn last(reference: &str) -> &str {
@@ -64,10 +80,17 @@ async fn container(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let find = |state: &CloudState| find_container(state, &cx, &id).cloned().ok_or_else(|| gone("Container"));
+    let find = |state: &CloudState| {
+        find_container(state, &cx, &id)
+            .cloned()
+            .ok_or_else(|| gone("Container"))
+    };
     let found = cloud.store.read(find).await?;
-    let secrets: Vec<Value> =
-        found.secrets.iter().map(|(name, id)| json!({"name": name, "secret_ref": secret_ref(&origin, id)})).collect();
+    let secrets: Vec<Value> = found
+        .secrets
+        .iter()
+        .map(|(name, id)| json!({"name": name, "secret_ref": secret_ref(&origin, id)}))
+        .collect();
     Ok(Json(json!({
         "container_ref": format!("{origin}/key-manager/v1/containers/{id}"),
         "name": found.name,
@@ -94,7 +117,11 @@ async fn secret(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let find = |state: &CloudState| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
+    let find = |state: &CloudState| {
+        find_secret(state, &cx, &id)
+            .cloned()
+            .ok_or_else(|| gone("Secret"))
+    };
     let found = cloud.store.read(find).await?;
     Ok(Json(json!({
         "secret_ref": secret_ref(&origin, &id),
@@ -108,8 +135,16 @@ async fn secret(
     })))
 }
 
-async fn payload(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, Path(id): Path<String>) -> Result<Response, ApiError> {
-    let find = |state: &CloudState| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
+async fn payload(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let find = |state: &CloudState| {
+        find_secret(state, &cx, &id)
+            .cloned()
+            .ok_or_else(|| gone("Secret"))
+    };
     let found = cloud.store.read(find).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain")], found.payload.expose().to_owned()).into_response())
 }

@@ -60,7 +60,9 @@ fn project(project: &Project, origin: &Origin) -> Value {
         parent_id: Some(project.domain_id.clone()),
         is_domain: false,
         tags: project.tags.clone(),
-        links: SelfLink { this: format!("{origin}/identity/v3/projects/{}", project.id) },
+        links: SelfLink {
+            this: format!("{origin}/identity/v3/projects/{}", project.id),
+        },
     };
     let mut shown = json!(shown);
     shown["options"] = json!({});
@@ -81,13 +83,28 @@ fn domain(domain: &Domain, origin: &Origin) -> Value {
 
 type JsonResult = Result<Json<Value>, ApiError>;
 
-async fn list_projects(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn list_projects(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     policy::admin(&caller, "list_projects")?;
-    cloud.store.read(|state| listed(&query, state.keystone.projects.iter(), &origin)).await
+    cloud
+        .store
+        .read(|state| listed(&query, state.keystone.projects.iter(), &origin))
+        .await
 }
 
-fn listed<'a>(query: &Query, projects: impl Iterator<Item = &'a Arc<Project>>, origin: &Origin) -> JsonResult {
-    let rules = Rules::keystone("projects", &["id", "name", "domain_id", "enabled", "parent_id", "is_domain", "tags"]);
+fn listed<'a>(
+    query: &Query,
+    projects: impl Iterator<Item = &'a Arc<Project>>,
+    origin: &Origin,
+) -> JsonResult {
+    let rules = Rules::keystone(
+        "projects",
+        &["id", "name", "domain_id", "enabled", "parent_id", "is_domain", "tags"],
+    );
     list::list(query, &rules, projects.map(|row| project(row, origin)).collect()).map(Json)
 }
 
@@ -96,11 +113,25 @@ fn with_roles<'s>(state: &'s CloudState, user: &str) -> impl Iterator<Item = &'s
     let has_role = move |project: &&Arc<Project>| {
         project.enabled && !roles_of(state, user, &Target::Project(project.id.clone())).is_empty()
     };
-    state.keystone.projects.iter().filter(has_role).collect::<Vec<_>>().into_iter()
+    state
+        .keystone
+        .projects
+        .iter()
+        .filter(has_role)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
-async fn own_projects(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
-    cloud.store.read(|state| listed(&query, with_roles(state, &caller.cx.user), &origin)).await
+async fn own_projects(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
+    cloud
+        .store
+        .read(|state| listed(&query, with_roles(state, &caller.cx.user), &origin))
+        .await
 }
 
 async fn projects_of(
@@ -127,7 +158,9 @@ async fn show(
     let show = |state: &CloudState| {
         let found = state.keystone.projects.get(&id);
         let target = Target::Project(id.clone());
-        let may = caller.cx.admin || *caller.cx.project == *id || !roles_of(state, &caller.cx.user, &target).is_empty();
+        let may = caller.cx.admin
+            || *caller.cx.project == *id
+            || !roles_of(state, &caller.cx.user, &target).is_empty();
         policy::allow(may, "get_project")?;
         Ok(Json(json!({"project": project(policy::found(found, "project", &id)?, &origin)})))
     };
@@ -158,8 +191,16 @@ async fn create(
     };
     let shown = project(&created, &origin);
     let create = |state: &mut CloudState| {
-        policy::found(state.keystone.domains.get(&created.domain_id), "domain", &created.domain_id)?;
-        policy::unique(is_taken(state, &created.domain_id, &created.name, ""), "project", &created.name)?;
+        policy::found(
+            state.keystone.domains.get(&created.domain_id),
+            "domain",
+            &created.domain_id,
+        )?;
+        policy::unique(
+            is_taken(state, &created.domain_id, &created.name, ""),
+            "project",
+            &created.name,
+        )?;
         state.keystone.projects.put(created);
         Ok(())
     };
@@ -179,12 +220,17 @@ async fn update(
         policy::name(name, "name")?;
     }
     let update = |state: &mut CloudState| {
-        let mut changed = Project::clone(policy::found(state.keystone.projects.get(&id), "project", &id)?);
+        let mut changed =
+            Project::clone(policy::found(state.keystone.projects.get(&id), "project", &id)?);
         changed.name = body.name.unwrap_or(changed.name);
         changed.description = body.description.unwrap_or(changed.description);
         changed.enabled = body.enabled.unwrap_or(changed.enabled);
         changed.tags = body.tags.unwrap_or(changed.tags);
-        policy::unique(is_taken(state, &changed.domain_id, &changed.name, &id), "project", &changed.name)?;
+        policy::unique(
+            is_taken(state, &changed.domain_id, &changed.name, &id),
+            "project",
+            &changed.name,
+        )?;
         let shown = project(&changed, &origin);
         state.keystone.projects.put(changed);
         Ok(Json(json!({"project": shown})))
@@ -204,28 +250,50 @@ async fn delete(
         tables.projects.remove(&id);
         // Tokens are checked when they are used.
         let target = Target::Project(id.clone());
-        tables.assignments.remove_where(|assignment: &Assignment| assignment.target == target);
-        tables.application_credentials.remove_where(|credential| credential.project_id == id);
+        tables
+            .assignments
+            .remove_where(|assignment: &Assignment| assignment.target == target);
+        tables
+            .application_credentials
+            .remove_where(|credential| credential.project_id == id);
         tables.trusts.remove_where(|trust| trust.project_id == id);
         Ok(StatusCode::NO_CONTENT)
     };
     cloud.store.change(delete).await
 }
 
-fn listed_domains<'a>(query: &Query, domains: impl Iterator<Item = &'a Arc<Domain>>, origin: &Origin) -> JsonResult {
+fn listed_domains<'a>(
+    query: &Query,
+    domains: impl Iterator<Item = &'a Arc<Domain>>,
+    origin: &Origin,
+) -> JsonResult {
     let rules = Rules::keystone("domains", &["id", "name", "enabled"]);
     list::list(query, &rules, domains.map(|row| domain(row, origin)).collect()).map(Json)
 }
 
-async fn list_domains(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn list_domains(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     policy::admin(&caller, "list_domains")?;
-    cloud.store.read(|state| listed_domains(&query, state.keystone.domains.iter(), &origin)).await
+    cloud
+        .store
+        .read(|state| listed_domains(&query, state.keystone.domains.iter(), &origin))
+        .await
 }
 
-async fn own_domains(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn own_domains(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     let list = |state: &CloudState| {
         let has_role = |domain: &&Arc<Domain>| {
-            domain.enabled && !roles_of(state, &caller.cx.user, &Target::Domain(domain.id.clone())).is_empty()
+            domain.enabled
+                && !roles_of(state, &caller.cx.user, &Target::Domain(domain.id.clone())).is_empty()
         };
         listed_domains(&query, state.keystone.domains.iter().filter(has_role), &origin)
     };
@@ -239,9 +307,15 @@ async fn show_domain(
     origin: Origin,
 ) -> JsonResult {
     let show = |state: &CloudState| {
-        let own = state.keystone.users.get(&caller.cx.user).is_some_and(|user| user.domain_id == id);
+        let own = state
+            .keystone
+            .users
+            .get(&caller.cx.user)
+            .is_some_and(|user| user.domain_id == id);
         policy::allow(caller.cx.admin || own, "get_domain")?;
-        Ok(Json(json!({"domain": domain(policy::found(state.keystone.domains.get(&id), "domain", &id)?, &origin)})))
+        Ok(Json(
+            json!({"domain": domain(policy::found(state.keystone.domains.get(&id), "domain", &id)?, &origin)}),
+        ))
     };
     cloud.store.read(show).await
 }

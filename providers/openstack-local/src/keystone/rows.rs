@@ -165,7 +165,8 @@ pub struct Endpoint {
     pub interface: String,
     /// Region.
     pub region_id: String,
-    /// Path without a version, such as `/compute`, below the URL by which the client reaches the cloud.
+    /// Path without a version, such as `/compute`, below the URL by which the client reaches the
+    /// cloud.
     pub path: String,
 }
 
@@ -178,7 +179,8 @@ pub struct Region {
     pub description: String,
 }
 
-/// An application credential: authenticates a program, with some of its user's roles in one project.
+/// An application credential: authenticates a program, with some of its user's roles in one
+/// project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationCredential {
     /// ID.
@@ -232,7 +234,8 @@ pub enum TokenScope {
     Target(Target),
 }
 
-/// A token. Roles and catalog are looked up when it is used, because they may change during its lifetime.
+/// A token. Roles and catalog are looked up when it is used, because they may change during its
+/// lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// Digest of the text, so that a stored token cannot be used by somebody who reads the disk.

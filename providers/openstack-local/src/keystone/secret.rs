@@ -8,8 +8,8 @@ use ring::pbkdf2;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Rounds for hashing a secret that a user chose: they take a few milliseconds. The cloud is a local one, and its users
-/// wait for each token.
+/// Rounds for hashing a secret that a user chose: they take a few milliseconds. The cloud is a
+/// local one, and its users wait for each token.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(10_000).expect("ten thousand is not zero");
 
 /// A secret as it is stored.
@@ -26,7 +26,8 @@ impl Hashed {
         Self::with(ROUNDS, secret)
     }
 
-    /// Hashes a secret that was generated at random: it is too long to guess, so that one round is enough.
+    /// Hashes a secret that was generated at random: it is too long to guess, so that one round is
+    /// enough.
     pub(crate) fn of_random(secret: &Secret) -> Self {
         Self::with(NonZeroU32::MIN, secret)
     }
@@ -41,7 +42,9 @@ impl Hashed {
 
     /// Returns whether this was the secret.
     pub fn verify(&self, secret: &Secret) -> bool {
-        let Ok(hash) = URL_SAFE_NO_PAD.decode(&self.hash) else { return false };
+        let Ok(hash) = URL_SAFE_NO_PAD.decode(&self.hash) else {
+            return false;
+        };
         let salt = self.salt.as_bytes();
         let secret = secret.expose().as_bytes();
         pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA256, self.rounds, salt, secret, &hash).is_ok()
@@ -74,6 +77,10 @@ mod tests {
         assert!(one.verify(&"s".into()) && two.verify(&"s".into()));
         assert!(!one.verify(&"t".into()) && !one.verify(&"".into()));
         assert_ne!(one, two, "no salt");
-        assert!(!serde_json::to_string(&Hashed::new(&"swordfish".into())).unwrap().contains("swordfish"));
+        assert!(
+            !serde_json::to_string(&Hashed::new(&"swordfish".into()))
+                .unwrap()
+                .contains("swordfish")
+        );
     }
 }

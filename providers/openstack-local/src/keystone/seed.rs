@@ -2,7 +2,9 @@
 
 use openstack_api::Secret;
 
-use super::{Assignment, Domain, Endpoint, Project, Region, Role, Service, Target, User, secret::Hashed};
+use super::{
+    Assignment, Domain, Endpoint, Project, Region, Role, Service, Target, User, secret::Hashed,
+};
 use crate::state::CloudState;
 
 /// ID of the domain that a new cloud has.
@@ -33,7 +35,11 @@ pub(crate) struct Passwords {
 
 impl Passwords {
     fn hash(&self, password: &Secret) -> Hashed {
-        if self.random { Hashed::of_random(password) } else { Hashed::new(password) }
+        if self.random {
+            Hashed::of_random(password)
+        } else {
+            Hashed::new(password)
+        }
     }
 }
 
@@ -51,10 +57,15 @@ pub(crate) fn is_new(state: &CloudState) -> bool {
 pub(crate) fn set_passwords(state: &mut CloudState, passwords: &Passwords) {
     for (name, password) in [(ADMIN, &passwords.admin), (MEMBER, &passwords.member)] {
         let users = state.keystone.users.iter();
-        let user =
-            users.filter(|user| user.domain_id == DOMAIN && user.name == name).map(|user| user.id.clone()).next();
+        let user = users
+            .filter(|user| user.domain_id == DOMAIN && user.name == name)
+            .map(|user| user.id.clone())
+            .next();
         if let Some(id) = user {
-            state.keystone.users.update(&id, |user| user.password = Some(passwords.hash(password)));
+            state
+                .keystone
+                .users
+                .update(&id, |user| user.password = Some(passwords.hash(password)));
         }
     }
 }
@@ -95,20 +106,36 @@ pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) 
             password: Some(passwords.hash(password)),
         });
         // The administrator has the lesser roles, too, as after Keystone's own bootstrap.
-        let given = if name == ADMIN { &roles[..] } else { &roles[1..] };
+        let given = if name == ADMIN {
+            &roles[..]
+        } else {
+            &roles[1..]
+        };
         for role in given {
-            tables.assignments.put(Assignment::new(&user_id, &role.id, Target::Project(project_id.clone())));
+            tables.assignments.put(Assignment::new(
+                &user_id,
+                &role.id,
+                Target::Project(project_id.clone()),
+            ));
         }
         if name == ADMIN {
-            tables.assignments.put(Assignment::new(&user_id, &roles[0].id, Target::System));
-            tables.assignments.put(Assignment::new(&user_id, &roles[0].id, Target::Domain(DOMAIN.to_owned())));
+            tables
+                .assignments
+                .put(Assignment::new(&user_id, &roles[0].id, Target::System));
+            tables.assignments.put(Assignment::new(
+                &user_id,
+                &roles[0].id,
+                Target::Domain(DOMAIN.to_owned()),
+            ));
         }
     }
     for role in roles {
         tables.roles.put(role);
     }
     // Then the catalog.
-    tables.regions.put(Region { id: region.to_owned(), description: description() });
+    tables
+        .regions
+        .put(Region { id: region.to_owned(), description: description() });
     for (kind, name, path) in SERVICES {
         let service_id = new_id();
         for interface in ["public", "internal", "admin"] {
@@ -122,6 +149,12 @@ pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) 
         }
         let kind = kind.to_owned();
         let name = name.to_owned();
-        tables.services.put(Service { id: service_id, kind, name, description: description(), enabled: true });
+        tables.services.put(Service {
+            id: service_id,
+            kind,
+            name,
+            description: description(),
+            enabled: true,
+        });
     }
 }

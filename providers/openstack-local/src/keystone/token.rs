@@ -34,13 +34,26 @@ pub fn authorize(state: &CloudState, text: &str, now: Timestamp) -> Option<Reque
         _ => "",
     };
     let admin = roles(state, &token).iter().any(|role| role.name == ADMIN);
-    let cx = Cx { now, project: project.into(), user: token.user_id.as_str().into(), admin };
+    let cx = Cx {
+        now,
+        project: project.into(),
+        user: token.user_id.as_str().into(),
+        admin,
+    };
     Some(RequestUser { cx, token })
 }
 
 /// Finds a valid token.
-pub(super) fn find<'s>(state: &'s CloudState, text: &str, now: Timestamp) -> Option<&'s Arc<Token>> {
-    state.keystone.tokens.get(&digest(text)).filter(|token| is_good(state, token, now))
+pub(super) fn find<'s>(
+    state: &'s CloudState,
+    text: &str,
+    now: Timestamp,
+) -> Option<&'s Arc<Token>> {
+    state
+        .keystone
+        .tokens
+        .get(&digest(text))
+        .filter(|token| is_good(state, token, now))
 }
 
 /// Returns the text for a new token.
@@ -55,16 +68,22 @@ fn is_good(state: &CloudState, token: &Token, now: Timestamp) -> bool {
     }
     let scope = match &token.scope {
         TokenScope::Unscoped => true,
-        TokenScope::Target(target) => target_is_enabled(state, target) && !roles(state, token).is_empty(),
+        TokenScope::Target(target) => {
+            target_is_enabled(state, target) && !roles(state, token).is_empty()
+        }
     };
     let credential = token.application_credential_id.as_ref().is_none_or(|id| {
         let credential = tables.application_credentials.get(id);
         credential.is_some_and(|credential| credential.expires_at.is_none_or(|end| end > now))
     });
     let trust = token.trust_id.as_ref().is_none_or(|id| {
-        let trust = tables.trusts.get(id).filter(|trust| trust.expires_at.is_none_or(|end| end > now));
+        let trust = tables
+            .trusts
+            .get(id)
+            .filter(|trust| trust.expires_at.is_none_or(|end| end > now));
         trust.is_some_and(|trust| {
-            user_is_enabled(state, &trust.trustor_user_id) && user_is_enabled(state, &trust.trustee_user_id)
+            user_is_enabled(state, &trust.trustor_user_id)
+                && user_is_enabled(state, &trust.trustee_user_id)
         })
     });
     scope && credential && trust
@@ -73,50 +92,79 @@ fn is_good(state: &CloudState, token: &Token, now: Timestamp) -> bool {
 /// Returns whether a user may have tokens.
 pub(super) fn user_is_enabled(state: &CloudState, id: &str) -> bool {
     let user = state.keystone.users.get(id).filter(|user| user.enabled);
-    user.is_some_and(|user| state.keystone.domains.get(&user.domain_id).is_some_and(|domain| domain.enabled))
+    user.is_some_and(|user| {
+        state
+            .keystone
+            .domains
+            .get(&user.domain_id)
+            .is_some_and(|domain| domain.enabled)
+    })
 }
 
 /// Returns whether tokens may be scoped to a target.
 pub(super) fn target_is_enabled(state: &CloudState, target: &Target) -> bool {
-    let domain = |id: &str| state.keystone.domains.get(id).is_some_and(|domain| domain.enabled);
+    let domain = |id: &str| {
+        state
+            .keystone
+            .domains
+            .get(id)
+            .is_some_and(|domain| domain.enabled)
+    };
     match target {
         Target::System => true,
         Target::Domain(id) => domain(id),
         Target::Project(id) => {
-            let project = state.keystone.projects.get(id).filter(|project| project.enabled);
+            let project = state
+                .keystone
+                .projects
+                .get(id)
+                .filter(|project| project.enabled);
             project.is_some_and(|project| domain(&project.domain_id))
         }
     }
 }
 
 /// Returns the roles of a user on a target.
-pub(super) fn roles_of<'s>(state: &'s CloudState, user: &str, target: &Target) -> Vec<&'s Arc<Role>> {
+pub(super) fn roles_of<'s>(
+    state: &'s CloudState,
+    user: &str,
+    target: &Target,
+) -> Vec<&'s Arc<Role>> {
     let assignments = state.keystone.assignments.iter();
     let ids: BTreeSet<&str> = assignments
         .filter(|assignment| assignment.user_id == user && assignment.target == *target)
         .map(|assignment| assignment.role_id.as_str())
         .collect();
-    ids.into_iter().filter_map(|id| state.keystone.roles.get(id)).collect()
+    ids.into_iter()
+        .filter_map(|id| state.keystone.roles.get(id))
+        .collect()
 }
 
 /// Returns the current roles of a token.
 pub(super) fn roles<'s>(state: &'s CloudState, token: &Token) -> Vec<&'s Arc<Role>> {
-    let TokenScope::Target(target) = &token.scope else { return Vec::new() };
-    let tables = &state.keystone;
-    let (holder, only) = if let Some(trust) = token.trust_id.as_ref().and_then(|id| tables.trusts.get(id)) {
-        (&trust.trustor_user_id, Some(&trust.role_ids))
-    } else {
-        let credential = token.application_credential_id.as_ref();
-        let credential = credential.and_then(|id| tables.application_credentials.get(id));
-        (&token.user_id, credential.map(|credential| &credential.role_ids))
+    let TokenScope::Target(target) = &token.scope else {
+        return Vec::new();
     };
+    let tables = &state.keystone;
+    let (holder, only) =
+        if let Some(trust) = token.trust_id.as_ref().and_then(|id| tables.trusts.get(id)) {
+            (&trust.trustor_user_id, Some(&trust.role_ids))
+        } else {
+            let credential = token.application_credential_id.as_ref();
+            let credential = credential.and_then(|id| tables.application_credentials.get(id));
+            (&token.user_id, credential.map(|credential| &credential.role_ids))
+        };
     let mut roles = roles_of(state, holder, target);
     roles.retain(|role| only.is_none_or(|only| only.contains(&role.id)));
     roles
 }
 
 /// Returns the description of a token, with the catalog if `with` is given.
-pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin, &Settings)>) -> api::Token {
+pub(super) fn describe(
+    state: &CloudState,
+    token: &Token,
+    with: Option<(&Origin, &Settings)>,
+) -> api::Token {
     // First, the user and the times.
     let tables = &state.keystone;
     let domain = |id: &str| {
@@ -153,22 +201,33 @@ pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin,
             Target::System => described.system = Some(api::SystemScope { all: true }),
         }
         let roles = roles(state, token).into_iter();
-        described.roles = Some(roles.map(|role| api::Named { id: role.id.clone(), name: role.name.clone() }).collect());
-        described.catalog = with.map(|(origin, settings)| catalog::catalog(state, origin, settings));
+        described.roles = Some(
+            roles
+                .map(|role| api::Named { id: role.id.clone(), name: role.name.clone() })
+                .collect(),
+        );
+        described.catalog =
+            with.map(|(origin, settings)| catalog::catalog(state, origin, settings));
     }
     // Finally, the delegation.
     let credential = token.application_credential_id.as_ref();
-    described.application_credential = credential.and_then(|id| tables.application_credentials.get(id)).map(|found| {
-        let id = found.id.clone();
-        let name = found.name.clone();
-        api::TokenApplicationCredential { id, name, restricted: !found.unrestricted }
-    });
-    described.trust = token.trust_id.as_ref().and_then(|id| tables.trusts.get(id)).map(|trust| api::TokenTrust {
-        id: trust.id.clone(),
-        impersonation: trust.impersonation,
-        trustor_user: api::UserId { id: trust.trustor_user_id.clone() },
-        trustee_user: api::UserId { id: trust.trustee_user_id.clone() },
-    });
+    described.application_credential = credential
+        .and_then(|id| tables.application_credentials.get(id))
+        .map(|found| {
+            let id = found.id.clone();
+            let name = found.name.clone();
+            api::TokenApplicationCredential { id, name, restricted: !found.unrestricted }
+        });
+    described.trust = token
+        .trust_id
+        .as_ref()
+        .and_then(|id| tables.trusts.get(id))
+        .map(|trust| api::TokenTrust {
+            id: trust.id.clone(),
+            impersonation: trust.impersonation,
+            trustor_user: api::UserId { id: trust.trustor_user_id.clone() },
+            trustee_user: api::UserId { id: trust.trustee_user_id.clone() },
+        });
     described
 }
 

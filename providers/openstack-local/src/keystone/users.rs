@@ -84,11 +84,25 @@ fn role(role: &Role, origin: &Origin) -> Value {
     })
 }
 
-async fn list_users(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn list_users(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     policy::admin(&caller, "list_users")?;
     let rules = Rules::keystone("users", &["id", "name", "domain_id", "enabled"]);
     let list = |state: &CloudState| {
-        list::list(&query, &rules, state.keystone.users.iter().map(|row| user(row, &origin)).collect())
+        list::list(
+            &query,
+            &rules,
+            state
+                .keystone
+                .users
+                .iter()
+                .map(|row| user(row, &origin))
+                .collect(),
+        )
     };
     cloud.store.read(list).await.map(Json)
 }
@@ -101,7 +115,9 @@ async fn show(
 ) -> JsonResult {
     policy::own(&caller, &id, "get_user")?;
     let show = |state: &CloudState| {
-        Ok(Json(json!({"user": user(policy::found(state.keystone.users.get(&id), "user", &id)?, &origin)})))
+        Ok(Json(
+            json!({"user": user(policy::found(state.keystone.users.get(&id), "user", &id)?, &origin)}),
+        ))
     };
     cloud.store.read(show).await
 }
@@ -112,7 +128,9 @@ fn is_taken(state: &CloudState, domain: &str, name: &str, but: &str) -> bool {
 }
 
 fn check_project(state: &CloudState, id: Option<&str>) -> Result<(), ApiError> {
-    id.map_or(Ok(()), |id| policy::found(state.keystone.projects.get(id), "project", id).map(|_| ()))
+    id.map_or(Ok(()), |id| {
+        policy::found(state.keystone.projects.get(id), "project", id).map(|_| ())
+    })
 }
 
 async fn create(
@@ -135,9 +153,17 @@ async fn create(
     };
     let shown = user(&created, &origin);
     let create = |state: &mut CloudState| {
-        policy::found(state.keystone.domains.get(&created.domain_id), "domain", &created.domain_id)?;
+        policy::found(
+            state.keystone.domains.get(&created.domain_id),
+            "domain",
+            &created.domain_id,
+        )?;
         check_project(state, created.default_project_id.as_deref())?;
-        policy::unique(is_taken(state, &created.domain_id, &created.name, ""), "user", &created.name)?;
+        policy::unique(
+            is_taken(state, &created.domain_id, &created.name, ""),
+            "user",
+            &created.name,
+        )?;
         state.keystone.users.put(created);
         Ok(())
     };
@@ -168,7 +194,11 @@ async fn update(
             changed.password = password;
             end_tokens(state, &id);
         }
-        policy::unique(is_taken(state, &changed.domain_id, &changed.name, &id), "user", &changed.name)?;
+        policy::unique(
+            is_taken(state, &changed.domain_id, &changed.name, &id),
+            "user",
+            &changed.name,
+        )?;
         let shown = user(&changed, &origin);
         state.keystone.users.put(changed);
         Ok(Json(json!({"user": shown})))
@@ -178,7 +208,10 @@ async fn update(
 
 /// Removes all tokens of a user, because they were issued for the old password.
 fn end_tokens(state: &mut CloudState, user: &str) {
-    state.keystone.tokens.remove_where(|token| token.user_id == user);
+    state
+        .keystone
+        .tokens
+        .remove_where(|token| token.user_id == user);
 }
 
 #[derive(Debug, Deserialize)]
@@ -199,17 +232,29 @@ async fn change_password(
     Input(PasswordEnvelope { user: body }): Input<PasswordEnvelope>,
 ) -> Result<StatusCode, ApiError> {
     policy::own(&caller, &id, "change_password")?;
-    let find = |state: &CloudState| policy::found(state.keystone.users.get(&id), "user", &id).cloned();
+    let find =
+        |state: &CloudState| policy::found(state.keystone.users.get(&id), "user", &id).cloned();
     let found = cloud.store.read(find).await?;
-    if !found.password.as_ref().is_some_and(|hash| hash.verify(&body.original_password)) {
+    if !found
+        .password
+        .as_ref()
+        .is_some_and(|hash| hash.verify(&body.original_password))
+    {
         return Err(unauthorized());
     }
     let new = Hashed::new(&body.password);
     let change = |state: &mut CloudState| {
         // The password may have been changed meanwhile.
-        let current = state.keystone.users.get(&id).filter(|user| user.password == found.password);
+        let current = state
+            .keystone
+            .users
+            .get(&id)
+            .filter(|user| user.password == found.password);
         policy::found(current, "user", &id)?;
-        state.keystone.users.update(&id, |user| user.password = Some(new));
+        state
+            .keystone
+            .users
+            .update(&id, |user| user.password = Some(new));
         end_tokens(state, &id);
         Ok(StatusCode::NO_CONTENT)
     };
@@ -226,23 +271,41 @@ async fn delete(
         policy::found(state.keystone.users.get(&id), "user", &id)?;
         let tables = &mut state.keystone;
         tables.users.remove(&id);
-        tables.assignments.remove_where(|assignment| assignment.user_id == id);
-        tables.application_credentials.remove_where(|credential| credential.user_id == id);
-        tables.trusts.remove_where(|trust| trust.trustor_user_id == id || trust.trustee_user_id == id);
+        tables
+            .assignments
+            .remove_where(|assignment| assignment.user_id == id);
+        tables
+            .application_credentials
+            .remove_where(|credential| credential.user_id == id);
+        tables
+            .trusts
+            .remove_where(|trust| trust.trustor_user_id == id || trust.trustee_user_id == id);
         tables.tokens.remove_where(|token| token.user_id == id);
         Ok(StatusCode::NO_CONTENT)
     };
     cloud.store.change(delete).await
 }
 
-fn listed_roles<'a>(query: &Query, roles: impl Iterator<Item = &'a Arc<Role>>, origin: &Origin) -> JsonResult {
+fn listed_roles<'a>(
+    query: &Query,
+    roles: impl Iterator<Item = &'a Arc<Role>>,
+    origin: &Origin,
+) -> JsonResult {
     let rules = Rules::keystone("roles", &["id", "name", "domain_id"]);
     list::list(query, &rules, roles.map(|row| role(row, origin)).collect()).map(Json)
 }
 
-async fn list_roles(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+async fn list_roles(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    origin: Origin,
+    query: Query,
+) -> JsonResult {
     policy::admin(&caller, "list_roles")?;
-    cloud.store.read(|state| listed_roles(&query, state.keystone.roles.iter(), &origin)).await
+    cloud
+        .store
+        .read(|state| listed_roles(&query, state.keystone.roles.iter(), &origin))
+        .await
 }
 
 async fn show_role(
@@ -253,22 +316,37 @@ async fn show_role(
 ) -> JsonResult {
     policy::admin(&caller, "get_role")?;
     let show = |state: &CloudState| {
-        Ok(Json(json!({"role": role(policy::found(state.keystone.roles.get(&id), "role", &id)?, &origin)})))
+        Ok(Json(
+            json!({"role": role(policy::found(state.keystone.roles.get(&id), "role", &id)?, &origin)}),
+        ))
     };
     cloud.store.read(show).await
 }
 
-async fn assignments(From(cloud): From<Arc<Cloud>>, caller: RequestUser, query: Query) -> JsonResult {
+async fn assignments(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    query: Query,
+) -> JsonResult {
     policy::admin(&caller, "list_role_assignments")?;
     let list = |state: &CloudState| {
-        let project = query.get("scope.project.id").map(|id| Target::Project(id.to_owned()));
+        let project = query
+            .get("scope.project.id")
+            .map(|id| Target::Project(id.to_owned()));
         let wanted = |assignment: &&Arc<Assignment>| {
-            project.as_ref().is_none_or(|project| assignment.target == *project)
-                && query.get("user.id").is_none_or(|id| assignment.user_id == id)
-                && query.get("role.id").is_none_or(|id| assignment.role_id == id)
+            project
+                .as_ref()
+                .is_none_or(|project| assignment.target == *project)
+                && query
+                    .get("user.id")
+                    .is_none_or(|id| assignment.user_id == id)
+                && query
+                    .get("role.id")
+                    .is_none_or(|id| assignment.role_id == id)
         };
         let rows = state.keystone.assignments.iter().filter(wanted);
-        let rows = rows.map(|assignment| shown_assignment(state, assignment, query.flag("include_names")));
+        let rows =
+            rows.map(|assignment| shown_assignment(state, assignment, query.flag("include_names")));
         list::list(&query, &Rules::keystone("role_assignments", &[]), rows.collect())
     };
     cloud.store.read(list).await.map(Json)
@@ -277,7 +355,8 @@ async fn assignments(From(cloud): From<Arc<Cloud>>, caller: RequestUser, query: 
 /// Returns an assignment with IDs, and with names if requested.
 fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) -> Value {
     let tables = &state.keystone;
-    let domain = |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
+    let domain =
+        |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
     let user_id = &assignment.user_id;
     let role_id = &assignment.role_id;
     let mut user = json!({"id": user_id});
@@ -298,7 +377,8 @@ fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) ->
             Target::Project(id) => {
                 if let Some(found) = tables.projects.get(id) {
                     let domain = domain(&found.domain_id);
-                    scope = json!({"project": {"id": found.id, "name": found.name, "domain": domain}});
+                    scope =
+                        json!({"project": {"id": found.id, "name": found.name, "domain": domain}});
                 }
             }
             Target::Domain(id) => scope = json!({"domain": domain(id)}),
@@ -311,7 +391,10 @@ fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) ->
 type RolePath = Path<(String, String, String)>;
 
 /// Checks the parts of an assignment, and returns it.
-fn assignment(state: &CloudState, (project, user, role): &(String, String, String)) -> Result<Assignment, ApiError> {
+fn assignment(
+    state: &CloudState,
+    (project, user, role): &(String, String, String),
+) -> Result<Assignment, ApiError> {
     policy::found(state.keystone.projects.get(project), "project", project)?;
     policy::found(state.keystone.users.get(user), "user", user)?;
     policy::found(state.keystone.roles.get(role), "role", role)?;
@@ -335,8 +418,14 @@ async fn assign(
 /// Finds an assignment by its parts.
 fn assigned(state: &CloudState, path: &(String, String, String)) -> Result<Assignment, ApiError> {
     let wanted = assignment(state, path)?;
-    let found = state.keystone.assignments.iter().any(|assignment| **assignment == wanted);
-    let missing = || ApiError::not_found("", format!("Could not find role assignment with role: {}.", path.2));
+    let found = state
+        .keystone
+        .assignments
+        .iter()
+        .any(|assignment| **assignment == wanted);
+    let missing = || {
+        ApiError::not_found("", format!("Could not find role assignment with role: {}.", path.2))
+    };
     if found { Ok(wanted) } else { Err(missing()) }
 }
 
@@ -358,7 +447,10 @@ async fn unassign(
     policy::admin(&caller, "revoke_grant")?;
     let unassign = |state: &mut CloudState| {
         let wanted = assigned(state, &path)?;
-        state.keystone.assignments.remove_where(|assignment| *assignment == wanted);
+        state
+            .keystone
+            .assignments
+            .remove_where(|assignment| *assignment == wanted);
         Ok(StatusCode::NO_CONTENT)
     };
     cloud.store.change(unassign).await

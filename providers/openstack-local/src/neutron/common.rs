@@ -11,7 +11,12 @@ pub(super) fn stamp(now: Timestamp) -> String {
 }
 
 /// Returns the common part of a new row.
-pub(super) fn standard(cx: &Cx, project: String, description: Option<String>, tags: Option<Vec<String>>) -> Standard {
+pub(super) fn standard(
+    cx: &Cx,
+    project: String,
+    description: Option<String>,
+    tags: Option<Vec<String>>,
+) -> Standard {
     let now = stamp(cx.now);
     let mut tags = tags.unwrap_or_default();
     tags.sort();

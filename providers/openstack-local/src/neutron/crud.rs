@@ -1,4 +1,5 @@
-//! What the routes of all resources share: list, show, create (one or several), update, delete, tags.
+//! What the routes of all resources share: list, show, create (one or several), update, delete,
+//! tags.
 
 use std::sync::Arc;
 
@@ -45,15 +46,31 @@ pub(super) trait Crud: Send + Sync + 'static {
     /// Returns one.
     fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError>;
     /// Creates one.
-    fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError>;
+    fn create(
+        state: &mut CloudState,
+        cx: &Cx,
+        request: Self::Create,
+    ) -> Result<Self::Row, ApiError>;
     /// Changes one.
-    fn update(state: &mut CloudState, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError>;
+    fn update(
+        state: &mut CloudState,
+        cx: &Cx,
+        id: &str,
+        request: Self::Update,
+    ) -> Result<Self::Row, ApiError>;
     /// Deletes one.
     fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>;
 
     /// Creates several, all or none.
-    fn create_all(state: &mut CloudState, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
-        requests.into_iter().map(|request| Self::create(state, cx, request)).collect()
+    fn create_all(
+        state: &mut CloudState,
+        cx: &Cx,
+        requests: Vec<Self::Create>,
+    ) -> Result<Vec<Self::Row>, ApiError> {
+        requests
+            .into_iter()
+            .map(|request| Self::create(state, cx, request))
+            .collect()
     }
 
     /// Returns whether [`prepare`](Self::prepare) has something to do.
@@ -66,8 +83,17 @@ pub(super) trait Crud: Send + Sync + 'static {
 }
 
 /// Attributes that every resource has.
-const STANDARD: [&str; 9] =
-    ["id", "name", "description", "project_id", "tenant_id", "created_at", "updated_at", "revision_number", "tags"];
+const STANDARD: [&str; 9] = [
+    "id",
+    "name",
+    "description",
+    "project_id",
+    "tenant_id",
+    "created_at",
+    "updated_at",
+    "revision_number",
+    "tags",
+];
 
 /// Returns the routes of a resource.
 pub(super) fn routes<C: Crud>() -> Router<Arc<Cloud>> {
@@ -75,14 +101,28 @@ pub(super) fn routes<C: Crud>() -> Router<Arc<Cloud>> {
     Router::new()
         .route(
             &format!("{all}/{{id}}/tags/{{tag}}"),
-            routing::get(has_tag::<C>).put(add_tag::<C>).delete(remove_tag::<C>),
+            routing::get(has_tag::<C>)
+                .put(add_tag::<C>)
+                .delete(remove_tag::<C>),
         )
-        .route(&format!("{all}/{{id}}/tags"), routing::get(tags::<C>).put(set_tags::<C>).delete(clear_tags::<C>))
-        .route(&format!("{all}/{{id}}"), routing::get(show::<C>).put(update::<C>).delete(delete::<C>))
+        .route(
+            &format!("{all}/{{id}}/tags"),
+            routing::get(tags::<C>)
+                .put(set_tags::<C>)
+                .delete(clear_tags::<C>),
+        )
+        .route(
+            &format!("{all}/{{id}}"),
+            routing::get(show::<C>).put(update::<C>).delete(delete::<C>),
+        )
         .route(&all, routing::get(list::<C>).post(create::<C>))
 }
 
-async fn list<C: Crud>(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, query: Query) -> Result<Json<Value>, ApiError> {
+async fn list<C: Crud>(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    query: Query,
+) -> Result<Json<Value>, ApiError> {
     if !cloud.store.peek(|state| C::is_prepared(state, &cx)) {
         let prepare = |state: &mut CloudState| {
             C::prepare(state, &cx);
@@ -94,7 +134,11 @@ async fn list<C: Crud>(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, query: Que
     rows_page::<C>(&query, &cloud.settings(), &rows).map(Json)
 }
 
-fn rows_page<C: Crud>(query: &Query, settings: &Settings, rows: &[C::Row]) -> Result<Value, ApiError> {
+fn rows_page<C: Crud>(
+    query: &Query,
+    settings: &Settings,
+    rows: &[C::Row],
+) -> Result<Value, ApiError> {
     let rows = rows.iter().map(value).collect::<Result<_, _>>()?;
     let attributes: Vec<&str> = STANDARD.iter().chain(C::ATTRIBUTES).copied().collect();
     page(query, &Rules::neutron(C::MANY, &attributes, settings), rows)
@@ -103,7 +147,11 @@ fn rows_page<C: Crud>(query: &Query, settings: &Settings, rows: &[C::Row]) -> Re
 /// Returns a row as JSON.
 fn value(row: &impl Serialize) -> Result<Value, ApiError> {
     serde_json::to_value(row).map_err(|error| {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", format!("A row cannot be shown: {error}"))
+        ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "",
+            format!("A row cannot be shown: {error}"),
+        )
     })
 }
 
@@ -122,15 +170,25 @@ async fn create<C: Crud>(
     Auth(cx): Auth,
     Input(mut body): Input<Value>,
 ) -> Result<Response, ApiError> {
-    let body = match (body.get_mut(C::MANY).map(Value::take), body.get_mut(C::ONE).map(Value::take)) {
+    let body = match (body.get_mut(C::MANY).map(Value::take), body.get_mut(C::ONE).map(Value::take))
+    {
         (Some(Value::Array(many)), None) => {
-            let requests = many.into_iter().map(read).collect::<Result<Vec<C::Create>, _>>()?;
-            let rows = cloud.store.change(|state| C::create_all(state, &cx, requests)).await?;
+            let requests = many
+                .into_iter()
+                .map(read)
+                .collect::<Result<Vec<C::Create>, _>>()?;
+            let rows = cloud
+                .store
+                .change(|state| C::create_all(state, &cx, requests))
+                .await?;
             json!({ C::MANY: rows.iter().map(value).collect::<Result<Vec<_>, _>>()? })
         }
         (None, Some(one)) => {
             let request: C::Create = read(one)?;
-            let row = cloud.store.change(|state| C::create(state, &cx, request)).await?;
+            let row = cloud
+                .store
+                .change(|state| C::create(state, &cx, request))
+                .await?;
             json!({ C::ONE: value(&row)? })
         }
         _ => return Err(missing(C::ONE)),
@@ -145,7 +203,10 @@ async fn update<C: Crud>(
     headers: HeaderMap,
     Input(mut body): Input<Value>,
 ) -> Result<Json<Value>, ApiError> {
-    let one = body.get_mut(C::ONE).map(Value::take).ok_or_else(|| missing(C::ONE))?;
+    let one = body
+        .get_mut(C::ONE)
+        .map(Value::take)
+        .ok_or_else(|| missing(C::ONE))?;
     let request: C::Update = read(one)?;
     let revision = revision(&headers)?;
     let row = cloud.store.change(|state| {
@@ -171,7 +232,9 @@ async fn delete<C: Crud>(
 
 /// Parses the revision that a change is meant for.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
-    let value = headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default());
+    let value = headers
+        .get(header::IF_MATCH)
+        .map(|value| value.to_str().unwrap_or_default());
     value.map(parse_if_match).transpose()
 }
 
@@ -181,18 +244,27 @@ pub(super) fn missing(key: &str) -> ApiError {
 
 /// Parses a request, and rejects unknown attributes.
 pub(super) fn read<T: Serialize + DeserializeOwned>(asked: Value) -> Result<T, ApiError> {
-    let invalid = |error: serde_json::Error| ApiError::bad_request("HTTPBadRequest", format!("Invalid input: {error}"));
+    let invalid = |error: serde_json::Error| {
+        ApiError::bad_request("HTTPBadRequest", format!("Invalid input: {error}"))
+    };
     let given: Vec<String> = match &asked {
-        // `tenant_id` is parsed as `project_id`; an attribute that is null may be absent from the result.
+        // `tenant_id` is parsed as `project_id`; an attribute that is null may be absent from the
+        // result.
         Value::Object(given) => {
-            let given = given.iter().filter(|(key, value)| !value.is_null() && *key != "tenant_id");
+            let given = given
+                .iter()
+                .filter(|(key, value)| !value.is_null() && *key != "tenant_id");
             given.map(|(key, _)| key.clone()).collect()
         }
         _ => return Err(ApiError::bad_request("HTTPBadRequest", "Resource body is not an object")),
     };
     let read: T = serde_json::from_value(asked).map_err(invalid)?;
     let known = serde_json::to_value(&read).map_err(invalid)?;
-    let unknown: Vec<_> = given.iter().filter(|key| known.get(key.as_str()).is_none()).map(String::as_str).collect();
+    let unknown: Vec<_> = given
+        .iter()
+        .filter(|key| known.get(key.as_str()).is_none())
+        .map(String::as_str)
+        .collect();
     if unknown.is_empty() {
         return Ok(read);
     }
@@ -205,7 +277,10 @@ async fn tags<C: Crud>(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let tags = cloud.store.read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone())).await?;
+    let tags = cloud
+        .store
+        .read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone()))
+        .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
@@ -215,7 +290,10 @@ async fn set_tags<C: Crud>(
     Path(id): Path<String>,
     Input(body): Input<openstack_api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
-    let tags = cloud.store.change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| *tags = body.tags)).await?;
+    let tags = cloud
+        .store
+        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| *tags = body.tags))
+        .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
@@ -224,7 +302,10 @@ async fn clear_tags<C: Crud>(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| C::RESOURCE.change_tags(state, &cx, &id, Vec::clear)).await?;
+    cloud
+        .store
+        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, Vec::clear))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -233,7 +314,10 @@ async fn has_tag<C: Crud>(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let tags = cloud.store.read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone())).await?;
+    let tags = cloud
+        .store
+        .read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone()))
+        .await?;
     if tags.contains(&tag) {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -245,7 +329,10 @@ async fn add_tag<C: Crud>(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| tags.push(tag))).await?;
+    cloud
+        .store
+        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| tags.push(tag)))
+        .await?;
     Ok(StatusCode::CREATED)
 }
 
@@ -254,6 +341,9 @@ async fn remove_tag<C: Crud>(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| C::RESOURCE.remove_tag(state, &cx, &id, &tag)).await?;
+    cloud
+        .store
+        .change(|state| C::RESOURCE.remove_tag(state, &cx, &id, &tag))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

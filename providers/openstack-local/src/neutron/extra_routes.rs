@@ -15,15 +15,23 @@ use crate::state::{ApiError, CloudState, Cx};
 /// Sets all routes.
 ///
 /// # Errors
-/// The router does not exist; a route is given twice; there are too many; a next hop is on no subnet of the router, or
-/// is the router's own address.
-pub fn replace(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+/// The router does not exist; a route is given twice; there are too many; a next hop is on no
+/// subnet of the router, or is the router's own address.
+pub fn replace(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    routes: Vec<Route>,
+) -> Result<Router, ApiError> {
     let router = routers::get(state, cx, id)?;
     for (at, route) in routes.iter().enumerate() {
         if routes[..at].contains(route) {
             return Err(invalid(
                 "routes",
-                format!("Duplicate items in the list: '{} via {}'", route.destination, route.nexthop),
+                format!(
+                    "Duplicate items in the list: '{} via {}'",
+                    route.destination, route.nexthop
+                ),
             ));
         }
     }
@@ -41,7 +49,12 @@ pub fn replace(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) ->
 ///
 /// # Errors
 /// As for [`replace`].
-pub fn add(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+pub fn add(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    routes: Vec<Route>,
+) -> Result<Router, ApiError> {
     let mut all = routers::get(state, cx, id)?.routes.clone();
     for route in routes {
         if !all.contains(&route) {
@@ -55,7 +68,12 @@ pub fn add(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Res
 ///
 /// # Errors
 /// The router does not exist.
-pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, routes: &[Route]) -> Result<Router, ApiError> {
+pub fn remove(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    routes: &[Route],
+) -> Result<Router, ApiError> {
     let mut all = routers::get(state, cx, id)?.routes.clone();
     all.retain(|route| !routes.contains(route));
     replace(state, cx, id, all)
@@ -66,16 +84,25 @@ fn check(state: &CloudState, id: &str, routes: &[Route]) -> Result<(), ApiError>
     if routes.len() > most {
         return Err(ApiError::bad_request(
             "RoutesExhausted",
-            format!("Unable to complete operation for {id}. The number of routes exceeds the maximum {most}."),
+            format!(
+                "Unable to complete operation for {id}. The number of routes exceeds the maximum {most}."
+            ),
         ));
     }
-    let own: Vec<_> = ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips).collect();
-    let ranges: Vec<_> =
-        own.iter().filter_map(|ip| state.neutron.subnets.get(&ip.subnet_id)).map(|s| subnets::range(s)).collect();
+    let own: Vec<_> = ports::of_device(state, id)
+        .into_iter()
+        .flat_map(|port| &port.fixed_ips)
+        .collect();
+    let ranges: Vec<_> = own
+        .iter()
+        .filter_map(|ip| state.neutron.subnets.get(&ip.subnet_id))
+        .map(|s| subnets::range(s))
+        .collect();
     for Route { destination, nexthop } in routes {
         subnet_plan::proper(destination).map_err(|reason| invalid("routes", reason))?;
-        let hop: IpAddr =
-            nexthop.parse().map_err(|_| invalid("routes", format!("'{nexthop}' is not a valid IP address")))?;
+        let hop: IpAddr = nexthop
+            .parse()
+            .map_err(|_| invalid("routes", format!("'{nexthop}' is not a valid IP address")))?;
         let reason = if !ranges.iter().any(|range| range.contains(&hop)) {
             "the nexthop is not connected with router"
         } else if own.iter().any(|ip| ip.ip_address == hop) {

@@ -16,7 +16,11 @@ use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Returns the floating IPs that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
-    let rows = state.neutron.floating_ips.iter().filter(|ip| cx.sees(&ip.standard.project_id));
+    let rows = state
+        .neutron
+        .floating_ips
+        .iter()
+        .filter(|ip| cx.sees(&ip.standard.project_id));
     rows.map(|row| show_row(state, row)).collect()
 }
 
@@ -29,12 +33,20 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<FloatingIp, ApiErro
 }
 
 fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FloatingIp, ApiError> {
-    let row = state.neutron.floating_ips.get(id).filter(|ip| cx.sees(&ip.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::FloatingIp.not_found(id))
+    let row = state
+        .neutron
+        .floating_ips
+        .get(id)
+        .filter(|ip| cx.sees(&ip.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::FloatingIp.not_found(id))
 }
 
 fn show_row(state: &CloudState, row: &FloatingIp) -> FloatingIp {
-    let port = row.port_id.as_deref().and_then(|port| state.neutron.ports.get(port));
+    let port = row
+        .port_id
+        .as_deref()
+        .and_then(|port| state.neutron.ports.get(port));
     let port_details = port.map(|port| PortDetails {
         name: port.name.clone(),
         network_id: port.network_id.clone(),
@@ -50,18 +62,28 @@ fn show_row(state: &CloudState, row: &FloatingIp) -> FloatingIp {
 /// Creates one.
 ///
 /// # Errors
-/// The network is not external; no address is left, or the requested one is in use or needs an administrator; the port
-/// cannot be reached; the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: FloatingIpCreate) -> Result<FloatingIp, ApiError> {
+/// The network is not external; no address is left, or the requested one is in use or needs an
+/// administrator; the port cannot be reached; the quota is used up.
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    request: FloatingIpCreate,
+) -> Result<FloatingIp, ApiError> {
     admin_only(cx, "create_floatingip:floating_ip_address", request.floating_ip_address.is_some())?;
     let project = owner(cx, request.project_id)?;
     let network = request.floating_network_id;
     if !networks::get(state, cx, &network)?.external {
-        return Err(bad_request("floatingip", format!("Network {network} is not a valid external network")));
+        return Err(bad_request(
+            "floatingip",
+            format!("Network {network} is not a valid external network"),
+        ));
     }
     quotas::check(state, &project, Quotable::FloatingIp, 1)?;
     let id = new_id();
-    let address = FixedIpRequest { subnet_id: request.subnet_id, ip_address: request.floating_ip_address };
+    let address = FixedIpRequest {
+        subnet_id: request.subnet_id,
+        ip_address: request.floating_ip_address,
+    };
     let address = allocate(state, cx, &network, &id, address)?;
     state.neutron.floating_ips.put(FloatingIp {
         id: id.clone(),
@@ -74,7 +96,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: FloatingIpCreate) -> Res
     if let Some(port) = request.port_id {
         attach(state, cx, &id, &port, request.fixed_ip_address)?;
     } else if request.fixed_ip_address.is_some() {
-        return Err(bad_request("floatingip", "fixed_ip_address cannot be specified without a port_id"));
+        return Err(bad_request(
+            "floatingip",
+            "fixed_ip_address cannot be specified without a port_id",
+        ));
     }
     show(state, cx, &id)
 }
@@ -87,7 +112,11 @@ fn allocate(
     id: &str,
     address: FixedIpRequest,
 ) -> Result<IpAddr, ApiError> {
-    let fixed_ips = if address == FixedIpRequest::default() { None } else { Some(vec![address]) };
+    let fixed_ips = if address == FixedIpRequest::default() {
+        None
+    } else {
+        Some(vec![address])
+    };
     let request = PortCreate {
         network_id: network.to_owned(),
         fixed_ips,
@@ -99,16 +128,26 @@ fn allocate(
     };
     let port = ports::create(state, &service(cx), request)?;
     let mut addresses = port.fixed_ips.iter().map(|ip| ip.ip_address);
-    addresses.clone().find(IpAddr::is_ipv4).or_else(|| addresses.next()).ok_or_else(|| {
-        ApiError::bad_request(
-            "ExternalIpAddressExhausted",
-            format!("Unable to find any IP address on external network {network}."),
-        )
-    })
+    addresses
+        .clone()
+        .find(IpAddr::is_ipv4)
+        .or_else(|| addresses.next())
+        .ok_or_else(|| {
+            ApiError::bad_request(
+                "ExternalIpAddressExhausted",
+                format!("Unable to find any IP address on external network {network}."),
+            )
+        })
 }
 
 /// Attaches a floating IP to a port.
-fn attach(state: &mut CloudState, cx: &Cx, id: &str, port: &str, fixed: Option<IpAddr>) -> Result<(), ApiError> {
+fn attach(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    port: &str,
+    fixed: Option<IpAddr>,
+) -> Result<(), ApiError> {
     let port = ports::get(state, cx, port)?.clone();
     let floating = get(state, cx, id)?.clone();
     let fixed = fixed_address(&port, fixed)?;
@@ -120,7 +159,10 @@ fn attach(state: &mut CloudState, cx: &Cx, id: &str, port: &str, fixed: Option<I
             && other.floating_network_id == *network
     });
     if taken.is_some() {
-        let address = floating.floating_ip_address.map(|address| address.to_string()).unwrap_or_default();
+        let address = floating
+            .floating_ip_address
+            .map(|address| address.to_string())
+            .unwrap_or_default();
         return Err(ApiError::conflict(
             "FloatingIPPortAlreadyAssociated",
             format!(
@@ -153,7 +195,11 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<IpAddr, ApiError>
         }
         return Err(bad_request("floatingip", format!("Port {id} does not have fixed ip {asked}")));
     }
-    let mut v4 = port.fixed_ips.iter().map(|ip| ip.ip_address).filter(IpAddr::is_ipv4);
+    let mut v4 = port
+        .fixed_ips
+        .iter()
+        .map(|ip| ip.ip_address)
+        .filter(IpAddr::is_ipv4);
     let Some(first) = v4.next() else {
         return Err(bad_request(
             "floatingip",
@@ -173,10 +219,21 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<IpAddr, ApiError>
 }
 
 /// Returns the router between the subnet of an address and the external network.
-fn router_between(state: &CloudState, port: &Port, fixed: IpAddr, network: &str) -> Result<String, ApiError> {
-    let subnet = port.fixed_ips.iter().find(|ip| ip.ip_address == fixed).map(|ip| &*ip.subnet_id).unwrap_or_default();
+fn router_between(
+    state: &CloudState,
+    port: &Port,
+    fixed: IpAddr,
+    network: &str,
+) -> Result<String, ApiError> {
+    let subnet = port
+        .fixed_ips
+        .iter()
+        .find(|ip| ip.ip_address == fixed)
+        .map(|ip| &*ip.subnet_id)
+        .unwrap_or_default();
     let mut interfaces = state.neutron.ports.iter().filter(|interface| {
-        interface.device_owner == ROUTER_INTERFACE && interface.fixed_ips.iter().any(|ip| ip.subnet_id == subnet)
+        interface.device_owner == ROUTER_INTERFACE
+            && interface.fixed_ips.iter().any(|ip| ip.subnet_id == subnet)
     });
     let router = interfaces.find_map(|interface| {
         let router = state.neutron.routers.get(&interface.device_id)?;
@@ -211,10 +268,18 @@ fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
 ///
 /// # Errors
 /// It does not exist, or the port cannot be reached.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: FloatingIpUpdate,
+) -> Result<FloatingIp, ApiError> {
     let row = get(state, cx, id)?.clone();
     let empty = request == FloatingIpUpdate::default();
-    if let Some(description) = request.description.filter(|description| *description != row.standard.description) {
+    if let Some(description) = request
+        .description
+        .filter(|description| *description != row.standard.description)
+    {
         state.neutron.floating_ips.update(id, |row| {
             row.standard.description = description;
             touch(cx, &mut row.standard);
@@ -224,10 +289,18 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpda
         (Some(Some(port)), fixed) => attach(state, cx, id, &port, fixed)?,
         (None, Some(fixed)) => match row.port_id {
             Some(port) => attach(state, cx, id, &port, Some(fixed))?,
-            None => return Err(bad_request("floatingip", "fixed_ip_address cannot be specified without a port_id")),
+            None => {
+                return Err(bad_request(
+                    "floatingip",
+                    "fixed_ip_address cannot be specified without a port_id",
+                ));
+            }
         },
         (Some(None), Some(_)) => {
-            return Err(bad_request("floatingip", "fixed_ip_address cannot be specified without a port_id"));
+            return Err(bad_request(
+                "floatingip",
+                "fixed_ip_address cannot be specified without a port_id",
+            ));
         }
         (Some(None), None) => detach(state, cx, id),
         (None, None) if empty => detach(state, cx, id),
@@ -238,11 +311,25 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpda
 
 /// Detaches floating IPs from addresses that a port does not have any more.
 pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
-    let fixed = state.neutron.ports.get(port).map(|port| port.fixed_ips.clone()).unwrap_or_default();
+    let fixed = state
+        .neutron
+        .ports
+        .get(port)
+        .map(|port| port.fixed_ips.clone())
+        .unwrap_or_default();
     let gone = |ip: &FloatingIp| {
-        ip.port_id.as_deref() == Some(port) && !fixed.iter().any(|f| Some(f.ip_address) == ip.fixed_ip_address)
+        ip.port_id.as_deref() == Some(port)
+            && !fixed
+                .iter()
+                .any(|f| Some(f.ip_address) == ip.fixed_ip_address)
     };
-    let lost: Vec<_> = state.neutron.floating_ips.iter().filter(|ip| gone(ip)).map(|ip| ip.id.clone()).collect();
+    let lost: Vec<_> = state
+        .neutron
+        .floating_ips
+        .iter()
+        .filter(|ip| gone(ip))
+        .map(|ip| ip.id.clone())
+        .collect();
     for id in lost {
         detach(state, cx, &id);
     }
@@ -254,7 +341,9 @@ pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
 /// It does not exist.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
-    let port = ports::of_device(state, id).into_iter().find(|port| port.device_owner == FLOATING_IP);
+    let port = ports::of_device(state, id)
+        .into_iter()
+        .find(|port| port.device_owner == FLOATING_IP);
     if let Some(port) = port.map(|port| port.id.clone()) {
         ports::delete(state, &service(cx), &port)?;
     }
@@ -262,8 +351,12 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Returns the floating IPs that are attached to ports: port, address of the port, floating address.
+/// Returns the floating IPs that are attached to ports: port, address of the port, floating
+/// address.
 pub fn of_ports(state: &CloudState) -> Vec<(&str, IpAddr, IpAddr)> {
     let rows = state.neutron.floating_ips.iter();
-    rows.filter_map(|ip| Some((ip.port_id.as_deref()?, ip.fixed_ip_address?, ip.floating_ip_address?))).collect()
+    rows.filter_map(|ip| {
+        Some((ip.port_id.as_deref()?, ip.fixed_ip_address?, ip.floating_ip_address?))
+    })
+    .collect()
 }

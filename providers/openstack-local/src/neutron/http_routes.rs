@@ -10,8 +10,8 @@ use axum::{
 use http::{HeaderMap, StatusCode};
 use openstack_api::{
     neutron::{
-        self as api, Extension, ExtensionEnvelope, Extensions, ExtraRoutes, InterfaceRequest, Quota, QuotaEnvelope,
-        QuotaUpdate, RouterEnvelope, SubPorts,
+        self as api, Extension, ExtensionEnvelope, Extensions, ExtraRoutes, InterfaceRequest,
+        Quota, QuotaEnvelope, QuotaUpdate, RouterEnvelope, SubPorts,
     },
     version::{Link, Version, Versions},
 };
@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use super::{
     Resource,
     crud::{self, Crud},
-    extensions, extra_routes, floating_ips, networks, ports, quotas, router_interfaces, routers, security_group_rules,
-    security_groups, subnets, trunks,
+    extensions, extra_routes, floating_ips, networks, ports, quotas, router_interfaces, routers,
+    security_group_rules, security_groups, subnets, trunks,
 };
 use crate::{
     server::{Auth, Cloud, Input, Origin},
@@ -175,12 +175,22 @@ impl Crud for SecurityGroupRules {
         security_group_rules::get(state, cx, id).cloned()
     }
 
-    fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
+    fn create(
+        state: &mut CloudState,
+        cx: &Cx,
+        request: Self::Create,
+    ) -> Result<Self::Row, ApiError> {
         let made = security_group_rules::create(state, cx, vec![request])?;
-        made.into_iter().next().ok_or_else(|| crud::missing(Self::ONE))
+        made.into_iter()
+            .next()
+            .ok_or_else(|| crud::missing(Self::ONE))
     }
 
-    fn create_all(state: &mut CloudState, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
+    fn create_all(
+        state: &mut CloudState,
+        cx: &Cx,
+        requests: Vec<Self::Create>,
+    ) -> Result<Vec<Self::Row>, ApiError> {
         security_group_rules::create(state, cx, requests)
     }
 
@@ -241,7 +251,11 @@ async fn add_interface(
     Path(id): Path<String>,
     Input(body): Input<InterfaceRequest>,
 ) -> Result<Json<api::RouterInterface>, ApiError> {
-    cloud.store.change(|state| router_interfaces::add(state, &cx, &id, &body)).await.map(Json)
+    cloud
+        .store
+        .change(|state| router_interfaces::add(state, &cx, &id, &body))
+        .await
+        .map(Json)
 }
 
 async fn remove_interface(
@@ -250,7 +264,11 @@ async fn remove_interface(
     Path(id): Path<String>,
     Input(body): Input<InterfaceRequest>,
 ) -> Result<Json<api::RouterInterface>, ApiError> {
-    cloud.store.change(|state| router_interfaces::remove(state, &cx, &id, &body)).await.map(Json)
+    cloud
+        .store
+        .change(|state| router_interfaces::remove(state, &cx, &id, &body))
+        .await
+        .map(Json)
 }
 
 async fn sub_ports(
@@ -258,7 +276,10 @@ async fn sub_ports(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<SubPorts>, ApiError> {
-    let sub_ports = cloud.store.read(|state| Ok(trunks::get(state, &cx, &id)?.sub_ports.clone())).await?;
+    let sub_ports = cloud
+        .store
+        .read(|state| Ok(trunks::get(state, &cx, &id)?.sub_ports.clone()))
+        .await?;
     Ok(Json(SubPorts { sub_ports }))
 }
 
@@ -268,7 +289,11 @@ async fn add_sub_ports(
     Path(id): Path<String>,
     Input(body): Input<SubPorts>,
 ) -> Result<Json<api::Trunk>, ApiError> {
-    cloud.store.change(|state| trunks::add(state, &cx, &id, body.sub_ports)).await.map(Json)
+    cloud
+        .store
+        .change(|state| trunks::add(state, &cx, &id, body.sub_ports))
+        .await
+        .map(Json)
 }
 
 async fn remove_sub_ports(
@@ -277,13 +302,26 @@ async fn remove_sub_ports(
     Path(id): Path<String>,
     Input(body): Input<SubPorts>,
 ) -> Result<Json<api::Trunk>, ApiError> {
-    cloud.store.change(|state| trunks::remove(state, &cx, &id, body.sub_ports)).await.map(Json)
+    cloud
+        .store
+        .change(|state| trunks::remove(state, &cx, &id, body.sub_ports))
+        .await
+        .map(Json)
 }
 
-async fn all_quotas(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth) -> Result<Json<Value>, ApiError> {
+async fn all_quotas(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+) -> Result<Json<Value>, ApiError> {
     let rows = cloud.store.read(|state| {
-        let rows = state.neutron.quotas.iter().filter(|row| cx.sees(&row.project));
-        Ok(rows.map(|row| (row.project.clone(), row.quota)).collect::<Vec<_>>())
+        let rows = state
+            .neutron
+            .quotas
+            .iter()
+            .filter(|row| cx.sees(&row.project));
+        Ok(rows
+            .map(|row| (row.project.clone(), row.quota))
+            .collect::<Vec<_>>())
     });
     let rows = rows.await?.into_iter().map(|(project, quota)| {
         let mut row = json!(quota);
@@ -300,7 +338,10 @@ async fn quota(
     Path(project): Path<String>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
     quotas::visible(&cx, &project)?;
-    let quota = cloud.store.read(|state| Ok(quotas::get(state, &project))).await?;
+    let quota = cloud
+        .store
+        .read(|state| Ok(quotas::get(state, &project)))
+        .await?;
     Ok(Json(QuotaEnvelope { quota }))
 }
 
@@ -310,9 +351,17 @@ async fn set_quota(
     Path(project): Path<String>,
     Input(mut body): Input<Value>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
-    let mut asked = body.get_mut("quota").map(Value::take).ok_or_else(|| crud::missing("quota"))?;
+    let mut asked = body
+        .get_mut("quota")
+        .map(Value::take)
+        .ok_or_else(|| crud::missing("quota"))?;
     // True when limits below the current use are rejected; newer clients always send this.
-    let mut word = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name)).unwrap_or_default();
+    let mut word = |name: &str| {
+        asked
+            .as_object_mut()
+            .and_then(|asked| asked.remove(name))
+            .unwrap_or_default()
+    };
     let check = word("check_limit") == json!(true);
     let _force = word("force");
     let update: QuotaUpdate = crud::read(asked)?;
@@ -332,10 +381,17 @@ async fn reset_quota(
     Auth(cx): Auth,
     Path(project): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| quotas::reset(state, &cx, &project)).await.map(|()| StatusCode::NO_CONTENT)
+    cloud
+        .store
+        .change(|state| quotas::reset(state, &cx, &project))
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
-async fn default_quota(Auth(cx): Auth, Path(project): Path<String>) -> Result<Json<QuotaEnvelope>, ApiError> {
+async fn default_quota(
+    Auth(cx): Auth,
+    Path(project): Path<String>,
+) -> Result<Json<QuotaEnvelope>, ApiError> {
     quotas::visible(&cx, &project)?;
     Ok(Json(QuotaEnvelope { quota: Quota::default() }))
 }
@@ -346,7 +402,10 @@ async fn quota_details(
     Path(project): Path<String>,
 ) -> Result<Json<api::QuotaDetailEnvelope>, ApiError> {
     quotas::visible(&cx, &project)?;
-    let quota = cloud.store.read(|state| Ok(quotas::details(state, &project))).await?;
+    let quota = cloud
+        .store
+        .read(|state| Ok(quotas::details(state, &project)))
+        .await?;
     Ok(Json(QuotaEnvelope { quota }))
 }
 
@@ -362,7 +421,9 @@ async fn one_extension(
 ) -> Result<Json<ExtensionEnvelope>, ApiError> {
     let mut all = extensions::list(&cloud.settings().hidden_extensions).into_iter();
     let extension: Option<Extension> = all.find(|extension| extension.alias == alias);
-    let gone = || ApiError::not_found("HTTPNotFound", format!("Extension with alias {alias} does not exist"));
+    let gone = || {
+        ApiError::not_found("HTTPNotFound", format!("Extension with alias {alias} does not exist"))
+    };
     Ok(Json(ExtensionEnvelope { extension: extension.ok_or_else(gone)? }))
 }
 
@@ -395,7 +456,10 @@ async fn versions(origin: Origin) -> Json<Versions> {
     let version = Version {
         id: "v2.0".to_owned(),
         status: "CURRENT".to_owned(),
-        links: vec![Link { rel: "self".to_owned(), href: format!("{origin}/network/v2.0/") }],
+        links: vec![Link {
+            rel: "self".to_owned(),
+            href: format!("{origin}/network/v2.0/"),
+        }],
         ..Version::default()
     };
     Json(Versions { versions: vec![version] })

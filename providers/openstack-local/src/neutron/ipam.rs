@@ -19,7 +19,9 @@ pub fn number(address: IpAddr) -> u128 {
 /// Returns the address of a number, of the same IP version as `like`; `None` if it is out of range.
 pub fn address(number: u128, like: IpAddr) -> Option<IpAddr> {
     match like {
-        IpAddr::V4(_) => u32::try_from(number).ok().map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
+        IpAddr::V4(_) => u32::try_from(number)
+            .ok()
+            .map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
         IpAddr::V6(_) => Some(IpAddr::V6(Ipv6Addr::from_bits(number))),
     }
 }
@@ -54,13 +56,18 @@ pub fn hosts(range: IpNet) -> (IpAddr, IpAddr) {
 
 /// Returns the next or the previous address; the same at the end of all addresses.
 fn step(from: IpAddr, by: i8) -> IpAddr {
-    number(from).checked_add_signed(by.into()).and_then(|number| address(number, from)).unwrap_or(from)
+    number(from)
+        .checked_add_signed(by.into())
+        .and_then(|number| address(number, from))
+        .unwrap_or(from)
 }
 
 /// Returns all host addresses except the gateway.
 pub fn default_pools(range: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPool> {
     let (start, end) = hosts(range);
-    match gateway.filter(|gateway| number(start) <= number(*gateway) && number(*gateway) <= number(end)) {
+    match gateway
+        .filter(|gateway| number(start) <= number(*gateway) && number(*gateway) <= number(end))
+    {
         None => vec![AllocationPool { start, end }],
         Some(gateway) => {
             let mut pools = Vec::new();
@@ -81,7 +88,16 @@ pub fn default_pools(range: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPoo
 pub fn slaac(range: IpNet, mac: &str) -> Option<IpAddr> {
     let IpNet::V6(range) = range else { return None };
     let bytes = mac_bytes(mac)?;
-    let suffix = u64::from_be_bytes([bytes[0] ^ 2, bytes[1], bytes[2], 0xff, 0xfe, bytes[3], bytes[4], bytes[5]]);
+    let suffix = u64::from_be_bytes([
+        bytes[0] ^ 2,
+        bytes[1],
+        bytes[2],
+        0xff,
+        0xfe,
+        bytes[3],
+        bytes[4],
+        bytes[5],
+    ]);
     Some(IpAddr::V6(Ipv6Addr::from_bits(range.network().to_bits() | u128::from(suffix))))
 }
 

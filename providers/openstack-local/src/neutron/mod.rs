@@ -1,7 +1,7 @@
 //! Networks (Neutron).
 //!
-//! Rows contain what the API shows, except what follows from other rows (the subnets of a network, the rules of a
-//! group, the port details of a floating IP), which is added when a row is shown.
+//! Rows contain what the API shows, except what follows from other rows (the subnets of a network,
+//! the rules of a group, the port details of a floating IP), which is added when a row is shown.
 
 mod common;
 mod crud;

@@ -17,10 +17,18 @@ const MTU: u32 = 1500;
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
     let mut subnets = std::collections::BTreeMap::<&str, Vec<String>>::new();
     for subnet in state.neutron.subnets.iter() {
-        subnets.entry(&subnet.network_id).or_default().push(subnet.id.clone());
+        subnets
+            .entry(&subnet.network_id)
+            .or_default()
+            .push(subnet.id.clone());
     }
-    let seen = state.neutron.networks.iter().filter(|network| visible(cx, network));
-    seen.map(|network| show_with(cx, network, subnets.remove(&*network.id).unwrap_or_default())).collect()
+    let seen = state
+        .neutron
+        .networks
+        .iter()
+        .filter(|network| visible(cx, network));
+    seen.map(|network| show_with(cx, network, subnets.remove(&*network.id).unwrap_or_default()))
+        .collect()
 }
 
 /// Returns the row of one.
@@ -28,8 +36,13 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
-    let row = state.neutron.networks.get(id).filter(|network| visible(cx, network));
-    row.map(|row| &**row).ok_or_else(|| Resource::Network.not_found(id))
+    let row = state
+        .neutron
+        .networks
+        .get(id)
+        .filter(|network| visible(cx, network));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::Network.not_found(id))
 }
 
 /// Returns one as the API shows it.
@@ -38,7 +51,11 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, 
 /// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Network, ApiError> {
     let row = get(state, cx, id)?;
-    let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
+    let subnets = state
+        .neutron
+        .subnets
+        .iter()
+        .filter(|subnet| subnet.network_id == id);
     Ok(show_with(cx, row, subnets.map(|subnet| subnet.id.clone()).collect()))
 }
 
@@ -61,7 +78,11 @@ pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
 ///
 /// # Errors
 /// The request needs an administrator, or the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: NetworkCreate) -> Result<Network, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    request: NetworkCreate,
+) -> Result<Network, ApiError> {
     admin_only(cx, "create_network:shared", request.shared == Some(true))?;
     admin_only(cx, "create_network:router:external", request.external == Some(true))?;
     let provider = request.network_type.is_some() || request.physical_network.is_some();
@@ -94,13 +115,22 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: NetworkCreate) -> Result
 ///
 /// # Errors
 /// It does not exist, it belongs to somebody else, or the change needs an administrator.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: NetworkUpdate) -> Result<Network, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: NetworkUpdate,
+) -> Result<Network, ApiError> {
     Resource::Network.writable(state, cx, id)?;
     admin_only(cx, "update_network:shared", request.shared.is_some())?;
     admin_only(cx, "update_network:router:external", request.external.is_some())?;
     if request.external == Some(false) {
         let owners = [super::ROUTER_GATEWAY, super::FLOATING_IP];
-        let mut ports = state.neutron.ports.iter().filter(|port| port.network_id == id);
+        let mut ports = state
+            .neutron
+            .ports
+            .iter()
+            .filter(|port| port.network_id == id);
         if ports.any(|port| owners.contains(&&*port.device_owner)) {
             return Err(ApiError::conflict(
                 "ExternalNetworkInUse",
@@ -142,7 +172,11 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
             ),
         ));
     }
-    let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
+    let subnets = state
+        .neutron
+        .subnets
+        .iter()
+        .filter(|subnet| subnet.network_id == id);
     for subnet in subnets.map(|subnet| subnet.id.clone()).collect::<Vec<_>>() {
         state.neutron.subnets.remove(&subnet);
     }

@@ -22,7 +22,11 @@ const MAX_FIXED_IPS: usize = 5;
 ///
 /// # Errors
 /// A group does not exist, or the project may not use it.
-pub(super) fn groups(state: &CloudState, cx: &Cx, asked: Vec<String>) -> Result<Vec<String>, ApiError> {
+pub(super) fn groups(
+    state: &CloudState,
+    cx: &Cx,
+    asked: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
     let groups: BTreeSet<String> = asked.into_iter().collect();
     for group in &groups {
         Resource::SecurityGroup.standard(state, cx, group)?;
@@ -48,7 +52,8 @@ pub(super) fn address_pairs(
     }
     let mut pairs = Vec::with_capacity(asked.len());
     for AddressPair { ip_address, mac_address } in asked {
-        let known = ip_address.parse::<IpAddr>().is_ok() || subnet_plan::proper(&ip_address).is_ok();
+        let known =
+            ip_address.parse::<IpAddr>().is_ok() || subnet_plan::proper(&ip_address).is_ok();
         if !known {
             return Err(invalid(
                 "allowed_address_pairs",
@@ -57,7 +62,10 @@ pub(super) fn address_pairs(
         }
         let mac_address = mac_address.unwrap_or_else(|| mac.to_owned()).to_lowercase();
         if ipam::mac_bytes(&mac_address).is_none() {
-            return Err(invalid("allowed_address_pairs", format!("'{mac_address}' is not a valid MAC address")));
+            return Err(invalid(
+                "allowed_address_pairs",
+                format!("'{mac_address}' is not a valid MAC address"),
+            ));
         }
         let pair = AddressPair { ip_address, mac_address: Some(mac_address) };
         if pairs.contains(&pair) {
@@ -126,20 +134,26 @@ pub(super) fn fixed_ips(
         .map(|subnet| &**subnet)
         .filter(|subnet| subnet.network_id == wanted.network)
         .collect();
-    let Some(asked) = asked else { return automatic(state, wanted, &subnets) };
+    let Some(asked) = asked else {
+        return automatic(state, wanted, &subnets);
+    };
     if asked.len() > MAX_FIXED_IPS {
         return Err(invalid_input("Exceeded maximum amount of fixed ips per port"));
     }
     let mut fixed: Vec<FixedIp> = Vec::with_capacity(asked.len());
     // Requested addresses come first, so that none of them is given to another request.
-    let (named, open): (Vec<_>, Vec<_>) = asked.into_iter().partition(|request| request.ip_address.is_some());
+    let (named, open): (Vec<_>, Vec<_>) = asked
+        .into_iter()
+        .partition(|request| request.ip_address.is_some());
     for request in named.into_iter().chain(open) {
         let subnet = subnet_of(&subnets, wanted.network, &request)?;
         let mut in_use = used(state, &subnet.id);
         in_use.retain(|address| !wanted.held.iter().any(|held| held.ip_address == *address));
         in_use.extend(fixed.iter().map(|ip| ip.ip_address));
         let ip_address = match request.ip_address {
-            Some(address) if in_use.contains(&address) => return Err(address_in_use(&subnet.id, address)),
+            Some(address) if in_use.contains(&address) => {
+                return Err(address_in_use(&subnet.id, address));
+            }
             Some(address) => address,
             None => pick(subnet, wanted.mac, &in_use).ok_or_else(|| exhausted(wanted.network))?,
         };
@@ -149,11 +163,16 @@ pub(super) fn fixed_ips(
 }
 
 /// Returns the subnet for a request.
-fn subnet_of<'s>(subnets: &[&'s Subnet], network: &str, request: &FixedIpRequest) -> Result<&'s Subnet, ApiError> {
+fn subnet_of<'s>(
+    subnets: &[&'s Subnet],
+    network: &str,
+    request: &FixedIpRequest,
+) -> Result<&'s Subnet, ApiError> {
     let holds = |subnet: &Subnet, address: IpAddr| {
         let range: IpNet = range(subnet);
         let (first, last) = ipam::hosts(range);
-        range.contains(&address) && (ipam::number(first)..=ipam::number(last)).contains(&ipam::number(address))
+        range.contains(&address)
+            && (ipam::number(first)..=ipam::number(last)).contains(&ipam::number(address))
     };
     match (&request.subnet_id, request.ip_address) {
         (Some(id), address) => {
@@ -180,17 +199,30 @@ fn subnet_of<'s>(subnets: &[&'s Subnet], network: &str, request: &FixedIpRequest
     }
 }
 
-/// Returns one address of each IP version that the network has, and one of each subnet with automatic addresses.
-fn automatic(state: &CloudState, wanted: &AddressRequest<'_>, subnets: &[&Subnet]) -> Result<Vec<FixedIp>, ApiError> {
+/// Returns one address of each IP version that the network has, and one of each subnet with
+/// automatic addresses.
+fn automatic(
+    state: &CloudState,
+    wanted: &AddressRequest<'_>,
+    subnets: &[&Subnet],
+) -> Result<Vec<FixedIp>, ApiError> {
     let fits = |subnet: &&&Subnet| {
         subnet.service_types.is_empty()
-            || subnet.service_types.iter().any(|kind| wanted.device_owner.starts_with(&**kind))
+            || subnet
+                .service_types
+                .iter()
+                .any(|kind| wanted.device_owner.starts_with(&**kind))
     };
     let mut fixed = Vec::new();
     for version in [4, 6] {
-        let of_version: Vec<_> = subnets.iter().filter(fits).filter(|subnet| subnet.ip_version == version).collect();
-        let (auto, managed): (Vec<&&Subnet>, Vec<&&Subnet>) =
-            of_version.into_iter().partition(|subnet| subnet_plan::is_auto(subnet.ipv6_address_mode.as_deref()));
+        let of_version: Vec<_> = subnets
+            .iter()
+            .filter(fits)
+            .filter(|subnet| subnet.ip_version == version)
+            .collect();
+        let (auto, managed): (Vec<&&Subnet>, Vec<&&Subnet>) = of_version
+            .into_iter()
+            .partition(|subnet| subnet_plan::is_auto(subnet.ipv6_address_mode.as_deref()));
         let free = managed.iter().find_map(|subnet| {
             let ip_address = pick(subnet, wanted.mac, &used(state, &subnet.id))?;
             Some(FixedIp { subnet_id: subnet.id.clone(), ip_address })
@@ -223,5 +255,8 @@ fn address_in_use(subnet: &str, address: IpAddr) -> ApiError {
 }
 
 fn exhausted(network: &str) -> ApiError {
-    ApiError::conflict("IpAddressGenerationFailure", format!("No more IP addresses available on network {network}."))
+    ApiError::conflict(
+        "IpAddressGenerationFailure",
+        format!("No more IP addresses available on network {network}."),
+    )
 }

@@ -16,7 +16,11 @@ const MAC_PREFIX: [u8; 3] = [0xfa, 0x16, 0x3e];
 
 /// Returns the ports that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Port> {
-    let ports = state.neutron.ports.iter().filter(|port| cx.sees(&port.standard.project_id));
+    let ports = state
+        .neutron
+        .ports
+        .iter()
+        .filter(|port| cx.sees(&port.standard.project_id));
     ports.map(|port| show_row(state, cx, port)).collect()
 }
 
@@ -33,14 +37,24 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Port, ApiError> {
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Port, ApiError> {
-    let row = state.neutron.ports.get(id).filter(|port| cx.sees(&port.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::Port.not_found(id))
+    let row = state
+        .neutron
+        .ports
+        .get(id)
+        .filter(|port| cx.sees(&port.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::Port.not_found(id))
 }
 
 /// Returns the ports of a device, oldest first.
 pub fn of_device<'s>(state: &'s CloudState, device: &str) -> Vec<&'s Port> {
-    let mut ports: Vec<&Port> =
-        state.neutron.ports.iter().map(|port| &**port).filter(|port| port.device_id == device).collect();
+    let mut ports: Vec<&Port> = state
+        .neutron
+        .ports
+        .iter()
+        .map(|port| &**port)
+        .filter(|port| port.device_id == device)
+        .collect();
     ports.sort_by(|a, b| a.standard.created_at.cmp(&b.standard.created_at));
     ports
 }
@@ -51,7 +65,11 @@ fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
         port.host_id = None;
         port.vif_type = None;
     }
-    let trunk = state.neutron.trunks.iter().find(|trunk| trunk.port_id == row.id);
+    let trunk = state
+        .neutron
+        .trunks
+        .iter()
+        .find(|trunk| trunk.port_id == row.id);
     port.trunk_details = trunk.map(|trunk| TrunkDetails {
         trunk_id: trunk.id.clone(),
         sub_ports: trunk
@@ -61,7 +79,12 @@ fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
                 port_id: sub.port_id.clone(),
                 segmentation_id: sub.segmentation_id.unwrap_or_default(),
                 segmentation_type: sub.segmentation_type.clone().unwrap_or_default(),
-                mac_address: state.neutron.ports.get(&sub.port_id).map(|p| p.mac_address.clone()).unwrap_or_default(),
+                mac_address: state
+                    .neutron
+                    .ports
+                    .get(&sub.port_id)
+                    .map(|p| p.mac_address.clone())
+                    .unwrap_or_default(),
             })
             .collect(),
     });
@@ -70,11 +93,12 @@ fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
 
 /// Creates one.
 ///
-/// Ports of servers and of the network service itself are `ACTIVE` at once, others are `DOWN` until something is bound.
+/// Ports of servers and of the network service itself are `ACTIVE` at once, others are `DOWN` until
+/// something is bound.
 ///
 /// # Errors
-/// The network, a group or an address does not exist; an address or a hardware address is in use; no address is left;
-/// there are too many address pairs; the quota is used up.
+/// The network, a group or an address does not exist; an address or a hardware address is in use;
+/// no address is left; there are too many address pairs; the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Port, ApiError> {
     // First, check permissions and quota.
     admin_only(cx, "create_port:binding:host_id", request.host_id.is_some())?;
@@ -83,7 +107,9 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
     let by_default = network.port_security_enabled.unwrap_or(true);
     let device_owner = request.device_owner.unwrap_or_default();
     let trusted = device_owner.starts_with("network:");
-    let enforced = request.port_security_enabled.unwrap_or(by_default && !trusted);
+    let enforced = request
+        .port_security_enabled
+        .unwrap_or(by_default && !trusted);
     quotas::check(state, &project, Quotable::Port, 1)?;
     // Then allocate the addresses, and check groups and pairs.
     let mac_address = mac_address(state, &request.network_id, request.mac_address)?;
@@ -104,10 +130,16 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
             }
             port_validation::groups(state, cx, groups)?
         }
-        None if enforced && !project.is_empty() => vec![security_groups::ensure_default(state, cx, &project)],
+        None if enforced && !project.is_empty() => {
+            vec![security_groups::ensure_default(state, cx, &project)]
+        }
         None => Vec::new(),
     };
-    let pairs = port_validation::address_pairs(state, request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
+    let pairs = port_validation::address_pairs(
+        state,
+        request.allowed_address_pairs.unwrap_or_default(),
+        &mac_address,
+    )?;
     // Finally, create the row.
     let mut row = Port {
         id: new_id(),
@@ -135,8 +167,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
 /// Sets the fields that follow from the owner of a port.
 fn settle(port: &mut Port) {
     let host = port.host_id.as_deref().unwrap_or_default();
-    let bound =
-        !host.is_empty() || ["compute:", "network:", "trunk:"].iter().any(|owner| port.device_owner.starts_with(owner));
+    let bound = !host.is_empty()
+        || ["compute:", "network:", "trunk:"]
+            .iter()
+            .any(|owner| port.device_owner.starts_with(owner));
     port.vif_type = Some(if bound { "ovs" } else { "unbound" }.into());
     port.status = match port.device_owner.as_str() {
         FLOATING_IP => "N/A",
@@ -147,13 +181,25 @@ fn settle(port: &mut Port) {
 }
 
 /// Returns the requested hardware address, or a new one that the network does not have yet.
-fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Result<String, ApiError> {
-    let in_use =
-        |mac: &str| state.neutron.ports.iter().any(|port| port.network_id == network && port.mac_address == mac);
+fn mac_address(
+    state: &CloudState,
+    network: &str,
+    asked: Option<String>,
+) -> Result<String, ApiError> {
+    let in_use = |mac: &str| {
+        state
+            .neutron
+            .ports
+            .iter()
+            .any(|port| port.network_id == network && port.mac_address == mac)
+    };
     let Some(mac) = asked else {
         loop {
             let tail: [u8; 3] = rand::random();
-            let bytes = MAC_PREFIX.iter().chain(&tail).map(|byte| format!("{byte:02x}"));
+            let bytes = MAC_PREFIX
+                .iter()
+                .chain(&tail)
+                .map(|byte| format!("{byte:02x}"));
             let mac = bytes.collect::<Vec<_>>().join(":");
             if !in_use(&mac) {
                 return Ok(mac);
@@ -167,7 +213,9 @@ fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Resu
     if in_use(&mac) {
         return Err(ApiError::conflict(
             "MacAddressInUse",
-            format!("Unable to complete operation for network {network}. The mac address {mac} is in use."),
+            format!(
+                "Unable to complete operation for network {network}. The mac address {mac} is in use."
+            ),
         ));
     }
     Ok(mac)
@@ -177,7 +225,12 @@ fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Resu
 ///
 /// # Errors
 /// It does not exist, it belongs to somebody else, or as for [`create`].
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: PortUpdate,
+) -> Result<Port, ApiError> {
     admin_only(cx, "update_port:binding:host_id", request.host_id.is_some())?;
     admin_only(cx, "update_port:mac_address", request.mac_address.is_some())?;
     let mut row = get(state, cx, id)?.clone();
@@ -188,9 +241,15 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) ->
     // First, set the simple fields.
     row.name = request.name.unwrap_or(row.name);
     row.admin_state_up = request.admin_state_up.unwrap_or(row.admin_state_up);
-    row.device_id = request.device_id.map_or(row.device_id, Option::unwrap_or_default);
-    row.device_owner = request.device_owner.map_or(row.device_owner, Option::unwrap_or_default);
-    row.host_id = request.host_id.map_or(row.host_id, |host| Some(host.unwrap_or_default()));
+    row.device_id = request
+        .device_id
+        .map_or(row.device_id, Option::unwrap_or_default);
+    row.device_owner = request
+        .device_owner
+        .map_or(row.device_owner, Option::unwrap_or_default);
+    row.host_id = request
+        .host_id
+        .map_or(row.host_id, |host| Some(host.unwrap_or_default()));
     row.vnic_type = request.vnic_type.or(row.vnic_type);
     row.port_security_enabled = request.port_security_enabled.or(row.port_security_enabled);
     row.standard.description = request.description.unwrap_or(row.standard.description);
@@ -251,7 +310,9 @@ pub fn delete_by_caller(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(),
     if [ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP].contains(&&**owner) {
         return Err(ApiError::conflict(
             "ServicePortInUse",
-            format!("Port {id} cannot be deleted directly via the port API: has device owner {owner}."),
+            format!(
+                "Port {id} cannot be deleted directly via the port API: has device owner {owner}."
+            ),
         ));
     }
     delete(state, cx, id)

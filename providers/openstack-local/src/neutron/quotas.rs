@@ -20,7 +20,11 @@ pub(super) enum Quotable {
 
 /// Returns the quotas of a project.
 pub fn get(state: &CloudState, project: &str) -> Quota {
-    state.neutron.quotas.get(project).map_or_else(Quota::default, |row| row.quota)
+    state
+        .neutron
+        .quotas
+        .get(project)
+        .map_or_else(Quota::default, |row| row.quota)
 }
 
 /// Rejects requests for quotas of other projects.
@@ -59,11 +63,19 @@ pub fn details(state: &CloudState, project: &str) -> QuotaDetails {
 ///
 /// # Errors
 /// The user is not an administrator.
-pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    project: &str,
+    update: &QuotaUpdate,
+) -> Result<Quota, ApiError> {
     admin_only(cx, "update_quota", true)?;
     let mut quota = get(state, project);
     quota.apply(update);
-    state.neutron.quotas.put(QuotaRow { project: project.to_owned(), quota });
+    state
+        .neutron
+        .quotas
+        .put(QuotaRow { project: project.to_owned(), quota });
     Ok(quota)
 }
 
@@ -86,7 +98,10 @@ pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiErro
         if detail.limit >= 0 && detail.used > detail.limit {
             return Err(ApiError::bad_request(
                 "InvalidQuotaValue",
-                format!("The quota of {name} cannot be {}: {} are in use.", detail.limit, detail.used),
+                format!(
+                    "The quota of {name} cannot be {}: {} are in use.",
+                    detail.limit, detail.used
+                ),
             ));
         }
     }
@@ -99,13 +114,26 @@ pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiErro
 /// The user is not an administrator, or the quotas were never changed.
 pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
     admin_only(cx, "delete_quota", true)?;
-    state.neutron.quotas.remove(project).map(drop).ok_or_else(|| {
-        ApiError::not_found("TenantQuotaNotFound", format!("Quota for tenant {project} could not be found."))
-    })
+    state
+        .neutron
+        .quotas
+        .remove(project)
+        .map(drop)
+        .ok_or_else(|| {
+            ApiError::not_found(
+                "TenantQuotaNotFound",
+                format!("Quota for tenant {project} could not be found."),
+            )
+        })
 }
 
 /// Rejects `more` resources of a kind if they would exceed the quota of a project.
-pub(super) fn check(state: &CloudState, project: &str, kind: Quotable, more: usize) -> Result<(), ApiError> {
+pub(super) fn check(
+    state: &CloudState,
+    project: &str,
+    kind: Quotable,
+    more: usize,
+) -> Result<(), ApiError> {
     let quota = get(state, project);
     let (limit, name) = match kind {
         Quotable::Network => (quota.network, "network"),
@@ -139,8 +167,12 @@ fn used(state: &CloudState, project: &str, kind: Quotable) -> i64 {
         Quotable::Port => of(project, tables.ports.iter().map(|row| &row.standard)),
         Quotable::Router => of(project, tables.routers.iter().map(|row| &row.standard)),
         Quotable::FloatingIp => of(project, tables.floating_ips.iter().map(|row| &row.standard)),
-        Quotable::SecurityGroup => of(project, tables.security_groups.iter().map(|row| &row.standard)),
-        Quotable::SecurityGroupRule => of(project, tables.security_group_rules.iter().map(|row| &row.standard)),
+        Quotable::SecurityGroup => {
+            of(project, tables.security_groups.iter().map(|row| &row.standard))
+        }
+        Quotable::SecurityGroupRule => {
+            of(project, tables.security_group_rules.iter().map(|row| &row.standard))
+        }
         Quotable::Trunk => of(project, tables.trunks.iter().map(|row| &row.standard)),
     };
     i64::try_from(count).unwrap_or(i64::MAX)

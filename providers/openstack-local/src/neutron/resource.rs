@@ -94,8 +94,12 @@ impl Resource {
             Self::Subnet => ("SubnetNotFound", format!("Subnet {id} could not be found.")),
             Self::Port => ("PortNotFound", format!("Port {id} could not be found.")),
             Self::Router => ("RouterNotFound", format!("Router {id} could not be found")),
-            Self::FloatingIp => ("FloatingIPNotFound", format!("Floating IP {id} could not be found")),
-            Self::SecurityGroup => ("SecurityGroupNotFound", format!("Security group {id} does not exist")),
+            Self::FloatingIp => {
+                ("FloatingIPNotFound", format!("Floating IP {id} could not be found"))
+            }
+            Self::SecurityGroup => {
+                ("SecurityGroupNotFound", format!("Security group {id} does not exist"))
+            }
             Self::SecurityGroupRule => {
                 ("SecurityGroupRuleNotFound", format!("Security group rule {id} does not exist"))
             }
@@ -108,7 +112,12 @@ impl Resource {
     ///
     /// # Errors
     /// It does not exist.
-    pub fn standard<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
+    pub fn standard<'s>(
+        self,
+        state: &'s CloudState,
+        cx: &Cx,
+        id: &str,
+    ) -> Result<&'s Standard, ApiError> {
         let neutron = &state.neutron;
         let standard = match self {
             Self::Network => return super::networks::get(state, cx, id).map(|row| &row.standard),
@@ -117,30 +126,51 @@ impl Resource {
             Self::Router => neutron.routers.get(id).map(|row| &row.standard),
             Self::FloatingIp => neutron.floating_ips.get(id).map(|row| &row.standard),
             Self::SecurityGroup => neutron.security_groups.get(id).map(|row| &row.standard),
-            Self::SecurityGroupRule => neutron.security_group_rules.get(id).map(|row| &row.standard),
+            Self::SecurityGroupRule => neutron
+                .security_group_rules
+                .get(id)
+                .map(|row| &row.standard),
             Self::Trunk => neutron.trunks.get(id).map(|row| &row.standard),
         };
-        standard.filter(|standard| cx.sees(&standard.project_id)).ok_or_else(|| self.not_found(id))
+        standard
+            .filter(|standard| cx.sees(&standard.project_id))
+            .ok_or_else(|| self.not_found(id))
     }
 
     /// Returns the common part of one that the user may change.
     ///
     /// # Errors
     /// It does not exist, or it belongs to somebody else.
-    pub fn writable<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
+    pub fn writable<'s>(
+        self,
+        state: &'s CloudState,
+        cx: &Cx,
+        id: &str,
+    ) -> Result<&'s Standard, ApiError> {
         let standard = self.standard(state, cx, id)?;
         if cx.sees(&standard.project_id) {
             return Ok(standard);
         }
-        Err(ApiError::forbidden("PolicyNotAuthorized", format!("rule:update {id} is disallowed by policy")))
+        Err(ApiError::forbidden(
+            "PolicyNotAuthorized",
+            format!("rule:update {id} is disallowed by policy"),
+        ))
     }
 
     /// Rejects a change that was meant for another revision (`If-Match`).
     ///
     /// # Errors
     /// 412 when the revision differs; the resource does not exist.
-    pub fn check_revision(self, state: &CloudState, cx: &Cx, id: &str, expected: Option<u64>) -> Result<(), ApiError> {
-        let Some(expected) = expected else { return Ok(()) };
+    pub fn check_revision(
+        self,
+        state: &CloudState,
+        cx: &Cx,
+        id: &str,
+        expected: Option<u64>,
+    ) -> Result<(), ApiError> {
+        let Some(expected) = expected else {
+            return Ok(());
+        };
         let standard = self.standard(state, cx, id)?;
         if standard.revision_number == expected {
             return Ok(());
@@ -148,7 +178,10 @@ impl Resource {
         Err(ApiError::new(
             http::StatusCode::PRECONDITION_FAILED,
             "RevisionNumberConstraintFailed",
-            format!("Constrained to {expected}, but current revision is {}", standard.revision_number),
+            format!(
+                "Constrained to {expected}, but current revision is {}",
+                standard.revision_number
+            ),
         ))
     }
 
@@ -173,11 +206,20 @@ impl Resource {
         change(&mut tags);
         tags.sort();
         tags.dedup();
-        if let Some(tag) = tags.iter().find(|tag| tag.is_empty() || tag.chars().count() > MAX_TAG) {
-            return Err(invalid("tags", format!("'{tag}' has not between 1 and {MAX_TAG} characters")));
+        if let Some(tag) = tags
+            .iter()
+            .find(|tag| tag.is_empty() || tag.chars().count() > MAX_TAG)
+        {
+            return Err(invalid(
+                "tags",
+                format!("'{tag}' has not between 1 and {MAX_TAG} characters"),
+            ));
         }
         if tags.len() > MAX_TAGS {
-            return Err(bad_request("tag", format!("the number of tags exceed the per-resource limit of {MAX_TAGS}")));
+            return Err(bad_request(
+                "tag",
+                format!("the number of tags exceed the per-resource limit of {MAX_TAGS}"),
+            ));
         }
         if tags != before {
             on_table!(state, self, table => table.update(id, |row| {
@@ -192,11 +234,21 @@ impl Resource {
     ///
     /// # Errors
     /// The resource does not exist, or does not have the tag.
-    pub fn remove_tag(self, state: &mut CloudState, cx: &Cx, id: &str, tag: &str) -> Result<(), ApiError> {
+    pub fn remove_tag(
+        self,
+        state: &mut CloudState,
+        cx: &Cx,
+        id: &str,
+        tag: &str,
+    ) -> Result<(), ApiError> {
         if !self.writable(state, cx, id)?.tags.iter().any(|t| t == tag) {
-            return Err(ApiError::not_found("TagNotFound", format!("Tag {tag} could not be found.")));
+            return Err(ApiError::not_found(
+                "TagNotFound",
+                format!("Tag {tag} could not be found."),
+            ));
         }
-        self.change_tags(state, cx, id, |tags| tags.retain(|t| t != tag)).map(drop)
+        self.change_tags(state, cx, id, |tags| tags.retain(|t| t != tag))
+            .map(drop)
     }
 }
 
@@ -209,5 +261,10 @@ pub fn parse_if_match(value: &str) -> Result<u64, ApiError> {
         .trim()
         .strip_prefix("revision_number=")
         .and_then(|number| number.parse().ok())
-        .ok_or_else(|| bad_request("If-Match", format!("'{value}' is not of the form revision_number=<number>")))
+        .ok_or_else(|| {
+            bad_request(
+                "If-Match",
+                format!("'{value}' is not of the form revision_number=<number>"),
+            )
+        })
 }

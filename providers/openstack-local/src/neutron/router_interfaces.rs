@@ -1,24 +1,36 @@
 //! Interfaces of routers.
 
 use openstack_api::neutron::{
-    FixedIp, FixedIpRequest, InterfaceRequest, Port, PortCreate, PortUpdate, RouterInterface, Subnet,
+    FixedIp, FixedIpRequest, InterfaceRequest, Port, PortCreate, PortUpdate, RouterInterface,
+    Subnet,
 };
 
-use super::{ROUTER_INTERFACE, Resource, common::bad_request, ports, routers, subnet_plan::overlap, subnets};
+use super::{
+    ROUTER_INTERFACE, Resource, common::bad_request, ports, routers, subnet_plan::overlap, subnets,
+};
 use crate::state::{ApiError, CloudState, Cx};
 
 /// Attaches a router to a subnet, where it gets the gateway's address, or to a port.
 ///
 /// # Errors
-/// The router, the subnet or the port does not exist; both or neither are named; the subnet has no gateway; the router
-/// has an interface on it already, or on one that overlaps; the port is in use.
-pub fn add(state: &mut CloudState, cx: &Cx, id: &str, request: &InterfaceRequest) -> Result<RouterInterface, ApiError> {
+/// The router, the subnet or the port does not exist; both or neither are named; the subnet has no
+/// gateway; the router has an interface on it already, or on one that overlaps; the port is in use.
+pub fn add(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: &InterfaceRequest,
+) -> Result<RouterInterface, ApiError> {
     routers::get(state, cx, id)?;
     let port = match (&request.subnet_id, &request.port_id) {
         (Some(subnet), None) => add_subnet(state, cx, id, subnet)?,
         (None, Some(port)) => add_port(state, cx, id, port)?,
-        (Some(_), Some(_)) => return Err(bad_request("router", "Cannot specify both subnet-id and port-id")),
-        (None, None) => return Err(bad_request("router", "Either subnet_id or port_id must be specified")),
+        (Some(_), Some(_)) => {
+            return Err(bad_request("router", "Cannot specify both subnet-id and port-id"));
+        }
+        (None, None) => {
+            return Err(bad_request("router", "Either subnet_id or port_id must be specified"));
+        }
     };
     Resource::Router.touch(state, cx, id);
     answer(state, cx, id, &port)
@@ -33,7 +45,10 @@ fn add_subnet(state: &mut CloudState, cx: &Cx, id: &str, subnet: &str) -> Result
     let project = routers::get(state, cx, id)?.standard.project_id.clone();
     let request = PortCreate {
         network_id: subnet.network_id.clone(),
-        fixed_ips: Some(vec![FixedIpRequest { subnet_id: Some(subnet.id), ip_address: Some(gateway) }]),
+        fixed_ips: Some(vec![FixedIpRequest {
+            subnet_id: Some(subnet.id),
+            ip_address: Some(gateway),
+        }]),
         device_id: Some(id.to_owned()),
         device_owner: Some(ROUTER_INTERFACE.into()),
         security_groups: Some(Vec::new()),
@@ -57,7 +72,13 @@ fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Por
     if row.fixed_ips.is_empty() {
         return Err(bad_request("router", "Router port must have at least one fixed IP"));
     }
-    if row.fixed_ips.iter().filter(|ip| ip.ip_address.is_ipv4()).count() > 1 {
+    if row
+        .fixed_ips
+        .iter()
+        .filter(|ip| ip.ip_address.is_ipv4())
+        .count()
+        > 1
+    {
         return Err(bad_request("router", "Cannot have multiple IPv4 subnets on router port"));
     }
     for FixedIp { subnet_id, .. } in &row.fixed_ips {
@@ -75,12 +96,20 @@ fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Por
 
 /// Rejects a subnet on which the router has an interface already, or that overlaps one.
 fn check_subnet(state: &CloudState, id: &str, subnet: &Subnet) -> Result<(), ApiError> {
-    for fixed in ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips) {
+    for fixed in ports::of_device(state, id)
+        .into_iter()
+        .flat_map(|port| &port.fixed_ips)
+    {
         if fixed.subnet_id == subnet.id {
-            return Err(bad_request("router", format!("Router already has a port on subnet {}", subnet.id)));
+            return Err(bad_request(
+                "router",
+                format!("Router already has a port on subnet {}", subnet.id),
+            ));
         }
         let other = state.neutron.subnets.get(&fixed.subnet_id);
-        if let Some(other) = other.filter(|other| overlap(subnets::range(other), subnets::range(subnet))) {
+        if let Some(other) =
+            other.filter(|other| overlap(subnets::range(other), subnets::range(subnet)))
+        {
             return Err(overlaps(subnet, other));
         }
     }
@@ -109,7 +138,9 @@ pub fn remove(
 ) -> Result<RouterInterface, ApiError> {
     // First, find the interface.
     routers::get(state, cx, id)?;
-    let interfaces = ports::of_device(state, id).into_iter().filter(|port| port.device_owner == ROUTER_INTERFACE);
+    let interfaces = ports::of_device(state, id)
+        .into_iter()
+        .filter(|port| port.device_owner == ROUTER_INTERFACE);
     let mut interfaces: Vec<Port> = interfaces.cloned().collect();
     if let Some(port) = &request.port_id {
         interfaces.retain(|interface| interface.id == *port);
@@ -125,12 +156,15 @@ pub fn remove(
             return Err(bad_request("router", "Either subnet_id or port_id must be specified"));
         }
         (Some(subnet), port) => {
-            interfaces.retain(|interface| interface.fixed_ips.iter().any(|ip| ip.subnet_id == *subnet));
+            interfaces
+                .retain(|interface| interface.fixed_ips.iter().any(|ip| ip.subnet_id == *subnet));
             if interfaces.is_empty() {
                 return Err(match port {
                     Some(port) => ApiError::bad_request(
                         "SubnetMismatchForPort",
-                        format!("Subnet on port {port} does not match the requested subnet {subnet}."),
+                        format!(
+                            "Subnet on port {port} does not match the requested subnet {subnet}."
+                        ),
                     ),
                     None => ApiError::not_found(
                         "RouterInterfaceNotFoundForSubnet",
@@ -159,10 +193,16 @@ pub fn remove(
 fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiError> {
     let needed = state.neutron.floating_ips.iter().any(|floating| {
         floating.router_id.as_deref() == Some(id)
-            && floating.port_id.as_deref().and_then(|port| state.neutron.ports.get(port)).is_some_and(|port| {
-                let mut fixed = port.fixed_ips.iter();
-                fixed.any(|ip| Some(ip.ip_address) == floating.fixed_ip_address && ip.subnet_id == subnet)
-            })
+            && floating
+                .port_id
+                .as_deref()
+                .and_then(|port| state.neutron.ports.get(port))
+                .is_some_and(|port| {
+                    let mut fixed = port.fixed_ips.iter();
+                    fixed.any(|ip| {
+                        Some(ip.ip_address) == floating.fixed_ip_address && ip.subnet_id == subnet
+                    })
+                })
     });
     if needed {
         return Err(ApiError::conflict(
@@ -173,11 +213,23 @@ fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiErr
             ),
         ));
     }
-    let range = state.neutron.subnets.get(subnet).map(|subnet| subnets::range(subnet));
-    let routes = state.neutron.routers.get(id).into_iter().flat_map(|router| &router.routes);
+    let range = state
+        .neutron
+        .subnets
+        .get(subnet)
+        .map(|subnet| subnets::range(subnet));
+    let routes = state
+        .neutron
+        .routers
+        .get(id)
+        .into_iter()
+        .flat_map(|router| &router.routes);
     for route in routes {
         let nexthop: Option<std::net::IpAddr> = route.nexthop.parse().ok();
-        if nexthop.zip(range).is_some_and(|(nexthop, range)| range.contains(&nexthop)) {
+        if nexthop
+            .zip(range)
+            .is_some_and(|(nexthop, range)| range.contains(&nexthop))
+        {
             return Err(ApiError::conflict(
                 "RouterInterfaceInUseByRoute",
                 format!(
@@ -192,7 +244,11 @@ fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiErr
 
 fn answer(state: &CloudState, cx: &Cx, id: &str, port: &Port) -> Result<RouterInterface, ApiError> {
     let router = routers::get(state, cx, id)?;
-    let subnet_ids: Vec<_> = port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect();
+    let subnet_ids: Vec<_> = port
+        .fixed_ips
+        .iter()
+        .map(|ip| ip.subnet_id.clone())
+        .collect();
     Ok(RouterInterface {
         id: id.to_owned(),
         tenant_id: router.standard.tenant_id.clone(),

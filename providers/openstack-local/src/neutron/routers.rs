@@ -12,7 +12,11 @@ use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Returns the routers that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
-    let rows = state.neutron.routers.iter().filter(|router| cx.sees(&router.standard.project_id));
+    let rows = state
+        .neutron
+        .routers
+        .iter()
+        .filter(|router| cx.sees(&router.standard.project_id));
     rows.map(|router| Router::clone(router)).collect()
 }
 
@@ -21,8 +25,13 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
-    let row = state.neutron.routers.get(id).filter(|router| cx.sees(&router.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::Router.not_found(id))
+    let row = state
+        .neutron
+        .routers
+        .get(id)
+        .filter(|router| cx.sees(&router.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::Router.not_found(id))
 }
 
 /// Creates one.
@@ -56,8 +65,14 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<
 /// Changes one.
 ///
 /// # Errors
-/// It does not exist; the new gateway or a route is not possible; floating IPs need the current gateway.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: RouterUpdate) -> Result<Router, ApiError> {
+/// It does not exist; the new gateway or a route is not possible; floating IPs need the current
+/// gateway.
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: RouterUpdate,
+) -> Result<Router, ApiError> {
     get(state, cx, id)?;
     admin_only(cx, "update_router:ha", request.ha.is_some())?;
     admin_only(cx, "update_router:distributed", request.distributed.is_some())?;
@@ -89,7 +104,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: RouterUpdate) 
 /// It does not exist, or it still has interfaces.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
-    if ports::of_device(state, id).iter().any(|port| port.device_owner != ROUTER_GATEWAY) {
+    if ports::of_device(state, id)
+        .iter()
+        .any(|port| port.device_owner != ROUTER_GATEWAY)
+    {
         return Err(ApiError::conflict("RouterInUse", format!("Router {id} still has ports")));
     }
     gateways::set(state, cx, id, None)?;

@@ -73,7 +73,11 @@ impl Row for Limits {
 impl Limits {
     /// Returns the current limits.
     pub fn of(state: &CloudState) -> Self {
-        state.neutron.limits.get("limits").map_or_else(Self::default, |row| **row)
+        state
+            .neutron
+            .limits
+            .get("limits")
+            .map_or_else(Self::default, |row| **row)
     }
 
     /// Sets the limits.

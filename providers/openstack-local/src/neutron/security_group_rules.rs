@@ -41,7 +41,8 @@ const PROTOCOLS: [&str; 24] = [
     "udplite",
 ];
 /// Protocols with ports, by number and name.
-const WITH_PORTS: [&str; 10] = ["tcp", "udp", "sctp", "dccp", "udplite", "6", "17", "132", "33", "136"];
+const WITH_PORTS: [&str; 10] =
+    ["tcp", "udp", "sctp", "dccp", "udplite", "6", "17", "132", "33", "136"];
 /// ICMP, by number and name.
 const ICMP: [&str; 2] = ["icmp", "1"];
 /// ICMP for IPv6, by number and name.
@@ -49,7 +50,11 @@ const ICMP_V6: [&str; 3] = ["icmpv6", "ipv6-icmp", "58"];
 
 /// Returns the rules that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
-    let rows = state.neutron.security_group_rules.iter().filter(|rule| cx.sees(&rule.standard.project_id));
+    let rows = state
+        .neutron
+        .security_group_rules
+        .iter()
+        .filter(|rule| cx.sees(&rule.standard.project_id));
     rows.map(|rule| SecurityGroupRule::clone(rule)).collect()
 }
 
@@ -57,16 +62,25 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s SecurityGroupRule, ApiError> {
-    let row = state.neutron.security_group_rules.get(id).filter(|rule| cx.sees(&rule.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroupRule.not_found(id))
+pub fn get<'s>(
+    state: &'s CloudState,
+    cx: &Cx,
+    id: &str,
+) -> Result<&'s SecurityGroupRule, ApiError> {
+    let row = state
+        .neutron
+        .security_group_rules
+        .get(id)
+        .filter(|rule| cx.sees(&rule.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::SecurityGroupRule.not_found(id))
 }
 
 /// Creates rules, all or none.
 ///
 /// # Errors
-/// The group does not exist; the rules are of two groups; values contradict each other; a rule exists already; the
-/// quota is used up.
+/// The group does not exist; the rules are of two groups; values contradict each other; a rule
+/// exists already; the quota is used up.
 pub fn create(
     state: &mut CloudState,
     cx: &Cx,
@@ -74,8 +88,16 @@ pub fn create(
 ) -> Result<Vec<SecurityGroupRule>, ApiError> {
     let mut made: Vec<SecurityGroupRule> = Vec::with_capacity(requests.len());
     // First, check that all are of one group, and the quota.
-    let Some(group) = requests.first().map(|request| request.security_group_id.clone()) else { return Ok(made) };
-    if requests.iter().any(|request| request.security_group_id != group) {
+    let Some(group) = requests
+        .first()
+        .map(|request| request.security_group_id.clone())
+    else {
+        return Ok(made);
+    };
+    if requests
+        .iter()
+        .any(|request| request.security_group_id != group)
+    {
         return Err(ApiError::bad_request(
             "SecurityGroupNotSingleGroupRules",
             "Only allowed to update rules for one security profile at a time.",
@@ -99,7 +121,11 @@ pub fn create(
                 "Duplicate Security Group Rule in POST.",
             ));
         }
-        let mut present = state.neutron.security_group_rules.iter().filter(|other| other.security_group_id == group);
+        let mut present = state
+            .neutron
+            .security_group_rules
+            .iter()
+            .filter(|other| other.security_group_id == group);
         if let Some(other) = present.find(|other| same(other, &rule)) {
             return Err(ApiError::conflict(
                 "SecurityGroupRuleExists",
@@ -165,7 +191,11 @@ fn checked(
     if let Some(remote) = &request.remote_group_id {
         security_groups::get(state, cx, remote)?;
     }
-    let normalized_cidr = request.remote_ip_prefix.as_deref().map(|prefix| remote(prefix, ethertype)).transpose()?;
+    let normalized_cidr = request
+        .remote_ip_prefix
+        .as_deref()
+        .map(|prefix| remote(prefix, ethertype))
+        .transpose()?;
     let mut rule = SecurityGroupRule {
         direction: request.direction,
         ethertype,
@@ -183,10 +213,17 @@ fn checked(
 
 /// Parses the remote CIDR.
 fn remote(prefix: &str, ethertype: EtherType) -> Result<String, ApiError> {
-    let range = prefix.parse::<IpNet>().or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
-    let range = range.map_err(|_| invalid("remote_ip_prefix", format!("'{prefix}' is not a valid CIDR")))?;
+    let range = prefix
+        .parse::<IpNet>()
+        .or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
+    let range = range
+        .map_err(|_| invalid("remote_ip_prefix", format!("'{prefix}' is not a valid CIDR")))?;
     if matches!(range, IpNet::V4(_)) != (ethertype == EtherType::Ipv4) {
-        let ethertype = if ethertype == EtherType::Ipv4 { "IPv4" } else { "IPv6" };
+        let ethertype = if ethertype == EtherType::Ipv4 {
+            "IPv4"
+        } else {
+            "IPv6"
+        };
         return Err(ApiError::bad_request(
             "SecurityGroupRuleParameterConflict",
             format!("Conflicting value ethertype {ethertype} for CIDR {prefix}"),
@@ -197,7 +234,12 @@ fn remote(prefix: &str, ethertype: EtherType) -> Result<String, ApiError> {
 
 /// Parses a protocol; `None` for `any`.
 fn protocol(asked: Option<String>, ethertype: EtherType) -> Result<Option<String>, ApiError> {
-    let Some(name) = asked.map(|name| name.to_lowercase()).filter(|name| name != "any") else { return Ok(None) };
+    let Some(name) = asked
+        .map(|name| name.to_lowercase())
+        .filter(|name| name != "any")
+    else {
+        return Ok(None);
+    };
     let numbered = name.parse::<u8>().is_ok();
     if !numbered && !PROTOCOLS.contains(&&*name) {
         return Err(ApiError::bad_request(
@@ -235,9 +277,10 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
     if WITH_PORTS.contains(&protocol) {
         return match (min, max) {
             (None, None) => Ok(()),
-            (Some(0), _) | (_, Some(0)) => {
-                Err(ApiError::bad_request("SecurityGroupInvalidPortValue", "Invalid value for port 0"))
-            }
+            (Some(0), _) | (_, Some(0)) => Err(ApiError::bad_request(
+                "SecurityGroupInvalidPortValue",
+                "Invalid value for port 0",
+            )),
             (Some(min), Some(max)) if min <= max => Ok(()),
             _ => Err(ApiError::bad_request(
                 "SecurityGroupInvalidPortRange",
@@ -251,7 +294,10 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
             if value.is_some_and(|value| value > 255) {
                 return Err(ApiError::bad_request(
                     "SecurityGroupInvalidIcmpValue",
-                    format!("Invalid value for ICMP {field} ({}). It must be 0 to 255.", value.unwrap_or_default()),
+                    format!(
+                        "Invalid value for ICMP {field} ({}). It must be 0 to 255.",
+                        value.unwrap_or_default()
+                    ),
                 ));
             }
         }

@@ -1,7 +1,8 @@
 //! Security groups.
 
 use openstack_api::neutron::{
-    Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupRule, SecurityGroupUpdate,
+    Direction, EtherType, SecurityGroup, SecurityGroupCreate, SecurityGroupRule,
+    SecurityGroupUpdate,
 };
 
 use super::{
@@ -18,9 +19,16 @@ const DEFAULT: &str = "default";
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
     let mut rules = std::collections::BTreeMap::<&str, Vec<SecurityGroupRule>>::new();
     for rule in state.neutron.security_group_rules.iter() {
-        rules.entry(&rule.security_group_id).or_default().push(SecurityGroupRule::clone(rule));
+        rules
+            .entry(&rule.security_group_id)
+            .or_default()
+            .push(SecurityGroupRule::clone(rule));
     }
-    let rows = state.neutron.security_groups.iter().filter(|group| cx.sees(&group.standard.project_id));
+    let rows = state
+        .neutron
+        .security_groups
+        .iter()
+        .filter(|group| cx.sees(&group.standard.project_id));
     rows.map(|row| SecurityGroup {
         security_group_rules: rules.remove(&*row.id).unwrap_or_default(),
         ..SecurityGroup::clone(row)
@@ -34,22 +42,37 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
 /// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
     let row = get(state, cx, id)?;
-    let rules = state.neutron.security_group_rules.iter().filter(|rule| rule.security_group_id == id);
+    let rules = state
+        .neutron
+        .security_group_rules
+        .iter()
+        .filter(|rule| rule.security_group_id == id);
     Ok(SecurityGroup {
         security_group_rules: rules.map(|rule| SecurityGroupRule::clone(rule)).collect(),
         ..row.clone()
     })
 }
 
-pub(super) fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s SecurityGroup, ApiError> {
-    let row = state.neutron.security_groups.get(id).filter(|group| cx.sees(&group.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroup.not_found(id))
+pub(super) fn get<'s>(
+    state: &'s CloudState,
+    cx: &Cx,
+    id: &str,
+) -> Result<&'s SecurityGroup, ApiError> {
+    let row = state
+        .neutron
+        .security_groups
+        .get(id)
+        .filter(|group| cx.sees(&group.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::SecurityGroup.not_found(id))
 }
 
 /// Returns the ID of the default group of a project, if the project was used before.
 pub fn default_of(state: &CloudState, project: &str) -> Option<String> {
     let mut groups = state.neutron.security_groups.iter();
-    groups.find(|group| group.standard.project_id == project && group.name == DEFAULT).map(|group| group.id.clone())
+    groups
+        .find(|group| group.standard.project_id == project && group.name == DEFAULT)
+        .map(|group| group.id.clone())
 }
 
 /// Returns the ID of the default group of a project; creates the group if it does not exist.
@@ -57,7 +80,8 @@ pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String 
     if let Some(id) = default_of(state, project) {
         return id;
     }
-    let id = put(state, cx, project, DEFAULT.into(), Some("Default security group".into()), None, true);
+    let id =
+        put(state, cx, project, DEFAULT.into(), Some("Default security group".into()), None, true);
     for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
         let rule = SecurityGroupRule {
             direction: Direction::Ingress,
@@ -74,12 +98,19 @@ pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String 
 ///
 /// # Errors
 /// The name is `default`; the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: SecurityGroupCreate) -> Result<SecurityGroup, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    request: SecurityGroupCreate,
+) -> Result<SecurityGroup, ApiError> {
     let project = owner(cx, request.project_id)?;
     ensure_default(state, cx, &project);
     let name = request.name.unwrap_or_default();
     if name == DEFAULT {
-        return Err(ApiError::conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists."));
+        return Err(ApiError::conflict(
+            "SecurityGroupDefaultAlreadyExists",
+            "Default security group already exists.",
+        ));
     }
     quotas::check(state, &project, Quotable::SecurityGroup, 1)?;
     quotas::check(state, &project, Quotable::SecurityGroupRule, 2)?;
@@ -151,7 +182,10 @@ pub fn update(
             ));
         }
     }
-    if request.stateful.is_some_and(|stateful| Some(stateful) != row.stateful) {
+    if request
+        .stateful
+        .is_some_and(|stateful| Some(stateful) != row.stateful)
+    {
         check_unused(state, id)?;
     }
     state.neutron.security_groups.update(id, |row| {
@@ -171,7 +205,8 @@ pub fn update(
 /// Deletes one with its rules, and the rules of other groups that refer to it.
 ///
 /// # Errors
-/// It does not exist, a port uses it, or it is a default group and the user is not an administrator.
+/// It does not exist, a port uses it, or it is a default group and the user is not an
+/// administrator.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if row.name == DEFAULT && !cx.admin {
@@ -182,7 +217,8 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     }
     check_unused(state, id)?;
     let rules = state.neutron.security_group_rules.iter();
-    let rules = rules.filter(|rule| rule.security_group_id == id || rule.remote_group_id.as_deref() == Some(id));
+    let rules = rules
+        .filter(|rule| rule.security_group_id == id || rule.remote_group_id.as_deref() == Some(id));
     for rule in rules.map(|rule| rule.id.clone()).collect::<Vec<_>>() {
         state.neutron.security_group_rules.remove(&rule);
     }
@@ -191,8 +227,16 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
 }
 
 fn check_unused(state: &CloudState, id: &str) -> Result<(), ApiError> {
-    if state.neutron.ports.iter().any(|port| port.security_groups.iter().any(|group| group == id)) {
-        return Err(ApiError::conflict("SecurityGroupInUse", format!("Security Group {id} in use.")));
+    if state
+        .neutron
+        .ports
+        .iter()
+        .any(|port| port.security_groups.iter().any(|group| group == id))
+    {
+        return Err(ApiError::conflict(
+            "SecurityGroupInUse",
+            format!("Security Group {id} in use."),
+        ));
     }
     Ok(())
 }

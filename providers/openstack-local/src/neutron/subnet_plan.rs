@@ -24,7 +24,9 @@ pub fn range(cidr: &str, ip_version: u8) -> Result<IpNet, ApiError> {
         return Err(invalid_input("0 is not allowed as CIDR prefix length"));
     }
     if version(range) != ip_version {
-        return Err(invalid_input(format!("cidr '{cidr}' does not match the ip_version '{ip_version}'")));
+        return Err(invalid_input(format!(
+            "cidr '{cidr}' does not match the ip_version '{ip_version}'"
+        )));
     }
     Ok(range)
 }
@@ -34,9 +36,14 @@ pub fn range(cidr: &str, ip_version: u8) -> Result<IpNet, ApiError> {
 /// # Errors
 /// A description of what is wrong.
 pub fn proper(cidr: &str) -> Result<IpNet, String> {
-    let range: IpNet = cidr.parse().map_err(|_| format!("'{cidr}' is not a valid IP subnet"))?;
+    let range: IpNet = cidr
+        .parse()
+        .map_err(|_| format!("'{cidr}' is not a valid IP subnet"))?;
     if range.addr() != range.network() {
-        return Err(format!("'{cidr}' isn't a recognized IP subnet cidr, '{}' is recommended", range.trunc()));
+        return Err(format!(
+            "'{cidr}' isn't a recognized IP subnet cidr, '{}' is recommended",
+            range.trunc()
+        ));
     }
     Ok(range)
 }
@@ -59,7 +66,10 @@ pub fn check_ipv6_modes(
     for (field, mode) in [("ipv6_address_mode", address_mode), ("ipv6_ra_mode", ra_mode)] {
         let Some(mode) = mode else { continue };
         if !["slaac", "dhcpv6-stateful", "dhcpv6-stateless"].contains(&mode) {
-            return Err(invalid(field, format!("'{mode}' is not in ['dhcpv6-stateful', 'dhcpv6-stateless', 'slaac']")));
+            return Err(invalid(
+                field,
+                format!("'{mode}' is not in ['dhcpv6-stateful', 'dhcpv6-stateless', 'slaac']"),
+            ));
         }
         if version(range) == 4 {
             return Err(invalid_input(format!("{field} is not valid when ip_version is 4")));
@@ -97,14 +107,22 @@ pub fn is_auto(address_mode: Option<&str>) -> bool {
 /// # Errors
 /// It is of another IP version, or is not a host address.
 pub fn gateway(range: IpNet, asked: Option<Option<IpAddr>>) -> Result<Option<IpAddr>, ApiError> {
-    let Some(asked) = asked else { return Ok(Some(hosts(range).0)) };
-    let Some(gateway) = asked else { return Ok(None) };
+    let Some(asked) = asked else {
+        return Ok(Some(hosts(range).0));
+    };
+    let Some(gateway) = asked else {
+        return Ok(None);
+    };
     let (first, last) = hosts(range);
     if gateway.is_ipv4() != first.is_ipv4() {
         let ip_version = version(range);
-        return Err(invalid_input(format!("gateway_ip '{gateway}' does not match the ip_version '{ip_version}'")));
+        return Err(invalid_input(format!(
+            "gateway_ip '{gateway}' does not match the ip_version '{ip_version}'"
+        )));
     }
-    if range.contains(&gateway) && (number(gateway) < number(first) || number(gateway) > number(last)) {
+    if range.contains(&gateway)
+        && (number(gateway) < number(first) || number(gateway) > number(last))
+    {
         return Err(invalid_input("Gateway is not valid on subnet"));
     }
     Ok(Some(gateway))
@@ -113,13 +131,16 @@ pub fn gateway(range: IpNet, asked: Option<Option<IpAddr>>) -> Result<Option<IpA
 /// Returns the pools: the requested ones, sorted, or everything except the gateway.
 ///
 /// # Errors
-/// A pool is reversed, of another IP version, outside the subnet, or overlaps another one or the gateway.
+/// A pool is reversed, of another IP version, outside the subnet, or overlaps another one or the
+/// gateway.
 pub fn pools(
     range: IpNet,
     gateway: Option<IpAddr>,
     asked: Option<Vec<AllocationPool>>,
 ) -> Result<Vec<AllocationPool>, ApiError> {
-    let Some(mut pools) = asked else { return Ok(default_pools(range, gateway)) };
+    let Some(mut pools) = asked else {
+        return Ok(default_pools(range, gateway));
+    };
     pools.sort_by_key(|pool| number(pool.start));
     let (first, last) = hosts(range);
     // First, check each pool.
@@ -175,10 +196,14 @@ pub fn pools(
 pub fn check_host_routes(routes: &[HostRoute]) -> Result<(), ApiError> {
     for HostRoute { destination, nexthop } in routes {
         let range = proper(destination).map_err(|reason| invalid("host_routes", reason))?;
-        let nexthop: IpAddr =
-            nexthop.parse().map_err(|_| invalid("host_routes", format!("'{nexthop}' is not a valid IP address")))?;
+        let nexthop: IpAddr = nexthop.parse().map_err(|_| {
+            invalid("host_routes", format!("'{nexthop}' is not a valid IP address"))
+        })?;
         if nexthop.is_ipv4() != range.addr().is_ipv4() {
-            return Err(invalid("host_routes", format!("'{nexthop}' and '{range}' are of two IP versions")));
+            return Err(invalid(
+                "host_routes",
+                format!("'{nexthop}' and '{range}' are of two IP versions"),
+            ));
         }
     }
     Ok(())

@@ -35,30 +35,46 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Subnet, ApiError> {
-    let row = state.neutron.subnets.get(id).filter(|subnet| visible(state, cx, subnet));
-    row.map(|row| &**row).ok_or_else(|| Resource::Subnet.not_found(id))
+    let row = state
+        .neutron
+        .subnets
+        .get(id)
+        .filter(|subnet| visible(state, cx, subnet));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::Subnet.not_found(id))
 }
 
 fn visible(state: &CloudState, cx: &Cx, subnet: &Subnet) -> bool {
-    cx.sees(&subnet.standard.project_id) || state.neutron.networks.get(&subnet.network_id).is_some_and(|n| n.shared)
+    cx.sees(&subnet.standard.project_id)
+        || state
+            .neutron
+            .networks
+            .get(&subnet.network_id)
+            .is_some_and(|n| n.shared)
 }
 
 /// Returns the CIDR of a row.
 pub(crate) fn range(subnet: &Subnet) -> IpNet {
-    subnet.cidr.parse().expect("the range of a row was read when it was made")
+    subnet
+        .cidr
+        .parse()
+        .expect("the range of a row was read when it was made")
 }
 
 /// Returns the addresses in use on a subnet.
 pub(super) fn used(state: &CloudState, id: &str) -> BTreeSet<IpAddr> {
     let addresses = state.neutron.ports.iter().flat_map(|port| &port.fixed_ips);
-    addresses.filter(|fixed| fixed.subnet_id == id).map(|fixed| fixed.ip_address).collect()
+    addresses
+        .filter(|fixed| fixed.subnet_id == id)
+        .map(|fixed| fixed.ip_address)
+        .collect()
 }
 
 /// Creates one.
 ///
 /// # Errors
-/// The network does not exist or is not the user's, values contradict each other or another subnet, or the quota is
-/// used up.
+/// The network does not exist or is not the user's, values contradict each other or another subnet,
+/// or the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<Subnet, ApiError> {
     // First, check network and project.
     let network = networks::get(state, cx, &request.network_id)?;
@@ -69,9 +85,9 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
         asked => owner(cx, asked)?,
     };
     // Then check the addresses.
-    let cidr = request
-        .cidr
-        .ok_or_else(|| bad_request("subnets", "a subnetpool must be specified in the absence of a cidr"))?;
+    let cidr = request.cidr.ok_or_else(|| {
+        bad_request("subnets", "a subnetpool must be specified in the absence of a cidr")
+    })?;
     let range = plan::range(&cidr, request.ip_version)?;
     let enable_dhcp = request.enable_dhcp.unwrap_or(true);
     let modes = (request.ipv6_address_mode.as_deref(), request.ipv6_ra_mode.as_deref());
@@ -108,7 +124,11 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
 
 /// Rejects a CIDR that overlaps another one of its network.
 fn check_overlap(state: &CloudState, network: &str, range: IpNet) -> Result<(), ApiError> {
-    let mut others = state.neutron.subnets.iter().filter(|other| other.network_id == network);
+    let mut others = state
+        .neutron
+        .subnets
+        .iter()
+        .filter(|other| other.network_id == network);
     others.find(|other| plan::overlap(self::range(other), range)).map_or(Ok(()), |other| {
         Err(invalid_input(format!(
             "Requested subnet with cidr: {range} for network: {network} overlaps with another subnet: {} ({})",
@@ -117,22 +137,32 @@ fn check_overlap(state: &CloudState, network: &str, range: IpNet) -> Result<(), 
     })
 }
 
-fn check_lists(nameservers: &[String], routes: &[openstack_api::neutron::HostRoute]) -> Result<(), ApiError> {
+fn check_lists(
+    nameservers: &[String],
+    routes: &[openstack_api::neutron::HostRoute],
+) -> Result<(), ApiError> {
     if nameservers.len() > MAX_NAMESERVERS {
         return Err(ApiError::bad_request(
             "DNSNameServersExhausted",
-            format!("Unable to complete operation. The number of DNS nameservers exceeds the limit {MAX_NAMESERVERS}."),
+            format!(
+                "Unable to complete operation. The number of DNS nameservers exceeds the limit {MAX_NAMESERVERS}."
+            ),
         ));
     }
     for server in nameservers {
         if server.parse::<IpAddr>().is_err() {
-            return Err(invalid("dns_nameservers", format!("'{server}' is not a valid nameserver")));
+            return Err(invalid(
+                "dns_nameservers",
+                format!("'{server}' is not a valid nameserver"),
+            ));
         }
     }
     if routes.len() > MAX_HOST_ROUTES {
         return Err(ApiError::bad_request(
             "HostRoutesExhausted",
-            format!("Unable to complete operation. The number of host routes exceeds the limit {MAX_HOST_ROUTES}."),
+            format!(
+                "Unable to complete operation. The number of host routes exceeds the limit {MAX_HOST_ROUTES}."
+            ),
         ));
     }
     plan::check_host_routes(routes)
@@ -141,8 +171,14 @@ fn check_lists(nameservers: &[String], routes: &[openstack_api::neutron::HostRou
 /// Changes one.
 ///
 /// # Errors
-/// It does not exist, it belongs to somebody else, values contradict each other, or the gateway belongs to a router.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) -> Result<Subnet, ApiError> {
+/// It does not exist, it belongs to somebody else, values contradict each other, or the gateway
+/// belongs to a router.
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: SubnetUpdate,
+) -> Result<Subnet, ApiError> {
     Resource::Subnet.writable(state, cx, id)?;
     let mut row = get(state, cx, id)?.clone();
     let before = row.clone();
@@ -155,11 +191,18 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) 
         row.gateway_ip = gateway;
     }
     // Unchanged pools must not contain a new gateway, either.
-    let pools = request.allocation_pools.unwrap_or_else(|| row.allocation_pools.clone());
+    let pools = request
+        .allocation_pools
+        .unwrap_or_else(|| row.allocation_pools.clone());
     row.allocation_pools = plan::pools(range, row.gateway_ip, Some(pools))?;
     row.name = request.name.unwrap_or(row.name);
     row.enable_dhcp = request.enable_dhcp.unwrap_or(row.enable_dhcp);
-    plan::check_ipv6_modes(range, row.enable_dhcp, row.ipv6_address_mode.as_deref(), row.ipv6_ra_mode.as_deref())?;
+    plan::check_ipv6_modes(
+        range,
+        row.enable_dhcp,
+        row.ipv6_address_mode.as_deref(),
+        row.ipv6_ra_mode.as_deref(),
+    )?;
     row.dns_nameservers = request.dns_nameservers.unwrap_or(row.dns_nameservers);
     row.host_routes = request.host_routes.unwrap_or(row.host_routes);
     check_lists(&row.dns_nameservers, &row.host_routes)?;
@@ -175,13 +218,22 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) 
 fn check_gateway_unused(state: &CloudState, subnet: &Subnet) -> Result<(), ApiError> {
     let owned = state.neutron.ports.iter().find(|port| {
         port.device_owner == super::ROUTER_INTERFACE
-            && port.fixed_ips.iter().any(|ip| ip.subnet_id == subnet.id && Some(ip.ip_address) == subnet.gateway_ip)
+            && port
+                .fixed_ips
+                .iter()
+                .any(|ip| ip.subnet_id == subnet.id && Some(ip.ip_address) == subnet.gateway_ip)
     });
     owned.map_or(Ok(()), |port| {
-        let gateway = subnet.gateway_ip.map(|gateway| gateway.to_string()).unwrap_or_default();
+        let gateway = subnet
+            .gateway_ip
+            .map(|gateway| gateway.to_string())
+            .unwrap_or_default();
         Err(ApiError::conflict(
             "GatewayIpInUse",
-            format!("Current gateway ip {gateway} already in use by port {}. Unable to update.", port.id),
+            format!(
+                "Current gateway ip {gateway} already in use by port {}. Unable to update.",
+                port.id
+            ),
         ))
     })
 }

@@ -17,7 +17,11 @@ const VLANS: std::ops::RangeInclusive<u32> = 1..=4094;
 
 /// Returns the trunks that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
-    let rows = state.neutron.trunks.iter().filter(|trunk| cx.sees(&trunk.standard.project_id));
+    let rows = state
+        .neutron
+        .trunks
+        .iter()
+        .filter(|trunk| cx.sees(&trunk.standard.project_id));
     rows.map(|trunk| Trunk::clone(trunk)).collect()
 }
 
@@ -26,8 +30,13 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiError> {
-    let row = state.neutron.trunks.get(id).filter(|trunk| cx.sees(&trunk.standard.project_id));
-    row.map(|row| &**row).ok_or_else(|| Resource::Trunk.not_found(id))
+    let row = state
+        .neutron
+        .trunks
+        .get(id)
+        .filter(|trunk| cx.sees(&trunk.standard.project_id));
+    row.map(|row| &**row)
+        .ok_or_else(|| Resource::Trunk.not_found(id))
 }
 
 /// Creates one.
@@ -55,11 +64,9 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<T
 
 /// Rejects a port that a trunk uses.
 fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
-    let used = state
-        .neutron
-        .trunks
-        .iter()
-        .find(|trunk| trunk.port_id == port || trunk.sub_ports.iter().any(|sub| sub.port_id == port));
+    let used = state.neutron.trunks.iter().find(|trunk| {
+        trunk.port_id == port || trunk.sub_ports.iter().any(|sub| sub.port_id == port)
+    });
     used.map_or(Ok(()), |trunk| {
         let message = format!("Port {port} is in use by another trunk: {}.", trunk.id);
         Err(ApiError::conflict("TrunkPortInUse", message))
@@ -70,7 +77,12 @@ fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// It does not exist.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: TrunkUpdate) -> Result<Trunk, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: TrunkUpdate,
+) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     state.neutron.trunks.update(id, |row| {
         let before = row.clone();
@@ -90,7 +102,12 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: TrunkUpdate) -
 ///
 /// # Errors
 /// The trunk or a port does not exist, a port is in use, or a VLAN ID is taken or out of range.
-pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
+pub fn add(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    sub_ports: Vec<SubPort>,
+) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     for sub in sub_ports {
         ports::get(state, cx, &sub.port_id)?;
@@ -100,10 +117,15 @@ pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -
         if !VLANS.contains(&segmentation_id) {
             return Err(invalid(
                 "sub_ports",
-                format!("Invalid segmentation details: {segmentation_id} is not between 1 and 4094"),
+                format!(
+                    "Invalid segmentation details: {segmentation_id} is not between 1 and 4094"
+                ),
             ));
         }
-        let taken = get(state, cx, id)?.sub_ports.iter().any(|other| other.segmentation_id == Some(segmentation_id));
+        let taken = get(state, cx, id)?
+            .sub_ports
+            .iter()
+            .any(|other| other.segmentation_id == Some(segmentation_id));
         if taken {
             return Err(ApiError::conflict(
                 "DuplicateSubPort",
@@ -129,10 +151,19 @@ pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -
 ///
 /// # Errors
 /// The trunk does not exist, or it has no such port.
-pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
+pub fn remove(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    sub_ports: Vec<SubPort>,
+) -> Result<Trunk, ApiError> {
     for sub in sub_ports {
         let port = sub.port_id;
-        if !get(state, cx, id)?.sub_ports.iter().any(|other| other.port_id == port) {
+        if !get(state, cx, id)?
+            .sub_ports
+            .iter()
+            .any(|other| other.port_id == port)
+        {
             return Err(ApiError::not_found(
                 "SubPortNotFound",
                 format!("SubPort on trunk {id} with parent port {port} could not be found."),
@@ -148,7 +179,13 @@ pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>
 }
 
 /// Sets the owner of a port.
-fn own(state: &mut CloudState, cx: &Cx, port: &str, device_id: &str, device_owner: &str) -> Result<(), ApiError> {
+fn own(
+    state: &mut CloudState,
+    cx: &Cx,
+    port: &str,
+    device_id: &str,
+    device_owner: &str,
+) -> Result<(), ApiError> {
     let update = openstack_api::neutron::PortUpdate {
         device_id: Some(Some(device_id.to_owned())),
         device_owner: Some(Some(device_owner.to_owned())),

@@ -20,7 +20,12 @@ use crate::{
 ///
 /// # Errors
 /// The server does not exist, it is locked, or its state does not permit the action.
-pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> Result<(), ApiError> {
+pub fn act(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    action: ServerAction,
+) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if !matches!(action, ServerAction::Lock(_) | ServerAction::Unlock(())) {
         check_unlocked(cx, row)?;
@@ -29,18 +34,25 @@ pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> R
     let (name, from, to): (&str, &[&str], &str) = match action {
         ServerAction::Start(()) => ("start", &["SHUTOFF"], "ACTIVE"),
         ServerAction::Stop(()) => ("stop", &["ACTIVE", "RESCUE", "ERROR"], "SHUTOFF"),
-        ServerAction::Reboot(reboot) if reboot.kind == RebootType::Soft => ("reboot", &["ACTIVE"], "ACTIVE"),
-        ServerAction::Reboot(_) => ("reboot", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "ERROR"], "ACTIVE"),
+        ServerAction::Reboot(reboot) if reboot.kind == RebootType::Soft => {
+            ("reboot", &["ACTIVE"], "ACTIVE")
+        }
+        ServerAction::Reboot(_) => {
+            ("reboot", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED", "ERROR"], "ACTIVE")
+        }
         ServerAction::Pause(()) => ("pause", &["ACTIVE"], "PAUSED"),
         ServerAction::Unpause(()) => ("unpause", &["PAUSED"], "ACTIVE"),
         ServerAction::Suspend(()) => ("suspend", &["ACTIVE"], "SUSPENDED"),
         ServerAction::Resume(()) => ("resume", &["SUSPENDED"], "ACTIVE"),
-        ServerAction::Shelve(()) => ("shelve", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"], "SHELVED_OFFLOADED"),
+        ServerAction::Shelve(()) => {
+            ("shelve", &["ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED"], "SHELVED_OFFLOADED")
+        }
         ServerAction::Unshelve(_) => ("unshelve", &["SHELVED", "SHELVED_OFFLOADED"], "ACTIVE"),
         ServerAction::Restore(()) => ("restore", &["SOFT_DELETED"], "ACTIVE"),
         ServerAction::ForceDelete(()) => return servers::delete(state, cx, id),
         ServerAction::Lock(reason) => {
-            let reason = reason.and_then(|reason| reason["locked_reason"].as_str().map(str::to_owned));
+            let reason =
+                reason.and_then(|reason| reason["locked_reason"].as_str().map(str::to_owned));
             change(state, cx, id, |row| row.lock = Some(Lock { reason }));
             return Ok(());
         }
@@ -48,8 +60,12 @@ pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> R
             change(state, cx, id, |row| row.lock = None);
             return Ok(());
         }
-        ServerAction::AddSecurityGroup(named) => return change_group(state, cx, id, &named.name, true),
-        ServerAction::RemoveSecurityGroup(named) => return change_group(state, cx, id, &named.name, false),
+        ServerAction::AddSecurityGroup(named) => {
+            return change_group(state, cx, id, &named.name, true);
+        }
+        ServerAction::RemoveSecurityGroup(named) => {
+            return change_group(state, cx, id, &named.name, false);
+        }
         ServerAction::ResetState(reset) => {
             admin_only(cx, "os_compute_api:os-admin-actions:reset_state")?;
             let status = match &*reset.state {
@@ -73,12 +89,25 @@ pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> R
 }
 
 /// Adds a group to all ports of a server, or removes it.
-fn change_group(state: &mut CloudState, cx: &Cx, id: &str, name: &str, add: bool) -> Result<(), ApiError> {
-    let group = group(state, cx, name).map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
-    let ports: Vec<String> = get(state, cx, id)?.ports.iter().map(|attachment| attachment.port.clone()).collect();
+fn change_group(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    name: &str,
+    add: bool,
+) -> Result<(), ApiError> {
+    let group = group(state, cx, name)
+        .map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
+    let ports: Vec<String> = get(state, cx, id)?
+        .ports
+        .iter()
+        .map(|attachment| attachment.port.clone())
+        .collect();
     let mut found = false;
     for port in ports {
-        let Some(row) = state.neutron.ports.get(&port) else { continue };
+        let Some(row) = state.neutron.ports.get(&port) else {
+            continue;
+        };
         let mut groups = row.security_groups.clone();
         let has = groups.contains(&group);
         found |= has;

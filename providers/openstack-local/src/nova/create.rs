@@ -32,8 +32,9 @@ pub fn create(
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
     let metadata = request.metadata.clone().unwrap_or_default();
     check_metadata(&metadata)?;
-    let flavor =
-        flavors::get(state, cx, &request.flavor_ref).map_err(|error| ApiError::bad_request("", error.message))?.clone();
+    let flavor = flavors::get(state, cx, &request.flavor_ref)
+        .map_err(|error| ApiError::bad_request("", error.message))?
+        .clone();
     let least = request.min_count.unwrap_or(1).max(1);
     let count = request.max_count.unwrap_or(least);
     if count < least {
@@ -41,7 +42,10 @@ pub fn create(
     }
     quotas::check(state, &cx.project, &flavor, count)?;
     // `zone:host` requests a host as well; there is one in each zone.
-    let asked = request.availability_zone.as_deref().and_then(|zone| zone.split(':').next());
+    let asked = request
+        .availability_zone
+        .as_deref()
+        .and_then(|zone| zone.split(':').next());
     let asked = asked.filter(|zone| !zone.is_empty());
     let zone = asked.unwrap_or(zones::DEFAULT);
     if !zones::is_available(state, zone) {
@@ -53,9 +57,16 @@ pub fn create(
     let mut first = None;
     for number in 1..=count {
         let id = new_id();
-        let name = if count == 1 { request.name.clone() } else { format!("{}-{number}", request.name) };
+        let name = if count == 1 {
+            request.name.clone()
+        } else {
+            format!("{}-{number}", request.name)
+        };
         let plan = Plan { id: &id, zone, groups: groups.as_deref() };
-        let ports = networks.iter().map(|network| attach(state, cx, &plan, network)).collect::<Result<_, _>>()?;
+        let ports = networks
+            .iter()
+            .map(|network| attach(state, cx, &plan, network))
+            .collect::<Result<_, _>>()?;
         let row = ServerRow {
             hostname: request.hostname.clone().unwrap_or_else(|| hostname(&name)),
             name,
@@ -96,7 +107,11 @@ fn hostname(name: &str) -> String {
         .collect();
     host.truncate(63);
     let host = host.trim_matches('-').to_owned();
-    if host.is_empty() { "server".to_owned() } else { host }
+    if host.is_empty() {
+        "server".to_owned()
+    } else {
+        host
+    }
 }
 
 /// Returns the requested networks and ports, checked.
@@ -131,16 +146,25 @@ fn networks(
             }
             (_, Some(port)) => {
                 let row = neutron::ports::get(state, cx, port);
-                let row = row.map_err(|_| ApiError::bad_request("", format!("Port {port} could not be found.")))?;
+                let row = row.map_err(|_| {
+                    ApiError::bad_request("", format!("Port {port} could not be found."))
+                })?;
                 if !row.device_id.is_empty() {
                     return Err(ApiError::bad_request("", format!("Port {port} is still in use.")));
                 }
             }
             (Some(id), None) => {
-                neutron::networks::get(state, cx, id)
-                    .map_err(|_| ApiError::bad_request("", format!("Network {id} could not be found.")))?;
-                if !state.neutron.subnets.iter().any(|subnet| subnet.network_id == *id) {
-                    let message = format!("Network {id} requires a subnet in order to boot instances on.");
+                neutron::networks::get(state, cx, id).map_err(|_| {
+                    ApiError::bad_request("", format!("Network {id} could not be found."))
+                })?;
+                if !state
+                    .neutron
+                    .subnets
+                    .iter()
+                    .any(|subnet| subnet.network_id == *id)
+                {
+                    let message =
+                        format!("Network {id} requires a subnet in order to boot instances on.");
                     return Err(ApiError::bad_request("", message));
                 }
                 if network.fixed_ip.is_some() && count > 1 {
@@ -150,7 +174,12 @@ fn networks(
                     ));
                 }
             }
-            (None, None) => return Err(ApiError::bad_request("", "Either 'uuid' or 'port' is needed for a network")),
+            (None, None) => {
+                return Err(ApiError::bad_request(
+                    "",
+                    "Either 'uuid' or 'port' is needed for a network",
+                ));
+            }
         }
     }
     Ok(asked.clone())
@@ -159,36 +188,61 @@ fn networks(
 /// Returns the only network of the project, if there is one.
 fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError> {
     let own = state.neutron.networks.iter();
-    let own =
-        own.filter(|network| !network.external && (network.shared || *network.standard.project_id == *cx.project));
+    let own = own.filter(|network| {
+        !network.external && (network.shared || *network.standard.project_id == *cx.project)
+    });
     let own: Vec<_> = own.collect();
     match own.as_slice() {
         [] => Ok(Vec::new()),
-        [network] => Ok(vec![NetworkRequest { uuid: Some(network.id.clone()), ..NetworkRequest::default() }]),
-        _ => Err(ApiError::conflict("", "Multiple possible networks found, use a Network ID to be more specific.")),
+        [network] => {
+            Ok(vec![NetworkRequest { uuid: Some(network.id.clone()), ..NetworkRequest::default() }])
+        }
+        _ => Err(ApiError::conflict(
+            "",
+            "Multiple possible networks found, use a Network ID to be more specific.",
+        )),
     }
 }
 
 /// Returns the IDs of the requested groups.
-fn groups(state: &CloudState, cx: &Cx, request: &ServerCreate) -> Result<Option<Vec<String>>, ApiError> {
-    let Some(names) = &request.security_groups else { return Ok(None) };
+fn groups(
+    state: &CloudState,
+    cx: &Cx,
+    request: &ServerCreate,
+) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(names) = &request.security_groups else {
+        return Ok(None);
+    };
     // The default group is created with the first port.
     let names = names.iter().map(|group| &*group.name);
-    let found: Vec<String> =
-        names.filter(|name| *name != "default").map(|name| group(state, cx, name)).collect::<Result<_, _>>()?;
+    let found: Vec<String> = names
+        .filter(|name| *name != "default")
+        .map(|name| group(state, cx, name))
+        .collect::<Result<_, _>>()?;
     Ok((!found.is_empty()).then_some(found))
 }
 
 /// Finds a group of the project by name or ID.
 pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, ApiError> {
-    let own = state.neutron.security_groups.iter().filter(|group| *group.standard.project_id == *cx.project);
-    let found: Vec<_> = own.filter(|group| group.id == name || group.name == name).collect();
+    let own = state
+        .neutron
+        .security_groups
+        .iter()
+        .filter(|group| *group.standard.project_id == *cx.project);
+    let found: Vec<_> = own
+        .filter(|group| group.id == name || group.name == name)
+        .collect();
     match found.as_slice() {
         [group] => Ok(group.id.clone()),
-        [] => Err(ApiError::bad_request("", format!("Security group {name} not found for project {}.", cx.project))),
+        [] => Err(ApiError::bad_request(
+            "",
+            format!("Security group {name} not found for project {}.", cx.project),
+        )),
         _ => Err(ApiError::conflict(
             "",
-            format!("Multiple security_group matches found for name '{name}', use an ID to be more specific."),
+            format!(
+                "Multiple security_group matches found for name '{name}', use an ID to be more specific."
+            ),
         )),
     }
 }
@@ -225,9 +279,9 @@ pub(super) fn attach(
     }
     let request = PortCreate {
         network_id: network.uuid.clone().unwrap_or_default(),
-        fixed_ips: network
-            .fixed_ip
-            .map(|address| vec![FixedIpRequest { ip_address: Some(address), ..FixedIpRequest::default() }]),
+        fixed_ips: network.fixed_ip.map(|address| {
+            vec![FixedIpRequest { ip_address: Some(address), ..FixedIpRequest::default() }]
+        }),
         device_id: Some(plan.id.to_owned()),
         device_owner: Some(device_owner),
         security_groups: plan.groups.map(<[String]>::to_vec),
@@ -242,9 +296,10 @@ pub(super) fn attach(
 pub(super) fn from_neutron(error: ApiError) -> ApiError {
     match &*error.kind {
         "OverQuota" => ApiError::forbidden("", "Maximum number of ports exceeded"),
-        "IpAddressAlreadyAllocated" | "IpAddressGenerationFailure" | "NetworkNotFound" | "PortNotFound" => {
-            ApiError::bad_request("", error.message)
-        }
+        "IpAddressAlreadyAllocated"
+        | "IpAddressGenerationFailure"
+        | "NetworkNotFound"
+        | "PortNotFound" => ApiError::bad_request("", error.message),
         _ => error,
     }
 }

@@ -15,7 +15,10 @@ fn current(cloud: &Cloud, origin: &Origin) -> Version {
         version: Some(highest(cloud).to_string()),
         min_version: Some(Microversion::MIN.to_string()),
         updated: Some("2013-07-23T11:33:21Z".to_owned()),
-        links: vec![Link { rel: "self".to_owned(), href: format!("{origin}/compute/v2.1/") }],
+        links: vec![Link {
+            rel: "self".to_owned(),
+            href: format!("{origin}/compute/v2.1/"),
+        }],
         media_types: vec![MediaType {
             base: "application/json".to_owned(),
             kind: "application/vnd.openstack.compute+json;version=2.1".to_owned(),
@@ -34,8 +37,13 @@ pub(super) async fn all(From(cloud): From<Arc<Cloud>>, origin: Origin) -> Json<V
         version: Some(String::new()),
         min_version: Some(String::new()),
         updated: Some("2011-01-21T11:33:21Z".to_owned()),
-        links: vec![Link { rel: "self".to_owned(), href: format!("{origin}/compute/v2/") }],
+        links: vec![Link {
+            rel: "self".to_owned(),
+            href: format!("{origin}/compute/v2/"),
+        }],
         media_types: Vec::new(),
     };
-    Json(Versions { versions: vec![old, Version { media_types: Vec::new(), ..current(&cloud, &origin) }] })
+    Json(Versions {
+        versions: vec![old, Version { media_types: Vec::new(), ..current(&cloud, &origin) }],
+    })
 }

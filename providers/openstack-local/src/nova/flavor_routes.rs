@@ -65,16 +65,30 @@ async fn list(
         Some("false" | "0") if cx.admin => Some(false),
         _ => Some(true),
     };
-    let at_least = |name: &str| query.get(name).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+    let at_least = |name: &str| {
+        query
+            .get(name)
+            .and_then(|number| number.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     let ram = at_least("minRam");
     let disk = at_least("minDisk");
     let rows = cloud.store.read(|state| {
-        let rows = state.nova.flavors.iter().filter(|row| public.is_none_or(|public| row.is_public == public));
+        let rows = state
+            .nova
+            .flavors
+            .iter()
+            .filter(|row| public.is_none_or(|public| row.is_public == public));
         let rows = rows.filter(|row| row.ram >= ram && row.disk >= disk);
         rows.map(|row| {
-            let mut shown = serde_json::to_value(flavors::show(row, version, origin, details)).map_err(|error| {
-                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", format!("A flavor cannot be shown: {error}"))
-            })?;
+            let mut shown = serde_json::to_value(flavors::show(row, version, origin, details))
+                .map_err(|error| {
+                    ApiError::new(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "",
+                        format!("A flavor cannot be shown: {error}"),
+                    )
+                })?;
             shown["flavorid"] = row.id.clone().into();
             shown["memory_mb"] = row.ram.into();
             shown["root_gb"] = row.disk.into();
@@ -98,8 +112,10 @@ async fn show(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<FlavorEnvelope>, ApiError> {
-    let flavor: Flavor =
-        cloud.store.read(|state| Ok(flavors::show(flavors::get(state, &cx, &id)?, version, &origin, true))).await?;
+    let flavor: Flavor = cloud
+        .store
+        .read(|state| Ok(flavors::show(flavors::get(state, &cx, &id)?, version, &origin, true)))
+        .await?;
     Ok(Json(FlavorEnvelope { flavor }))
 }
 
@@ -110,12 +126,23 @@ async fn create(
     origin: Origin,
     Input(body): Input<FlavorEnvelope<FlavorCreate>>,
 ) -> Result<Json<FlavorEnvelope>, ApiError> {
-    let row = cloud.store.change(|state| flavors::create(state, &cx, body.flavor)).await?;
+    let row = cloud
+        .store
+        .change(|state| flavors::create(state, &cx, body.flavor))
+        .await?;
     Ok(Json(FlavorEnvelope { flavor: flavors::show(&row, version, &origin, true) }))
 }
 
-async fn delete(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| flavors::delete(state, &cx, &id)).await.map(|()| StatusCode::ACCEPTED)
+async fn delete(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    cloud
+        .store
+        .change(|state| flavors::delete(state, &cx, &id))
+        .await
+        .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn extra_specs(
@@ -123,6 +150,9 @@ async fn extra_specs(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let specs = cloud.store.read(|state| Ok(flavors::get(state, &cx, &id)?.extra_specs.clone())).await?;
+    let specs = cloud
+        .store
+        .read(|state| Ok(flavors::get(state, &cx, &id)?.extra_specs.clone()))
+        .await?;
     Ok(Json(json!({ "extra_specs": specs })))
 }

@@ -43,8 +43,13 @@ pub fn seed(state: &mut CloudState) {
 /// # Errors
 /// It does not exist, or the user may not use it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FlavorRow, ApiError> {
-    let row = state.nova.flavors.get(id).filter(|flavor| flavor.is_public || cx.admin);
-    row.map(|row| &**row).ok_or_else(|| ApiError::not_found("", format!("Flavor {id} could not be found.")))
+    let row = state
+        .nova
+        .flavors
+        .get(id)
+        .filter(|flavor| flavor.is_public || cx.admin);
+    row.map(|row| &**row)
+        .ok_or_else(|| ApiError::not_found("", format!("Flavor {id} could not be found.")))
 }
 
 /// Returns one as the API shows it.
@@ -64,7 +69,11 @@ pub fn show(row: &FlavorRow, version: Microversion, origin: &Origin, details: bo
         ram: Some(row.ram),
         vcpus: Some(row.vcpus),
         disk: Some(row.disk),
-        swap: Some(if row.swap == 0 && !from(75) { Swap::Empty } else { Swap::Mib(row.swap) }),
+        swap: Some(if row.swap == 0 && !from(75) {
+            Swap::Empty
+        } else {
+            Swap::Mib(row.swap)
+        }),
         rxtx_factor: Some(row.rxtx_factor),
         is_public: Some(row.is_public),
         disabled: Some(false),
@@ -76,8 +85,14 @@ pub fn show(row: &FlavorRow, version: Microversion, origin: &Origin, details: bo
 
 fn links(origin: &Origin, id: &str) -> Vec<Link> {
     vec![
-        Link { rel: "self".into(), href: format!("{origin}/compute/v2.1/flavors/{id}") },
-        Link { rel: "bookmark".into(), href: format!("{origin}/compute/flavors/{id}") },
+        Link {
+            rel: "self".into(),
+            href: format!("{origin}/compute/v2.1/flavors/{id}"),
+        },
+        Link {
+            rel: "bookmark".into(),
+            href: format!("{origin}/compute/flavors/{id}"),
+        },
     ]
 }
 
@@ -85,14 +100,26 @@ fn links(origin: &Origin, id: &str) -> Vec<Link> {
 ///
 /// # Errors
 /// The user is not an administrator; ID or name is taken.
-pub fn create(state: &mut CloudState, cx: &Cx, request: FlavorCreate) -> Result<FlavorRow, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    request: FlavorCreate,
+) -> Result<FlavorRow, ApiError> {
     admin_only(cx, "os_compute_api:os-flavor-manage:create")?;
     let id = request.id.filter(|id| id != "auto").unwrap_or_else(new_id);
     if state.nova.flavors.get(&id).is_some() {
         return Err(ApiError::conflict("", format!("Flavor with ID {id} already exists.")));
     }
-    if state.nova.flavors.iter().any(|flavor| flavor.name == request.name) {
-        return Err(ApiError::conflict("", format!("Flavor with name {} already exists.", request.name)));
+    if state
+        .nova
+        .flavors
+        .iter()
+        .any(|flavor| flavor.name == request.name)
+    {
+        return Err(ApiError::conflict(
+            "",
+            format!("Flavor with name {} already exists.", request.name),
+        ));
     }
     let row = FlavorRow {
         id,

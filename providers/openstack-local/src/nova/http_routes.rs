@@ -11,15 +11,15 @@ use axum::{
 };
 use http::{StatusCode, header};
 use openstack_api::nova::{
-    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope, InterfaceAttachments, Limits,
-    LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate, ServerAction, ServerCreate, ServerCreated,
-    ServerEnvelope, ServerUpdate,
+    AvailabilityZones, GroupName, InterfaceAttach, InterfaceAttachmentEnvelope,
+    InterfaceAttachments, Limits, LimitsEnvelope, Metadata, QuotaSetEnvelope, QuotaSetUpdate,
+    ServerAction, ServerCreate, ServerCreated, ServerEnvelope, ServerUpdate,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Microversion, actions, create, discovery, flavor_routes, interfaces, list, quotas, servers, version, view::View,
-    zones,
+    Microversion, actions, create, discovery, flavor_routes, interfaces, list, quotas, servers,
+    version, view::View, zones,
 };
 use crate::{
     server::{
@@ -45,7 +45,10 @@ fn current() -> Router<Arc<Cloud>> {
         .route("/servers/{id}", routing::get(show).put(update).delete(delete))
         .route("/servers/{id}/action", routing::post(act))
         .route("/servers/{id}/ips", routing::get(addresses))
-        .route("/servers/{id}/metadata", routing::get(metadata).put(set_metadata).post(add_metadata))
+        .route(
+            "/servers/{id}/metadata",
+            routing::get(metadata).put(set_metadata).post(add_metadata),
+        )
         .route("/servers/{id}/metadata/{key}", routing::get(pair).put(set_pair).delete(remove_pair))
         .route("/servers/{id}/tags", routing::get(tags).put(set_tags).delete(clear_tags))
         .route("/servers/{id}/tags/{tag}", routing::get(has_tag).put(add_tag).delete(remove_tag))
@@ -89,7 +92,10 @@ async fn servers_page(
     query: &Query,
     details: bool,
 ) -> Result<Json<Value>, ApiError> {
-    let rows = cloud.store.read(|state| list::rows(state, &cx, version, origin, query, details)).await?;
+    let rows = cloud
+        .store
+        .read(|state| list::rows(state, &cx, version, origin, query, details))
+        .await?;
     let rules = Rules {
         hidden: &list::SORT_KEYS,
         order: &[("created_at", true)],
@@ -133,8 +139,13 @@ async fn create_server(
             Ok((id, links))
         })
         .await?;
-    let groups = request.security_groups.unwrap_or_else(|| vec![GroupName { name: "default".to_owned() }]);
-    let location = links.first().map(|link| link.href.clone()).unwrap_or_default();
+    let groups = request
+        .security_groups
+        .unwrap_or_else(|| vec![GroupName { name: "default".to_owned() }]);
+    let location = links
+        .first()
+        .map(|link| link.href.clone())
+        .unwrap_or_default();
     let server = ServerCreated {
         id,
         links,
@@ -142,7 +153,8 @@ async fn create_server(
         security_groups: groups,
         admin_pass: Some(crate::keystone::random_secret()),
     };
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(ServerEnvelope { server })).into_response())
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(ServerEnvelope { server }))
+        .into_response())
 }
 
 async fn update(
@@ -160,8 +172,16 @@ async fn update(
     Ok(Json(ServerEnvelope { server: server.await? }))
 }
 
-async fn delete(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| servers::delete(state, &cx, &id)).await.map(|()| StatusCode::NO_CONTENT)
+async fn delete(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    cloud
+        .store
+        .change(|state| servers::delete(state, &cx, &id))
+        .await
+        .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn act(
@@ -170,7 +190,11 @@ async fn act(
     Path(id): Path<String>,
     Input(action): Input<ServerAction>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| actions::act(state, &cx, &id, action)).await.map(|()| StatusCode::ACCEPTED)
+    cloud
+        .store
+        .change(|state| actions::act(state, &cx, &id, action))
+        .await
+        .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn addresses(
@@ -198,7 +222,10 @@ async fn metadata(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let metadata = cloud.store.read(|state| Ok(servers::get(state, &cx, &id)?.metadata.clone())).await?;
+    let metadata = cloud
+        .store
+        .read(|state| Ok(servers::get(state, &cx, &id)?.metadata.clone()))
+        .await?;
     Ok(Json(Metadata { metadata }))
 }
 
@@ -208,7 +235,9 @@ async fn set_metadata(
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let change = |state: &mut CloudState| servers::change_metadata(state, &cx, &id, |all| *all = body.metadata);
+    let change = |state: &mut CloudState| {
+        servers::change_metadata(state, &cx, &id, |all| *all = body.metadata)
+    };
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
@@ -218,7 +247,9 @@ async fn add_metadata(
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let change = |state: &mut CloudState| servers::change_metadata(state, &cx, &id, |all| all.extend(body.metadata));
+    let change = |state: &mut CloudState| {
+        servers::change_metadata(state, &cx, &id, |all| all.extend(body.metadata))
+    };
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
@@ -264,11 +295,22 @@ async fn remove_pair(
             all.remove(&key);
         })
     };
-    cloud.store.change(change).await.map(|_| StatusCode::NO_CONTENT)
+    cloud
+        .store
+        .change(change)
+        .await
+        .map(|_| StatusCode::NO_CONTENT)
 }
 
-async fn tags(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    let tags = cloud.store.read(|state| Ok(servers::get(state, &cx, &id)?.tags.clone())).await?;
+async fn tags(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let tags = cloud
+        .store
+        .read(|state| Ok(servers::get(state, &cx, &id)?.tags.clone()))
+        .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
@@ -278,7 +320,10 @@ async fn set_tags(
     Path(id): Path<String>,
     Input(body): Input<openstack_api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
-    let tags = cloud.store.change(|state| servers::change_tags(state, &cx, &id, |tags| *tags = body.tags)).await?;
+    let tags = cloud
+        .store
+        .change(|state| servers::change_tags(state, &cx, &id, |tags| *tags = body.tags))
+        .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
@@ -287,7 +332,10 @@ async fn clear_tags(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| servers::change_tags(state, &cx, &id, Vec::clear)).await?;
+    cloud
+        .store
+        .change(|state| servers::change_tags(state, &cx, &id, Vec::clear))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -296,7 +344,10 @@ async fn has_tag(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let has = cloud.store.read(|state| Ok(servers::get(state, &cx, &id)?.tags.contains(&tag))).await?;
+    let has = cloud
+        .store
+        .read(|state| Ok(servers::get(state, &cx, &id)?.tags.contains(&tag)))
+        .await?;
     if has {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -308,7 +359,10 @@ async fn add_tag(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| servers::change_tags(state, &cx, &id, |tags| tags.push(tag))).await?;
+    cloud
+        .store
+        .change(|state| servers::change_tags(state, &cx, &id, |tags| tags.push(tag)))
+        .await?;
     Ok(StatusCode::CREATED)
 }
 
@@ -317,7 +371,10 @@ async fn remove_tag(
     Auth(cx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| servers::change_tags(state, &cx, &id, |tags| tags.retain(|t| *t != tag))).await?;
+    cloud
+        .store
+        .change(|state| servers::change_tags(state, &cx, &id, |tags| tags.retain(|t| *t != tag)))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -327,7 +384,10 @@ async fn ports(
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<InterfaceAttachments>, ApiError> {
-    let interface_attachments = cloud.store.read(|state| interfaces::list(state, &cx, &id, version)).await?;
+    let interface_attachments = cloud
+        .store
+        .read(|state| interfaces::list(state, &cx, &id, version))
+        .await?;
     Ok(Json(InterfaceAttachments { interface_attachments }))
 }
 
@@ -337,7 +397,10 @@ async fn port(
     version: Microversion,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<Json<InterfaceAttachmentEnvelope>, ApiError> {
-    let interface_attachment = cloud.store.read(|state| interfaces::one(state, &cx, &id, &port, version)).await?;
+    let interface_attachment = cloud
+        .store
+        .read(|state| interfaces::one(state, &cx, &id, &port, version))
+        .await?;
     Ok(Json(InterfaceAttachmentEnvelope { interface_attachment }))
 }
 
@@ -348,8 +411,12 @@ async fn add_port(
     Path(id): Path<String>,
     Input(body): Input<InterfaceAttachmentEnvelope<InterfaceAttach>>,
 ) -> Result<Json<InterfaceAttachmentEnvelope>, ApiError> {
-    let add = |state: &mut CloudState| interfaces::add(state, &cx, &id, body.interface_attachment, version);
-    Ok(Json(InterfaceAttachmentEnvelope { interface_attachment: cloud.store.change(add).await? }))
+    let add = |state: &mut CloudState| {
+        interfaces::add(state, &cx, &id, body.interface_attachment, version)
+    };
+    Ok(Json(InterfaceAttachmentEnvelope {
+        interface_attachment: cloud.store.change(add).await?,
+    }))
 }
 
 async fn remove_port(
@@ -357,7 +424,11 @@ async fn remove_port(
     Auth(cx): Auth,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    cloud.store.change(|state| interfaces::remove(state, &cx, &id, &port)).await.map(|()| StatusCode::ACCEPTED)
+    cloud
+        .store
+        .change(|state| interfaces::remove(state, &cx, &id, &port))
+        .await
+        .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn volumes(
@@ -365,7 +436,10 @@ async fn volumes(
     Auth(cx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    cloud.store.read(|state| servers::get(state, &cx, &id).map(drop)).await?;
+    cloud
+        .store
+        .read(|state| servers::get(state, &cx, &id).map(drop))
+        .await?;
     Ok(Json(json!({"volumeAttachments": []})))
 }
 
@@ -378,28 +452,50 @@ async fn groups(
 ) -> Result<Json<Value>, ApiError> {
     let groups = cloud.store.read(|state| {
         let row = servers::get(state, &cx, &id)?;
-        Ok(View::new(state, &cx, version, &origin).full(row).security_groups.unwrap_or_default())
+        Ok(View::new(state, &cx, version, &origin)
+            .full(row)
+            .security_groups
+            .unwrap_or_default())
     });
     Ok(Json(json!({"security_groups": groups.await?})))
 }
 
-async fn zone_index(From(cloud): From<Arc<Cloud>>, Auth(_): Auth) -> Result<Json<AvailabilityZones>, ApiError> {
-    let zones = cloud.store.read(|state| Ok(zones::list(state, false))).await?;
+async fn zone_index(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(_): Auth,
+) -> Result<Json<AvailabilityZones>, ApiError> {
+    let zones = cloud
+        .store
+        .read(|state| Ok(zones::list(state, false)))
+        .await?;
     Ok(Json(AvailabilityZones { zones }))
 }
 
-async fn zone_detail(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth) -> Result<Json<AvailabilityZones>, ApiError> {
+async fn zone_detail(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+) -> Result<Json<AvailabilityZones>, ApiError> {
     quotas::admin_only(&cx, "os_compute_api:os-availability-zone:detail")?;
-    let zones = cloud.store.read(|state| Ok(zones::list(state, true))).await?;
+    let zones = cloud
+        .store
+        .read(|state| Ok(zones::list(state, true)))
+        .await?;
     Ok(Json(AvailabilityZones { zones }))
 }
 
-async fn limits(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, query: Query) -> Result<Json<LimitsEnvelope>, ApiError> {
+async fn limits(
+    From(cloud): From<Arc<Cloud>>,
+    Auth(cx): Auth,
+    query: Query,
+) -> Result<Json<LimitsEnvelope>, ApiError> {
     let project = query.get("tenant_id").unwrap_or(&cx.project);
     if !cx.sees(project) {
         quotas::admin_only(&cx, "os_compute_api:os-used-limits")?;
     }
-    let absolute = cloud.store.read(|state| Ok(quotas::limits(state, project))).await?;
+    let absolute = cloud
+        .store
+        .read(|state| Ok(quotas::limits(state, project)))
+        .await?;
     Ok(Json(LimitsEnvelope { limits: Limits { rate: Vec::new(), absolute } }))
 }
 
@@ -412,7 +508,10 @@ async fn quota(
     if !cx.sees(&project) {
         quotas::admin_only(&cx, "os_compute_api:os-quota-sets:show")?;
     }
-    let row = cloud.store.read(|state| Ok(quotas::get(state, &project))).await?;
+    let row = cloud
+        .store
+        .read(|state| Ok(quotas::get(state, &project)))
+        .await?;
     Ok(Json(QuotaSetEnvelope { quota_set: quotas::show(&row, version) }))
 }
 
@@ -423,7 +522,10 @@ async fn set_quota(
     Path(project): Path<String>,
     Input(body): Input<QuotaSetEnvelope<QuotaSetUpdate>>,
 ) -> Result<Json<QuotaSetEnvelope>, ApiError> {
-    let row = cloud.store.change(|state| quotas::update(state, &cx, &project, &body.quota_set)).await?;
+    let row = cloud
+        .store
+        .change(|state| quotas::update(state, &cx, &project, &body.quota_set))
+        .await?;
     Ok(Json(QuotaSetEnvelope { quota_set: quotas::show(&row, version) }))
 }
 

@@ -20,7 +20,11 @@ pub fn list(
     version: Microversion,
 ) -> Result<Vec<InterfaceAttachment>, ApiError> {
     let row = get(state, cx, id)?;
-    Ok(row.ports.iter().filter_map(|attachment| show(state, attachment, version)).collect())
+    Ok(row
+        .ports
+        .iter()
+        .filter_map(|attachment| show(state, attachment, version))
+        .collect())
 }
 
 /// Returns one port of a server.
@@ -36,14 +40,20 @@ pub fn one(
 ) -> Result<InterfaceAttachment, ApiError> {
     let row = get(state, cx, id)?;
     let attachment = row.ports.iter().find(|attachment| attachment.port == port);
-    attachment.and_then(|attachment| show(state, attachment, version)).ok_or_else(|| gone(row, port))
+    attachment
+        .and_then(|attachment| show(state, attachment, version))
+        .ok_or_else(|| gone(row, port))
 }
 
 fn gone(row: &ServerRow, port: &str) -> ApiError {
     ApiError::not_found("", format!("Instance {} does not have a port with id {port}", row.id))
 }
 
-fn show(state: &CloudState, attachment: &Attachment, version: Microversion) -> Option<InterfaceAttachment> {
+fn show(
+    state: &CloudState,
+    attachment: &Attachment,
+    version: Microversion,
+) -> Option<InterfaceAttachment> {
     let port = state.neutron.ports.get(&attachment.port)?;
     let fixed_ips = port.fixed_ips.iter();
     Some(InterfaceAttachment {
@@ -52,7 +62,10 @@ fn show(state: &CloudState, attachment: &Attachment, version: Microversion) -> O
         mac_addr: port.mac_address.clone(),
         port_state: port.status.clone(),
         fixed_ips: fixed_ips
-            .map(|ip| FixedIp { subnet_id: Some(ip.subnet_id.clone()), ip_address: ip.ip_address })
+            .map(|ip| FixedIp {
+                subnet_id: Some(ip.subnet_id.clone()),
+                ip_address: ip.ip_address,
+            })
             .collect(),
         tag: (version >= Microversion(70)).then(|| attachment.tag.clone()),
     })
@@ -71,7 +84,11 @@ pub fn add(
 ) -> Result<InterfaceAttachment, ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;
-    let fixed_ip = request.fixed_ips.unwrap_or_default().first().map(|ip| ip.ip_address);
+    let fixed_ip = request
+        .fixed_ips
+        .unwrap_or_default()
+        .first()
+        .map(|ip| ip.ip_address);
     if request.port_id.is_none() && request.net_id.is_none() {
         return Err(ApiError::bad_request("", "Either 'port_id' or 'net_id' is needed"));
     }
@@ -81,7 +98,12 @@ pub fn add(
             return Err(ApiError::bad_request("", format!("Port {port} is still in use.")));
         }
     }
-    let network = NetworkRequest { uuid: request.net_id, port: request.port_id, fixed_ip, tag: request.tag };
+    let network = NetworkRequest {
+        uuid: request.net_id,
+        port: request.port_id,
+        fixed_ip,
+        tag: request.tag,
+    };
     let attachment = attach(state, cx, &Plan { id, zone: &row.zone, groups: None }, &network)?;
     let port = attachment.port.clone();
     change(state, cx, id, |row| row.ports.push(attachment));
@@ -95,7 +117,11 @@ pub fn add(
 pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;
-    let attachment = row.ports.iter().find(|attachment| attachment.port == port).ok_or_else(|| gone(&row, port))?;
+    let attachment = row
+        .ports
+        .iter()
+        .find(|attachment| attachment.port == port)
+        .ok_or_else(|| gone(&row, port))?;
     release(state, cx, port, attachment.owned)?;
     change(state, cx, id, |row| row.ports.retain(|other| other.port != port));
     Ok(())

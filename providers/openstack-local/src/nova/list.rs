@@ -49,12 +49,20 @@ pub(super) fn rows(
             }
             view.partial(row, details)
         } else if filter.passes(row, &view) {
-            if details { view.full(row) } else { view.short(row) }
+            if details {
+                view.full(row)
+            } else {
+                view.short(row)
+            }
         } else {
             continue;
         };
         let mut shown = serde_json::to_value(shown).map_err(|error| {
-            ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", format!("A server cannot be shown: {error}"))
+            ApiError::new(
+                http::StatusCode::INTERNAL_SERVER_ERROR,
+                "",
+                format!("A server cannot be shown: {error}"),
+            )
         })?;
         shown["created_at"] = row.created.to_string().into();
         shown["updated_at"] = row.updated.to_string().into();
@@ -83,8 +91,16 @@ struct Filter {
     harmless: bool,
 }
 
-const EQUAL: [&str; 8] =
-    ["flavor", "image", "availability_zone", "uuid", "user_id", "key_name", "locked", "description"];
+const EQUAL: [&str; 8] = [
+    "flavor",
+    "image",
+    "availability_zone",
+    "uuid",
+    "user_id",
+    "key_name",
+    "locked",
+    "description",
+];
 const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
 impl Filter {
@@ -102,19 +118,27 @@ impl Filter {
         // Then parse the filters.
         let regex = |name: &str| {
             let pattern = query.get(name).filter(|pattern| !pattern.is_empty());
-            pattern
-                .map(Regex::new)
-                .transpose()
-                .map_err(|_| ApiError::bad_request("", format!("Invalid filter {name}: not a regular expression")))
+            pattern.map(Regex::new).transpose().map_err(|_| {
+                ApiError::bad_request(
+                    "",
+                    format!("Invalid filter {name}: not a regular expression"),
+                )
+            })
         };
         let mut addresses = Vec::new();
         for (version, name) in [(4, "ip"), (6, "ip6")] {
             addresses.extend(regex(name)?.map(|regex| (version, regex)));
         }
         let changed_since = query.get("changes-since").map(|time| {
-            let with_zone = time.parse::<Timestamp>().or_else(|_| format!("{time}Z").parse());
-            with_zone
-                .map_err(|_| ApiError::bad_request("", format!("Invalid filter changes-since: '{time}' is no time")))
+            let with_zone = time
+                .parse::<Timestamp>()
+                .or_else(|_| format!("{time}Z").parse());
+            with_zone.map_err(|_| {
+                ApiError::bad_request(
+                    "",
+                    format!("Invalid filter changes-since: '{time}' is no time"),
+                )
+            })
         });
         let tags = TAGS.map(|name| {
             let asked = query.get(name).filter(|_| version >= Microversion(26));
@@ -125,7 +149,10 @@ impl Filter {
             name: regex("name")?,
             addresses,
             statuses: query.all("status").map(str::to_uppercase).collect(),
-            equal: EQUAL.iter().filter_map(|name| Some((*name, query.get(name)?.to_owned()))).collect(),
+            equal: EQUAL
+                .iter()
+                .filter_map(|name| Some((*name, query.get(name)?.to_owned())))
+                .collect(),
             changed_since: changed_since.transpose()?,
             tags,
             harmless: query.pairs().all(|(name, _)| HARMLESS.contains(&name)),
@@ -133,20 +160,30 @@ impl Filter {
     }
 
     fn of_project(&self, row: &ServerRow) -> bool {
-        self.project.as_ref().is_none_or(|project| *project == row.project)
+        self.project
+            .as_ref()
+            .is_none_or(|project| *project == row.project)
     }
 
     fn passes(&self, row: &ServerRow, view: &View<'_>) -> bool {
         self.of_project(row)
-            && self.name.as_ref().is_none_or(|name| name.is_match(&row.name))
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|name| name.is_match(&row.name))
             && (self.statuses.is_empty() || self.statuses.contains(&row.status))
             && self.changed_since.is_none_or(|since| row.updated >= since)
-            && self.equal.iter().all(|(name, value)| equals(row, name, value))
+            && self
+                .equal
+                .iter()
+                .all(|(name, value)| equals(row, name, value))
             && self.passes_tags(row)
             && self.addresses.iter().all(|(version, regex)| {
                 let addresses = view.addresses(row);
                 let mut addresses = addresses.values().flatten();
-                addresses.any(|address| address.version == *version && regex.is_match(&address.addr.to_string()))
+                addresses.any(|address| {
+                    address.version == *version && regex.is_match(&address.addr.to_string())
+                })
             })
     }
 
@@ -169,7 +206,10 @@ fn equals(row: &ServerRow, name: &str, value: &str) -> bool {
         "user_id" => row.user == value,
         "key_name" => row.key_name.as_deref() == Some(value),
         "locked" => row.lock.is_some() == matches!(value.to_lowercase().as_str(), "true" | "1"),
-        "description" => row.description.as_deref().is_some_and(|text| text.contains(value)),
+        "description" => row
+            .description
+            .as_deref()
+            .is_some_and(|text| text.contains(value)),
         _ => true,
     }
 }

@@ -1,7 +1,7 @@
 //! Compute (Nova).
 //!
-//! Servers run nowhere: they have ports, addresses, and a power state. Requests are done at once, so a server is
-//! `ACTIVE` as soon as it exists.
+//! Servers run nowhere: they have ports, addresses, and a power state. Requests are done at once,
+//! so a server is `ACTIVE` as soon as it exists.
 
 pub mod actions;
 pub mod create;

@@ -48,7 +48,12 @@ pub fn show(row: &QuotaRow, version: Microversion) -> QuotaSet {
 ///
 /// # Errors
 /// The user is not an administrator.
-pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaSetUpdate) -> Result<QuotaRow, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    project: &str,
+    update: &QuotaSetUpdate,
+) -> Result<QuotaRow, ApiError> {
     admin_only(cx, "os_compute_api:os-quota-sets:update")?;
     let mut row = get(state, project);
     row.instances = update.instances.unwrap_or(row.instances);
@@ -68,7 +73,11 @@ pub(super) fn admin_only(cx: &Cx, rule: &str) -> Result<(), ApiError> {
 
 /// Returns the servers, processors and MiB in use.
 fn used(state: &CloudState, project: &str) -> (i64, i64, i64) {
-    let servers = state.nova.servers.iter().filter(|server| server.project == project);
+    let servers = state
+        .nova
+        .servers
+        .iter()
+        .filter(|server| server.project == project);
     servers.fold((0, 0, 0), |(instances, cores, ram), server| {
         (instances + 1, cores + signed(server.flavor.vcpus), ram + signed(server.flavor.ram))
     })
@@ -79,7 +88,12 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Rejects servers that would exceed the quota.
-pub(super) fn check(state: &CloudState, project: &str, flavor: &FlavorRow, count: u32) -> Result<(), ApiError> {
+pub(super) fn check(
+    state: &CloudState,
+    project: &str,
+    flavor: &FlavorRow,
+    count: u32,
+) -> Result<(), ApiError> {
     let quota = get(state, project);
     let used = used(state, project);
     let count = i64::from(count);
@@ -89,8 +103,9 @@ pub(super) fn check(state: &CloudState, project: &str, flavor: &FlavorRow, count
         ("ram", quota.ram, used.2, count.saturating_mul(signed(flavor.ram))),
     ] {
         if limit >= 0 && used.saturating_add(more) > limit {
-            let message =
-                format!("Quota exceeded for {name}: Requested {more}, but already used {used} of {limit} {name}");
+            let message = format!(
+                "Quota exceeded for {name}: Requested {more}, but already used {used} of {limit} {name}"
+            );
             return Err(ApiError::new(StatusCode::FORBIDDEN, "", message));
         }
     }

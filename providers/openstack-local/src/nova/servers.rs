@@ -19,7 +19,11 @@ const MAX_NAME: usize = 255;
 /// # Errors
 /// It does not exist, or the user may not see it.
 pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
-    let row = state.nova.servers.get(id).filter(|server| cx.sees(&server.project));
+    let row = state
+        .nova
+        .servers
+        .get(id)
+        .filter(|server| cx.sees(&server.project));
     row.map(|row| &**row).ok_or_else(|| not_found(id))
 }
 
@@ -61,7 +65,9 @@ pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
     if name.trim().is_empty() || name.chars().count() > MAX_NAME {
         return Err(ApiError::bad_request(
             "",
-            format!("Invalid input for field/attribute name. Value: {name}. It must have 1 to {MAX_NAME} characters."),
+            format!(
+                "Invalid input for field/attribute name. Value: {name}. It must have 1 to {MAX_NAME} characters."
+            ),
         ));
     }
     Ok(())
@@ -74,22 +80,39 @@ pub(super) fn check_access(address: &str, v4: bool) -> Result<(), ApiError> {
         return Ok(());
     }
     let field = if v4 { "accessIPv4" } else { "accessIPv6" };
-    Err(ApiError::bad_request("", format!("Invalid input for field/attribute {field}. Value: {address}.")))
+    Err(ApiError::bad_request(
+        "",
+        format!("Invalid input for field/attribute {field}. Value: {address}."),
+    ))
 }
 
 /// Rejects metadata beyond the limits.
 pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
     if metadata.len() > METADATA_ITEMS {
-        return Err(ApiError::forbidden("", format!("Maximum number of metadata items exceeds {METADATA_ITEMS}")));
+        return Err(ApiError::forbidden(
+            "",
+            format!("Maximum number of metadata items exceeds {METADATA_ITEMS}"),
+        ));
     }
-    if metadata.iter().any(|(key, value)| key.is_empty() || key.len() > MAX_NAME || value.len() > MAX_NAME) {
-        return Err(ApiError::bad_request("", "Invalid metadata: keys have 1 to 255 characters, values at most 255."));
+    if metadata
+        .iter()
+        .any(|(key, value)| key.is_empty() || key.len() > MAX_NAME || value.len() > MAX_NAME)
+    {
+        return Err(ApiError::bad_request(
+            "",
+            "Invalid metadata: keys have 1 to 255 characters, values at most 255.",
+        ));
     }
     servers::check(metadata)
 }
 
 /// Changes a row, and records when.
-pub(super) fn change(state: &mut CloudState, cx: &Cx, id: &str, change: impl FnOnce(&mut ServerRow)) {
+pub(super) fn change(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    change: impl FnOnce(&mut ServerRow),
+) {
     state.nova.servers.update(id, |row| {
         let before = row.clone();
         change(row);
@@ -103,7 +126,12 @@ pub(super) fn change(state: &mut CloudState, cx: &Cx, id: &str, change: impl FnO
 ///
 /// # Errors
 /// It does not exist, or a value is invalid.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: ServerUpdate) -> Result<(), ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: ServerUpdate,
+) -> Result<(), ApiError> {
     check_unlocked(cx, get(state, cx, id)?)?;
     if let Some(name) = &request.name {
         check_name(name)?;
@@ -112,9 +140,15 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: ServerUpdate) 
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
     change(state, cx, id, |row| {
         row.name = request.name.unwrap_or_else(|| row.name.clone());
-        row.access_ipv4 = request.access_ipv4.unwrap_or_else(|| row.access_ipv4.clone());
-        row.access_ipv6 = request.access_ipv6.unwrap_or_else(|| row.access_ipv6.clone());
-        row.description = request.description.unwrap_or_else(|| row.description.clone());
+        row.access_ipv4 = request
+            .access_ipv4
+            .unwrap_or_else(|| row.access_ipv4.clone());
+        row.access_ipv6 = request
+            .access_ipv6
+            .unwrap_or_else(|| row.access_ipv6.clone());
+        row.description = request
+            .description
+            .unwrap_or_else(|| row.description.clone());
         row.hostname = request.hostname.unwrap_or_else(|| row.hostname.clone());
     });
     Ok(())
@@ -153,7 +187,11 @@ pub fn change_tags(
     change_them(&mut tags);
     tags.sort();
     tags.dedup();
-    if tags.len() > 50 || tags.iter().any(|tag| tag.is_empty() || tag.len() > 60 || tag.contains(['/', ','])) {
+    if tags.len() > 50
+        || tags
+            .iter()
+            .any(|tag| tag.is_empty() || tag.len() > 60 || tag.contains(['/', ',']))
+    {
         return Err(ApiError::bad_request(
             "",
             "There are at most 50 tags of 1 to 60 characters each, without '/' and ','.",
@@ -178,7 +216,12 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
 }
 
 /// Deletes or releases a port.
-pub(super) fn release(state: &mut CloudState, cx: &Cx, port: &str, owned: bool) -> Result<(), ApiError> {
+pub(super) fn release(
+    state: &mut CloudState,
+    cx: &Cx,
+    port: &str,
+    owned: bool,
+) -> Result<(), ApiError> {
     let cx = service(cx);
     // Users may have deleted ports of their servers themselves.
     if state.neutron.ports.get(port).is_none() {
@@ -187,8 +230,12 @@ pub(super) fn release(state: &mut CloudState, cx: &Cx, port: &str, owned: bool) 
     if owned {
         return neutron::ports::delete(state, &cx, port);
     }
-    let update =
-        PortUpdate { device_id: Some(None), device_owner: Some(None), host_id: Some(None), ..PortUpdate::default() };
+    let update = PortUpdate {
+        device_id: Some(None),
+        device_owner: Some(None),
+        host_id: Some(None),
+        ..PortUpdate::default()
+    };
     neutron::ports::update(state, &cx, port, update).map(drop)
 }
 
@@ -197,17 +244,26 @@ pub(super) fn service(cx: &Cx) -> Cx {
     Cx { admin: true, ..cx.clone() }
 }
 
-/// Sets the status of a server, such as `SOFT_DELETED` or, with a fault, `ERROR`: what can happen to servers in other
-/// clouds.
+/// Sets the status of a server, such as `SOFT_DELETED` or, with a fault, `ERROR`: what can happen
+/// to servers in other clouds.
 ///
 /// # Errors
 /// It does not exist.
-pub fn set_status(state: &mut CloudState, id: &str, status: &str, fault: Option<&str>) -> Result<(), ApiError> {
+pub fn set_status(
+    state: &mut CloudState,
+    id: &str,
+    status: &str,
+    fault: Option<&str>,
+) -> Result<(), ApiError> {
     let set = |row: &mut ServerRow| {
         status.clone_into(&mut row.status);
         row.fault = fault.map(str::to_owned);
     };
-    state.nova.servers.update(id, set).ok_or_else(|| not_found(id))
+    state
+        .nova
+        .servers
+        .update(id, set)
+        .ok_or_else(|| not_found(id))
 }
 
 /// Makes the cell of a server stop answering, or answer again.
@@ -215,5 +271,9 @@ pub fn set_status(state: &mut CloudState, id: &str, status: &str, fault: Option<
 /// # Errors
 /// The server does not exist.
 pub fn set_cell_down(state: &mut CloudState, id: &str, down: bool) -> Result<(), ApiError> {
-    state.nova.servers.update(id, |row| row.cell_down = down).ok_or_else(|| not_found(id))
+    state
+        .nova
+        .servers
+        .update(id, |row| row.cell_down = down)
+        .ok_or_else(|| not_found(id))
 }

@@ -32,20 +32,38 @@ impl Microversion {
     /// # Errors
     /// 400 for an invalid version, 406 for one beyond `highest`.
     pub fn read(headers: &HeaderMap, highest: Self) -> Result<Self, ApiError> {
-        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
-        let new = text(HEADER)
-            .and_then(|value| value.split(',').find_map(|part| part.trim().strip_prefix("compute ").map(str::trim)));
-        let Some(asked) = new.or_else(|| text(OLD_HEADER)) else { return Ok(Self::MIN) };
+        let text = |name| {
+            headers
+                .get(name)
+                .and_then(|value: &HeaderValue| value.to_str().ok())
+                .map(str::trim)
+        };
+        let new = text(HEADER).and_then(|value| {
+            value
+                .split(',')
+                .find_map(|part| part.trim().strip_prefix("compute ").map(str::trim))
+        });
+        let Some(asked) = new.or_else(|| text(OLD_HEADER)) else {
+            return Ok(Self::MIN);
+        };
         if asked == "latest" {
             return Ok(highest);
         }
         let parts = asked.split_once('.').and_then(|(major, minor)| {
-            Some((major.parse::<u16>().ok()?, minor.parse::<u16>().ok().filter(|_| !minor.starts_with('+'))?))
+            Some((
+                major.parse::<u16>().ok()?,
+                minor
+                    .parse::<u16>()
+                    .ok()
+                    .filter(|_| !minor.starts_with('+'))?,
+            ))
         });
         match parts {
             None => Err(ApiError::bad_request(
                 "",
-                format!("API Version String {asked} is of invalid format. Must be of format MajorNum.MinorNum."),
+                format!(
+                    "API Version String {asked} is of invalid format. Must be of format MajorNum.MinorNum."
+                ),
             )),
             Some((2, minor)) if (Self::MIN.0..=highest.0).contains(&minor) => Ok(Self(minor)),
             Some((major, minor)) => Err(ApiError::new(
@@ -68,7 +86,12 @@ impl fmt::Display for Microversion {
 
 /// Returns the highest version that a cloud supports.
 pub(super) fn highest(cloud: &Cloud) -> Microversion {
-    Microversion(cloud.settings().nova_minor.clamp(Microversion::MIN.0, Microversion::MAX.0))
+    Microversion(
+        cloud
+            .settings()
+            .nova_minor
+            .clamp(Microversion::MIN.0, Microversion::MAX.0),
+    )
 }
 
 impl FromRequestParts<Arc<Cloud>> for Microversion {
@@ -80,14 +103,19 @@ impl FromRequestParts<Arc<Cloud>> for Microversion {
 }
 
 /// Rejects unsupported versions, and adds the version to each answer.
-pub(super) async fn layer(State(cloud): State<Arc<Cloud>>, request: Request, next: Next) -> Response {
+pub(super) async fn layer(
+    State(cloud): State<Arc<Cloud>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let version = match Microversion::read(request.headers(), highest(&cloud)) {
         Ok(version) => version,
         Err(error) => return error.into_response(),
     };
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    for (name, value) in [(HEADER, format!("compute {version}")), (OLD_HEADER, version.to_string())] {
+    for (name, value) in [(HEADER, format!("compute {version}")), (OLD_HEADER, version.to_string())]
+    {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(name, value);
         }

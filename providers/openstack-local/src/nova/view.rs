@@ -8,7 +8,10 @@ use std::{
 use jiff::Timestamp;
 use openstack_api::{
     neutron::Port,
-    nova::{Address, AddressType, Addresses, Fault, GroupName, Image, Link, STATUS_UNKNOWN, Server, ServerFlavor},
+    nova::{
+        Address, AddressType, Addresses, Fault, GroupName, Image, Link, STATUS_UNKNOWN, Server,
+        ServerFlavor,
+    },
 };
 use sha2::{Digest, Sha224};
 
@@ -30,7 +33,12 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    pub(super) fn new(state: &'s CloudState, cx: &Cx, version: Microversion, origin: &'s Origin) -> Self {
+    pub(super) fn new(
+        state: &'s CloudState,
+        cx: &Cx,
+        version: Microversion,
+        origin: &'s Origin,
+    ) -> Self {
         let mut floating = BTreeMap::<_, Vec<_>>::new();
         for (port, fixed, outside) in floating_ips::of_ports(state) {
             floating.entry((port, fixed)).or_default().push(outside);
@@ -44,7 +52,12 @@ impl<'s> View<'s> {
 
     /// Shows ID, name and links.
     pub(super) fn short(&self, row: &ServerRow) -> Server {
-        Server { id: row.id.clone(), name: Some(row.name.clone()), links: self.links(&row.id), ..Server::default() }
+        Server {
+            id: row.id.clone(),
+            name: Some(row.name.clone()),
+            links: self.links(&row.id),
+            ..Server::default()
+        }
     }
 
     /// Shows one whose cell does not answer, in a list.
@@ -65,7 +78,11 @@ impl<'s> View<'s> {
             user_id: Some(row.user.clone()),
             image: Some(self.image(row)),
             flavor: Some(self.flavor(&row.flavor)),
-            availability_zone: Some(row.pinned_zone.clone().unwrap_or_else(|| STATUS_UNKNOWN.to_owned())),
+            availability_zone: Some(
+                row.pinned_zone
+                    .clone()
+                    .unwrap_or_else(|| STATUS_UNKNOWN.to_owned()),
+            ),
             power_state: Some(0),
             server_groups: self.from(71).then(Vec::new),
             ..self.partial(row, true)
@@ -96,11 +113,15 @@ impl<'s> View<'s> {
             access_ipv6: Some(row.access_ipv6.clone()),
             links: self.links(&row.id),
             disk_config: Some("MANUAL".to_owned()),
-            fault: row.fault.as_ref().filter(|_| row.status == "ERROR").map(|message| Fault {
-                code: 500,
-                created: stamp(row.updated),
-                message: message.clone(),
-            }),
+            fault: row
+                .fault
+                .as_ref()
+                .filter(|_| row.status == "ERROR")
+                .map(|message| Fault {
+                    code: 500,
+                    created: stamp(row.updated),
+                    message: message.clone(),
+                }),
             progress: ["ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"]
                 .contains(&&*row.status)
                 .then_some(0),
@@ -122,7 +143,9 @@ impl<'s> View<'s> {
             hostname: (from(90) || (self.admin && from(3))).then(|| row.hostname.clone()),
             host: self.admin.then(|| Some(host.clone())),
             hypervisor_hostname: self.admin.then_some(Some(host)),
-            instance_name: self.admin.then(|| format!("instance-{}", row.id.get(..8).unwrap_or_default())),
+            instance_name: self
+                .admin
+                .then(|| format!("instance-{}", row.id.get(..8).unwrap_or_default())),
             host_status: (self.admin && from(16)).then(|| "UP".to_owned()),
             pinned_availability_zone: from(96).then(|| row.pinned_zone.clone()),
             server_groups: None,
@@ -131,21 +154,33 @@ impl<'s> View<'s> {
 
     /// Shows everything of one that is requested on its own.
     pub(super) fn full_alone(&self, row: &ServerRow) -> Server {
-        Server { server_groups: self.from(71).then(Vec::new), ..self.full(row) }
+        Server {
+            server_groups: self.from(71).then(Vec::new),
+            ..self.full(row)
+        }
     }
 
     pub(super) fn links(&self, id: &str) -> Vec<Link> {
         let origin = self.origin;
         vec![
-            Link { rel: "self".into(), href: format!("{origin}/compute/v2.1/servers/{id}") },
-            Link { rel: "bookmark".into(), href: format!("{origin}/compute/servers/{id}") },
+            Link {
+                rel: "self".into(),
+                href: format!("{origin}/compute/v2.1/servers/{id}"),
+            },
+            Link {
+                rel: "bookmark".into(),
+                href: format!("{origin}/compute/servers/{id}"),
+            },
         ]
     }
 
     fn image(&self, row: &ServerRow) -> Image {
         row.image.as_ref().map_or(Image::Volume, |id| {
             let href = format!("{}/compute/images/{id}", self.origin);
-            Image::Id { id: id.clone(), links: vec![Link { rel: "bookmark".into(), href }] }
+            Image::Id {
+                id: id.clone(),
+                links: vec![Link { rel: "bookmark".into(), href }],
+            }
         })
     }
 
@@ -162,18 +197,26 @@ impl<'s> View<'s> {
             };
         }
         let href = format!("{}/compute/flavors/{}", self.origin, row.id);
-        ServerFlavor::Reference { id: row.id.clone(), links: vec![Link { rel: "bookmark".into(), href }] }
+        ServerFlavor::Reference {
+            id: row.id.clone(),
+            links: vec![Link { rel: "bookmark".into(), href }],
+        }
     }
 
     fn ports<'r>(&'r self, row: &'r ServerRow) -> impl Iterator<Item = &'r Port> {
-        row.ports.iter().filter_map(|attachment| self.state.neutron.ports.get(&attachment.port)).map(|port| &**port)
+        row.ports
+            .iter()
+            .filter_map(|attachment| self.state.neutron.ports.get(&attachment.port))
+            .map(|port| &**port)
     }
 
     /// Returns the addresses by network: each fixed one, followed by its floating IPs.
     pub(super) fn addresses(&self, row: &ServerRow) -> Addresses {
         let mut addresses = Addresses::new();
         for port in self.ports(row) {
-            let Some(network) = self.state.neutron.networks.get(&port.network_id) else { continue };
+            let Some(network) = self.state.neutron.networks.get(&port.network_id) else {
+                continue;
+            };
             let entries = addresses.entry(network.name.clone()).or_default();
             let address = |addr: IpAddr, kind| Address {
                 addr,
@@ -191,8 +234,13 @@ impl<'s> View<'s> {
     }
 
     fn groups(&self, row: &ServerRow) -> Vec<GroupName> {
-        let ids: BTreeSet<&String> = self.ports(row).flat_map(|port| &port.security_groups).collect();
-        let groups = ids.into_iter().filter_map(|id| self.state.neutron.security_groups.get(id));
+        let ids: BTreeSet<&String> = self
+            .ports(row)
+            .flat_map(|port| &port.security_groups)
+            .collect();
+        let groups = ids
+            .into_iter()
+            .filter_map(|id| self.state.neutron.security_groups.get(id));
         let names: BTreeSet<String> = groups.map(|group| group.name.clone()).collect();
         names.into_iter().map(|name| GroupName { name }).collect()
     }
@@ -206,7 +254,9 @@ pub(super) fn stamp(time: Timestamp) -> String {
 /// Returns the opaque name of a host, different in each project.
 fn host_id(project: &str, host: &str) -> String {
     let digest = Sha224::digest(format!("{project}{host}"));
-    digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    digest
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Returns `vm_state` and power state of a status.

@@ -30,10 +30,18 @@ pub fn host(zone: &str) -> String {
 
 /// Returns whether a zone accepts servers.
 pub fn is_available(state: &CloudState, zone: &str) -> bool {
-    zone == DEFAULT || state.nova.zones.get(zone).is_some_and(|zone| zone.available)
+    zone == DEFAULT
+        || state
+            .nova
+            .zones
+            .get(zone)
+            .is_some_and(|zone| zone.available)
 }
 
 /// Adds a zone.
 pub fn add(state: &mut CloudState, name: &str) {
-    state.nova.zones.put(ZoneRow { name: name.to_owned(), available: true });
+    state
+        .nova
+        .zones
+        .put(ZoneRow { name: name.to_owned(), available: true });
 }

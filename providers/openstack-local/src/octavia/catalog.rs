@@ -1,6 +1,8 @@
 //! What the service offers: versions, provider drivers, flavors, availability zones.
 
-use openstack_api::octavia::{AvailabilityZone, Flavor, FlavorProfile, Link, Provider, Version, Versions};
+use openstack_api::octavia::{
+    AvailabilityZone, Flavor, FlavorProfile, Link, Provider, Version, Versions,
+};
 
 use super::{
     error::{disabled_option, validation},
@@ -44,17 +46,29 @@ const UPDATED: [&str; 31] = [
     "2025-02-26T00:00:00Z",
 ];
 
-/// Returns the root document, up to the newest version that is offered. `base`: URL of the service, without a slash at
-/// its end.
+/// Returns the root document, up to the newest version that is offered. `base`: URL of the service,
+/// without a slash at its end.
 pub fn versions(state: &CloudState, base: &str) -> Versions {
     let newest = usize::from(Settings::of(state).newest_minor).min(UPDATED.len() - 1);
     let version = |(minor, updated): (usize, &&str)| Version {
         id: format!("v2.{minor}"),
-        status: if minor == newest { "CURRENT" } else { "SUPPORTED" }.to_owned(),
+        status: if minor == newest {
+            "CURRENT"
+        } else {
+            "SUPPORTED"
+        }
+        .to_owned(),
         updated: (*updated).to_owned(),
         links: vec![Link { href: format!("{base}/v2"), rel: "self".to_owned() }],
     };
-    Versions { versions: UPDATED.iter().take(newest + 1).enumerate().map(|(minor, at)| version((minor, at))).collect() }
+    Versions {
+        versions: UPDATED
+            .iter()
+            .take(newest + 1)
+            .enumerate()
+            .map(|(minor, at)| version((minor, at)))
+            .collect(),
+    }
 }
 
 /// Returns the provider drivers.
@@ -67,7 +81,11 @@ pub fn providers(state: &CloudState) -> Vec<Provider> {
         };
         Provider { name, description: description.to_owned() }
     };
-    Settings::of(state).providers.into_iter().map(described).collect()
+    Settings::of(state)
+        .providers
+        .into_iter()
+        .map(described)
+        .collect()
 }
 
 /// Adds a flavor of a provider, with a profile for it. Returns its ID.
@@ -99,17 +117,28 @@ pub fn put_availability_zone(state: &mut CloudState, name: &str, enabled: bool) 
         enabled,
         availability_zone_profile_id: None,
     };
-    state.octavia.availability_zones.put(AvailabilityZoneRow(zone));
+    state
+        .octavia
+        .availability_zones
+        .put(AvailabilityZoneRow(zone));
 }
 
 /// Returns the provider of a flavor that may be used.
 pub(super) fn provider_of_flavor(state: &CloudState, id: &str) -> Result<String, ApiError> {
-    let Some(flavor) = state.octavia.flavors.get(id) else { return Err(validation("Invalid flavor_id.")) };
+    let Some(flavor) = state.octavia.flavors.get(id) else {
+        return Err(validation("Invalid flavor_id."));
+    };
     if !flavor.0.enabled {
         return Err(disabled_option("flavor", id));
     }
-    let profile = flavor.0.flavor_profile_id.as_ref().and_then(|id| state.octavia.flavor_profiles.get(id));
-    profile.map(|row| row.0.provider_name.clone()).ok_or_else(|| validation("Invalid flavor_id."))
+    let profile = flavor
+        .0
+        .flavor_profile_id
+        .as_ref()
+        .and_then(|id| state.octavia.flavor_profiles.get(id));
+    profile
+        .map(|row| row.0.provider_name.clone())
+        .ok_or_else(|| validation("Invalid flavor_id."))
 }
 
 /// Checks that an availability zone may be used.

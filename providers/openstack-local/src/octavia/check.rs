@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use openstack_api::octavia::{
-    HealthMonitor, Listener, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol, SessionPersistence,
+    HealthMonitor, Listener, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol,
+    SessionPersistence,
 };
 
 use super::error::{bad_reference, invalid_option, validation};
@@ -26,12 +27,17 @@ pub(super) fn pool_protocols(listener: &ListenerProtocol) -> &'static [PoolProto
 /// Checks that a listener may forward to a pool.
 pub(super) fn protocols(listener: &ListenerProtocol, pool: &PoolProtocol) -> Result<(), ApiError> {
     if *listener == ListenerProtocol::Prometheus {
-        return Err(ApiError::bad_request("", "Protocol PROMETHEUS listeners cannot have child objects."));
+        return Err(ApiError::bad_request(
+            "",
+            "Protocol PROMETHEUS listeners cannot have child objects.",
+        ));
     }
     if pool_protocols(listener).contains(pool) {
         return Ok(());
     }
-    Err(validation(format_args!("The pool protocol '{pool}' is invalid while the listener protocol is '{listener}'.")))
+    Err(validation(format_args!(
+        "The pool protocol '{pool}' is invalid while the listener protocol is '{listener}'."
+    )))
 }
 
 /// The transport whose port a listener occupies.
@@ -69,7 +75,9 @@ pub(super) fn listener(listener: &Listener, addresses: &[IpAddr]) -> Result<(), 
     insert_headers(listener)?;
     certificates(listener)?;
     allowed_cidrs(listener.allowed_cidrs.as_deref().unwrap_or_default(), addresses)?;
-    if listener.hsts_max_age.is_none() && (listener.hsts_include_subdomains || listener.hsts_preload) {
+    if listener.hsts_max_age.is_none()
+        && (listener.hsts_include_subdomains || listener.hsts_preload)
+    {
         return Err(validation(
             "HSTS configuration options hsts_include_subdomains and hsts_preload only make sense if hsts_max_age is set as well.",
         ));
@@ -87,14 +95,24 @@ fn insert_headers(listener: &Listener) -> Result<(), ApiError> {
         return Ok(());
     }
     if !matches!(protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps) {
-        return Err(invalid_option("insert-headers", format_args!("a {protocol} protocol listener.")));
+        return Err(invalid_option(
+            "insert-headers",
+            format_args!("a {protocol} protocol listener."),
+        ));
     }
     let shown = |of: &dyn Fn(&str) -> bool| {
-        let names: Vec<_> = headers.keys().filter(|name| of(name)).map(|name| format!("'{name}'")).collect();
+        let names: Vec<_> = headers
+            .keys()
+            .filter(|name| of(name))
+            .map(|name| format!("'{name}'"))
+            .collect();
         format!("[{}]", names.join(", "))
     };
     let tls = |name: &str| TLS_HEADERS.contains(&name);
-    if !headers.keys().all(|name| HEADERS.contains(&name.as_str()) || tls(name)) {
+    if !headers
+        .keys()
+        .all(|name| HEADERS.contains(&name.as_str()) || tls(name))
+    {
         return Err(invalid_option(shown(&|_| true), "insert_headers"));
     }
     if *protocol == ListenerProtocol::Http && headers.keys().any(|name| tls(name)) {
@@ -105,7 +123,10 @@ fn insert_headers(listener: &Listener) -> Result<(), ApiError> {
 
 fn certificates(listener: &Listener) -> Result<(), ApiError> {
     let protocol = &listener.protocol;
-    let offered = listener.default_tls_container_ref.iter().chain(&listener.sni_container_refs);
+    let offered = listener
+        .default_tls_container_ref
+        .iter()
+        .chain(&listener.sni_container_refs);
     let own = offered.clone().count();
     let authority = &listener.client_ca_tls_container_ref;
     let terminates = *protocol == ListenerProtocol::TerminatedHttps;
@@ -127,28 +148,43 @@ fn certificates(listener: &Listener) -> Result<(), ApiError> {
         return Err(validation(format_args!("Client authentication setting {mode} {fault}")));
     }
     if listener.client_crl_container_ref.is_some() && authority.is_none() {
-        let fault =
-            "A client authentication CA reference is required to specify a client authentication revocation list.";
+        let fault = "A client authentication CA reference is required to specify a client authentication revocation list.";
         return Err(validation(fault));
     }
     let revoked = &listener.client_crl_container_ref;
-    offered.chain(authority).chain(revoked).try_for_each(|reference| certificate(reference))
+    offered
+        .chain(authority)
+        .chain(revoked)
+        .try_for_each(|reference| certificate(reference))
 }
 
 /// Checks that a reference is one to Barbican: `…/v1/containers/<uuid>` or `…/v1/secrets/<uuid>`.
 pub(super) fn certificate(reference: &str) -> Result<(), ApiError> {
     let mut parts = reference.rsplit('/');
-    let id = parts.next().is_some_and(|id| uuid::Uuid::try_parse(id).is_ok());
-    let kind = parts.next().is_some_and(|kind| ["containers", "secrets"].contains(&kind));
-    if id && kind { Ok(()) } else { Err(bad_reference(reference)) }
+    let id = parts
+        .next()
+        .is_some_and(|id| uuid::Uuid::try_parse(id).is_ok());
+    let kind = parts
+        .next()
+        .is_some_and(|kind| ["containers", "secrets"].contains(&kind));
+    if id && kind {
+        Ok(())
+    } else {
+        Err(bad_reference(reference))
+    }
 }
 
 fn allowed_cidrs(cidrs: &[String], addresses: &[IpAddr]) -> Result<(), ApiError> {
     for text in cidrs {
         // The schema has accepted it, so it is a network or an address.
-        let Some(is_v6) = network(text).map(|network| network.addr().is_ipv6()) else { continue };
+        let Some(is_v6) = network(text).map(|network| network.addr().is_ipv6()) else {
+            continue;
+        };
         if !addresses.is_empty() && !addresses.iter().any(|address| address.is_ipv6() == is_v6) {
-            let addresses: Vec<_> = addresses.iter().map(|address| format!("'{address}'")).collect();
+            let addresses: Vec<_> = addresses
+                .iter()
+                .map(|address| format!("'{address}'"))
+                .collect();
             return Err(validation(format_args!(
                 "CIDR {text} IP version incompatible with all VIPs [{}] IP version.",
                 addresses.join(", ")
@@ -160,7 +196,9 @@ fn allowed_cidrs(cidrs: &[String], addresses: &[IpAddr]) -> Result<(), ApiError>
 
 /// Parses a network; a single address is a network of one.
 pub(super) fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse()
+        .ok()
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 /// Returns networks in Octavia's format: with prefix, without host bits.
@@ -170,8 +208,13 @@ pub(super) fn normal_cidrs(cidrs: Vec<String>) -> Option<Vec<String>> {
 }
 
 /// Checks the session persistence of a pool.
-pub(super) fn persistence(pool: &PoolProtocol, persistence: Option<&SessionPersistence>) -> Result<(), ApiError> {
-    let Some(persistence) = persistence else { return Ok(()) };
+pub(super) fn persistence(
+    pool: &PoolProtocol,
+    persistence: Option<&SessionPersistence>,
+) -> Result<(), ApiError> {
+    let Some(persistence) = persistence else {
+        return Ok(());
+    };
     let kind = &persistence.kind;
     if matches!(pool, PoolProtocol::Udp | PoolProtocol::Sctp) {
         if persistence.cookie_name.is_some() {
@@ -181,7 +224,9 @@ pub(super) fn persistence(pool: &PoolProtocol, persistence: Option<&SessionPersi
             let fault = "is not supported for UDP/SCTP protocol pools.";
             return Err(validation(format_args!("Session persistence of type {kind} {fault}")));
         }
-    } else if persistence.persistence_timeout.is_some() || persistence.persistence_granularity.is_some() {
+    } else if persistence.persistence_timeout.is_some()
+        || persistence.persistence_granularity.is_some()
+    {
         let fault = "persistence_timeout and persistence_granularity is only for UDP and SCTP protocol pools.";
         return Err(validation(fault));
     }
@@ -198,18 +243,32 @@ pub(super) fn persistence(pool: &PoolProtocol, persistence: Option<&SessionPersi
     }
 }
 
-/// Checks a health monitor in its future state. `minor`: UDP pools support HTTP and TCP monitors from 2.16.
-pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -> Result<(), ApiError> {
+/// Checks a health monitor in its future state. `minor`: UDP pools support HTTP and TCP monitors
+/// from 2.16.
+pub(super) fn monitor(
+    monitor: &HealthMonitor,
+    pool: &PoolProtocol,
+    minor: u8,
+) -> Result<(), ApiError> {
     let kind = &monitor.kind;
     // First, type and pool protocol.
     match pool {
         PoolProtocol::Udp | PoolProtocol::Sctp => {
-            let more: &[MonitorType] = if minor >= 16 { &[MonitorType::Tcp, MonitorType::Http] } else { &[] };
-            if !matches!(kind, MonitorType::UdpConnect | MonitorType::Sctp) && !more.contains(kind) {
-                let kinds = [MonitorType::UdpConnect, MonitorType::Sctp].iter().chain(more);
+            let more: &[MonitorType] = if minor >= 16 {
+                &[MonitorType::Tcp, MonitorType::Http]
+            } else {
+                &[]
+            };
+            if !matches!(kind, MonitorType::UdpConnect | MonitorType::Sctp) && !more.contains(kind)
+            {
+                let kinds = [MonitorType::UdpConnect, MonitorType::Sctp]
+                    .iter()
+                    .chain(more);
                 let kinds = kinds.map(ToString::to_string).collect::<Vec<_>>().join("/");
                 let fault = format!("so only a {kinds} health monitor is supported.");
-                return Err(validation(format_args!("The associated pool protocol is {pool}, {fault}")));
+                return Err(validation(format_args!(
+                    "The associated pool protocol is {pool}, {fault}"
+                )));
             }
         }
         _ if matches!(kind, MonitorType::UdpConnect | MonitorType::Sctp) => {
@@ -235,7 +294,9 @@ pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -
         }
     }
     match (&monitor.domain_name, monitor.http_version) {
-        (Some(_), None) => Err(validation("'http_version' must be specified when 'domain_name' is provided.")),
+        (Some(_), None) => {
+            Err(validation("'http_version' must be specified when 'domain_name' is provided."))
+        }
         (Some(_), Some(version)) if version < 1.1 => Err(invalid_option(
             format_args!("http_version {version:?}"),
             "health monitors HTTP 1.1 domain name health check",
@@ -246,5 +307,9 @@ pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -
 
 /// Checks a member's address: that of the metadata service is not allowed.
 pub(super) fn member_address(address: &str) -> Result<(), ApiError> {
-    if address == "169.254.169.254" { Err(invalid_option(address, "member address")) } else { Ok(()) }
+    if address == "169.254.169.254" {
+        Err(invalid_option(address, "member address"))
+    } else {
+        Ok(())
+    }
 }

@@ -3,8 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use openstack_api::octavia::{
-    HealthMonitor, LbAlgorithm, Listener, ListenerProtocol, LoadBalancer, Member, MonitorType, PersistenceType, Pool,
-    PoolProtocol, ProvisioningStatus, Stats,
+    HealthMonitor, LbAlgorithm, Listener, ListenerProtocol, LoadBalancer, Member, MonitorType,
+    PersistenceType, Pool, PoolProtocol, ProvisioningStatus, Stats,
 };
 
 use super::{
@@ -18,21 +18,32 @@ use crate::{
     state::{CloudState, Cx},
 };
 
-/// Returns the address that sockets are opened on, if it is a loopback address of this machine; other addresses carry
-/// no traffic.
+/// Returns the address that sockets are opened on, if it is a loopback address of this machine;
+/// other addresses carry no traffic.
 pub fn carried(body: &LoadBalancer) -> Option<IpAddr> {
     let address: IpAddr = body.vip_address.as_ref()?.parse().ok()?;
     address.is_loopback().then_some(address)
 }
 
-/// Returns the configuration of a load balancer without a change in progress; `None` when its address carries no
-/// traffic.
-pub fn load_balancer(state: &CloudState, cx: &Cx, row: &LoadBalancerRow) -> Option<plane::LoadBalancerConfig> {
+/// Returns the configuration of a load balancer without a change in progress; `None` when its
+/// address carries no traffic.
+pub fn load_balancer(
+    state: &CloudState,
+    cx: &Cx,
+    row: &LoadBalancerRow,
+) -> Option<plane::LoadBalancerConfig> {
     let vip = carried(&row.body)?;
     let on = row.body.admin_state_up;
-    let listeners = row.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
-    let listeners = listeners.filter(|row| on && is_on(row.body.admin_state_up, &row.body.provisioning_status));
-    let listeners = listeners.filter_map(|row| listener(state, cx, &row.body)).collect();
+    let listeners = row
+        .body
+        .listeners
+        .iter()
+        .filter_map(|one| state.octavia.listeners.get(&one.id));
+    let listeners =
+        listeners.filter(|row| on && is_on(row.body.admin_state_up, &row.body.provisioning_status));
+    let listeners = listeners
+        .filter_map(|row| listener(state, cx, &row.body))
+        .collect();
     Some(plane::LoadBalancerConfig { id: row.body.id.as_str().into(), vip, listeners })
 }
 
@@ -52,11 +63,19 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
         // There are no metrics of listeners here.
         ListenerProtocol::Prometheus | ListenerProtocol::Other(_) => return None,
     };
-    let pool = body.default_pool_id.as_ref().and_then(|id| state.octavia.pools.get(id));
+    let pool = body
+        .default_pool_id
+        .as_ref()
+        .and_then(|id| state.octavia.pools.get(id));
     let pool = pool.filter(|row| is_on(row.body.admin_state_up, &row.body.provisioning_status));
-    let time = |milliseconds: Option<u32>, default: u32| Duration::from_millis(milliseconds.unwrap_or(default).into());
-    let inserts =
-        |header: &str| body.insert_headers.get(header).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let time = |milliseconds: Option<u32>, default: u32| {
+        Duration::from_millis(milliseconds.unwrap_or(default).into())
+    };
+    let inserts = |header: &str| {
+        body.insert_headers
+            .get(header)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    };
     Some(plane::ListenerConfig {
         id: body.id.as_str().into(),
         protocol,
@@ -68,7 +87,12 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
             member_data: time(body.timeout_member_data, 50_000),
             tcp_inspect: time(body.timeout_tcp_inspect, 0),
         },
-        allowed_cidrs: body.allowed_cidrs.iter().flatten().filter_map(|cidr| check::network(cidr)).collect(),
+        allowed_cidrs: body
+            .allowed_cidrs
+            .iter()
+            .flatten()
+            .filter_map(|cidr| check::network(cidr))
+            .collect(),
         insert_headers: plane::InsertHeaders {
             x_forwarded_for: inserts("X-Forwarded-For"),
             x_forwarded_port: inserts("X-Forwarded-Port"),
@@ -81,8 +105,12 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
 
 /// Reads the certificate of a listener from the key manager.
 fn certificate(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::TlsConfig> {
-    let mut references = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
-    let container = references.find_map(|reference| key_manager::find_container(state, cx, reference))?;
+    let mut references = body
+        .default_tls_container_ref
+        .iter()
+        .chain(&body.sni_container_refs);
+    let container =
+        references.find_map(|reference| key_manager::find_container(state, cx, reference))?;
     let text = |part: &str| {
         let secret = key_manager::find_secret(state, cx, container.secrets.get(part)?)?;
         Some(secret.payload.expose().to_owned())
@@ -112,16 +140,29 @@ fn pool_config(state: &CloudState, body: &Pool) -> Option<plane::PoolConfig> {
         LbAlgorithm::SourceIpPort => plane::Algorithm::SourceIpPort,
         LbAlgorithm::RoundRobin | LbAlgorithm::Other(_) => plane::Algorithm::RoundRobin,
     };
-    let persistence = body.session_persistence.as_ref().and_then(|persistence| match persistence.kind {
-        PersistenceType::SourceIp => Some(plane::Persistence::SourceIp),
-        PersistenceType::HttpCookie => Some(plane::Persistence::HttpCookie),
-        PersistenceType::AppCookie => Some(plane::Persistence::AppCookie(persistence.cookie_name.as_deref()?.into())),
-        PersistenceType::Other(_) => None,
-    });
-    let members = body.members.iter().filter_map(|one| state.octavia.members.get(&one.id));
+    let persistence =
+        body.session_persistence
+            .as_ref()
+            .and_then(|persistence| match persistence.kind {
+                PersistenceType::SourceIp => Some(plane::Persistence::SourceIp),
+                PersistenceType::HttpCookie => Some(plane::Persistence::HttpCookie),
+                PersistenceType::AppCookie => {
+                    Some(plane::Persistence::AppCookie(persistence.cookie_name.as_deref()?.into()))
+                }
+                PersistenceType::Other(_) => None,
+            });
+    let members = body
+        .members
+        .iter()
+        .filter_map(|one| state.octavia.members.get(&one.id));
     let members = members.filter(|row| row.body.provisioning_status != ProvisioningStatus::Error);
-    let monitor = body.monitor.healthmonitor_id.as_ref().and_then(|id| state.octavia.monitors.get(id));
-    let monitor = monitor.filter(|row| is_on(row.body.admin_state_up, &row.body.provisioning_status));
+    let monitor = body
+        .monitor
+        .healthmonitor_id
+        .as_ref()
+        .and_then(|id| state.octavia.monitors.get(id));
+    let monitor =
+        monitor.filter(|row| is_on(row.body.admin_state_up, &row.body.provisioning_status));
     Some(plane::PoolConfig {
         id: body.id.as_str().into(),
         protocol,
@@ -140,16 +181,27 @@ fn member(body: &Member) -> Option<plane::MemberConfig> {
         weight: body.weight,
         backup: body.backup,
         enabled: body.admin_state_up,
-        monitor_address: body.monitor_address.as_ref().and_then(|address| address.parse().ok()),
+        monitor_address: body
+            .monitor_address
+            .as_ref()
+            .and_then(|address| address.parse().ok()),
         monitor_port: body.monitor_port,
     })
 }
 
 fn monitor_config(body: &HealthMonitor) -> Option<plane::MonitorConfig> {
     let check = || plane::HttpCheck {
-        method: body.http_method.as_ref().and_then(|method| method.parse().ok()).unwrap_or_default(),
+        method: body
+            .http_method
+            .as_ref()
+            .and_then(|method| method.parse().ok())
+            .unwrap_or_default(),
         path: body.url_path.clone().unwrap_or_else(|| "/".to_owned()),
-        expected: body.expected_codes.as_ref().and_then(|codes| codes.parse().ok()).unwrap_or_default(),
+        expected: body
+            .expected_codes
+            .as_ref()
+            .and_then(|codes| codes.parse().ok())
+            .unwrap_or_default(),
         host: body.domain_name.clone(),
     };
     let kind = match body.kind {
@@ -174,7 +226,11 @@ fn monitor_config(body: &HealthMonitor) -> Option<plane::MonitorConfig> {
 }
 
 /// Adds what a load balancer reports. `limit`: connection limit of a listener.
-pub fn add_report(to: &mut Report, from: &plane::LoadBalancerReport, limit: impl Fn(&str) -> Option<u64>) {
+pub fn add_report(
+    to: &mut Report,
+    from: &plane::LoadBalancerReport,
+    limit: impl Fn(&str) -> Option<u64>,
+) {
     for listener in &from.listeners {
         let id = listener.id.as_str();
         let counters = listener.counters;
@@ -194,12 +250,17 @@ pub fn add_report(to: &mut Report, from: &plane::LoadBalancerReport, limit: impl
             let said = match member.state {
                 plane::MemberState::Online => MemberReport::Up,
                 plane::MemberState::Error => MemberReport::Down,
-                plane::MemberState::Offline | plane::MemberState::NoMonitor => MemberReport::Unknown,
+                plane::MemberState::Offline | plane::MemberState::NoMonitor => {
+                    MemberReport::Unknown
+                }
                 // This does not show the member's health, which was reported before.
                 plane::MemberState::Draining => continue,
             };
             // Under two listeners it is checked twice; the better result is used.
-            let known = to.members.entry(member.id.as_str().to_owned()).or_insert(said);
+            let known = to
+                .members
+                .entry(member.id.as_str().to_owned())
+                .or_insert(said);
             if said == MemberReport::Up || *known == MemberReport::Unknown {
                 *known = said;
             }

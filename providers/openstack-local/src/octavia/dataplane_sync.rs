@@ -24,18 +24,25 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// Interval between two reads of the counters, and the longest delay of a due change after the clock was moved.
+/// Interval between two reads of the counters, and the longest delay of a due change after the
+/// clock was moved.
 const LOOK: Duration = Duration::from_secs(1);
 /// Number of intervals until a port that could not be opened is tried again.
 const RETRY: u32 = 5;
 
-/// Ends changes when they are due, and carries traffic with `plane` if there is one. Without one, everything that is
-/// enabled counts as working.
+/// Ends changes when they are due, and carries traffic with `plane` if there is one. Without one,
+/// everything that is enabled counts as working.
 ///
 /// # Cancellation
-/// Ends when it is cancelled or the store is closed. The sockets stay open until the plane is shut down.
+/// Ends when it is cancelled or the store is closed. The sockets stay open until the plane is shut
+/// down.
 pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationToken) {
-    let mut carrier = DataPlaneSync { cloud, plane, running: BTreeMap::new(), failed: BTreeSet::new() };
+    let mut carrier = DataPlaneSync {
+        cloud,
+        plane,
+        running: BTreeMap::new(),
+        failed: BTreeSet::new(),
+    };
     let mut changes = cloud.store.changes();
     let mut reports = plane.map(DataPlane::changes);
     let mut looks = interval(LOOK);
@@ -70,8 +77,8 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     }
 }
 
-/// Forgets what an earlier process reported about its sockets, before the first request is answered: they are closed
-/// now.
+/// Forgets what an earlier process reported about its sockets, before the first request is
+/// answered: they are closed now.
 pub(crate) async fn begin(cloud: &Cloud, reported: bool) -> Result<(), ApiError> {
     let start = |state: &mut CloudState| {
         if Settings::of(state).reported != reported {
@@ -86,7 +93,8 @@ pub(crate) async fn begin(cloud: &Cloud, reported: bool) -> Result<(), ApiError>
 struct DataPlaneSync<'a> {
     cloud: &'a Cloud,
     plane: Option<&'a DataPlane>,
-    /// The row that each load balancer was last applied from. A row changes with everything below it.
+    /// The row that each load balancer was last applied from. A row changes with everything below
+    /// it.
     running: BTreeMap<String, Arc<LoadBalancerRow>>,
     /// Load balancers with a listener that could not be opened.
     failed: BTreeSet<String>,
@@ -106,8 +114,15 @@ impl DataPlaneSync<'_> {
             *started = true;
         }
         let next = finish_due_changes(self.cloud).await?;
-        let Some(plane) = self.plane else { return Ok(next) };
-        let cx = Cx { now: self.cloud.clock.now(), project: "".into(), user: "octavia".into(), admin: true };
+        let Some(plane) = self.plane else {
+            return Ok(next);
+        };
+        let cx = Cx {
+            now: self.cloud.clock.now(),
+            project: "".into(),
+            user: "octavia".into(),
+            admin: true,
+        };
         let difference = self.cloud.store.peek(|state| self.difference(state, &cx));
         for id in difference.remove {
             plane.remove(&id.as_str().into()).await;
@@ -124,21 +139,35 @@ impl DataPlaneSync<'_> {
     fn difference(&self, state: &CloudState, cx: &Cx) -> DataPlaneChanges {
         let mut difference = DataPlaneChanges::default();
         for row in state.octavia.load_balancers.iter() {
-            // While a change is in progress, and after one that failed, the sockets stay as they are.
+            // While a change is in progress, and after one that failed, the sockets stay as they
+            // are.
             let at_rest = row.body.provisioning_status == ProvisioningStatus::Active;
-            if !at_rest || self.running.get(&row.body.id).is_some_and(|old| Arc::ptr_eq(old, row)) {
+            if !at_rest
+                || self
+                    .running
+                    .get(&row.body.id)
+                    .is_some_and(|old| Arc::ptr_eq(old, row))
+            {
                 continue;
             }
             if let Some(config) = dataplane_config::load_balancer(state, cx, row) {
                 difference.apply.push((row.clone(), config));
             }
         }
-        let gone = self.running.keys().filter(|id| state.octavia.load_balancers.get(id).is_none());
+        let gone = self
+            .running
+            .keys()
+            .filter(|id| state.octavia.load_balancers.get(id).is_none());
         difference.remove = gone.cloned().collect();
         difference
     }
 
-    async fn apply(&mut self, plane: &DataPlane, row: Arc<LoadBalancerRow>, config: &LoadBalancerConfig) {
+    async fn apply(
+        &mut self,
+        plane: &DataPlane,
+        row: Arc<LoadBalancerRow>,
+        config: &LoadBalancerConfig,
+    ) {
         let id = row.body.id.clone();
         let report = plane.apply(config).await;
         let mut failed = false;
@@ -159,7 +188,11 @@ impl DataPlaneSync<'_> {
     /// Stores what the sockets report in the rows, if it differs.
     async fn store_reports(&self, plane: &DataPlane) -> Result<(), ApiError> {
         let mut said = Report::default();
-        let balancers: Vec<_> = plane.balancers().iter().filter_map(|id| plane.report(id)).collect();
+        let balancers: Vec<_> = plane
+            .balancers()
+            .iter()
+            .filter_map(|id| plane.report(id))
+            .collect();
         let fits = self.cloud.store.peek(|state| {
             let limit = |id: &str| {
                 let row = state.octavia.listeners.get(id)?;
@@ -184,7 +217,9 @@ impl DataPlaneSync<'_> {
 
     /// Returns the time until the next change is due.
     fn until_due(&self, next: Option<Timestamp>) -> Duration {
-        let until = |due: Timestamp| Duration::try_from(due.duration_since(self.cloud.clock.now())).unwrap_or_default();
+        let until = |due: Timestamp| {
+            Duration::try_from(due.duration_since(self.cloud.clock.now())).unwrap_or_default()
+        };
         next.map_or(LOOK, |due| until(due).min(LOOK))
     }
 }

@@ -34,7 +34,11 @@ pub(super) fn invalid_option(value: impl Display, option: impl Display) -> ApiEr
     bad_request(format!("{value} is not a valid option for {option}"))
 }
 
-pub(super) fn invalid_input(field: impl Display, value: impl Display, message: impl Display) -> ApiError {
+pub(super) fn invalid_input(
+    field: impl Display,
+    value: impl Display,
+    message: impl Display,
+) -> ApiError {
     bad_request(format!("Invalid input for field/attribute {field}. Value: '{value}'. {message}"))
 }
 

@@ -1,4 +1,5 @@
-//! The children that a load balancer is created with: listeners and pools, which refer to each other by name.
+//! The children that a load balancer is created with: listeners and pools, which refer to each
+//! other by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,11 @@ pub(super) fn create(
     mut pools: Vec<PoolCreate>,
 ) -> Result<(), ApiError> {
     let names = gather(&mut listeners, &mut pools)?;
-    let project = state.octavia.load_balancers.get(load_balancer).map(|row| row.body.project_id.clone());
+    let project = state
+        .octavia
+        .load_balancers
+        .get(load_balancer)
+        .map(|row| row.body.project_id.clone());
     let project = project.unwrap_or_default();
     quotas::check(state, &project, quotas::QuotaKind::Pool, pools.len())?;
     let mut ids = BTreeMap::new();
@@ -36,7 +41,10 @@ pub(super) fn create(
 }
 
 /// Moves pools out of listeners, and returns the name of each listener's pool.
-fn gather(listeners: &mut [ListenerCreate], pools: &mut Vec<PoolCreate>) -> Result<Vec<Option<String>>, ApiError> {
+fn gather(
+    listeners: &mut [ListenerCreate],
+    pools: &mut Vec<PoolCreate>,
+) -> Result<Vec<Option<String>>, ApiError> {
     let mut names = Vec::new();
     for listener in listeners {
         let Some(pool) = listener.default_pool.take() else {
@@ -44,7 +52,9 @@ fn gather(listeners: &mut [ListenerCreate], pools: &mut Vec<PoolCreate>) -> Resu
             continue;
         };
         let Some(name) = pool.name.clone().filter(|name| !name.is_empty()) else {
-            return Err(validation("Pools must be named when creating a fully populated loadbalancer."));
+            return Err(validation(
+                "Pools must be named when creating a fully populated loadbalancer.",
+            ));
         };
         names.push(Some(name.clone()));
         // A name alone refers to the pool that has it.
@@ -52,12 +62,23 @@ fn gather(listeners: &mut [ListenerCreate], pools: &mut Vec<PoolCreate>) -> Resu
             pools.push(pool);
         }
     }
-    let unique: BTreeSet<_> = pools.iter().map(|pool| pool.name.as_deref().unwrap_or_default()).collect();
+    let unique: BTreeSet<_> = pools
+        .iter()
+        .map(|pool| pool.name.as_deref().unwrap_or_default())
+        .collect();
     if unique.len() != pools.len() {
-        return Err(validation("Pool names must be unique when creating a fully populated loadbalancer."));
+        return Err(validation(
+            "Pool names must be unique when creating a fully populated loadbalancer.",
+        ));
     }
-    match names.iter().flatten().find(|name| !unique.contains(name.as_str())) {
-        Some(name) => Err(validation(format_args!("Pool '{name}' was referenced but no full definition was found."))),
+    match names
+        .iter()
+        .flatten()
+        .find(|name| !unique.contains(name.as_str()))
+    {
+        Some(name) => Err(validation(format_args!(
+            "Pool '{name}' was referenced but no full definition was found."
+        ))),
         None => Ok(names),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use openstack_api::octavia::{
-    ListenerStatus, LoadBalancerStatus, MemberStatus, MonitorStatus, OperatingStatus, PoolStatus, ProvisioningStatus,
-    Stats, StatusTree, Statuses,
+    ListenerStatus, LoadBalancerStatus, MemberStatus, MonitorStatus, OperatingStatus, PoolStatus,
+    ProvisioningStatus, Stats, StatusTree, Statuses,
 };
 
 use super::{
@@ -61,26 +61,44 @@ impl Report {
     pub(super) fn is_known(&self, state: &CloudState) -> bool {
         let rows = &state.octavia;
         let listeners = self.listeners.iter().all(|(id, said)| {
-            rows.listeners.get(id).is_none_or(|row| (row.open, row.full) == (Some(said.open), said.full))
-                && rows.counters.get(id).map_or(Stats::default(), |row| row.since) == said.stats
+            rows.listeners
+                .get(id)
+                .is_none_or(|row| (row.open, row.full) == (Some(said.open), said.full))
+                && rows
+                    .counters
+                    .get(id)
+                    .map_or(Stats::default(), |row| row.since)
+                    == said.stats
         });
-        listeners && self.members.iter().all(|(id, said)| rows.members.get(id).is_none_or(|row| row.up == said.up()))
+        listeners
+            && self
+                .members
+                .iter()
+                .all(|(id, said)| rows.members.get(id).is_none_or(|row| row.up == said.up()))
     }
 }
 
-/// Stores what the sockets report. Only rows that changed are written; what is not mentioned stays as it was.
+/// Stores what the sockets report. Only rows that changed are written; what is not mentioned stays
+/// as it was.
 pub fn report(state: &mut CloudState, report: &Report) {
     let mut changed = std::collections::BTreeSet::new();
     for (id, said) in &report.listeners {
-        let Some(row) = state.octavia.listeners.get(id) else { continue };
+        let Some(row) = state.octavia.listeners.get(id) else {
+            continue;
+        };
         if (row.open, row.full) != (Some(said.open), said.full) {
             changed.insert(row.load_balancer().to_owned());
-            state.octavia.listeners.update(id, |row| (row.open, row.full) = (Some(said.open), said.full));
+            state
+                .octavia
+                .listeners
+                .update(id, |row| (row.open, row.full) = (Some(said.open), said.full));
         }
         count(state, id, said.stats);
     }
     for (id, said) in &report.members {
-        let Some(row) = state.octavia.members.get(id) else { continue };
+        let Some(row) = state.octavia.members.get(id) else {
+            continue;
+        };
         let up = said.up();
         if row.up != up {
             if let Some(pool) = state.octavia.pools.get(&row.pool) {
@@ -102,17 +120,26 @@ fn count(state: &mut CloudState, listener: &str, stats: Stats) {
     }
     let before = match old {
         None => Stats::default(),
-        Some(row) if stats.total_connections < row.since.total_connections || stats.bytes_in < row.since.bytes_in => {
+        Some(row)
+            if stats.total_connections < row.since.total_connections
+                || stats.bytes_in < row.since.bytes_in =>
+        {
             Stats { active_connections: 0, ..row.total() }
         }
         Some(row) => row.before,
     };
-    state.octavia.counters.put(CountersRow { listener: listener.to_owned(), before, since: stats });
+    state
+        .octavia
+        .counters
+        .put(CountersRow { listener: listener.to_owned(), before, since: stats });
 }
 
-/// Updates the operating status of a load balancer and its children, unless a change is in progress.
+/// Updates the operating status of a load balancer and its children, unless a change is in
+/// progress.
 pub(super) fn refresh(state: &mut CloudState, id: &str) {
-    let Some(lb) = state.octavia.load_balancers.get(id).cloned() else { return };
+    let Some(lb) = state.octavia.load_balancers.get(id).cloned() else {
+        return;
+    };
     if lb.body.provisioning_status.is_pending() {
         return;
     }
@@ -126,19 +153,35 @@ pub(super) fn refresh(state: &mut CloudState, id: &str) {
     let mut worst = OperatingStatus::Online;
     let mut awaited = false;
     for listener in &lb.body.listeners {
-        let Some(row) = state.octavia.listeners.get(&listener.id).cloned() else { continue };
+        let Some(row) = state.octavia.listeners.get(&listener.id).cloned() else {
+            continue;
+        };
         awaited |= row.body.admin_state_up && row.open.is_none() && !assumed;
-        let pool = row.body.default_pool_id.as_ref().and_then(|pool| pools.get(pool));
+        let pool = row
+            .body
+            .default_pool_id
+            .as_ref()
+            .and_then(|pool| pools.get(pool));
         let status = listener_status(&row, pool, assumed);
         worst = worse(worst, &status);
         if row.body.operating_status != status {
-            state.octavia.listeners.update(&listener.id, |row| row.body.operating_status = status);
+            state
+                .octavia
+                .listeners
+                .update(&listener.id, |row| row.body.operating_status = status);
         }
     }
     // Until all sockets have reported, the address is not usable.
-    let status = if lb.body.admin_state_up && !awaited { worst } else { OperatingStatus::Offline };
+    let status = if lb.body.admin_state_up && !awaited {
+        worst
+    } else {
+        OperatingStatus::Offline
+    };
     if lb.body.operating_status != status {
-        state.octavia.load_balancers.update(id, |row| row.body.operating_status = status);
+        state
+            .octavia
+            .load_balancers
+            .update(id, |row| row.body.operating_status = status);
     }
 }
 
@@ -147,29 +190,52 @@ fn refresh_pool(state: &mut CloudState, id: &str, assumed: bool) -> Option<Opera
     let watched = refresh_monitor(state, &pool);
     let mut members = Vec::new();
     for member in &pool.body.members {
-        let Some(row) = state.octavia.members.get(&member.id) else { continue };
+        let Some(row) = state.octavia.members.get(&member.id) else {
+            continue;
+        };
         let status = member_status(row, watched, assumed);
         if row.body.operating_status != status {
-            state.octavia.members.update(&member.id, |row| row.body.operating_status = status.clone());
+            state
+                .octavia
+                .members
+                .update(&member.id, |row| row.body.operating_status = status.clone());
         }
         members.push(status);
     }
     let used = !listeners_of(state, id).is_empty();
-    let status = if pool.body.admin_state_up && used { pool_status(&members) } else { OperatingStatus::Offline };
+    let status = if pool.body.admin_state_up && used {
+        pool_status(&members)
+    } else {
+        OperatingStatus::Offline
+    };
     if pool.body.operating_status != status {
-        state.octavia.pools.update(id, |row| row.body.operating_status = status.clone());
+        state
+            .octavia
+            .pools
+            .update(id, |row| row.body.operating_status = status.clone());
     }
     Some(status)
 }
 
 /// Updates the status of a pool's monitor, and returns whether the pool's members are checked.
 fn refresh_monitor(state: &mut CloudState, pool: &PoolRow) -> bool {
-    let Some(id) = &pool.body.monitor.healthmonitor_id else { return false };
-    let Some(row) = state.octavia.monitors.get(id) else { return false };
+    let Some(id) = &pool.body.monitor.healthmonitor_id else {
+        return false;
+    };
+    let Some(row) = state.octavia.monitors.get(id) else {
+        return false;
+    };
     let on = row.body.admin_state_up;
-    let status = if on { OperatingStatus::Online } else { OperatingStatus::Offline };
+    let status = if on {
+        OperatingStatus::Online
+    } else {
+        OperatingStatus::Offline
+    };
     if row.body.operating_status != status {
-        state.octavia.monitors.update(id, |row| row.body.operating_status = status);
+        state
+            .octavia
+            .monitors
+            .update(id, |row| row.body.operating_status = status);
     }
     on
 }
@@ -187,8 +253,13 @@ fn member_status(row: &MemberRow, watched: bool, assumed: bool) -> OperatingStat
 
 /// Returns ERROR when all members that could take traffic are down, and DEGRADED when some are.
 fn pool_status(members: &[OperatingStatus]) -> OperatingStatus {
-    let down = members.iter().filter(|status| **status == OperatingStatus::Error).count();
-    let works = |status: &&OperatingStatus| matches!(status, OperatingStatus::Online | OperatingStatus::NoMonitor);
+    let down = members
+        .iter()
+        .filter(|status| **status == OperatingStatus::Error)
+        .count();
+    let works = |status: &&OperatingStatus| {
+        matches!(status, OperatingStatus::Online | OperatingStatus::NoMonitor)
+    };
     match (down, members.iter().filter(works).count()) {
         (0, _) => OperatingStatus::Online,
         (_, 0) => OperatingStatus::Error,
@@ -196,7 +267,11 @@ fn pool_status(members: &[OperatingStatus]) -> OperatingStatus {
     }
 }
 
-fn listener_status(row: &ListenerRow, pool: Option<&OperatingStatus>, assumed: bool) -> OperatingStatus {
+fn listener_status(
+    row: &ListenerRow,
+    pool: Option<&OperatingStatus>,
+    assumed: bool,
+) -> OperatingStatus {
     let own = match (row.body.admin_state_up, row.open) {
         (true, Some(false)) => OperatingStatus::Error,
         (true, Some(true)) if row.full => OperatingStatus::Degraded,
@@ -214,13 +289,20 @@ fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
         OperatingStatus::Degraded => 1,
         _ => 0,
     };
-    if rank(other) > rank(&one) { other.clone() } else { one }
+    if rank(other) > rank(&one) {
+        other.clone()
+    } else {
+        one
+    }
 }
 
 /// Returns the states of a load balancer and everything below it.
 pub(super) fn status_tree(state: &CloudState, row: &LoadBalancerRow) -> StatusTree {
     let body = &row.body;
-    let listeners = body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
+    let listeners = body
+        .listeners
+        .iter()
+        .filter_map(|one| state.octavia.listeners.get(&one.id));
     StatusTree {
         statuses: Statuses {
             loadbalancer: LoadBalancerStatus {
@@ -236,7 +318,10 @@ pub(super) fn status_tree(state: &CloudState, row: &LoadBalancerRow) -> StatusTr
 
 fn listener_tree(state: &CloudState, row: &ListenerRow) -> ListenerStatus {
     let body = &row.body;
-    let pool = body.default_pool_id.as_ref().and_then(|id| state.octavia.pools.get(id));
+    let pool = body
+        .default_pool_id
+        .as_ref()
+        .and_then(|id| state.octavia.pools.get(id));
     ListenerStatus {
         id: body.id.clone(),
         name: body.name.clone(),
@@ -248,8 +333,15 @@ fn listener_tree(state: &CloudState, row: &ListenerRow) -> ListenerStatus {
 
 fn pool_tree(state: &CloudState, row: &PoolRow) -> PoolStatus {
     let body = &row.body;
-    let monitor = body.monitor.healthmonitor_id.as_ref().and_then(|id| state.octavia.monitors.get(id));
-    let members = body.members.iter().filter_map(|one| state.octavia.members.get(&one.id));
+    let monitor = body
+        .monitor
+        .healthmonitor_id
+        .as_ref()
+        .and_then(|id| state.octavia.monitors.get(id));
+    let members = body
+        .members
+        .iter()
+        .filter_map(|one| state.octavia.members.get(&one.id));
     PoolStatus {
         id: body.id.clone(),
         name: body.name.clone(),
@@ -280,10 +372,18 @@ fn member_tree(row: &MemberRow) -> MemberStatus {
 
 /// Forgets what an earlier process reported, which does not apply to the sockets of this one.
 pub fn forget_reports(state: &mut CloudState) {
-    let listeners: Vec<String> =
-        state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();
+    let listeners: Vec<String> = state
+        .octavia
+        .listeners
+        .iter()
+        .filter(|row| row.open.is_some())
+        .map(|row| row.body.id.clone())
+        .collect();
     for id in &listeners {
-        state.octavia.listeners.update(id, |row| (row.open, row.full) = (None, false));
+        state
+            .octavia
+            .listeners
+            .update(id, |row| (row.open, row.full) = (None, false));
     }
     let all: Vec<String> = state
         .octavia

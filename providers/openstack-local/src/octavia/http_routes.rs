@@ -108,8 +108,15 @@ const POOL: &[&str] = attributes![
     "members",
     "tls_enabled",
 ];
-const MEMBER: &[&str] =
-    attributes!["address", "protocol_port", "weight", "backup", "subnet_id", "monitor_address", "monitor_port"];
+const MEMBER: &[&str] = attributes![
+    "address",
+    "protocol_port",
+    "weight",
+    "backup",
+    "subnet_id",
+    "monitor_address",
+    "monitor_port"
+];
 const MONITOR: &[&str] = attributes![
     "type",
     "delay",
@@ -125,7 +132,8 @@ const MONITOR: &[&str] = attributes![
     "http_version",
 ];
 
-/// Returns one page. `parent`: attribute of a parent to filter by, and the attribute with the references to it.
+/// Returns one page. `parent`: attribute of a parent to filter by, and the attribute with the
+/// references to it.
 fn page(
     cloud: &Cloud,
     query: &Query,
@@ -145,14 +153,21 @@ fn page(
     let hidden: Vec<&str> = parent.map(|(name, _)| name).into_iter().collect();
     let settings = cloud.settings();
     let page_max = cloud.store.peek(|state| Settings::of(state).page_max);
-    let rules =
-        Rules { hidden: &hidden, page_size: Some(page_max), ..Rules::octavia(collection, attributes, &settings) };
+    let rules = Rules {
+        hidden: &hidden,
+        page_size: Some(page_max),
+        ..Rules::octavia(collection, attributes, &settings)
+    };
     list::list(query, &rules, values).map(Json)
 }
 
 /// Returns a resource in its envelope, with the requested fields.
 fn one(name: &str, query: &Query, body: impl Serialize) -> Json<Value> {
-    Json(Value::Object([(name.to_owned(), query.select(json!(body)))].into_iter().collect()))
+    Json(Value::Object(
+        [(name.to_owned(), query.select(json!(body)))]
+            .into_iter()
+            .collect(),
+    ))
 }
 
 fn minor(state: &CloudState) -> u8 {
@@ -309,7 +324,13 @@ resource!(
 );
 
 /// Deletes a resource of a kind; only load balancers support `cascade`.
-fn delete_one(state: &mut CloudState, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
+fn delete_one(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    query: &Query,
+    kind: &str,
+) -> Result<(), ApiError> {
     match kind {
         "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
         "listener" => listeners::delete(state, cx, id),
@@ -325,10 +346,18 @@ fn delete_one(state: &mut CloudState, cx: &Cx, id: &str, query: &Query, kind: &s
 fn member_routes() -> Router<Arc<Cloud>> {
     Router::new()
         .route("/pools/{pool}/members", get(list_members).post(create_member).put(batch_members))
-        .route("/pools/{pool}/members/{id}", get(show_member).put(update_member).delete(delete_member))
+        .route(
+            "/pools/{pool}/members/{id}",
+            get(show_member).put(update_member).delete(delete_member),
+        )
 }
 
-async fn list_members(From(cloud): SharedCloud, Auth(cx): Auth, Path(pool): Path<String>, query: Query) -> JsonResult {
+async fn list_members(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(pool): Path<String>,
+    query: Query,
+) -> JsonResult {
     let rows = read(&cloud, |state| members::list(state, &cx, &pool)).await?;
     page(&cloud, &query, "members", MEMBER, None, rows)
 }
@@ -343,7 +372,9 @@ async fn create_member(
         let body = schema::read(body, "member", schema::MEMBER_CREATE, minor(state))?;
         members::create(state, &cx, &pool, body).map(|made| Json(json!({"member": made})))
     };
-    change(&cloud, create).await.map(|made| (StatusCode::CREATED, made))
+    change(&cloud, create)
+        .await
+        .map(|made| (StatusCode::CREATED, made))
 }
 
 async fn batch_members(
@@ -369,7 +400,9 @@ async fn show_member(
     Path((pool, id)): Path<(String, String)>,
     query: Query,
 ) -> JsonResult {
-    read(&cloud, |state| members::show(state, &cx, &pool, &id)).await.map(|found| one("member", &query, found))
+    read(&cloud, |state| members::show(state, &cx, &pool, &id))
+        .await
+        .map(|found| one("member", &query, found))
 }
 
 async fn update_member(
@@ -412,7 +445,9 @@ fn other_routes() -> Router<Arc<Cloud>> {
 }
 
 async fn status(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
-    read(&cloud, |state| load_balancers::status(state, &cx, &id)).await.map(|tree| Json(json!(tree)))
+    read(&cloud, |state| load_balancers::status(state, &cx, &id))
+        .await
+        .map(|tree| Json(json!(tree)))
 }
 
 async fn stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
@@ -420,26 +455,49 @@ async fn stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>)
     Ok(Json(json!(StatsBody { stats })))
 }
 
-async fn listener_stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
+async fn listener_stats(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> JsonResult {
     let stats = read(&cloud, |state| listeners::stats(state, &cx, &id)).await?;
     Ok(Json(json!(StatsBody { stats })))
 }
 
-async fn failover(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+async fn failover(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
     change(&cloud, |state| load_balancers::failover(state, &cx, &id)).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
-const QUOTA: &[&str] =
-    &["project_id", "loadbalancer", "listener", "member", "pool", "healthmonitor", "l7policy", "l7rule"];
+const QUOTA: &[&str] = &[
+    "project_id",
+    "loadbalancer",
+    "listener",
+    "member",
+    "pool",
+    "healthmonitor",
+    "l7policy",
+    "l7rule",
+];
 
 async fn list_quotas(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
     let rows = read(&cloud, |state| Ok(quotas::list(state, &cx))).await?;
     page(&cloud, &query, "quotas", QUOTA, None, rows)
 }
 
-async fn show_quota(From(cloud): SharedCloud, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> JsonResult {
-    read(&cloud, |state| quotas::show(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
+async fn show_quota(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(project): Path<String>,
+    query: Query,
+) -> JsonResult {
+    read(&cloud, |state| quotas::show(state, &cx, &project))
+        .await
+        .map(|quota| one("quota", &query, quota))
 }
 
 async fn default_quota(
@@ -448,11 +506,15 @@ async fn default_quota(
     Path(project): Path<String>,
     query: Query,
 ) -> JsonResult {
-    read(&cloud, |state| quotas::show_default(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
+    read(&cloud, |state| quotas::show_default(state, &cx, &project))
+        .await
+        .map(|quota| one("quota", &query, quota))
 }
 
 async fn own_default_quota(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
-    read(&cloud, |state| quotas::show_default(state, &cx, &cx.project)).await.map(|quota| one("quota", &query, quota))
+    read(&cloud, |state| quotas::show_default(state, &cx, &cx.project))
+        .await
+        .map(|quota| one("quota", &query, quota))
 }
 
 async fn update_quota(
@@ -465,7 +527,9 @@ async fn update_quota(
         let body: QuotaUpdate = schema::read(body, "quota", schema::QUOTA_UPDATE, minor(state))?;
         quotas::update(state, &cx, &project, &body).map(|quota| Json(json!({"quota": quota})))
     };
-    change(&cloud, update).await.map(|quota| (StatusCode::ACCEPTED, quota))
+    change(&cloud, update)
+        .await
+        .map(|quota| (StatusCode::ACCEPTED, quota))
 }
 
 async fn reset_quota(

@@ -1,8 +1,8 @@
 //! Listeners.
 
 use openstack_api::octavia::{
-    IdRef, Listener, ListenerCreate, ListenerProtocol, ListenerUpdate, OperatingStatus, PoolCreate, ProvisioningStatus,
-    Stats,
+    IdRef, Listener, ListenerCreate, ListenerProtocol, ListenerUpdate, OperatingStatus, PoolCreate,
+    ProvisioningStatus, Stats,
 };
 
 use super::{
@@ -28,9 +28,21 @@ const CIPHERS: &str = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_A
                        ECDHE-RSA-AES128-GCM-SHA256";
 
 /// Finds a listener that the user may see.
-pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a ListenerRow, ApiError> {
-    let row = state.octavia.listeners.get(id).ok_or_else(|| error::not_found(LISTENER, id))?;
-    if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
+pub(super) fn find<'a>(
+    state: &'a CloudState,
+    cx: &Cx,
+    id: &str,
+) -> Result<&'a ListenerRow, ApiError> {
+    let row = state
+        .octavia
+        .listeners
+        .get(id)
+        .ok_or_else(|| error::not_found(LISTENER, id))?;
+    if cx.sees(&row.body.project_id) {
+        Ok(row)
+    } else {
+        Err(error::forbidden())
+    }
 }
 
 /// Returns one.
@@ -44,14 +56,20 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Listener, ApiError>
 /// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
     let rows = state.octavia.listeners.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
+    rows.filter(|row| cx.sees(&row.body.project_id))
+        .map(|row| row.body.clone())
+        .collect()
 }
 
 /// Creates one.
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn create(state: &mut CloudState, cx: &Cx, mut create: ListenerCreate) -> Result<Listener, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    mut create: ListenerCreate,
+) -> Result<Listener, ApiError> {
     let load_balancer = create.loadbalancer_id.take().unwrap_or_default();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
     let provider = load_balancers::provider(state, lb)?;
@@ -98,7 +116,9 @@ pub(super) fn insert(
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
     check_certificates(state, cx, &body)?;
     if !lb.body.vip_sg_ids.is_empty() && body.allowed_cidrs.is_some() {
-        return Err(error::validation("Allowed CIDRs are not allowed when using custom VIP Security Groups."));
+        return Err(error::validation(
+            "Allowed CIDRs are not allowed when using custom VIP Security Groups.",
+        ));
     }
     provider.listener(&body)?;
     check_port(state, lb, &body)?;
@@ -106,15 +126,27 @@ pub(super) fn insert(
         check_pool(state, &body, load_balancer, pool)?;
     }
     let id = body.id.clone();
-    state.octavia.load_balancers.update(load_balancer, |lb| lb.body.listeners.push(IdRef::from(&*id)));
-    state.octavia.listeners.put(ListenerRow { body, open: None, full: false });
+    state
+        .octavia
+        .load_balancers
+        .update(load_balancer, |lb| lb.body.listeners.push(IdRef::from(&*id)));
+    state
+        .octavia
+        .listeners
+        .put(ListenerRow { body, open: None, full: false });
     Ok(id)
 }
 
 fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
     let protocol = create.protocol.unwrap_or(ListenerProtocol::Tcp);
     let tls = protocol == ListenerProtocol::TerminatedHttps;
-    let defaults = |words: &[&str]| if tls { words.iter().map(ToString::to_string).collect() } else { Vec::new() };
+    let defaults = |words: &[&str]| {
+        if tls {
+            words.iter().map(ToString::to_string).collect()
+        } else {
+            Vec::new()
+        }
+    };
     let [client, connect, member, inspect] = TIMEOUTS;
     Listener {
         id: new_id(),
@@ -141,11 +173,17 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
         timeout_tcp_inspect: create.timeout_tcp_inspect.or(Some(inspect)),
         tags: load_balancers::unique(create.tags.unwrap_or_default()),
         client_ca_tls_container_ref: create.client_ca_tls_container_ref,
-        client_authentication: create.client_authentication.or_else(|| Some("NONE".to_owned())),
+        client_authentication: create
+            .client_authentication
+            .or_else(|| Some("NONE".to_owned())),
         client_crl_container_ref: create.client_crl_container_ref,
         allowed_cidrs: create.allowed_cidrs.and_then(check::normal_cidrs),
-        tls_ciphers: create.tls_ciphers.or_else(|| tls.then(|| CIPHERS.to_owned())),
-        tls_versions: create.tls_versions.unwrap_or_else(|| defaults(TLS_VERSIONS)),
+        tls_ciphers: create
+            .tls_ciphers
+            .or_else(|| tls.then(|| CIPHERS.to_owned())),
+        tls_versions: create
+            .tls_versions
+            .unwrap_or_else(|| defaults(TLS_VERSIONS)),
         alpn_protocols: create.alpn_protocols.unwrap_or_else(|| defaults(ALPN)),
         hsts_max_age: create.hsts_max_age,
         hsts_include_subdomains: create.hsts_include_subdomains.unwrap_or_default(),
@@ -155,8 +193,13 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
 
 /// Checks that all certificates are in the key manager.
 fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
-    let own = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
-    let mut all = own.chain(&body.client_ca_tls_container_ref).chain(&body.client_crl_container_ref);
+    let own = body
+        .default_tls_container_ref
+        .iter()
+        .chain(&body.sni_container_refs);
+    let mut all = own
+        .chain(&body.client_ca_tls_container_ref)
+        .chain(&body.client_crl_container_ref);
     let is_there = |reference: &str| {
         key_manager::find_container(state, cx, reference).is_some()
             || key_manager::find_secret(state, cx, reference).is_some()
@@ -169,7 +212,11 @@ fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<()
 
 /// Checks that there is one listener per port and transport.
 fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
-    let others = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
+    let others = lb
+        .body
+        .listeners
+        .iter()
+        .filter_map(|one| state.octavia.listeners.get(&one.id));
     for other in others {
         let body = &other.body;
         let transport = check::transport(&other.body.protocol);
@@ -183,9 +230,20 @@ fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Resul
     Ok(())
 }
 
-/// Checks that the pool belongs to the same load balancer, and that the listener can forward to its protocol.
-fn check_pool(state: &CloudState, listener: &Listener, load_balancer: &str, pool: &str) -> Result<(), ApiError> {
-    match state.octavia.pools.get(pool).filter(|row| row.load_balancer() == load_balancer) {
+/// Checks that the pool belongs to the same load balancer, and that the listener can forward to its
+/// protocol.
+fn check_pool(
+    state: &CloudState,
+    listener: &Listener,
+    load_balancer: &str,
+    pool: &str,
+) -> Result<(), ApiError> {
+    match state
+        .octavia
+        .pools
+        .get(pool)
+        .filter(|row| row.load_balancer() == load_balancer)
+    {
         Some(row) => check::protocols(&listener.protocol, &row.body.protocol),
         None => Err(error::not_found(POOL, pool)),
     }
@@ -195,7 +253,12 @@ fn check_pool(state: &CloudState, listener: &Listener, load_balancer: &str, pool
 ///
 /// # Errors
 /// 400, 403, 404 or 409, with Octavia's message.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ListenerUpdate) -> Result<Listener, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    update: ListenerUpdate,
+) -> Result<Listener, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
@@ -204,7 +267,11 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ListenerUpdate)
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
     check_certificates(state, cx, &body)?;
     load_balancers::provider(state, lb)?.listener(&body)?;
-    if let Some(pool) = body.default_pool_id.as_ref().filter(|pool| row.body.default_pool_id.as_ref() != Some(pool)) {
+    if let Some(pool) = body
+        .default_pool_id
+        .as_ref()
+        .filter(|pool| row.body.default_pool_id.as_ref() != Some(pool))
+    {
         check_pool(state, &body, &load_balancer, pool)?;
     }
     provisioning::lock_below(state, cx, &load_balancer, &[id.to_owned()], None)?;
@@ -219,9 +286,15 @@ fn apply(body: &mut Listener, update: ListenerUpdate) {
     update.name.apply(&mut body.name);
     update.description.apply(&mut body.description);
     update.admin_state_up.apply(&mut body.admin_state_up);
-    update.connection_limit.apply_or(&mut body.connection_limit, -1);
-    update.default_tls_container_ref.apply_opt(&mut body.default_tls_container_ref);
-    update.sni_container_refs.apply(&mut body.sni_container_refs);
+    update
+        .connection_limit
+        .apply_or(&mut body.connection_limit, -1);
+    update
+        .default_tls_container_ref
+        .apply_opt(&mut body.default_tls_container_ref);
+    update
+        .sni_container_refs
+        .apply(&mut body.sni_container_refs);
     update.default_pool_id.apply_opt(&mut body.default_pool_id);
     update.insert_headers.apply(&mut body.insert_headers);
     for (patch, field, default) in [
@@ -235,17 +308,26 @@ fn apply(body: &mut Listener, update: ListenerUpdate) {
     }
     update.tags.apply(&mut body.tags);
     body.tags = load_balancers::unique(std::mem::take(&mut body.tags));
-    update.client_ca_tls_container_ref.apply_opt(&mut body.client_ca_tls_container_ref);
-    update.client_authentication.apply_opt(&mut body.client_authentication);
-    body.client_authentication.get_or_insert_with(|| "NONE".to_owned());
-    update.client_crl_container_ref.apply_opt(&mut body.client_crl_container_ref);
+    update
+        .client_ca_tls_container_ref
+        .apply_opt(&mut body.client_ca_tls_container_ref);
+    update
+        .client_authentication
+        .apply_opt(&mut body.client_authentication);
+    body.client_authentication
+        .get_or_insert_with(|| "NONE".to_owned());
+    update
+        .client_crl_container_ref
+        .apply_opt(&mut body.client_crl_container_ref);
     update.allowed_cidrs.apply_opt(&mut body.allowed_cidrs);
     body.allowed_cidrs = body.allowed_cidrs.take().and_then(check::normal_cidrs);
     update.tls_ciphers.apply_opt(&mut body.tls_ciphers);
     update.tls_versions.apply(&mut body.tls_versions);
     update.alpn_protocols.apply(&mut body.alpn_protocols);
     update.hsts_max_age.apply_opt(&mut body.hsts_max_age);
-    update.hsts_include_subdomains.apply(&mut body.hsts_include_subdomains);
+    update
+        .hsts_include_subdomains
+        .apply(&mut body.hsts_include_subdomains);
     update.hsts_preload.apply(&mut body.hsts_preload);
 }
 
@@ -256,7 +338,10 @@ fn apply(body: &mut Listener, update: ListenerUpdate) {
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
     provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
-    state.octavia.listeners.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
+    state
+        .octavia
+        .listeners
+        .update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }
 
@@ -270,5 +355,10 @@ pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
 
 /// Returns the counters of a listener; zero when nothing was counted yet.
 pub(super) fn counters(state: &CloudState, id: &str) -> Stats {
-    state.octavia.counters.get(id).map(|row| row.total()).unwrap_or_default()
+    state
+        .octavia
+        .counters
+        .get(id)
+        .map(|row| row.total())
+        .unwrap_or_default()
 }

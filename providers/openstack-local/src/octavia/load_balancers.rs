@@ -1,8 +1,8 @@
 //! Load balancers.
 
 use openstack_api::octavia::{
-    AdditionalVip, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, LoadBalancerUpdate, OperatingStatus, PoolTree,
-    ProvisioningStatus, Stats, StatusTree,
+    AdditionalVip, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, LoadBalancerUpdate,
+    OperatingStatus, PoolTree, ProvisioningStatus, Stats, StatusTree,
 };
 
 use super::{
@@ -22,9 +22,21 @@ use crate::state::{ApiError, CloudState, Cx, new_id};
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a LoadBalancerRow, ApiError> {
-    let row = state.octavia.load_balancers.get(id).ok_or_else(|| error::not_found(LOAD_BALANCER, id))?;
-    if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
+pub(super) fn find<'a>(
+    state: &'a CloudState,
+    cx: &Cx,
+    id: &str,
+) -> Result<&'a LoadBalancerRow, ApiError> {
+    let row = state
+        .octavia
+        .load_balancers
+        .get(id)
+        .ok_or_else(|| error::not_found(LOAD_BALANCER, id))?;
+    if cx.sees(&row.body.project_id) {
+        Ok(row)
+    } else {
+        Err(error::forbidden())
+    }
 }
 
 /// Returns the provider driver of a load balancer.
@@ -43,16 +55,25 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<LoadBalancer, ApiEr
 /// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<LoadBalancer> {
     let rows = state.octavia.load_balancers.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
+    rows.filter(|row| cx.sees(&row.body.project_id))
+        .map(|row| row.body.clone())
+        .collect()
 }
 
 /// Creates one, with all children in the request: all or nothing.
 ///
 /// # Errors
 /// 400, 403, 409 or 501, as in Octavia.
-pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Result<LoadBalancerTree, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    create: LoadBalancerCreate,
+) -> Result<LoadBalancerTree, ApiError> {
     // First, check everything that the request refers to.
-    let project = create.project_id.clone().unwrap_or_else(|| cx.project.to_string());
+    let project = create
+        .project_id
+        .clone()
+        .unwrap_or_else(|| cx.project.to_string());
     if !cx.sees(&project) {
         return Err(error::forbidden());
     }
@@ -91,7 +112,12 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Re
         availability_zone: create.availability_zone,
         vip_vnic_type: Some("normal".to_owned()),
     };
-    state.octavia.load_balancers.put(LoadBalancerRow { body, due: Some(due), outcome, owns_port: vip.owned });
+    state.octavia.load_balancers.put(LoadBalancerRow {
+        body,
+        due: Some(due),
+        outcome,
+        owns_port: vip.owned,
+    });
     // Finally, create the children.
     graph::create(state, cx, &provider, &id, listeners, pools)?;
     tree(state, &id).ok_or_else(|| error::not_found(LOAD_BALANCER, &id))
@@ -100,12 +126,15 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Re
 /// Chooses the provider. A flavor belongs to a provider, so both must agree.
 fn choose_provider(state: &CloudState, create: &LoadBalancerCreate) -> Result<Provider, ApiError> {
     let settings = Settings::of(state);
-    let Some(flavor) = &create.flavor_id else { return Provider::find(&settings, create.provider.as_deref()) };
+    let Some(flavor) = &create.flavor_id else {
+        return Provider::find(&settings, create.provider.as_deref());
+    };
     let of_flavor = catalog::provider_of_flavor(state, flavor)?;
     match &create.provider {
-        Some(provider) if *provider != of_flavor => {
-            Err(ApiError::bad_request("", format!("Flavor '{flavor}' is not compatible with provider '{provider}'")))
-        }
+        Some(provider) if *provider != of_flavor => Err(ApiError::bad_request(
+            "",
+            format!("Flavor '{flavor}' is not compatible with provider '{provider}'"),
+        )),
         _ => Provider::find(&settings, Some(&of_flavor)),
     }
 }
@@ -113,7 +142,9 @@ fn choose_provider(state: &CloudState, create: &LoadBalancerCreate) -> Result<Pr
 /// Removes duplicate tags and keeps their order.
 pub(super) fn unique(tags: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
-    tags.into_iter().filter(|tag| seen.insert(tag.clone())).collect()
+    tags.into_iter()
+        .filter(|tag| seen.insert(tag.clone()))
+        .collect()
 }
 
 /// Returns one with everything below it.
@@ -143,12 +174,18 @@ fn tree(state: &CloudState, id: &str) -> Option<LoadBalancerTree> {
         availability_zone,
         vip_vnic_type,
     } = state.octavia.load_balancers.get(id)?.body.clone();
-    let listeners = listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id)).map(|row| {
-        let mut body = row.body.clone();
-        body.loadbalancers.clear();
-        body
-    });
-    let pools: Vec<PoolTree> = pools.iter().filter_map(|one| pools::tree(state, &one.id)).collect();
+    let listeners = listeners
+        .iter()
+        .filter_map(|one| state.octavia.listeners.get(&one.id))
+        .map(|row| {
+            let mut body = row.body.clone();
+            body.loadbalancers.clear();
+            body
+        });
+    let pools: Vec<PoolTree> = pools
+        .iter()
+        .filter_map(|one| pools::tree(state, &one.id))
+        .collect();
     Some(LoadBalancerTree {
         id,
         name,
@@ -180,7 +217,12 @@ fn tree(state: &CloudState, id: &str) -> Option<LoadBalancerTree> {
 ///
 /// # Errors
 /// 404, 403, or 409 in a state that does not allow it.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: LoadBalancerUpdate) -> Result<LoadBalancer, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    update: LoadBalancerUpdate,
+) -> Result<LoadBalancer, ApiError> {
     find(state, cx, id)?;
     provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingUpdate)?;
     state.octavia.load_balancers.update(id, |row| {
@@ -188,7 +230,9 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: LoadBalancerUpd
         update.name.apply(&mut body.name);
         update.description.apply(&mut body.description);
         update.admin_state_up.apply(&mut body.admin_state_up);
-        update.vip_qos_policy_id.apply_opt(&mut body.vip_qos_policy_id);
+        update
+            .vip_qos_policy_id
+            .apply_opt(&mut body.vip_qos_policy_id);
         update.vip_sg_ids.apply(&mut body.vip_sg_ids);
         update.tags.apply(&mut body.tags);
         body.tags = unique(std::mem::take(&mut body.tags));
@@ -199,12 +243,15 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: LoadBalancerUpd
 /// Deletes one; `cascade`: with everything below it.
 ///
 /// # Errors
-/// 404, 403, 409 in a state that does not allow it, 400 when there are children and `cascade` is false.
+/// 404, 403, 409 in a state that does not allow it, 400 when there are children and `cascade` is
+/// false.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str, cascade: bool) -> Result<(), ApiError> {
     let row = find(state, cx, id)?;
     let childless = row.body.listeners.is_empty() && row.body.pools.is_empty();
     if !cascade && !childless {
-        return Err(error::validation(format_args!("Cannot delete Load Balancer {id} - it has children")));
+        return Err(error::validation(format_args!(
+            "Cannot delete Load Balancer {id} - it has children"
+        )));
     }
     provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingDelete)
 }
@@ -234,7 +281,11 @@ pub fn status(state: &CloudState, cx: &Cx, id: &str) -> Result<StatusTree, ApiEr
 /// 404, or 403 for another project's.
 pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
     let row = find(state, cx, id)?;
-    let counters = row.body.listeners.iter().map(|one| listeners::counters(state, &one.id));
+    let counters = row
+        .body
+        .listeners
+        .iter()
+        .map(|one| listeners::counters(state, &one.id));
     Ok(counters.fold(Stats::default(), |sum, one| Stats {
         active_connections: sum.active_connections + one.active_connections,
         bytes_in: sum.bytes_in + one.bytes_in,
@@ -246,6 +297,13 @@ pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
 
 /// Returns all addresses of a load balancer.
 pub(super) fn addresses(body: &LoadBalancer) -> Vec<std::net::IpAddr> {
-    let more = body.additional_vips.iter().filter_map(|AdditionalVip { ip_address, .. }| ip_address.as_ref());
-    body.vip_address.iter().chain(more).filter_map(|address| address.parse().ok()).collect()
+    let more = body
+        .additional_vips
+        .iter()
+        .filter_map(|AdditionalVip { ip_address, .. }| ip_address.as_ref());
+    body.vip_address
+        .iter()
+        .chain(more)
+        .filter_map(|address| address.parse().ok())
+        .collect()
 }

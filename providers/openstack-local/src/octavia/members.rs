@@ -18,10 +18,16 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-fn find<'a>(state: &'a CloudState, cx: &Cx, pool: &str, id: &str) -> Result<&'a MemberRow, ApiError> {
+fn find<'a>(
+    state: &'a CloudState,
+    cx: &Cx,
+    pool: &str,
+    id: &str,
+) -> Result<&'a MemberRow, ApiError> {
     pools::find(state, cx, pool)?;
     let row = state.octavia.members.get(id).filter(|row| row.pool == pool);
-    row.map(|row| &**row).ok_or_else(|| error::not_found(MEMBER, id))
+    row.map(|row| &**row)
+        .ok_or_else(|| error::not_found(MEMBER, id))
 }
 
 /// Returns one.
@@ -42,14 +48,23 @@ pub fn list(state: &CloudState, cx: &Cx, pool: &str) -> Result<Vec<Member>, ApiE
 }
 
 fn rows_of<'a>(state: &'a CloudState, pool: &'a PoolRow) -> impl Iterator<Item = &'a MemberRow> {
-    pool.body.members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| &**row)
+    pool.body
+        .members
+        .iter()
+        .filter_map(|one| state.octavia.members.get(&one.id))
+        .map(|row| &**row)
 }
 
 /// Creates one.
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn create(state: &mut CloudState, cx: &Cx, pool: &str, create: MemberCreate) -> Result<Member, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    pool: &str,
+    create: MemberCreate,
+) -> Result<Member, ApiError> {
     let provider = provider(state, cx, pool)?;
     let project = pools::find(state, cx, pool)?.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Member, 1)?;
@@ -78,8 +93,15 @@ pub(super) fn insert(
     pool: &str,
     creates: Vec<MemberCreate>,
 ) -> Result<Vec<String>, ApiError> {
-    let row = state.octavia.pools.get(pool).ok_or_else(|| error::not_found(POOL, pool))?.clone();
-    let mut keys: BTreeSet<(String, u16)> = rows_of(state, &row).map(|row| owned_key(&row.body)).collect();
+    let row = state
+        .octavia
+        .pools
+        .get(pool)
+        .ok_or_else(|| error::not_found(POOL, pool))?
+        .clone();
+    let mut keys: BTreeSet<(String, u16)> = rows_of(state, &row)
+        .map(|row| owned_key(&row.body))
+        .collect();
     let mut ids = Vec::new();
     for create in creates {
         let body = build(cx, &row, create);
@@ -91,9 +113,16 @@ pub(super) fn insert(
         }
         check_body(state, provider, &row, &body)?;
         ids.push(body.id.clone());
-        state.octavia.members.put(MemberRow { body, pool: pool.to_owned(), up: None });
+        state
+            .octavia
+            .members
+            .put(MemberRow { body, pool: pool.to_owned(), up: None });
     }
-    state.octavia.pools.update(pool, |row| row.body.members.extend(ids.iter().map(|id| IdRef::from(&**id))));
+    state.octavia.pools.update(pool, |row| {
+        row.body
+            .members
+            .extend(ids.iter().map(|id| IdRef::from(&**id)));
+    });
     Ok(ids)
 }
 
@@ -102,7 +131,11 @@ fn build(cx: &Cx, pool: &PoolRow, create: MemberCreate) -> Member {
     Member {
         id: new_id(),
         name: create.name.unwrap_or_default(),
-        operating_status: if watched { OperatingStatus::Offline } else { OperatingStatus::NoMonitor },
+        operating_status: if watched {
+            OperatingStatus::Offline
+        } else {
+            OperatingStatus::NoMonitor
+        },
         provisioning_status: ProvisioningStatus::PendingCreate,
         admin_state_up: create.admin_state_up.unwrap_or(true),
         address: create.address,
@@ -120,13 +153,20 @@ fn build(cx: &Cx, pool: &PoolRow, create: MemberCreate) -> Member {
     }
 }
 
-fn check_body(state: &CloudState, provider: &Provider, pool: &PoolRow, body: &Member) -> Result<(), ApiError> {
+fn check_body(
+    state: &CloudState,
+    provider: &Provider,
+    pool: &PoolRow,
+    body: &Member,
+) -> Result<(), ApiError> {
     check::member_address(&body.address)?;
     if let Some(subnet) = &body.subnet_id {
         vip::check_subnet(state, subnet)?;
     }
     let lb = state.octavia.load_balancers.get(pool.load_balancer());
-    let vip = lb.and_then(|lb| lb.body.vip_subnet_id.as_deref()).and_then(|subnet| vip::network_of(state, subnet));
+    let vip = lb
+        .and_then(|lb| lb.body.vip_subnet_id.as_deref())
+        .and_then(|subnet| vip::network_of(state, subnet));
     provider.member(body, vip)
 }
 
@@ -139,7 +179,13 @@ fn owned_key(member: &Member) -> (String, u16) {
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn update(state: &mut CloudState, cx: &Cx, pool: &str, id: &str, update: MemberUpdate) -> Result<Member, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    pool: &str,
+    id: &str,
+    update: MemberUpdate,
+) -> Result<Member, ApiError> {
     let mut body = find(state, cx, pool, id)?.body.clone();
     update.name.apply(&mut body.name);
     update.admin_state_up.apply(&mut body.admin_state_up);
@@ -168,23 +214,34 @@ fn changed(cx: &Cx, body: &mut Member) {
 pub fn delete(state: &mut CloudState, cx: &Cx, pool: &str, id: &str) -> Result<(), ApiError> {
     find(state, cx, pool, id)?;
     lock_pool(state, cx, pool)?;
-    state.octavia.members.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
+    state
+        .octavia
+        .members
+        .update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }
 
-/// Replaces the members of a pool by those of the batch: existing ones are changed, new ones are created, and the rest
-/// is deleted unless `additive`. An empty batch for an empty pool changes nothing.
+/// Replaces the members of a pool by those of the batch: existing ones are changed, new ones are
+/// created, and the rest is deleted unless `additive`. An empty batch for an empty pool changes
+/// nothing.
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, additive: bool) -> Result<(), ApiError> {
+pub fn batch(
+    state: &mut CloudState,
+    cx: &Cx,
+    pool: &str,
+    batch: MemberBatch,
+    additive: bool,
+) -> Result<(), ApiError> {
     let provider = provider(state, cx, pool)?;
     let row = pools::find(state, cx, pool)?.clone();
     // A busy load balancer is rejected whatever the batch contains.
     provisioning::check_below(state, row.load_balancer(), Some(pool))?;
     // First, compare the batch with the existing members.
-    let old: BTreeMap<(String, u16), String> =
-        rows_of(state, &row).map(|row| (owned_key(&row.body), row.body.id.clone())).collect();
+    let old: BTreeMap<(String, u16), String> = rows_of(state, &row)
+        .map(|row| (owned_key(&row.body), row.body.id.clone()))
+        .collect();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::new();
     let mut creates = Vec::new();
@@ -198,26 +255,38 @@ pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, ad
             None => creates.push(member),
         }
     }
-    let gone: Vec<&String> = old.iter().filter(|(key, _)| !seen.contains(*key)).map(|(_, id)| id).collect();
+    let gone: Vec<&String> = old
+        .iter()
+        .filter(|(key, _)| !seen.contains(*key))
+        .map(|(_, id)| id)
+        .collect();
     if changes.is_empty() && creates.is_empty() && gone.is_empty() {
         return Ok(());
     }
     // Then check the quota, lock the load balancer, and apply the changes.
     let removed = if additive { 0 } else { gone.len() };
-    quotas::check(state, &row.body.project_id, quotas::QuotaKind::Member, creates.len().saturating_sub(removed))?;
+    quotas::check(
+        state,
+        &row.body.project_id,
+        quotas::QuotaKind::Member,
+        creates.len().saturating_sub(removed),
+    )?;
     lock_pool(state, cx, pool)?;
     for (id, member) in changes {
         replace(state, cx, &provider, &row, &id, member)?;
     }
     insert(state, cx, &provider, pool, creates)?;
     for id in gone.into_iter().filter(|_| !additive) {
-        state.octavia.members.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
+        state
+            .octavia
+            .members
+            .update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     }
     Ok(())
 }
 
-/// Replaces a member by that of the batch. What the batch leaves out is reset to its default, except name, tags and
-/// subnet, which stay.
+/// Replaces a member by that of the batch. What the batch leaves out is reset to its default,
+/// except name, tags and subnet, which stay.
 fn replace(
     state: &mut CloudState,
     cx: &Cx,
@@ -226,7 +295,9 @@ fn replace(
     id: &str,
     create: MemberCreate,
 ) -> Result<(), ApiError> {
-    let Some(old) = state.octavia.members.get(id).map(|row| row.body.clone()) else { return Ok(()) };
+    let Some(old) = state.octavia.members.get(id).map(|row| row.body.clone()) else {
+        return Ok(());
+    };
     let create = MemberCreate {
         name: create.name.or(Some(old.name)),
         tags: create.tags.or(Some(old.tags)),

@@ -1,7 +1,8 @@
-//! Load balancers (Octavia): the requested resources, their states, and what is reported about them.
+//! Load balancers (Octavia): the requested resources, their states, and what is reported about
+//! them.
 //!
-//! A change locks the whole load balancer (`PENDING_…`) until it is due ([`finish_due`]), and takes effect only then.
-//! The real state of members and listeners comes from the sockets ([`report`]).
+//! A change locks the whole load balancer (`PENDING_…`) until it is due ([`finish_due`]), and takes
+//! effect only then. The real state of members and listeners comes from the sockets ([`report`]).
 
 mod catalog;
 mod check;

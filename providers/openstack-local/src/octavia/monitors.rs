@@ -1,8 +1,8 @@
 //! Health monitors.
 
 use openstack_api::octavia::{
-    HealthMonitor, HealthMonitorCreate, HealthMonitorUpdate, IdRef, MonitorType, OperatingStatus, Patch,
-    ProvisioningStatus,
+    HealthMonitor, HealthMonitorCreate, HealthMonitorUpdate, IdRef, MonitorType, OperatingStatus,
+    Patch, ProvisioningStatus,
 };
 
 use super::{
@@ -17,8 +17,16 @@ use super::{
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
 fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a MonitorRow, ApiError> {
-    let row = state.octavia.monitors.get(id).ok_or_else(|| error::not_found(MONITOR, id))?;
-    if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
+    let row = state
+        .octavia
+        .monitors
+        .get(id)
+        .ok_or_else(|| error::not_found(MONITOR, id))?;
+    if cx.sees(&row.body.project_id) {
+        Ok(row)
+    } else {
+        Err(error::forbidden())
+    }
 }
 
 /// Returns one.
@@ -32,18 +40,25 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<HealthMonitor, ApiE
 /// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
     let rows = state.octavia.monitors.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
+    rows.filter(|row| cx.sees(&row.body.project_id))
+        .map(|row| row.body.clone())
+        .collect()
 }
 
 /// Creates one.
 ///
 /// # Errors
 /// 400, 403, 404, 409 (also when the pool has one already) or 501, with Octavia's message.
-pub fn create(state: &mut CloudState, cx: &Cx, mut create: HealthMonitorCreate) -> Result<HealthMonitor, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    mut create: HealthMonitorCreate,
+) -> Result<HealthMonitor, ApiError> {
     let pool = create.pool_id.take().unwrap_or_default();
     let row = pools::find(state, cx, &pool)?;
     let project = row.body.project_id.clone();
-    let provider = load_balancers::provider(state, load_balancers::find(state, cx, row.load_balancer())?)?;
+    let provider =
+        load_balancers::provider(state, load_balancers::find(state, cx, row.load_balancer())?)?;
     quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
     members::lock_pool(state, cx, &pool)?;
     let id = insert(state, cx, &provider, &pool, create)?;
@@ -58,7 +73,11 @@ pub(super) fn insert(
     pool: &str,
     create: HealthMonitorCreate,
 ) -> Result<String, ApiError> {
-    let row = state.octavia.pools.get(pool).ok_or_else(|| error::not_found(POOL, pool))?;
+    let row = state
+        .octavia
+        .pools
+        .get(pool)
+        .ok_or_else(|| error::not_found(POOL, pool))?;
     if row.body.monitor.healthmonitor_id.is_some() {
         return Err(error::conflict("This pool already has a health monitor"));
     }
@@ -68,7 +87,10 @@ pub(super) fn insert(
     complete(&mut body);
     let id = body.id.clone();
     state.octavia.monitors.put(MonitorRow { body });
-    state.octavia.pools.update(pool, |row| row.body.monitor.healthmonitor_id = Some(id.clone()));
+    state
+        .octavia
+        .pools
+        .update(pool, |row| row.body.monitor.healthmonitor_id = Some(id.clone()));
     Ok(id)
 }
 
@@ -118,7 +140,8 @@ pub fn update(
 ) -> Result<HealthMonitor, ApiError> {
     let row = find(state, cx, id)?;
     let pool = pools::find(state, cx, row.pool())?;
-    let provider = load_balancers::provider(state, load_balancers::find(state, cx, pool.load_balancer())?)?;
+    let provider =
+        load_balancers::provider(state, load_balancers::find(state, cx, pool.load_balancer())?)?;
     let mut body = row.body.clone();
     apply(&mut body, update)?;
     check::monitor(&body, &pool.body.protocol, provider.minor)?;
@@ -132,8 +155,11 @@ pub fn update(
 }
 
 fn apply(body: &mut HealthMonitor, update: HealthMonitorUpdate) -> Result<(), ApiError> {
-    let never_null =
-        [("delay", update.delay), ("timeout", update.timeout), ("max_retries", widened(update.max_retries))];
+    let never_null = [
+        ("delay", update.delay),
+        ("timeout", update.timeout),
+        ("max_retries", widened(update.max_retries)),
+    ];
     if let Some((field, _)) = never_null.iter().find(|(_, patch)| *patch == Patch::Clear) {
         return Err(invalid_option("None", field));
     }
@@ -141,7 +167,9 @@ fn apply(body: &mut HealthMonitor, update: HealthMonitorUpdate) -> Result<(), Ap
     update.delay.apply(&mut body.delay);
     update.timeout.apply(&mut body.timeout);
     update.max_retries.apply(&mut body.max_retries);
-    update.max_retries_down.apply_or(&mut body.max_retries_down, 3);
+    update
+        .max_retries_down
+        .apply_or(&mut body.max_retries_down, 3);
     update.http_method.apply_opt(&mut body.http_method);
     update.url_path.apply_opt(&mut body.url_path);
     update.expected_codes.apply_opt(&mut body.expected_codes);
@@ -168,6 +196,9 @@ fn widened(patch: Patch<u8>) -> Patch<u32> {
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let pool = find(state, cx, id)?.pool().to_owned();
     members::lock_pool(state, cx, &pool)?;
-    state.octavia.monitors.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
+    state
+        .octavia
+        .monitors
+        .update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Flavors and availability zones, which an administrator offers to the users of load balancers, and their profiles,
-//! which contain settings for a provider driver. The data of a profile is stored and has no effect: all load balancers
-//! here are the same.
+//! Flavors and availability zones, which an administrator offers to the users of load balancers,
+//! and their profiles, which contain settings for a provider driver. The data of a profile is
+//! stored and has no effect: all load balancers here are the same.
 
 use openstack_api::octavia::{AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile};
 use serde::Deserialize;
@@ -32,7 +32,12 @@ fn already_there(kind: &str, name: &str) -> ApiError {
 }
 
 /// Checks a profile: its provider must exist, and its data must be a JSON object.
-fn check_profile(state: &CloudState, provider: &str, field: &str, data: &str) -> Result<(), ApiError> {
+fn check_profile(
+    state: &CloudState,
+    provider: &str,
+    field: &str,
+    data: &str,
+) -> Result<(), ApiError> {
     Provider::find(&Settings::of(state), Some(provider))?;
     match serde_json::from_str::<Map<String, Value>>(data) {
         Ok(_) => Ok(()),
@@ -106,7 +111,8 @@ macro_rules! profiles {
             /// Creates one.
             ///
             /// # Errors
-            /// 400 for an unknown provider or data that is no JSON, 403 unless the user is an administrator.
+            /// 400 for an unknown provider or data that is no JSON, 403 unless the user is an
+            /// administrator.
             pub fn create(state: &mut CloudState, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 check_profile(state, &create.provider_name, stringify!($data), &create.data)?;
@@ -119,7 +125,8 @@ macro_rules! profiles {
             /// Changes one.
             ///
             /// # Errors
-            /// As for creation; 404; 409 when more than the name changes and something refers to the profile.
+            /// As for creation; 404; 409 when more than the name changes and something refers to
+            /// the profile.
             pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 let mut body = show(state, cx, id)?;
@@ -170,13 +177,18 @@ profiles! {
 /// Flavors.
 pub mod flavors {
     use super::{
-        ApiError, CloudState, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate, OfferUpdate, administrator,
-        already_there, in_use, new_id, no_such, not_found,
+        ApiError, CloudState, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate,
+        OfferUpdate, administrator, already_there, in_use, new_id, no_such, not_found,
     };
 
     /// Returns all.
     pub fn list(state: &CloudState, _: &Cx) -> Vec<Flavor> {
-        state.octavia.flavors.iter().map(|row| row.0.clone()).collect()
+        state
+            .octavia
+            .flavors
+            .iter()
+            .map(|row| row.0.clone())
+            .collect()
     }
 
     /// Returns one.
@@ -184,14 +196,24 @@ pub mod flavors {
     /// # Errors
     /// 404.
     pub fn show(state: &CloudState, _: &Cx, id: &str) -> Result<Flavor, ApiError> {
-        state.octavia.flavors.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found(FLAVOR, id))
+        state
+            .octavia
+            .flavors
+            .get(id)
+            .map(|row| row.0.clone())
+            .ok_or_else(|| not_found(FLAVOR, id))
     }
 
     /// Creates one.
     ///
     /// # Errors
-    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is taken.
-    pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<Flavor, ApiError> {
+    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is
+    /// taken.
+    pub fn create(
+        state: &mut CloudState,
+        cx: &Cx,
+        create: OfferCreate,
+    ) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         if state.octavia.flavor_profiles.get(&create.profile).is_none() {
             return Err(no_such(FLAVOR_PROFILE, &create.profile));
@@ -212,7 +234,12 @@ pub mod flavors {
     ///
     /// # Errors
     /// 403 unless the user is an administrator; 404; 409 when another has that name.
-    pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: OfferUpdate) -> Result<Flavor, ApiError> {
+    pub fn update(
+        state: &mut CloudState,
+        cx: &Cx,
+        id: &str,
+        update: OfferUpdate,
+    ) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         let mut body = show(state, cx, id)?;
         body.name = update.name.unwrap_or(body.name);
@@ -230,7 +257,12 @@ pub mod flavors {
     pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, id)?;
-        if state.octavia.load_balancers.iter().any(|row| row.body.flavor_id.as_deref() == Some(id)) {
+        if state
+            .octavia
+            .load_balancers
+            .iter()
+            .any(|row| row.body.flavor_id.as_deref() == Some(id))
+        {
             return Err(in_use(FLAVOR, id));
         }
         state.octavia.flavors.remove(id);
@@ -239,21 +271,34 @@ pub mod flavors {
 
     /// Checks that no other flavor has the name.
     fn check_name(state: &CloudState, name: &str, own: &str) -> Result<(), ApiError> {
-        let taken = state.octavia.flavors.iter().any(|row| row.0.name == name && row.0.id != own);
-        if taken { Err(already_there("flavor", name)) } else { Ok(()) }
+        let taken = state
+            .octavia
+            .flavors
+            .iter()
+            .any(|row| row.0.name == name && row.0.id != own);
+        if taken {
+            Err(already_there("flavor", name))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Availability zones, which are identified by their names.
 pub mod zones {
     use super::{
-        ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, Cx, OfferCreate, OfferUpdate, ZONE, ZONE_PROFILE,
-        administrator, already_there, in_use, no_such, not_found,
+        ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, Cx, OfferCreate, OfferUpdate,
+        ZONE, ZONE_PROFILE, administrator, already_there, in_use, no_such, not_found,
     };
 
     /// Returns all.
     pub fn list(state: &CloudState, _: &Cx) -> Vec<AvailabilityZone> {
-        state.octavia.availability_zones.iter().map(|row| row.0.clone()).collect()
+        state
+            .octavia
+            .availability_zones
+            .iter()
+            .map(|row| row.0.clone())
+            .collect()
     }
 
     /// Returns one.
@@ -261,14 +306,24 @@ pub mod zones {
     /// # Errors
     /// 404.
     pub fn show(state: &CloudState, _: &Cx, name: &str) -> Result<AvailabilityZone, ApiError> {
-        state.octavia.availability_zones.get(name).map(|row| row.0.clone()).ok_or_else(|| not_found(ZONE, name))
+        state
+            .octavia
+            .availability_zones
+            .get(name)
+            .map(|row| row.0.clone())
+            .ok_or_else(|| not_found(ZONE, name))
     }
 
     /// Creates one.
     ///
     /// # Errors
-    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is taken.
-    pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<AvailabilityZone, ApiError> {
+    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is
+    /// taken.
+    pub fn create(
+        state: &mut CloudState,
+        cx: &Cx,
+        create: OfferCreate,
+    ) -> Result<AvailabilityZone, ApiError> {
         administrator(cx)?;
         if state.octavia.zone_profiles.get(&create.profile).is_none() {
             return Err(no_such(ZONE_PROFILE, &create.profile));
@@ -282,7 +337,10 @@ pub mod zones {
             enabled: create.enabled.unwrap_or(true),
             availability_zone_profile_id: Some(create.profile),
         };
-        state.octavia.availability_zones.put(AvailabilityZoneRow(zone.clone()));
+        state
+            .octavia
+            .availability_zones
+            .put(AvailabilityZoneRow(zone.clone()));
         Ok(zone)
     }
 
@@ -300,7 +358,10 @@ pub mod zones {
         let mut body = show(state, cx, name)?;
         body.description = update.description.unwrap_or(body.description);
         body.enabled = update.enabled.unwrap_or(body.enabled);
-        state.octavia.availability_zones.put(AvailabilityZoneRow(body.clone()));
+        state
+            .octavia
+            .availability_zones
+            .put(AvailabilityZoneRow(body.clone()));
         Ok(body)
     }
 
@@ -311,7 +372,12 @@ pub mod zones {
     pub fn delete(state: &mut CloudState, cx: &Cx, name: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, name)?;
-        if state.octavia.load_balancers.iter().any(|row| row.body.availability_zone.as_deref() == Some(name)) {
+        if state
+            .octavia
+            .load_balancers
+            .iter()
+            .any(|row| row.body.availability_zone.as_deref() == Some(name))
+        {
             return Err(in_use(ZONE, name));
         }
         state.octavia.availability_zones.remove(name);

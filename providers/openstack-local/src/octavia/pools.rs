@@ -1,8 +1,8 @@
 //! Pools.
 
 use openstack_api::octavia::{
-    HealthMonitor, IdRef, LbAlgorithm, Member, MonitorObject, MonitorRef, OperatingStatus, Pool, PoolCreate,
-    PoolProtocol, PoolTree, PoolUpdate, ProvisioningStatus,
+    HealthMonitor, IdRef, LbAlgorithm, Member, MonitorObject, MonitorRef, OperatingStatus, Pool,
+    PoolCreate, PoolProtocol, PoolTree, PoolUpdate, ProvisioningStatus,
 };
 
 use super::{
@@ -18,21 +18,40 @@ use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Finds a pool that the user may see.
 pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a PoolRow, ApiError> {
-    let row = state.octavia.pools.get(id).ok_or_else(|| error::not_found(POOL, id))?;
-    if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
+    let row = state
+        .octavia
+        .pools
+        .get(id)
+        .ok_or_else(|| error::not_found(POOL, id))?;
+    if cx.sees(&row.body.project_id) {
+        Ok(row)
+    } else {
+        Err(error::forbidden())
+    }
 }
 
 /// Returns the listeners that forward to a pool.
 pub(super) fn listeners_of(state: &CloudState, pool: &str) -> Vec<String> {
-    let Some(row) = state.octavia.pools.get(pool) else { return Vec::new() };
-    let Some(lb) = state.octavia.load_balancers.get(row.load_balancer()) else { return Vec::new() };
-    let listeners = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
+    let Some(row) = state.octavia.pools.get(pool) else {
+        return Vec::new();
+    };
+    let Some(lb) = state.octavia.load_balancers.get(row.load_balancer()) else {
+        return Vec::new();
+    };
+    let listeners = lb
+        .body
+        .listeners
+        .iter()
+        .filter_map(|one| state.octavia.listeners.get(&one.id));
     let of_pool = listeners.filter(|row| row.body.default_pool_id.as_deref() == Some(pool));
     of_pool.map(|row| row.body.id.clone()).collect()
 }
 
 fn answered(state: &CloudState, row: &PoolRow) -> Pool {
-    let listeners = listeners_of(state, &row.body.id).into_iter().map(IdRef::from).collect();
+    let listeners = listeners_of(state, &row.body.id)
+        .into_iter()
+        .map(IdRef::from)
+        .collect();
     Pool { listeners, ..row.body.clone() }
 }
 
@@ -47,7 +66,9 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Pool, ApiError> {
 /// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Pool> {
     let rows = state.octavia.pools.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| answered(state, row)).collect()
+    rows.filter(|row| cx.sees(&row.body.project_id))
+        .map(|row| answered(state, row))
+        .collect()
 }
 
 /// Returns one with its members and its monitor.
@@ -107,11 +128,20 @@ pub(super) fn tree(state: &CloudState, id: &str) -> Option<PoolTree> {
 }
 
 fn members_of(state: &CloudState, members: &[IdRef]) -> Vec<Member> {
-    members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| row.body.clone()).collect()
+    members
+        .iter()
+        .filter_map(|one| state.octavia.members.get(&one.id))
+        .map(|row| row.body.clone())
+        .collect()
 }
 
 fn monitor_of(state: &CloudState, monitor: MonitorRef) -> Option<HealthMonitor> {
-    let mut body = state.octavia.monitors.get(&monitor.healthmonitor_id?)?.body.clone();
+    let mut body = state
+        .octavia
+        .monitors
+        .get(&monitor.healthmonitor_id?)?
+        .body
+        .clone();
     body.pools.clear();
     Some(body)
 }
@@ -123,8 +153,14 @@ fn monitor_of(state: &CloudState, monitor: MonitorRef) -> Option<HealthMonitor> 
 pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Pool, ApiError> {
     let load_balancer = match (&create.loadbalancer_id, &create.listener_id) {
         (Some(load_balancer), _) => load_balancer.clone(),
-        (None, Some(listener)) => listeners::find(state, cx, listener)?.load_balancer().to_owned(),
-        (None, None) => return Err(error::validation("Must provide at least one of: loadbalancer_id, listener_id")),
+        (None, Some(listener)) => listeners::find(state, cx, listener)?
+            .load_balancer()
+            .to_owned(),
+        (None, None) => {
+            return Err(error::validation(
+                "Must provide at least one of: loadbalancer_id, listener_id",
+            ));
+        }
     };
     let lb = load_balancers::find(state, cx, &load_balancer)?;
     let provider = load_balancers::provider(state, lb)?;
@@ -165,14 +201,23 @@ pub(super) fn insert(
     let body = build(cx, load_balancer, &project, create)?;
     check_body(&body)?;
     provider.pool(&body)?;
-    if let Some(listener) = listener.as_ref().and_then(|id| state.octavia.listeners.get(id)) {
+    if let Some(listener) = listener
+        .as_ref()
+        .and_then(|id| state.octavia.listeners.get(id))
+    {
         check::protocols(&listener.body.protocol, &body.protocol)?;
     }
     let id = body.id.clone();
     state.octavia.pools.put(PoolRow { body });
-    state.octavia.load_balancers.update(load_balancer, |lb| lb.body.pools.push(IdRef::from(&*id)));
+    state
+        .octavia
+        .load_balancers
+        .update(load_balancer, |lb| lb.body.pools.push(IdRef::from(&*id)));
     if let Some(listener) = listener {
-        state.octavia.listeners.update(&listener, |row| row.body.default_pool_id = Some(id.clone()));
+        state
+            .octavia
+            .listeners
+            .update(&listener, |row| row.body.default_pool_id = Some(id.clone()));
     }
     if let Some(monitor) = monitor {
         quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
@@ -183,10 +228,17 @@ pub(super) fn insert(
     Ok(id)
 }
 
-fn build(cx: &Cx, load_balancer: &str, project: &str, create: PoolCreate) -> Result<Pool, ApiError> {
+fn build(
+    cx: &Cx,
+    load_balancer: &str,
+    project: &str,
+    create: PoolCreate,
+) -> Result<Pool, ApiError> {
     let name = create.name.unwrap_or_default();
     let missing = |attribute: &str| {
-        error::validation(format_args!("Pool definition for '{name}' missing required attribute: {attribute}"))
+        error::validation(format_args!(
+            "Pool definition for '{name}' missing required attribute: {attribute}"
+        ))
     };
     let protocol: PoolProtocol = create.protocol.ok_or_else(|| missing("protocol"))?;
     let lb_algorithm: LbAlgorithm = create.lb_algorithm.ok_or_else(|| missing("lb_algorithm"))?;
@@ -222,20 +274,31 @@ fn build(cx: &Cx, load_balancer: &str, project: &str, create: PoolCreate) -> Res
 fn check_body(body: &Pool) -> Result<(), ApiError> {
     check::persistence(&body.protocol, body.session_persistence.as_ref())?;
     if body.crl_container_ref.is_some() && body.ca_tls_container_ref.is_none() {
-        return Err(error::validation("A CA certificate reference is required to specify a revocation list."));
+        return Err(error::validation(
+            "A CA certificate reference is required to specify a revocation list.",
+        ));
     }
     let references = [&body.tls_container_ref, &body.ca_tls_container_ref, &body.crl_container_ref];
-    references.into_iter().flatten().try_for_each(|reference| check::certificate(reference))
+    references
+        .into_iter()
+        .flatten()
+        .try_for_each(|reference| check::certificate(reference))
 }
 
 /// Changes one. Its protocol stays.
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: PoolUpdate) -> Result<Pool, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    update: PoolUpdate,
+) -> Result<Pool, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();
-    let provider = load_balancers::provider(state, load_balancers::find(state, cx, &load_balancer)?)?;
+    let provider =
+        load_balancers::provider(state, load_balancers::find(state, cx, &load_balancer)?)?;
     let mut body = row.body.clone();
     apply(&mut body, update);
     check_body(&body)?;
@@ -254,19 +317,28 @@ fn apply(body: &mut Pool, update: PoolUpdate) {
     if let Some(algorithm) = update.lb_algorithm.value() {
         body.lb_algorithm = algorithm.clone();
     }
-    update.session_persistence.apply_opt(&mut body.session_persistence);
+    update
+        .session_persistence
+        .apply_opt(&mut body.session_persistence);
     update.tags.apply(&mut body.tags);
     body.tags = load_balancers::unique(std::mem::take(&mut body.tags));
-    update.tls_container_ref.apply_opt(&mut body.tls_container_ref);
-    update.ca_tls_container_ref.apply_opt(&mut body.ca_tls_container_ref);
-    update.crl_container_ref.apply_opt(&mut body.crl_container_ref);
+    update
+        .tls_container_ref
+        .apply_opt(&mut body.tls_container_ref);
+    update
+        .ca_tls_container_ref
+        .apply_opt(&mut body.ca_tls_container_ref);
+    update
+        .crl_container_ref
+        .apply_opt(&mut body.crl_container_ref);
     update.tls_enabled.apply(&mut body.tls_enabled);
     update.tls_ciphers.apply_opt(&mut body.tls_ciphers);
     update.tls_versions.apply(&mut body.tls_versions);
     update.alpn_protocols.apply(&mut body.alpn_protocols);
 }
 
-/// Deletes one, with its members and its monitor. Listeners that forwarded to it stay, without a pool.
+/// Deletes one, with its members and its monitor. Listeners that forwarded to it stay, without a
+/// pool.
 ///
 /// # Errors
 /// 403, 404 or 409.
@@ -274,6 +346,9 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
     let listeners = listeners_of(state, id);
     provisioning::lock_below(state, cx, &load_balancer, &listeners, None)?;
-    state.octavia.pools.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
+    state
+        .octavia
+        .pools
+        .update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }

@@ -29,7 +29,9 @@ impl Provider {
     pub(super) fn find(settings: &Settings, name: Option<&str>) -> Result<Self, ApiError> {
         let name = name.unwrap_or(&settings.default_provider);
         match settings.providers.get(name) {
-            Some(&driver) => Ok(Self { name: name.to_owned(), driver, minor: settings.newest_minor }),
+            Some(&driver) => {
+                Ok(Self { name: name.to_owned(), driver, minor: settings.newest_minor })
+            }
             None => Err(provider_not_enabled(name)),
         }
     }
@@ -43,7 +45,10 @@ impl Provider {
             return Ok(());
         }
         let protocol = &listener.protocol;
-        if !matches!(protocol, ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Sctp) {
+        if !matches!(
+            protocol,
+            ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::Sctp
+        ) {
             return self.refuse(format!("OVN provider does not support {protocol} protocol"));
         }
         if listener.allowed_cidrs.is_some() {
@@ -56,10 +61,14 @@ impl Provider {
         let protocol = &pool.protocol;
         let algorithm = &pool.lb_algorithm;
         match self.driver {
-            Driver::Amphora if *algorithm == LbAlgorithm::SourceIpPort => {
-                self.refuse("Amphora provider does not support SOURCE_IP_PORT algorithm.".to_owned())
-            }
-            Driver::Ovn if !matches!(protocol, PoolProtocol::Tcp | PoolProtocol::Udp | PoolProtocol::Sctp) => {
+            Driver::Amphora if *algorithm == LbAlgorithm::SourceIpPort => self
+                .refuse("Amphora provider does not support SOURCE_IP_PORT algorithm.".to_owned()),
+            Driver::Ovn
+                if !matches!(
+                    protocol,
+                    PoolProtocol::Tcp | PoolProtocol::Udp | PoolProtocol::Sctp
+                ) =>
+            {
                 self.refuse(format!("OVN provider does not support {protocol} protocol"))
             }
             Driver::Ovn if *algorithm != LbAlgorithm::SourceIpPort || self.minor < 13 => {
@@ -70,7 +79,11 @@ impl Provider {
     }
 
     /// Checks a member. `vip`: CIDR of the load balancer's address, if it is known.
-    pub(super) fn member(&self, member: &Member, vip: Option<ipnet::IpNet>) -> Result<(), ApiError> {
+    pub(super) fn member(
+        &self,
+        member: &Member,
+        vip: Option<ipnet::IpNet>,
+    ) -> Result<(), ApiError> {
         if self.driver == Driver::Amphora {
             return Ok(());
         }
@@ -84,15 +97,19 @@ impl Provider {
             _ => false,
         };
         if member.subnet_id.is_none() && outside {
-            return self
-                .refuse(format!("Subnet is not specified for member {} outside the VIP subnet", member.address));
+            return self.refuse(format!(
+                "Subnet is not specified for member {} outside the VIP subnet",
+                member.address
+            ));
         }
         Ok(())
     }
 
     pub(super) fn monitor(&self, monitor: &HealthMonitor) -> Result<(), ApiError> {
         let kind = &monitor.kind;
-        if self.driver == Driver::Amphora || matches!(kind, MonitorType::Tcp | MonitorType::UdpConnect) {
+        if self.driver == Driver::Amphora
+            || matches!(kind, MonitorType::Tcp | MonitorType::UdpConnect)
+        {
             return Ok(());
         }
         self.refuse(format!(
@@ -104,7 +121,10 @@ impl Provider {
         if self.driver == Driver::Amphora {
             return Ok(());
         }
-        Err(unsupported_action(&self.name, "This provider does not support failing over load balancers."))
+        Err(unsupported_action(
+            &self.name,
+            "This provider does not support failing over load balancers.",
+        ))
     }
 
     /// Returns name, owner and device of the port with a load balancer's address.

@@ -21,7 +21,12 @@ pub(super) fn written(time: Timestamp) -> String {
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
-pub(super) fn lock_whole(state: &mut CloudState, cx: &Cx, id: &str, to: ProvisioningStatus) -> Result<(), ApiError> {
+pub(super) fn lock_whole(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    to: ProvisioningStatus,
+) -> Result<(), ApiError> {
     let now = status_of(state, id)?;
     let also_error = to == ProvisioningStatus::PendingDelete;
     if now != ProvisioningStatus::Active && !(also_error && now == ProvisioningStatus::Error) {
@@ -44,11 +49,16 @@ pub(super) fn lock_failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result
     Ok(())
 }
 
-/// Checks that a child of a load balancer may be changed; `pool` is the pool that the change affects.
+/// Checks that a child of a load balancer may be changed; `pool` is the pool that the change
+/// affects.
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
-pub(super) fn check_below(state: &CloudState, id: &str, pool: Option<&str>) -> Result<(), ApiError> {
+pub(super) fn check_below(
+    state: &CloudState,
+    id: &str,
+    pool: Option<&str>,
+) -> Result<(), ApiError> {
     if status_of(state, id)? != ProvisioningStatus::Active {
         return Err(error::immutable(LOAD_BALANCER, id));
     }
@@ -80,7 +90,10 @@ pub(super) fn lock_below(
         });
     }
     if let Some(pool) = pool {
-        state.octavia.pools.update(pool, |row| row.body.provisioning_status = ProvisioningStatus::PendingUpdate);
+        state
+            .octavia
+            .pools
+            .update(pool, |row| row.body.provisioning_status = ProvisioningStatus::PendingUpdate);
     }
     Ok(())
 }
@@ -125,7 +138,11 @@ pub fn force_error(state: &mut CloudState, id: &str) -> Result<(), ApiError> {
         row.due = None;
         row.outcome = Outcome::Good;
     };
-    state.octavia.load_balancers.update(id, change).ok_or_else(|| error::not_found(LOAD_BALANCER, id))
+    state
+        .octavia
+        .load_balancers
+        .update(id, change)
+        .ok_or_else(|| error::not_found(LOAD_BALANCER, id))
 }
 
 /// Ends every change that is due, and returns when the next one is.
@@ -133,24 +150,39 @@ pub fn force_error(state: &mut CloudState, id: &str) -> Result<(), ApiError> {
 /// To be called before each request, and at the time that it returned.
 pub fn finish_due(state: &mut CloudState, now: Timestamp) -> Option<Timestamp> {
     let due = |row: &LoadBalancerRow| row.due.is_some_and(|due| due <= now);
-    let ready: Vec<String> =
-        state.octavia.load_balancers.iter().filter(|row| due(row)).map(|row| row.body.id.clone()).collect();
+    let ready: Vec<String> = state
+        .octavia
+        .load_balancers
+        .iter()
+        .filter(|row| due(row))
+        .map(|row| row.body.id.clone())
+        .collect();
     for id in ready {
         finish(state, now, &id);
     }
-    state.octavia.load_balancers.iter().filter_map(|row| row.due).min()
+    state
+        .octavia
+        .load_balancers
+        .iter()
+        .filter_map(|row| row.due)
+        .min()
 }
 
 /// Ends the change that is in progress.
 fn finish(state: &mut CloudState, now: Timestamp, id: &str) {
-    let Some(row) = state.octavia.load_balancers.get(id).cloned() else { return };
+    let Some(row) = state.octavia.load_balancers.get(id).cloned() else {
+        return;
+    };
     let fails = row.outcome != Outcome::Good;
     if row.body.provisioning_status == ProvisioningStatus::PendingDelete && !fails {
         remove_whole(state, now, &row);
         return;
     }
-    let end =
-        if row.outcome == Outcome::LoadBalancerFails { ProvisioningStatus::Error } else { ProvisioningStatus::Active };
+    let end = if row.outcome == Outcome::LoadBalancerFails {
+        ProvisioningStatus::Error
+    } else {
+        ProvisioningStatus::Active
+    };
     state.octavia.load_balancers.update(id, |row| {
         row.body.provisioning_status = end;
         row.due = None;
@@ -180,12 +212,20 @@ fn end_of(status: &ProvisioningStatus, fails: bool) -> Option<ProvisioningStatus
 /// Ends the change of one row, if there is one.
 macro_rules! finish_row {
     ($state:ident, $table:ident, $id:expr, $fails:expr, $remove:expr) => {
-        if let Some(status) = $state.octavia.$table.get($id).map(|row| row.body.provisioning_status.clone()) {
+        if let Some(status) = $state
+            .octavia
+            .$table
+            .get($id)
+            .map(|row| row.body.provisioning_status.clone())
+        {
             if status.is_pending() {
                 match end_of(&status, $fails) {
                     None => $remove($state, $id),
                     Some(end) => {
-                        $state.octavia.$table.update($id, |row| row.body.provisioning_status = end);
+                        $state
+                            .octavia
+                            .$table
+                            .update($id, |row| row.body.provisioning_status = end);
                     }
                 }
             }
@@ -198,7 +238,9 @@ fn finish_listener(state: &mut CloudState, id: &str, fails: bool) {
 }
 
 fn finish_pool(state: &mut CloudState, id: &str, fails: bool) {
-    let Some(pool) = state.octavia.pools.get(id).cloned() else { return };
+    let Some(pool) = state.octavia.pools.get(id).cloned() else {
+        return;
+    };
     for member in &pool.body.members {
         finish_row!(state, members, &member.id, fails, remove_member);
     }
@@ -209,14 +251,21 @@ fn finish_pool(state: &mut CloudState, id: &str, fails: bool) {
 }
 
 fn remove_listener(state: &mut CloudState, id: &str) {
-    let Some(row) = state.octavia.listeners.remove(id) else { return };
+    let Some(row) = state.octavia.listeners.remove(id) else {
+        return;
+    };
     state.octavia.counters.remove(id);
-    state.octavia.load_balancers.update(row.load_balancer(), |lb| lb.body.listeners.retain(|one| one.id != id));
+    state
+        .octavia
+        .load_balancers
+        .update(row.load_balancer(), |lb| lb.body.listeners.retain(|one| one.id != id));
 }
 
 fn remove_pool(state: &mut CloudState, id: &str) {
     let listeners = pools::listeners_of(state, id);
-    let Some(row) = state.octavia.pools.remove(id) else { return };
+    let Some(row) = state.octavia.pools.remove(id) else {
+        return;
+    };
     for member in &row.body.members {
         state.octavia.members.remove(&member.id);
     }
@@ -224,19 +273,35 @@ fn remove_pool(state: &mut CloudState, id: &str) {
         state.octavia.monitors.remove(monitor);
     }
     for listener in listeners {
-        state.octavia.listeners.update(&listener, |row| row.body.default_pool_id = None);
+        state
+            .octavia
+            .listeners
+            .update(&listener, |row| row.body.default_pool_id = None);
     }
-    state.octavia.load_balancers.update(row.load_balancer(), |lb| lb.body.pools.retain(|one| one.id != id));
+    state
+        .octavia
+        .load_balancers
+        .update(row.load_balancer(), |lb| lb.body.pools.retain(|one| one.id != id));
 }
 
 fn remove_member(state: &mut CloudState, id: &str) {
-    let Some(row) = state.octavia.members.remove(id) else { return };
-    state.octavia.pools.update(&row.pool, |pool| pool.body.members.retain(|one| one.id != id));
+    let Some(row) = state.octavia.members.remove(id) else {
+        return;
+    };
+    state
+        .octavia
+        .pools
+        .update(&row.pool, |pool| pool.body.members.retain(|one| one.id != id));
 }
 
 fn remove_monitor(state: &mut CloudState, id: &str) {
-    let Some(row) = state.octavia.monitors.remove(id) else { return };
-    state.octavia.pools.update(row.pool(), |pool| pool.body.monitor.healthmonitor_id = None);
+    let Some(row) = state.octavia.monitors.remove(id) else {
+        return;
+    };
+    state
+        .octavia
+        .pools
+        .update(row.pool(), |pool| pool.body.monitor.healthmonitor_id = None);
 }
 
 /// Deletes a load balancer with everything below it, and releases its address.

@@ -23,7 +23,12 @@ pub(super) enum QuotaKind {
 ///
 /// # Errors
 /// 403 when the quota would be exceeded.
-pub(super) fn check(state: &CloudState, project: &str, kind: QuotaKind, more: usize) -> Result<(), ApiError> {
+pub(super) fn check(
+    state: &CloudState,
+    project: &str,
+    kind: QuotaKind,
+    more: usize,
+) -> Result<(), ApiError> {
     let quota = effective(state, project);
     let (limit, name) = match kind {
         QuotaKind::LoadBalancer => (quota.loadbalancer, LOAD_BALANCER),
@@ -33,19 +38,44 @@ pub(super) fn check(state: &CloudState, project: &str, kind: QuotaKind, more: us
         QuotaKind::Monitor => (quota.healthmonitor, MONITOR),
     };
     // A negative limit is no limit.
-    let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Ok(()) };
-    if more > 0 && used(state, project, kind) + more > limit { Err(error::quota_met(name)) } else { Ok(()) }
+    let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else {
+        return Ok(());
+    };
+    if more > 0 && used(state, project, kind) + more > limit {
+        Err(error::quota_met(name))
+    } else {
+        Ok(())
+    }
 }
 
 fn used(state: &CloudState, project: &str, kind: QuotaKind) -> usize {
     let rows = &state.octavia;
     match kind {
-        QuotaKind::LoadBalancer => rows.load_balancers.iter().filter(|row| row.body.project_id == project).count(),
-        QuotaKind::Listener => rows.listeners.iter().filter(|row| row.body.project_id == project).count(),
-        QuotaKind::Pool => rows.pools.iter().filter(|row| row.body.project_id == project).count(),
-        QuotaKind::Monitor => rows.monitors.iter().filter(|row| row.body.project_id == project).count(),
+        QuotaKind::LoadBalancer => rows
+            .load_balancers
+            .iter()
+            .filter(|row| row.body.project_id == project)
+            .count(),
+        QuotaKind::Listener => rows
+            .listeners
+            .iter()
+            .filter(|row| row.body.project_id == project)
+            .count(),
+        QuotaKind::Pool => rows
+            .pools
+            .iter()
+            .filter(|row| row.body.project_id == project)
+            .count(),
+        QuotaKind::Monitor => rows
+            .monitors
+            .iter()
+            .filter(|row| row.body.project_id == project)
+            .count(),
         QuotaKind::Member => {
-            let pools = rows.pools.iter().filter(|row| row.body.project_id == project);
+            let pools = rows
+                .pools
+                .iter()
+                .filter(|row| row.body.project_id == project);
             pools.map(|row| row.body.members.len()).sum()
         }
     }
@@ -53,7 +83,12 @@ fn used(state: &CloudState, project: &str, kind: QuotaKind) -> usize {
 
 /// Returns the effective limits of a project.
 fn effective(state: &CloudState, project: &str) -> Quota {
-    let own = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
+    let own = state
+        .octavia
+        .quotas
+        .get(project)
+        .map(|row| row.quota.clone())
+        .unwrap_or_default();
     filled(&own, &Settings::of(state).default_quota, project)
 }
 
@@ -100,7 +135,11 @@ pub fn show_default(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota,
 
 /// Returns the limits of all projects that have their own, as far as the user may see them.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
-    let rows = state.octavia.quotas.iter().filter(|row| cx.sees(&row.project));
+    let rows = state
+        .octavia
+        .quotas
+        .iter()
+        .filter(|row| cx.sees(&row.project));
     rows.map(|row| effective(state, &row.project)).collect()
 }
 
@@ -108,11 +147,21 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
 ///
 /// # Errors
 /// 403 unless the user is an administrator.
-pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    project: &str,
+    update: &QuotaUpdate,
+) -> Result<Quota, ApiError> {
     if !cx.admin {
         return Err(error::forbidden());
     }
-    let mut quota = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
+    let mut quota = state
+        .octavia
+        .quotas
+        .get(project)
+        .map(|row| row.quota.clone())
+        .unwrap_or_default();
     let fields: [(&Patch<i64>, &mut Option<i64>); 7] = [
         (&update.loadbalancer, &mut quota.loadbalancer),
         (&update.listener, &mut quota.listener),
@@ -125,7 +174,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpda
     for (patch, field) in fields {
         patch.apply_opt(field);
     }
-    state.octavia.quotas.put(QuotaRow { project: project.to_owned(), quota });
+    state
+        .octavia
+        .quotas
+        .put(QuotaRow { project: project.to_owned(), quota });
     Ok(effective(state, project))
 }
 

@@ -4,8 +4,8 @@
 
 use jiff::Timestamp;
 use openstack_api::octavia::{
-    AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile, HealthMonitor, Listener, LoadBalancer, Member,
-    Pool, Quota, Stats,
+    AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile, HealthMonitor, Listener,
+    LoadBalancer, Member, Pool, Quota, Stats,
 };
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,12 @@
-//! What a body may contain: attributes, their types and ranges. Bodies are checked against this table before anything
-//! else.
+//! What a body may contain: attributes, their types and ranges. Bodies are checked against this
+//! table before anything else.
 
 use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
-use openstack_api::octavia::{LbAlgorithm, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol};
+use openstack_api::octavia::{
+    LbAlgorithm, ListenerProtocol, MonitorType, PersistenceType, PoolProtocol,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -87,10 +89,13 @@ const WEIGHT: AttributeType = AttributeType::Int(0, 256);
 const TEXTS: AttributeType = AttributeType::List(&NAME);
 const UUIDS: AttributeType = AttributeType::List(&AttributeType::Uuid);
 const CIDRS: AttributeType = AttributeType::List(&AttributeType::Cidr);
-const ALPN: AttributeType = AttributeType::List(&AttributeType::Word(|| words(&["h2", "http/1.1", "http/1.0"])));
-const AUTHENTICATION: AttributeType = AttributeType::Word(|| words(&["NONE", "OPTIONAL", "MANDATORY"]));
-const METHOD: AttributeType =
-    AttributeType::Word(|| words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"]));
+const ALPN: AttributeType =
+    AttributeType::List(&AttributeType::Word(|| words(&["h2", "http/1.1", "http/1.0"])));
+const AUTHENTICATION: AttributeType =
+    AttributeType::Word(|| words(&["NONE", "OPTIONAL", "MANDATORY"]));
+const METHOD: AttributeType = AttributeType::Word(|| {
+    words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"])
+});
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
@@ -369,19 +374,30 @@ pub const ZONE_CREATE: Schema = &[
 ];
 
 /// Change of an availability zone.
-pub const ZONE_UPDATE: Schema = &[field("description", NAME), field("enabled", AttributeType::Bool)];
+pub const ZONE_UPDATE: Schema =
+    &[field("description", NAME), field("enabled", AttributeType::Bool)];
 
 /// Batch of members: the list itself is the envelope.
 pub const MEMBER_BATCH: Schema =
     &[field("members", AttributeType::List(&AttributeType::Object(MEMBER_CREATE))).required()];
 
-/// Parses the body `{"<envelope>": {…}}` of a request, for a server whose newest version is 2.`minor`.
+/// Parses the body `{"<envelope>": {…}}` of a request, for a server whose newest version is
+/// 2.`minor`.
 ///
 /// # Errors
 /// 400 for the first attribute that is unknown, missing or invalid, with Octavia's message.
-pub fn read<T: DeserializeOwned>(body: Value, envelope: &str, schema: Schema, minor: u8) -> Result<T, ApiError> {
-    let Value::Object(mut outer) = body else { return Err(missing_argument(envelope)) };
-    let Some(object) = outer.remove(envelope) else { return Err(missing_argument(envelope)) };
+pub fn read<T: DeserializeOwned>(
+    body: Value,
+    envelope: &str,
+    schema: Schema,
+    minor: u8,
+) -> Result<T, ApiError> {
+    let Value::Object(mut outer) = body else {
+        return Err(missing_argument(envelope));
+    };
+    let Some(object) = outer.remove(envelope) else {
+        return Err(missing_argument(envelope));
+    };
     if let Some(field) = outer.keys().next() {
         return Err(unknown_attribute(envelope, field));
     }
@@ -396,10 +412,15 @@ pub fn read_batch<T: DeserializeOwned>(body: Value, minor: u8) -> Result<T, ApiE
     read_object(body, "members", MEMBER_BATCH, minor)
 }
 
-fn read_object<T: DeserializeOwned>(object: Value, name: &str, schema: Schema, minor: u8) -> Result<T, ApiError> {
+fn read_object<T: DeserializeOwned>(
+    object: Value,
+    name: &str,
+    schema: Schema,
+    minor: u8,
+) -> Result<T, ApiError> {
     let object = checked_object(name, object, schema, minor)?;
-    // The type accepts whatever the table accepts; a difference between them is reported as an error, and nothing
-    // changes.
+    // The type accepts whatever the table accepts; a difference between them is reported as an
+    // error, and nothing changes.
     serde_json::from_value(object).map_err(|error| invalid_input(name, "", error))
 }
 
@@ -409,38 +430,62 @@ fn checked_object(name: &str, value: Value, schema: Schema, minor: u8) -> Result
     };
     let mut checked = Map::new();
     for (key, value) in object {
-        let Some(field) = schema.iter().find(|field| field.name == key && field.since <= minor) else {
+        let Some(field) = schema
+            .iter()
+            .find(|field| field.name == key && field.since <= minor)
+        else {
             return Err(unknown_attribute(name, &key));
         };
-        let value = if value.is_null() { value } else { checked_value(&key, value, field.kind, minor)? };
+        let value = if value.is_null() {
+            value
+        } else {
+            checked_value(&key, value, field.kind, minor)?
+        };
         checked.insert(key, value);
     }
-    match schema.iter().find(|field| field.required && checked.get(field.name).is_none_or(Value::is_null)) {
+    match schema
+        .iter()
+        .find(|field| field.required && checked.get(field.name).is_none_or(Value::is_null))
+    {
         Some(field) => Err(invalid_input(field.name, "None", "Mandatory field missing.")),
         None => Ok(checked.into()),
     }
 }
 
-fn checked_value(name: &str, value: Value, kind: AttributeType, minor: u8) -> Result<Value, ApiError> {
+fn checked_value(
+    name: &str,
+    value: Value,
+    kind: AttributeType,
+    minor: u8,
+) -> Result<Value, ApiError> {
     let refuse = |value: &Value, message: &str| Err(invalid_input(name, shown(value), message));
     match kind {
         AttributeType::Int(least, most) => integer(name, &value, least, most),
-        AttributeType::Bool => {
-            boolean(&value).map_or_else(|| refuse(&value, "Wrong type. Expected a boolean"), |b| Ok(b.into()))
-        }
+        AttributeType::Bool => boolean(&value)
+            .map_or_else(|| refuse(&value, "Wrong type. Expected a boolean"), |b| Ok(b.into())),
         AttributeType::HttpVersion => match number(&value) {
             Some(version) if [1.0, 1.1].contains(&version) => Ok(version.into()),
             _ => refuse(&value, "Value should be one of: 1.0, 1.1"),
         },
         AttributeType::Object(schema) => checked_object(name, value, schema, minor),
         AttributeType::List(&kind) => {
-            let Value::Array(values) = value else { return refuse(&value, "Wrong type. Expected a list") };
-            let values = values.into_iter().map(|value| checked_value(name, value, kind, minor));
+            let Value::Array(values) = value else {
+                return refuse(&value, "Wrong type. Expected a list");
+            };
+            let values = values
+                .into_iter()
+                .map(|value| checked_value(name, value, kind, minor));
             Ok(Value::Array(values.collect::<Result<_, _>>()?))
         }
         AttributeType::Headers => match &value {
-            Value::Object(headers) if headers.values().all(|value| value.is_string() || value.is_boolean()) => {
-                let texts = headers.iter().map(|(name, value)| (name.clone(), shown(value).into()));
+            Value::Object(headers)
+                if headers
+                    .values()
+                    .all(|value| value.is_string() || value.is_boolean()) =>
+            {
+                let texts = headers
+                    .iter()
+                    .map(|(name, value)| (name.clone(), shown(value).into()));
                 Ok(Value::Object(texts.collect()))
             }
             _ => refuse(&value, "Wrong type. Expected an object of texts"),
@@ -453,7 +498,9 @@ fn checked_value(name: &str, value: Value, kind: AttributeType, minor: u8) -> Re
         | AttributeType::Codes
         | AttributeType::Cookie
         | AttributeType::Cidr => {
-            let Value::String(text) = &value else { return refuse(&value, "Wrong type. Expected a text") };
+            let Value::String(text) = &value else {
+                return refuse(&value, "Wrong type. Expected a text");
+            };
             match text_fault(text, kind) {
                 Some(fault) => refuse(&value, &fault),
                 None => Ok(value),
@@ -468,12 +515,17 @@ fn text_fault(text: &str, kind: AttributeType) -> Option<String> {
     match kind {
         AttributeType::Text(most) => (text.chars().count() > most)
             .then(|| format!("Value should have a maximum character requirement of {most}")),
-        AttributeType::Uuid => unless(uuid::Uuid::try_parse(text).is_ok(), "Value should be UUID format"),
+        AttributeType::Uuid => {
+            unless(uuid::Uuid::try_parse(text).is_ok(), "Value should be UUID format")
+        }
         AttributeType::Word(words) => {
             let words = words();
-            (!words.iter().any(|word| word == text)).then(|| format!("Value should be one of: {}", words.join(", ")))
+            (!words.iter().any(|word| word == text))
+                .then(|| format!("Value should be one of: {}", words.join(", ")))
         }
-        AttributeType::Ip => unless(text.parse::<IpAddr>().is_ok(), "Value should be IPv4 or IPv6 format"),
+        AttributeType::Ip => {
+            unless(text.parse::<IpAddr>().is_ok(), "Value should be IPv4 or IPv6 format")
+        }
         AttributeType::Cidr => unless(
             text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok(),
             "Value should be IPv4 or IPv6 CIDR format",
@@ -482,9 +534,13 @@ fn text_fault(text: &str, kind: AttributeType) -> Option<String> {
             text.starts_with('/') && !text.contains(|c: char| c.is_whitespace() || c.is_control()),
             "Value must be a valid URL Path string",
         ),
-        AttributeType::Codes => unless(are_codes(text), "Value should match the pattern of status codes"),
+        AttributeType::Codes => {
+            unless(are_codes(text), "Value should match the pattern of status codes")
+        }
         AttributeType::Cookie => unless(
-            !text.is_empty() && text.len() <= 255 && !text.contains(|c: char| c.is_whitespace() || ",;\\".contains(c)),
+            !text.is_empty()
+                && text.len() <= 255
+                && !text.contains(|c: char| c.is_whitespace() || ",;\\".contains(c)),
             "Value should match the pattern ^[^\\s,;\\\\]+$",
         ),
         _ => None,
@@ -503,18 +559,24 @@ fn are_codes(text: &str) -> bool {
 /// Checks an integer, which may be written as a text.
 fn integer(name: &str, value: &Value, least: i64, most: i64) -> Result<Value, ApiError> {
     let number = match value {
-        Value::Number(number) => number.as_i64().or_else(|| number.is_u64().then_some(i64::MAX)),
+        Value::Number(number) => number
+            .as_i64()
+            .or_else(|| number.is_u64().then_some(i64::MAX)),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };
     match number {
         None => Err(invalid_input(name, shown(value), "Wrong type. Expected an integer")),
-        Some(number) if number < least => {
-            Err(invalid_input(name, number, format_args!("Value should be greater or equal to {least}")))
-        }
-        Some(number) if number > most => {
-            Err(invalid_input(name, shown(value), format_args!("Value should be lower or equal to {most}")))
-        }
+        Some(number) if number < least => Err(invalid_input(
+            name,
+            number,
+            format_args!("Value should be greater or equal to {least}"),
+        )),
+        Some(number) if number > most => Err(invalid_input(
+            name,
+            shown(value),
+            format_args!("Value should be lower or equal to {most}"),
+        )),
         Some(number) => Ok(number.into()),
     }
 }

@@ -1,4 +1,5 @@
-//! Settings of the service: those of a cloud's operator, and those with which a test controls what happens.
+//! Settings of the service: those of a cloud's operator, and those with which a test controls what
+//! happens.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +19,8 @@ pub struct Settings {
     pub failure: Outcome,
     /// How many changes end in `failure`. Default 0.
     pub failures: u32,
-    /// Newest minor API version that is offered, 0 to 30. Attributes of newer versions are unknown. Default 30.
+    /// Newest minor API version that is offered, 0 to 30. Attributes of newer versions are unknown.
+    /// Default 30.
     pub newest_minor: u8,
     /// Provider drivers by name.
     pub providers: BTreeMap<String, Driver>,
@@ -28,7 +30,8 @@ pub struct Settings {
     pub default_quota: Quota,
     /// Maximum number of resources on a page. Default 1,000, as in Octavia.
     pub page_max: usize,
-    /// True when sockets carry the traffic and report. Otherwise everything that is enabled counts as working.
+    /// True when sockets carry the traffic and report. Otherwise everything that is enabled counts
+    /// as working.
     pub reported: bool,
 }
 
@@ -72,7 +75,11 @@ impl Row for Settings {
 impl Settings {
     /// Returns the current settings.
     pub fn of(state: &CloudState) -> Self {
-        state.octavia.settings.get("settings").map_or_else(Self::default, |row| Self::clone(row))
+        state
+            .octavia
+            .settings
+            .get("settings")
+            .map_or_else(Self::default, |row| Self::clone(row))
     }
 
     /// Changes the settings.

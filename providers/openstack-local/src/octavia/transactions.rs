@@ -29,7 +29,14 @@ pub(super) async fn change<T>(
 /// Ends changes that are due, and returns when the next one is.
 pub(super) async fn finish_due_changes(cloud: &Cloud) -> Result<Option<Timestamp>, ApiError> {
     let now = cloud.clock.now();
-    let next = cloud.store.peek(|state| state.octavia.load_balancers.iter().filter_map(|row| row.due).min());
+    let next = cloud.store.peek(|state| {
+        state
+            .octavia
+            .load_balancers
+            .iter()
+            .filter_map(|row| row.due)
+            .min()
+    });
     match next {
         Some(due) if due <= now => cloud.store.change(|state| Ok(finish_due(state, now))).await,
         next => Ok(next),

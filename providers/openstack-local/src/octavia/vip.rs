@@ -1,4 +1,5 @@
-//! Addresses of load balancers, which are ports of Neutron: the only place where the two services meet.
+//! Addresses of load balancers, which are ports of Neutron: the only place where the two services
+//! meet.
 
 use std::net::IpAddr;
 
@@ -42,7 +43,8 @@ struct VipLocation {
 /// Finds the address of a new load balancer, and creates the port that has it.
 ///
 /// # Errors
-/// 400 when network, subnet or port does not exist or does not match, 409 when the address or the port is in use.
+/// 400 when network, subnet or port does not exist or does not match, 409 when the address or the
+/// port is in use.
 pub(super) fn allocate(
     state: &mut CloudState,
     cx: &Cx,
@@ -54,14 +56,20 @@ pub(super) fn allocate(
     let place = place(state, cx, create)?;
     let more = additional(state, cx, create, &place)?;
     let groups = create.vip_sg_ids.clone().unwrap_or_default();
-    if let Some(group) = groups.iter().find(|group| security_groups::show(state, cx, group).is_err()) {
+    if let Some(group) = groups
+        .iter()
+        .find(|group| security_groups::show(state, cx, group).is_err())
+    {
         return Err(no_such("Security Group", group));
     }
     // Then create the port, or use the given one.
     let port = match &place.port {
         Some(port) => adopt_port(state, cx, port, words)?,
         None => {
-            let first = FixedIpRequest { subnet_id: Some(place.subnet.clone()), ip_address: place.address };
+            let first = FixedIpRequest {
+                subnet_id: Some(place.subnet.clone()),
+                ip_address: place.address,
+            };
             let request = PortCreate {
                 network_id: place.network.clone(),
                 name: Some(words.name.clone()),
@@ -77,12 +85,17 @@ pub(super) fn allocate(
         }
     };
     // Finally, read the addresses from the port.
-    let address = address_on(&port, &place.subnet, place.address)
-        .ok_or_else(|| validation("No VIP address found on the specified VIP port within the specified subnet."))?;
+    let address = address_on(&port, &place.subnet, place.address).ok_or_else(|| {
+        validation("No VIP address found on the specified VIP port within the specified subnet.")
+    })?;
     let additional = more.iter().filter_map(|asked| {
         let subnet = asked.subnet_id.clone()?;
         let ip_address = address_on(&port, &subnet, asked.ip_address)?.to_string();
-        Some(AdditionalVip { subnet_id: subnet, ip_address: Some(ip_address), port_id: Some(port.id.clone()) })
+        Some(AdditionalVip {
+            subnet_id: subnet,
+            ip_address: Some(ip_address),
+            port_id: Some(port.id.clone()),
+        })
     });
     Ok(Vip {
         address: address.to_string(),
@@ -100,7 +113,11 @@ fn service(now: Timestamp) -> Cx {
 }
 
 fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAddr> {
-    let mut here = port.fixed_ips.iter().filter(|ip| ip.subnet_id == subnet).map(|ip| ip.ip_address);
+    let mut here = port
+        .fixed_ips
+        .iter()
+        .filter(|ip| ip.subnet_id == subnet)
+        .map(|ip| ip.ip_address);
     match wanted {
         Some(wanted) => here.find(|address| *address == wanted),
         None => here.next(),
@@ -108,9 +125,16 @@ fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAdd
 }
 
 /// Reads where the address is, and fills in what the request does not say.
-fn place(state: &CloudState, cx: &Cx, create: &LoadBalancerCreate) -> Result<VipLocation, ApiError> {
+fn place(
+    state: &CloudState,
+    cx: &Cx,
+    create: &LoadBalancerCreate,
+) -> Result<VipLocation, ApiError> {
     // The schema has accepted it, so it is an address.
-    let address = create.vip_address.as_ref().and_then(|address| address.parse().ok());
+    let address = create
+        .vip_address
+        .as_ref()
+        .and_then(|address| address.parse().ok());
     if let Some(port) = &create.vip_port_id {
         return place_of_port(state, cx, create, port, address);
     }
@@ -119,14 +143,18 @@ fn place(state: &CloudState, cx: &Cx, create: &LoadBalancerCreate) -> Result<Vip
             return Err(no_such("Network", network));
         }
         let subnet = match &create.vip_subnet_id {
-            Some(id) if subnet_of(state, cx, id)?.network_id != *network => return Err(no_such("Subnet", id)),
+            Some(id) if subnet_of(state, cx, id)?.network_id != *network => {
+                return Err(no_such("Subnet", id));
+            }
             Some(id) => id.clone(),
             None => choose_subnet(state, network, address)?,
         };
         return Ok(VipLocation { network: network.clone(), subnet, address, port: None });
     }
     let Some(subnet) = &create.vip_subnet_id else {
-        return Err(validation("VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."));
+        return Err(validation(
+            "VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.",
+        ));
     };
     let network = subnet_of(state, cx, subnet)?.network_id.clone();
     Ok(VipLocation { network, subnet: subnet.clone(), address, port: None })
@@ -146,7 +174,8 @@ fn place_of_port(
     }
     let fixed = match (&create.vip_subnet_id, address) {
         (Some(subnet), address) => {
-            let fault = "No VIP address found on the specified VIP port within the specified subnet.";
+            let fault =
+                "No VIP address found on the specified VIP port within the specified subnet.";
             subnet_of(state, cx, subnet)?;
             let address = address_on(row, subnet, address).ok_or_else(|| validation(fault))?;
             (subnet.clone(), address)
@@ -166,17 +195,32 @@ fn place_of_port(
     };
     let subnet = fixed.0;
     let address = Some(fixed.1);
-    Ok(VipLocation { network: row.network_id.clone(), subnet, address, port: Some(port.to_owned()) })
+    Ok(VipLocation {
+        network: row.network_id.clone(),
+        subnet,
+        address,
+        port: Some(port.to_owned()),
+    })
 }
 
 fn subnet_of<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a Subnet, ApiError> {
     subnets::get(state, cx, id).map_err(|_| no_such("Subnet", id))
 }
 
-/// Chooses a subnet of a network: the one that contains the address, else the first with IPv4, else the first.
-fn choose_subnet(state: &CloudState, network: &str, address: Option<IpAddr>) -> Result<String, ApiError> {
-    let mut of_network: Vec<&Subnet> =
-        state.neutron.subnets.iter().map(|row| &**row).filter(|row| row.network_id == network).collect();
+/// Chooses a subnet of a network: the one that contains the address, else the first with IPv4, else
+/// the first.
+fn choose_subnet(
+    state: &CloudState,
+    network: &str,
+    address: Option<IpAddr>,
+) -> Result<String, ApiError> {
+    let mut of_network: Vec<&Subnet> = state
+        .neutron
+        .subnets
+        .iter()
+        .map(|row| &**row)
+        .filter(|row| row.network_id == network)
+        .collect();
     of_network.sort_by(|a, b| a.standard.created_at.cmp(&b.standard.created_at));
     let holds = |row: &&&Subnet| match (address, row.cidr.parse::<IpNet>()) {
         (Some(address), Ok(range)) => range.contains(&address),
@@ -184,7 +228,10 @@ fn choose_subnet(state: &CloudState, network: &str, address: Option<IpAddr>) -> 
     };
     let chosen = match address {
         Some(_) => of_network.iter().find(holds),
-        None => of_network.iter().find(|row| row.ip_version == 4).or(of_network.first()),
+        None => of_network
+            .iter()
+            .find(|row| row.ip_version == 4)
+            .or(of_network.first()),
     };
     chosen.map(|row| row.id.clone()).ok_or_else(|| {
         validation(if address.is_some() {
@@ -206,20 +253,30 @@ fn additional(
     let mut more = Vec::new();
     for vip in create.additional_vips.iter().flatten() {
         if seen.contains(&vip.subnet_id.as_str()) {
-            return Err(validation("Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet."));
+            return Err(validation(
+                "Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet.",
+            ));
         }
         seen.push(&vip.subnet_id);
         if subnet_of(state, cx, &vip.subnet_id)?.network_id != place.network {
             return Err(validation("All VIP subnets must belong to the same network."));
         }
-        let ip_address = vip.ip_address.as_ref().and_then(|address| address.parse().ok());
+        let ip_address = vip
+            .ip_address
+            .as_ref()
+            .and_then(|address| address.parse().ok());
         more.push(FixedIpRequest { subnet_id: Some(vip.subnet_id.clone()), ip_address });
     }
     Ok(more)
 }
 
 /// Assigns an existing port to the load balancer.
-fn adopt_port(state: &mut CloudState, cx: &Cx, port: &str, words: &PortNames) -> Result<Port, ApiError> {
+fn adopt_port(
+    state: &mut CloudState,
+    cx: &Cx,
+    port: &str,
+    words: &PortNames,
+) -> Result<Port, ApiError> {
     let request = PortUpdate {
         device_id: Some(Some(words.device.clone())),
         device_owner: Some(Some(words.owner.to_owned())),
@@ -228,14 +285,21 @@ fn adopt_port(state: &mut CloudState, cx: &Cx, port: &str, words: &PortNames) ->
     ports::update(state, &service(cx.now), port, request)
 }
 
-/// Releases the address of a load balancer. A floating IP on it stays, detached; a port that existed before stays too.
+/// Releases the address of a load balancer. A floating IP on it stays, detached; a port that
+/// existed before stays too.
 pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancerRow) {
-    let Some(port) = &row.body.vip_port_id else { return };
+    let Some(port) = &row.body.vip_port_id else {
+        return;
+    };
     let cx = service(now);
     let released = if row.owns_port {
         ports::delete(state, &cx, port)
     } else {
-        let request = PortUpdate { device_id: Some(None), device_owner: Some(None), ..PortUpdate::default() };
+        let request = PortUpdate {
+            device_id: Some(None),
+            device_owner: Some(None),
+            ..PortUpdate::default()
+        };
         ports::update(state, &cx, port, request).map(drop)
     };
     if let Err(error) = released {
@@ -246,7 +310,11 @@ pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancer
 
 /// Checks that a subnet exists.
 pub(super) fn check_subnet(state: &CloudState, id: &str) -> Result<(), ApiError> {
-    if state.neutron.subnets.get(id).is_some() { Ok(()) } else { Err(no_such("Subnet", id)) }
+    if state.neutron.subnets.get(id).is_some() {
+        Ok(())
+    } else {
+        Err(no_such("Subnet", id))
+    }
 }
 
 /// Returns the CIDR of a subnet.

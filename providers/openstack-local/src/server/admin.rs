@@ -50,7 +50,10 @@ struct Advance {
     seconds: u64,
 }
 
-async fn advance(State(cloud): State<Arc<Cloud>>, Input(advance): Input<Advance>) -> Result<Json<Value>, ApiError> {
+async fn advance(
+    State(cloud): State<Arc<Cloud>>,
+    Input(advance): Input<Advance>,
+) -> Result<Json<Value>, ApiError> {
     cloud.clock.advance(Duration::from_secs(advance.seconds));
     Ok(Json(json!({"now": cloud.clock.now()})))
 }

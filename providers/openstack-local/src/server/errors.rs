@@ -41,11 +41,19 @@ impl Shape {
                 json!({nova_fault(error.status): fault})
             }
             Self::Neutron => {
-                let kind = if error.kind.is_empty() { neutron_kind(error.status) } else { &error.kind };
+                let kind = if error.kind.is_empty() {
+                    neutron_kind(error.status)
+                } else {
+                    &error.kind
+                };
                 json!({"NeutronError": {"type": kind, "message": message, "detail": ""}})
             }
             Self::Octavia => {
-                let fault = if error.status.is_server_error() { "Server" } else { "Client" };
+                let fault = if error.status.is_server_error() {
+                    "Server"
+                } else {
+                    "Client"
+                };
                 json!({"faultcode": fault, "faultstring": message, "debuginfo": null})
             }
         }
@@ -114,7 +122,11 @@ impl IntoResponse for ApiError {
 
 /// Returns the error of a request without a valid token.
 pub(crate) fn unauthorized() -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "", "The request you have made requires authentication.")
+    ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "",
+        "The request you have made requires authentication.",
+    )
 }
 
 /// Formats a response for the service if it is an error.
@@ -144,12 +156,32 @@ mod tests {
         let down = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "", "down");
         let text = "Port x could not be found.";
         for (shape, error, expected) in [
-            (Shape::Keystone, &gone, json!({"error": {"code": 404, "title": "Not Found", "message": text}})),
+            (
+                Shape::Keystone,
+                &gone,
+                json!({"error": {"code": 404, "title": "Not Found", "message": text}}),
+            ),
             (Shape::Nova, &gone, json!({"itemNotFound": {"code": 404, "message": text}})),
-            (Shape::Neutron, &gone, json!({"NeutronError": {"type": "PortNotFound", "message": text, "detail": ""}})),
-            (Shape::Octavia, &gone, json!({"faultcode": "Client", "faultstring": text, "debuginfo": null})),
-            (Shape::Nova, &many, json!({"overLimit": {"code": 429, "message": "slow down", "retryAfter": 2}})),
-            (Shape::Octavia, &down, json!({"faultcode": "Server", "faultstring": "down", "debuginfo": null})),
+            (
+                Shape::Neutron,
+                &gone,
+                json!({"NeutronError": {"type": "PortNotFound", "message": text, "detail": ""}}),
+            ),
+            (
+                Shape::Octavia,
+                &gone,
+                json!({"faultcode": "Client", "faultstring": text, "debuginfo": null}),
+            ),
+            (
+                Shape::Nova,
+                &many,
+                json!({"overLimit": {"code": 429, "message": "slow down", "retryAfter": 2}}),
+            ),
+            (
+                Shape::Octavia,
+                &down,
+                json!({"faultcode": "Server", "faultstring": "down", "debuginfo": null}),
+            ),
             (
                 Shape::Neutron,
                 &down,
@@ -166,7 +198,10 @@ mod tests {
             let body = shape.body(&unauthorized());
             assert_eq!(body["error"]["code"], 401, "{shape:?}");
             let answer = shape.answer(&unauthorized(), &Origin::new("http://c:1"));
-            assert_eq!(answer.headers()["www-authenticate"], "Keystone uri=\"http://c:1/identity\"");
+            assert_eq!(
+                answer.headers()["www-authenticate"],
+                "Keystone uri=\"http://c:1/identity\""
+            );
         }
     }
 }

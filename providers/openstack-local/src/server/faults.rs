@@ -70,8 +70,8 @@ pub struct Fault {
     pub method: Option<String>,
     /// Prefix of the path, such as `/network/v2.0/ports`.
     pub path: String,
-    /// True when it affects only requests that change something: not `GET` and `HEAD`, and none of the identity
-    /// service.
+    /// True when it affects only requests that change something: not `GET` and `HEAD`, and none of
+    /// the identity service.
     #[serde(default)]
     pub changes: bool,
     /// Number of matching requests that it skips first.
@@ -87,7 +87,14 @@ pub struct Fault {
 impl Fault {
     /// Creates a fault that affects every request whose path has this prefix.
     pub fn new(path: impl Into<String>, kind: FaultKind) -> Self {
-        Self { method: None, path: path.into(), changes: false, skip: 0, count: None, kind }
+        Self {
+            method: None,
+            path: path.into(),
+            changes: false,
+            skip: 0,
+            count: None,
+            kind,
+        }
     }
 
     /// Creates a fault that affects every request to any service that changes something.
@@ -154,7 +161,8 @@ impl Faults {
         self.to_come.lock().clone()
     }
 
-    /// Returns how many requests are [stuck](FaultKind::Stuck) now. If they are done at all, they are done by then.
+    /// Returns how many requests are [stuck](FaultKind::Stuck) now. If they are done at all, they
+    /// are done by then.
     pub fn stuck(&self) -> usize {
         self.stuck.load(Ordering::SeqCst)
     }
@@ -168,7 +176,10 @@ impl Faults {
     pub(super) fn take(&self, method: &str, path: &str) -> Option<FaultKind> {
         let mut faults = self.to_come.lock();
         let matches = |fault: &&mut Fault| {
-            fault.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
+            fault
+                .method
+                .as_deref()
+                .is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
                 && path.starts_with(&fault.path)
                 && (!fault.changes || changes_something(method, path))
         };
@@ -237,7 +248,9 @@ impl http_body::Body for Cut {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.left > 0 {
             let polled = Pin::new(&mut self.inner).poll_frame(context);
-            let Poll::Ready(frame) = polled else { return Poll::Pending };
+            let Poll::Ready(frame) = polled else {
+                return Poll::Pending;
+            };
             if let Some(Ok(frame)) = frame
                 && let Ok(mut data) = frame.into_data()
             {
@@ -247,7 +260,10 @@ impl http_body::Body for Cut {
             }
             self.left = 0;
         }
-        let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "the answer was cut, as asked");
+        let broken = std::io::Error::new(
+            std::io::ErrorKind::ConnectionReset,
+            "the answer was cut, as asked",
+        );
         Poll::Ready(Some(Err(axum::Error::new(broken))))
     }
 

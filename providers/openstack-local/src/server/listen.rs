@@ -16,8 +16,9 @@ use tower::ServiceExt as _;
 /// Delay after an accept failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until cancelled, and then until the last connection has ended: requests have `grace` to be answered, and
-/// connections that are open after that are cut. HTTP/1 only, which is what clients use without TLS.
+/// Serves until cancelled, and then until the last connection has ended: requests have `grace` to
+/// be answered, and connections that are open after that are cut. HTTP/1 only, which is what
+/// clients use without TLS.
 ///
 /// # Errors
 /// The socket does not listen.
@@ -29,7 +30,10 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let mut connections = JoinSet::new();
     let accepting = accept(&listener, &router, cancel, &mut connections);
-    let result = cancel.run_until_cancelled(accepting).await.unwrap_or(Ok(()));
+    let result = cancel
+        .run_until_cancelled(accepting)
+        .await
+        .unwrap_or(Ok(()));
     drop(listener);
     let ending = async {
         while let Some(ended) = connections.join_next().await {
@@ -37,7 +41,10 @@ pub(super) async fn serve(
         }
     };
     if timeout(grace, ending).await.is_err() {
-        tracing::warn!(connections = connections.len(), "connections are cut that did not end in time");
+        tracing::warn!(
+            connections = connections.len(),
+            "connections are cut that did not end in time"
+        );
         connections.shutdown().await;
     }
     result
@@ -58,7 +65,9 @@ async fn accept(
             }
         };
         match accepted {
-            Ok((stream, _)) => drop(connections.spawn(connection(stream, router.clone(), cancel.clone()))),
+            Ok((stream, _)) => {
+                drop(connections.spawn(connection(stream, router.clone(), cancel.clone())));
+            }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
@@ -80,9 +89,11 @@ fn complain(ended: Result<(), JoinError>) {
 async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken) {
     // If this fails, the socket is closed already.
     let _ = stream.set_nodelay(true);
-    let service =
-        TowerToHyperService::new(router.map_request(|request: http::Request<Incoming>| request.map(Body::new)));
-    let mut serving = std::pin::pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    let service = TowerToHyperService::new(
+        router.map_request(|request: http::Request<Incoming>| request.map(Body::new)),
+    );
+    let mut serving =
+        std::pin::pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     let result = tokio::select! {
         result = serving.as_mut() => result,
         () = cancel.cancelled() => {
@@ -131,11 +142,17 @@ mod tests {
             notes.1.notified().await;
             "answer"
         };
-        let router =
-            Router::new().route("/", get(slow)).route("/panic", get(async || -> &'static str { panic!("broken") }));
+        let router = Router::new()
+            .route("/", get(slow))
+            .route("/panic", get(async || -> &'static str { panic!("broken") }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
         let cancel = CancellationToken::new();
         let stop = cancel.clone();
         let serving = tokio::spawn(async move { serve(listener, router, grace, &stop).await });
@@ -150,21 +167,41 @@ mod tests {
         let early = timeout(Duration::from_millis(50), &mut served.serving).await;
         assert!(early.is_err(), "a request is still to be answered");
         served.answer.notify_one();
-        timeout(SOON, served.serving).await.unwrap().unwrap().unwrap();
+        timeout(SOON, served.serving)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(Arc::strong_count(&served.answer), 1, "nothing is left that serves");
         let mut answer = String::new();
-        timeout(SOON, served.client.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nanswer"), "{answer}");
+        timeout(SOON, served.client.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nanswer"),
+            "{answer}"
+        );
     }
 
     #[tokio::test]
     async fn what_does_not_end_in_time_is_cut_before_the_server_is_gone() {
         let mut served = served(Duration::from_millis(50)).await;
         served.cancel.cancel();
-        timeout(SOON, served.serving).await.unwrap().unwrap().unwrap();
+        timeout(SOON, served.serving)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(Arc::strong_count(&served.answer), 1, "nothing is left that serves");
         // Closed or reset.
-        assert_eq!(timeout(SOON, served.client.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
+        assert_eq!(
+            timeout(SOON, served.client.read(&mut [0]))
+                .await
+                .unwrap()
+                .unwrap_or(0),
+            0
+        );
     }
 
     #[tokio::test]
@@ -172,16 +209,35 @@ mod tests {
         let mut served = served(SOON).await;
         let address = served.client.peer_addr().unwrap();
         let mut other = TcpStream::connect(address).await.unwrap();
-        other.write_all(b"GET /panic HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
-        assert_eq!(timeout(SOON, other.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
+        other
+            .write_all(b"GET /panic HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        assert_eq!(
+            timeout(SOON, other.read(&mut [0]))
+                .await
+                .unwrap()
+                .unwrap_or(0),
+            0
+        );
         let mut other = TcpStream::connect(address).await.unwrap();
-        other.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        other
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
         timeout(SOON, served.arrived.notified()).await.unwrap();
         served.cancel.cancel();
         served.answer.notify_waiters();
-        timeout(SOON, served.serving).await.unwrap().unwrap().unwrap();
+        timeout(SOON, served.serving)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         let mut answer = String::new();
-        timeout(SOON, served.client.read_to_string(&mut answer)).await.unwrap().unwrap();
+        timeout(SOON, served.client.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
         assert!(answer.ends_with("answer"), "{answer}");
     }
 }

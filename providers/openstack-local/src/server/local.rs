@@ -64,8 +64,8 @@ pub enum StartError {
 pub struct Credentials {
     /// Region of the endpoints.
     pub region: String,
-    /// Passwords by name of the user: `admin`, and `demo` with no special permissions. Each has a project of the same
-    /// name, and both are in the domain with the ID `default`.
+    /// Passwords by name of the user: `admin`, and `demo` with no special permissions. Each has a
+    /// project of the same name, and both are in the domain with the ID `default`.
     pub passwords: BTreeMap<String, Secret>,
     /// True when the passwords were generated at random.
     #[serde(default)]
@@ -78,7 +78,11 @@ impl Credentials {
         let admin = (seed::ADMIN.to_owned(), password(&settings.admin_password));
         let member = (seed::MEMBER.to_owned(), password(&settings.member_password));
         let random = settings.admin_password.is_none() && settings.member_password.is_none();
-        Self { region: settings.region.clone(), passwords: [admin, member].into(), random }
+        Self {
+            region: settings.region.clone(),
+            passwords: [admin, member].into(),
+            random,
+        }
     }
 
     /// Reads the passwords in a state directory.
@@ -101,8 +105,8 @@ impl Credentials {
         self.passwords.get(user)
     }
 
-    /// Returns the shell commands that set the variables of the `openstack` command for this user, for a cloud that
-    /// listens on `address`.
+    /// Returns the shell commands that set the variables of the `openstack` command for this user,
+    /// for a cloud that listens on `address`.
     pub fn exports(&self, user: &str, address: &str) -> Option<String> {
         let password = self.password(user)?.expose().to_owned();
         let mut lines = String::new();
@@ -126,7 +130,11 @@ impl Credentials {
 
     fn seed(&self) -> Passwords {
         let password = |user: &str| self.password(user).cloned().unwrap_or_else(random_secret);
-        Passwords { admin: password(seed::ADMIN), member: password(seed::MEMBER), random: self.random }
+        Passwords {
+            admin: password(seed::ADMIN),
+            member: password(seed::MEMBER),
+            random: self.random,
+        }
     }
 }
 
@@ -135,7 +143,12 @@ fn write_private(path: &Path, content: &impl Serialize) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
 
     let new = path.with_extension("new");
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
     serde_json::to_writer_pretty(&file, content)?;
     file.sync_all()?;
     fs::rename(&new, path)
@@ -150,20 +163,30 @@ impl LocalCloud {
             settings.apply(state);
         };
         let store = Store::in_memory_with(prepare);
-        Self { cloud: Arc::new(Cloud::new(store, settings)), credentials, cluster: None }
+        Self {
+            cloud: Arc::new(Cloud::new(store, settings)),
+            credentials,
+            cluster: None,
+        }
     }
 
     /// Opens the cloud in a state directory, or creates one there.
     ///
-    /// Passwords are in `credentials.json` beside the state. If that file was deleted, the users get new ones.
+    /// Passwords are in `credentials.json` beside the state. If that file was deleted, the users
+    /// get new ones.
     ///
     /// # Errors
-    /// The directory is used by another process, contains something else, or cannot be read or written.
+    /// The directory is used by another process, contains something else, or cannot be read or
+    /// written.
     pub fn open(dir: &Path, settings: Settings) -> Result<Self, StartError> {
         let path = dir.join(FILE);
         let is_there = path.try_exists();
         let is_there = is_there.map_err(|source| StartError::Credentials { path, source })?;
-        let credentials = if is_there { Credentials::read(dir)? } else { Credentials::new(&settings) };
+        let credentials = if is_there {
+            Credentials::read(dir)?
+        } else {
+            Credentials::new(&settings)
+        };
         let mut failed = None;
         let store = Store::open_with(dir, |state| {
             // The file comes first: after a crash in between, the next start uses it.
@@ -181,7 +204,11 @@ impl LocalCloud {
         })?;
         match failed {
             Some(error) => Err(error),
-            None => Ok(Self { cloud: Arc::new(Cloud::new(store, settings)), credentials, cluster: None }),
+            None => Ok(Self {
+                cloud: Arc::new(Cloud::new(store, settings)),
+                credentials,
+                cluster: None,
+            }),
         }
     }
 
@@ -201,12 +228,18 @@ impl LocalCloud {
         &self.credentials
     }
 
-    /// Stores a secret in the key manager: its project, name, kind (`certificate`, `private`, `opaque`) and content,
-    /// such as a PEM file. Returns its ID.
+    /// Stores a secret in the key manager: its project, name, kind (`certificate`, `private`,
+    /// `opaque`) and content, such as a PEM file. Returns its ID.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn put_secret(&self, project: &str, name: &str, kind: &str, payload: Secret) -> Result<String, ApiError> {
+    pub async fn put_secret(
+        &self,
+        project: &str,
+        name: &str,
+        kind: &str,
+        payload: Secret,
+    ) -> Result<String, ApiError> {
         let secret = KeySecret {
             id: new_id(),
             name: name.to_owned(),
@@ -223,18 +256,26 @@ impl LocalCloud {
         self.cloud.store.change(put).await
     }
 
-    /// Stores a container in the key manager: its project, name, and IDs of secrets by role (`certificate`,
-    /// `private_key`, `intermediates`). Returns its ID.
+    /// Stores a container in the key manager: its project, name, and IDs of secrets by role
+    /// (`certificate`, `private_key`, `intermediates`). Returns its ID.
     ///
     /// # Errors
     /// A secret does not exist; the disk fails.
-    pub async fn put_container(&self, project: &str, name: &str, secrets: &[(&str, &str)]) -> Result<String, ApiError> {
+    pub async fn put_container(
+        &self,
+        project: &str,
+        name: &str,
+        secrets: &[(&str, &str)],
+    ) -> Result<String, ApiError> {
         let container = KeyContainer {
             id: new_id(),
             name: name.to_owned(),
             project_id: project.to_owned(),
             created_at: self.cloud.clock.now(),
-            secrets: secrets.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect(),
+            secrets: secrets
+                .iter()
+                .map(|(name, id)| ((*name).to_owned(), (*id).to_owned()))
+                .collect(),
         };
         let id = container.id.clone();
         let put = |state: &mut CloudState| {
@@ -253,8 +294,9 @@ impl LocalCloud {
         router(self.cloud.clone())
     }
 
-    /// Carries the traffic of load balancers until cancelled, and ends their changes when they are due. Without it, the
-    /// next request ends them, and everything that is enabled counts as working.
+    /// Carries the traffic of load balancers until cancelled, and ends their changes when they are
+    /// due. Without it, the next request ends them, and everything that is enabled counts as
+    /// working.
     pub async fn run_data_plane(&self, cancel: CancellationToken) {
         let plane = DataPlane::default();
         dataplane_sync::run(&self.cloud, Some(&plane), cancel).await;
@@ -266,14 +308,16 @@ impl LocalCloud {
         servers::run(&self.cloud, self.cluster.clone(), cancel).await;
     }
 
-    /// Serves until cancelled; meanwhile [carries traffic](Self::run_data_plane) and [runs servers](Self::run_servers).
-    /// When this returns, all connections are closed and no request is in flight; requests that were had five seconds
-    /// to be answered.
+    /// Serves until cancelled; meanwhile [carries traffic](Self::run_data_plane) and [runs
+    /// servers](Self::run_servers). When this returns, all connections are closed and no request is
+    /// in flight; requests that were had five seconds to be answered.
     ///
     /// # Errors
     /// The listener fails, or the state cannot be written.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
-        dataplane_sync::begin(&self.cloud, true).await.map_err(io::Error::other)?;
+        dataplane_sync::begin(&self.cloud, true)
+            .await
+            .map_err(io::Error::other)?;
         // Requests end before the traffic does, so that each sees the real state until then.
         let stop = CancellationToken::new();
         let serve = async {

@@ -37,7 +37,10 @@ struct RequestLogInner {
 impl RequestLog {
     pub(super) fn add(&self, entry: LoggedRequest) {
         let mut inner = self.0.lock();
-        *inner.counts.entry(format!("{} {}", entry.method, entry.route)).or_default() += 1;
+        *inner
+            .counts
+            .entry(format!("{} {}", entry.method, entry.route))
+            .or_default() += 1;
         if inner.entries.len() == KEPT {
             inner.entries.pop_front();
         }
@@ -49,15 +52,21 @@ impl RequestLog {
         self.0.lock().entries.iter().cloned().collect()
     }
 
-    /// Returns how many requests there were, by method and route, such as `GET /compute/v2.1/servers/{id}`.
+    /// Returns how many requests there were, by method and route, such as `GET
+    /// /compute/v2.1/servers/{id}`.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.0.lock().counts.clone()
     }
 
-    /// Returns how many of the requests that are kept have this method, and a path with this prefix.
+    /// Returns how many of the requests that are kept have this method, and a path with this
+    /// prefix.
     pub fn count(&self, method: &str, path: &str) -> usize {
         let inner = self.0.lock();
-        inner.entries.iter().filter(|entry| entry.method == method && entry.path.starts_with(path)).count()
+        inner
+            .entries
+            .iter()
+            .filter(|entry| entry.method == method && entry.path.starts_with(path))
+            .count()
     }
 
     /// Forgets everything.

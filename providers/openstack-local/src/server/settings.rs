@@ -17,7 +17,8 @@ pub enum CatalogForm {
     Unversioned,
 }
 
-/// Settings of a local cloud. Tests change them while the cloud runs, except those that are fixed or set at the start.
+/// Settings of a local cloud. Tests change them while the cloud runs, except those that are fixed
+/// or set at the start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Region of all endpoints. Default `RegionOne`. Fixed when the state is created.
@@ -32,19 +33,19 @@ pub struct Settings {
     pub time: TimeSource,
     /// Format of URLs in the catalog.
     pub catalog: CatalogForm,
-    /// Kinds of services that this cloud lacks, such as `load-balancer`: they are not in the catalog, and nothing is at
-    /// their paths.
+    /// Kinds of services that this cloud lacks, such as `load-balancer`: they are not in the
+    /// catalog, and nothing is at their paths.
     pub without: BTreeSet<String>,
-    /// Maximum number of rows on a page. The default is that of each service: 1,000 for Nova and Octavia, no limit for
-    /// Neutron.
+    /// Maximum number of rows on a page. The default is that of each service: 1,000 for Nova and
+    /// Octavia, no limit for Neutron.
     pub page_size: Option<usize>,
     /// Highest minor version of Nova's API 2, between 1 and 96. Default 96.
     pub nova_minor: u16,
     /// Highest minor version of Octavia's API 2. Default 30. Set at the start, and changed later in
     /// `octavia::settings`.
     pub octavia_minor: u16,
-    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default 500. Set at the start, and
-    /// changed later in `octavia::settings`.
+    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default 500. Set at
+    /// the start, and changed later in `octavia::settings`.
     pub pending: Duration,
     /// Aliases of Neutron's extensions to hide.
     pub hidden_extensions: BTreeSet<String>,

@@ -48,13 +48,18 @@ struct ResponseText {
 impl ResponseText {
     fn to(&self, client: SocketAddr, headers: &HeaderMap) -> String {
         let Self { name, at, what } = self;
-        let forwarded = headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-        let forwarded = forwarded.map(|value| format!(" (X-Forwarded-For: {value})")).unwrap_or_default();
+        let forwarded = headers
+            .get("x-forwarded-for")
+            .and_then(|value| value.to_str().ok());
+        let forwarded = forwarded
+            .map(|value| format!(" (X-Forwarded-For: {value})"))
+            .unwrap_or_default();
         format!("{name} answers at {at} for {what}, to {client}{forwarded}\n")
     }
 }
 
-/// Answers at the server's own ports and, for a node, those of the cluster, until `off`. Then everything is closed.
+/// Answers at the server's own ports and, for a node, those of the cluster, until `off`. Then
+/// everything is closed.
 pub(super) async fn serve(
     machine: &RunningServer,
     ports: Option<watch::Receiver<Arc<Ports>>>,
@@ -65,9 +70,14 @@ pub(super) async fn serve(
     let mut failed = BTreeSet::new();
     loop {
         // First, close the sockets that are not needed any more.
-        let known = ports.as_mut().map(|ports| ports.borrow_and_update().clone()).unwrap_or_default();
+        let known = ports
+            .as_mut()
+            .map(|ports| ports.borrow_and_update().clone())
+            .unwrap_or_default();
         let wanted = wanted(machine, &known);
-        for (_, (_, socket)) in open.extract_if(.., |place, (what, _)| wanted.get(place) != Some(what)) {
+        for (_, (_, socket)) in
+            open.extract_if(.., |place, (what, _)| wanted.get(place) != Some(what))
+        {
             close(socket).await;
         }
         // Then open those that are missing.
@@ -120,11 +130,20 @@ async fn close(socket: AbortOnDropHandle<()>) {
 
 /// Returns the sockets that the server should have, and what each is for.
 fn wanted(machine: &RunningServer, ports: &Ports) -> BTreeMap<SocketKey, String> {
-    let own = machine.web.iter().map(|port| ((Transport::Tcp, *port), "itself".to_owned()));
-    let all: Ports = ports.iter().map(|(port, what)| (*port, what.clone())).chain(own).collect();
+    let own = machine
+        .web
+        .iter()
+        .map(|port| ((Transport::Tcp, *port), "itself".to_owned()));
+    let all: Ports = ports
+        .iter()
+        .map(|(port, what)| (*port, what.clone()))
+        .chain(own)
+        .collect();
     let at = |address: &IpAddr| {
         let address = *address;
-        all.iter().map(move |((transport, port), what)| ((*transport, SocketAddr::new(address, *port)), what.clone()))
+        all.iter().map(move |((transport, port), what)| {
+            ((*transport, SocketAddr::new(address, *port)), what.clone())
+        })
     };
     machine.addresses.iter().flat_map(at).collect()
 }
@@ -170,17 +189,24 @@ async fn accept(listener: TcpListener, words: Arc<ResponseText>) {
 /// Answers the requests of a connection, whose client may be given by the PROXY protocol.
 async fn answer(stream: TcpStream, peer: SocketAddr, words: &ResponseText) -> Result<(), String> {
     let (mut reader, writer) = stream.into_split();
-    let start = proxy::start(&mut reader).await.map_err(|error| error.to_string())?;
+    let start = proxy::start(&mut reader)
+        .await
+        .map_err(|error| error.to_string())?;
     let client = start.client.unwrap_or(peer);
     let stream = tokio::io::join(Cursor::new(start.rest).chain(reader), writer);
     let service = service_fn(|request: Request<Incoming>| {
         let text = words.to(client, request.headers());
         let answer = Response::builder().header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
         // These values are always valid headers.
-        let answer = answer.body(Full::new(Bytes::from(text))).unwrap_or_default();
+        let answer = answer
+            .body(Full::new(Bytes::from(text)))
+            .unwrap_or_default();
         async move { Ok::<_, Infallible>(answer) }
     });
-    http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
+    http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 /// Answers datagrams indefinitely.
@@ -189,7 +215,11 @@ async fn echo(socket: UdpSocket, words: Arc<ResponseText>) {
     loop {
         match socket.recv_from(&mut buffer).await {
             // A client that is not there any more needs no answer.
-            Ok((_, client)) => drop(socket.send_to(words.to(client, &HeaderMap::new()).as_bytes(), client).await),
+            Ok((_, client)) => drop(
+                socket
+                    .send_to(words.to(client, &HeaderMap::new()).as_bytes(), client)
+                    .await,
+            ),
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }

@@ -23,14 +23,16 @@ pub trait Cluster: Debug + Send + Sync {
     /// Returns the ports and their changes. Empty until [`run`](Self::run) has read them.
     fn ports(&self) -> watch::Receiver<Arc<Ports>>;
 
-    /// Makes a server a node with this name, or continues with the node that it was. Safe to call again.
+    /// Makes a server a node with this name, or continues with the node that it was. Safe to call
+    /// again.
     ///
     /// # Errors
-    /// The cluster does not answer or rejects the request, or the name is another node's. The text explains it to the
-    /// user.
+    /// The cluster does not answer or rejects the request, or the name is another node's. The text
+    /// explains it to the user.
     fn join<'a>(&'a self, name: &'a str, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Reports that a server which may have joined is off. The Node stays: deleting it is the task of others.
+    /// Reports that a server which may have joined is off. The Node stays: deleting it is the task
+    /// of others.
     fn leave<'a>(&'a self, name: &'a str, server: &'a str) -> BoxFuture<'a, ()>;
 
     /// Keeps the ports up to date until cancelled.

@@ -45,8 +45,8 @@ pub struct KubeconfigError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// A Kubernetes cluster. Required permissions: get, create and patch Nodes and their status; get, create and update
-/// Leases in `kube-node-lease`; list and watch Services.
+/// A Kubernetes cluster. Required permissions: get, create and patch Nodes and their status; get,
+/// create and update Leases in `kube-node-lease`; list and watch Services.
 pub struct Kubernetes {
     nodes: Api<Node>,
     services: Api<Service>,
@@ -58,7 +58,9 @@ pub struct Kubernetes {
 
 impl std::fmt::Debug for Kubernetes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kubernetes").field("nodes", &self.kubelets.names()).finish_non_exhaustive()
+        f.debug_struct("Kubernetes")
+            .field("nodes", &self.kubelets.names())
+            .finish_non_exhaustive()
     }
 }
 
@@ -88,7 +90,8 @@ impl Kubernetes {
             KubeconfigError { path, source }
         };
         let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(error.into()))?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let client = Client::try_from(config.map_err(|error| failed(error.into()))?);
         Ok(Self::new(client.map_err(|error| failed(error.into()))?))
     }
@@ -100,7 +103,11 @@ impl Kubernetes {
         let mut known: ByService = list.items.iter().map(entry).collect();
         loop {
             self.publish(&known);
-            let mut events = self.services.watch(&WatchParams::default(), &version).await?.boxed();
+            let mut events = self
+                .services
+                .watch(&WatchParams::default(), &version)
+                .await?
+                .boxed();
             while let Some(event) = events.try_next().await? {
                 match event {
                     WatchEvent::Added(service) | WatchEvent::Modified(service) => {
@@ -122,7 +129,11 @@ impl Kubernetes {
     }
 
     fn publish(&self, known: &ByService) {
-        let all: Ports = known.values().flatten().map(|(port, what)| (*port, what.clone())).collect();
+        let all: Ports = known
+            .values()
+            .flatten()
+            .map(|(port, what)| (*port, what.clone()))
+            .collect();
         self.ports.send_if_modified(|ports| {
             let differs = **ports != all;
             if differs {
@@ -142,31 +153,57 @@ impl Kubernetes {
             }
             text
         };
-        let other = self.joined.lock().get(name).filter(|other| *other != server).cloned();
+        let other = self
+            .joined
+            .lock()
+            .get(name)
+            .filter(|other| *other != server)
+            .cloned();
         if let Some(other) = other {
             return Err(format!("the server {other} is the node {name} already"));
         }
-        let node = self.nodes.get_opt(name).await.map_err(|error| chain(&error))?;
+        let node = self
+            .nodes
+            .get_opt(name)
+            .await
+            .map_err(|error| chain(&error))?;
         if node.is_some_and(|node| !is_of(&node, server)) {
-            return Err(format!("the Node {name} is not this server's: it lacks the label {SERVER}={server}"));
+            return Err(format!(
+                "the Node {name} is not this server's: it lacks the label {SERVER}={server}"
+            ));
         }
-        self.joined.lock().insert(name.to_owned(), server.to_owned());
-        match self.kubelets.register(NodeSpec::new(name).label(SERVER, server)).await {
+        self.joined
+            .lock()
+            .insert(name.to_owned(), server.to_owned());
+        match self
+            .kubelets
+            .register(NodeSpec::new(name).label(SERVER, server))
+            .await
+        {
             Ok(()) | Err(KubeletError::Running(_)) => Ok(()),
             Err(error) => Err(chain(&error)),
         }
     }
 
     async fn try_leave(&self, name: &str, server: &str) {
-        if self.joined.lock().get(name).is_none_or(|joined| joined != server) {
+        if self
+            .joined
+            .lock()
+            .get(name)
+            .is_none_or(|joined| joined != server)
+        {
             return;
         }
-        // In a cluster with a kube-controller-manager, that would set the status after 40 seconds without a heartbeat.
+        // In a cluster with a kube-controller-manager, that would set the status after 40 seconds
+        // without a heartbeat.
         match timeout(LEAVE, self.kubelets.set_ready(name, Ready::Unknown)).await {
             Ok(Ok(())) => {}
             // Somebody has deleted it.
-            Ok(Err(KubeletError::Api { source: kube::Error::Api(status), .. })) if status.code == 404 => {}
-            _ => tracing::warn!(node = name, "the cluster could not be told that the server is off"),
+            Ok(Err(KubeletError::Api { source: kube::Error::Api(status), .. }))
+                if status.code == 404 => {}
+            _ => {
+                tracing::warn!(node = name, "the cluster could not be told that the server is off");
+            }
         }
         drop(self.kubelets.stop_node(name));
         self.joined.lock().remove(name);
@@ -174,7 +211,9 @@ impl Kubernetes {
 }
 
 fn is_of(node: &Node, server: &str) -> bool {
-    node.labels().get(SERVER).is_some_and(|label| label == server)
+    node.labels()
+        .get(SERVER)
+        .is_some_and(|label| label == server)
 }
 
 /// Returns a Service's name and node ports.
@@ -182,7 +221,11 @@ fn entry(service: &Service) -> (String, Ports) {
     let name = format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
     let mut ports = Ports::new();
     let number = |port: i32| u16::try_from(port).ok().filter(|port| *port > 0);
-    for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
+    for port in service
+        .spec
+        .iter()
+        .flat_map(|spec| spec.ports.iter().flatten())
+    {
         let transport = match port.protocol.as_deref() {
             None | Some("TCP") => Transport::Tcp,
             Some("UDP") => Transport::Udp,
@@ -192,7 +235,11 @@ fn entry(service: &Service) -> (String, Ports) {
             ports.insert((transport, number), name.clone());
         }
     }
-    let health = service.spec.as_ref().and_then(|spec| spec.health_check_node_port).and_then(number);
+    let health = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.health_check_node_port)
+        .and_then(number);
     if let Some(number) = health {
         ports.insert((Transport::Tcp, number), format!("the health of {name}"));
     }

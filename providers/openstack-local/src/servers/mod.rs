@@ -1,12 +1,13 @@
 //! Running servers: this process does what a server's metadata says, while the server is `ACTIVE`.
 //!
 //! - [`WEB`] names ports at which the server answers HTTP, on each of its loopback addresses.
-//! - [`NODE`] makes it a node of this cloud's [`Cluster`]: its kubelet reports, and it answers at the node port of
-//!   every Service, as kube-proxy with a pod behind it would.
+//! - [`NODE`] makes it a node of this cloud's [`Cluster`]: its kubelet reports, and it answers at
+//!   the node port of every Service, as kube-proxy with a pod behind it would.
 //!
-//! A server that is stopped or deleted closes its sockets with all connections, and its kubelet stops reporting.
-//! Nothing outlives the process, and what runs after a restart follows from the rows. Metadata can choose only between
-//! these two functions: no program is started, and only loopback addresses are listened on.
+//! A server that is stopped or deleted closes its sockets with all connections, and its kubelet
+//! stops reporting. Nothing outlives the process, and what runs after a restart follows from the
+//! rows. Metadata can choose only between these two functions: no program is started, and only
+//! loopback addresses are listened on.
 
 mod backend;
 mod cluster;
@@ -34,7 +35,8 @@ pub use self::{
 };
 use crate::server::Cloud;
 
-/// Delay before something that failed is tried again: an address that is in use, a cluster that does not answer.
+/// Delay before something that failed is tried again: an address that is in use, a cluster that
+/// does not answer.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Runs the servers whose metadata says so until cancelled. Without a cluster no server is a node.
@@ -63,7 +65,8 @@ async fn supervise(cloud: &Cloud, cluster: Option<&Arc<dyn Cluster>>, cancel: &C
     loop {
         let mut wanted = cloud.store.peek(machines);
         for (server, one) in &running {
-            // A server whose configuration has changed is stopped, and started again when it has ended.
+            // A server whose configuration has changed is stopped, and started again when it has
+            // ended.
             if wanted.remove(server).as_ref() != Some(&one.machine) {
                 one.off.cancel();
             }
@@ -89,8 +92,8 @@ async fn supervise(cloud: &Cloud, cluster: Option<&Arc<dyn Cluster>>, cancel: &C
     while tasks.join_next().await.is_some() {}
 }
 
-/// Runs a server while it is switched on. Ends when `off` is cancelled and everything is closed; with `halt` the whole
-/// process ends, so that the cluster is not notified.
+/// Runs a server while it is switched on. Ends when `off` is cancelled and everything is closed;
+/// with `halt` the whole process ends, so that the cluster is not notified.
 async fn live(
     machine: RunningServer,
     cluster: Option<Arc<dyn Cluster>>,
@@ -100,7 +103,10 @@ async fn live(
     let server = &*machine.name;
     tracing::info!(server, addresses = ?machine.addresses, node = machine.node, "server runs");
     if machine.addresses.is_empty() {
-        tracing::warn!(server, "server has no loopback address to answer at: its network has no subnet in 127.0.0.0/8");
+        tracing::warn!(
+            server,
+            "server has no loopback address to answer at: its network has no subnet in 127.0.0.0/8"
+        );
     }
     let cluster = cluster.filter(|_| machine.node);
     if machine.node && cluster.is_none() {
@@ -117,10 +123,16 @@ async fn live(
 }
 
 /// Keeps the server a node until `off`.
-async fn be_node(machine: &RunningServer, cluster: &dyn Cluster, off: &CancellationToken, halt: &CancellationToken) {
+async fn be_node(
+    machine: &RunningServer,
+    cluster: &dyn Cluster,
+    off: &CancellationToken,
+    halt: &CancellationToken,
+) {
     let join = async {
         let mut last = String::new();
-        // An attempt is not aborted when the server is switched off: then it would be unknown whether it has joined.
+        // An attempt is not aborted when the server is switched off: then it would be unknown
+        // whether it has joined.
         while let Err(error) = cluster.join(&machine.name, &machine.server).await {
             if error != last {
                 tracing::warn!(server = %machine.name, error, "server cannot join the cluster; trying again");
@@ -133,5 +145,7 @@ async fn be_node(machine: &RunningServer, cluster: &dyn Cluster, off: &Cancellat
     };
     let _ = halt.run_until_cancelled(join).await;
     off.cancelled().await;
-    let _ = halt.run_until_cancelled(cluster.leave(&machine.name, &machine.server)).await;
+    let _ = halt
+        .run_until_cancelled(cluster.leave(&machine.name, &machine.server))
+        .await;
 }

@@ -34,8 +34,14 @@ pub struct RunningServer {
 
 /// Returns the servers that should run now, by ID.
 pub fn machines(state: &CloudState) -> BTreeMap<String, RunningServer> {
-    let rows = state.nova.servers.iter().filter(|row| row.status == "ACTIVE");
-    rows.filter_map(|row| machine(state, row)).map(|machine| (machine.server.clone(), machine)).collect()
+    let rows = state
+        .nova
+        .servers
+        .iter()
+        .filter(|row| row.status == "ACTIVE");
+    rows.filter_map(|row| machine(state, row))
+        .map(|machine| (machine.server.clone(), machine))
+        .collect()
 }
 
 fn machine(state: &CloudState, row: &ServerRow) -> Option<RunningServer> {
@@ -44,10 +50,19 @@ fn machine(state: &CloudState, row: &ServerRow) -> Option<RunningServer> {
     if !node && web.is_empty() {
         return None;
     }
-    let ports = row.ports.iter().filter_map(|attached| state.neutron.ports.get(&attached.port));
+    let ports = row
+        .ports
+        .iter()
+        .filter_map(|attached| state.neutron.ports.get(&attached.port));
     let addresses = ports.flat_map(|port| port.fixed_ips.iter().map(|fixed| fixed.ip_address));
     let addresses = addresses.filter(IpAddr::is_loopback).collect();
-    Some(RunningServer { server: row.id.clone(), name: row.name.clone(), addresses, web, node })
+    Some(RunningServer {
+        server: row.id.clone(),
+        name: row.name.clone(),
+        addresses,
+        web,
+        node,
+    })
 }
 
 /// Rejects invalid values.
@@ -55,7 +70,9 @@ fn machine(state: &CloudState, row: &ServerRow) -> Option<RunningServer> {
 /// # Errors
 /// 400 with the key and its valid values.
 pub(crate) fn check(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
-    wishes(metadata).map(drop).map_err(|message| ApiError::bad_request("", message))
+    wishes(metadata)
+        .map(drop)
+        .map_err(|message| ApiError::bad_request("", message))
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,8 +82,13 @@ struct ServerOptions {
 }
 
 fn wishes(metadata: &BTreeMap<String, String>) -> Result<ServerOptions, String> {
-    let invalid = |key: &str, value: &str, takes: &str| format!("Invalid metadata {key}={value}: it takes {takes}.");
-    let node = match metadata.get(NODE).map(|value| (value, value.to_ascii_lowercase())) {
+    let invalid = |key: &str, value: &str, takes: &str| {
+        format!("Invalid metadata {key}={value}: it takes {takes}.")
+    };
+    let node = match metadata
+        .get(NODE)
+        .map(|value| (value, value.to_ascii_lowercase()))
+    {
         None => false,
         Some((_, value)) if value == "true" => true,
         Some((_, value)) if value == "false" => false,
@@ -75,8 +97,10 @@ fn wishes(metadata: &BTreeMap<String, String>) -> Result<ServerOptions, String> 
     let web = match metadata.get(WEB) {
         None => BTreeSet::new(),
         Some(value) => {
-            let ports: Option<BTreeSet<u16>> =
-                value.split(',').map(|port| port.trim().parse().ok().filter(|port| *port > 0)).collect();
+            let ports: Option<BTreeSet<u16>> = value
+                .split(',')
+                .map(|port| port.trim().parse().ok().filter(|port| *port > 0))
+                .collect();
             let ports = ports.filter(|ports| ports.len() <= MOST);
             let takes = format!("at most {MOST} ports from 1 to 65535, separated by commas");
             ports.ok_or_else(|| invalid(WEB, value, &takes))?

@@ -41,8 +41,12 @@ pub(super) async fn start(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<S
         let (client, length) = match header {
             HeaderResult::V1(Ok(header)) => (text(&header), header.header.len()),
             HeaderResult::V2(Ok(header)) => (binary(&header), header.len()),
-            HeaderResult::V1(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
-            HeaderResult::V2(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
+            HeaderResult::V1(Err(error)) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+            }
+            HeaderResult::V2(Err(error)) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+            }
         };
         return Ok(Start { client, rest: read.split_off(length) });
     }

@@ -23,7 +23,8 @@ use crate::server::{LocalCloud, Settings, tests::Asked};
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A cluster that remembers its nodes: name, server, and whether it was heard that the server is off.
+/// A cluster that remembers its nodes: name, server, and whether it was heard that the server is
+/// off.
 #[derive(Debug, Default)]
 struct Remembered {
     nodes: Mutex<BTreeMap<String, (String, bool)>>,
@@ -43,7 +44,9 @@ impl Cluster for Remembered {
                 self.refused.fetch_add(1, SeqCst);
                 return Err(reason.clone());
             }
-            self.nodes.lock().insert(name.to_owned(), (server.to_owned(), true));
+            self.nodes
+                .lock()
+                .insert(name.to_owned(), (server.to_owned(), true));
             Ok(())
         }
         .boxed()
@@ -85,7 +88,13 @@ impl Fixture {
         let answer = asked.post("/network/v2.0/networks", &token, body).await;
         let network = answer.body["network"]["id"].as_str().unwrap().to_owned();
         let body = json!({"subnet": {"network_id": network, "ip_version": 4, "cidr": cidr, "gateway_ip": null}});
-        assert_eq!(asked.post("/network/v2.0/subnets", &token, body).await.status, 201);
+        assert_eq!(
+            asked
+                .post("/network/v2.0/subnets", &token, body)
+                .await
+                .status,
+            201
+        );
         let (halt, cloud) = (CancellationToken::new(), asked.local.clone());
         let cancel = halt.clone();
         let running = tokio::spawn(async move { cloud.run_servers(cancel).await });
@@ -95,7 +104,10 @@ impl Fixture {
     async fn try_server(&self, name: &str, metadata: Value) -> (u16, Value) {
         let networks = json!([{"uuid": self.network}]);
         let body = json!({"server": {"name": name, "flavorRef": "1", "networks": networks, "metadata": metadata}});
-        let answer = self.asked.post("/compute/v2.1/servers", &self.token, body).await;
+        let answer = self
+            .asked
+            .post("/compute/v2.1/servers", &self.token, body)
+            .await;
         (answer.status.as_u16(), answer.body)
     }
 
@@ -104,24 +116,41 @@ impl Fixture {
         let (status, body) = self.try_server(name, metadata).await;
         assert_eq!(status, 202, "{body}");
         let id = body["server"]["id"].as_str().unwrap().to_owned();
-        let answer = self.asked.get(&format!("/compute/v2.1/servers/{id}"), &self.token).await;
-        let address = answer.body["server"]["addresses"]["nodes"][0]["addr"].as_str().unwrap().to_owned();
+        let answer = self
+            .asked
+            .get(&format!("/compute/v2.1/servers/{id}"), &self.token)
+            .await;
+        let address = answer.body["server"]["addresses"]["nodes"][0]["addr"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         (id, address)
     }
 
     async fn act(&self, server: &str, action: &str) {
         let path = format!("/compute/v2.1/servers/{server}/action");
-        let answer = self.asked.post(&path, &self.token, json!({action: null})).await;
+        let answer = self
+            .asked
+            .post(&path, &self.token, json!({action: null}))
+            .await;
         assert_eq!(answer.status, 202, "{}", answer.body);
     }
 
     async fn delete(&self, server: &str) {
-        let answer = self.asked.ask("DELETE", &format!("/compute/v2.1/servers/{server}"), &self.token, None).await;
+        let answer = self
+            .asked
+            .ask("DELETE", &format!("/compute/v2.1/servers/{server}"), &self.token, None)
+            .await;
         assert_eq!(answer.status, 204, "{}", answer.body);
     }
 
     fn offer(&self, ports: &[(Transport, u16)]) {
-        self.cluster.ports.send_replace(Arc::new(ports.iter().map(|port| (*port, "default/web".to_owned())).collect()));
+        self.cluster.ports.send_replace(Arc::new(
+            ports
+                .iter()
+                .map(|port| (*port, "default/web".to_owned()))
+                .collect(),
+        ));
     }
 
     async fn end(self) {
@@ -167,7 +196,9 @@ async fn get(address: &str, port: u16, before: &[u8], header: &str) -> Option<St
 }
 
 async fn answers(address: &str, port: u16) -> String {
-    until(async || get(address, port, b"", "").await, Option::is_some).await.unwrap()
+    until(async || get(address, port, b"", "").await, Option::is_some)
+        .await
+        .unwrap()
 }
 
 async fn is_silent(address: &str, port: u16) {
@@ -179,7 +210,11 @@ async fn a_server_answers_while_it_is_on() {
     let world = Fixture::new(&range(1)).await;
     let (one, address) = world.server("one", json!({WEB: "8081, 8082"})).await;
     let (_, other) = world.server("two", json!({WEB: "8081"})).await;
-    assert!(answers(&address, 8082).await.starts_with(&format!("one answers at {address}:8082 for itself, to 127.")));
+    assert!(
+        answers(&address, 8082)
+            .await
+            .starts_with(&format!("one answers at {address}:8082 for itself, to 127."))
+    );
     assert!(answers(&address, 8081).await.starts_with("one "));
     assert!(answers(&other, 8081).await.starts_with("two "));
     // What is under way ends with the server, as when the power goes.
@@ -206,7 +241,12 @@ async fn changed_metadata_count_at_once() {
     let (id, address) = world.server("one", json!({})).await;
     let path = format!("/compute/v2.1/servers/{id}/metadata");
     let set = async |metadata: Value| {
-        world.asked.ask("PUT", &path, &world.token, Some(json!({"metadata": metadata}))).await.status.as_u16()
+        world
+            .asked
+            .ask("PUT", &path, &world.token, Some(json!({"metadata": metadata})))
+            .await
+            .status
+            .as_u16()
     };
     assert_eq!(set(json!({WEB: "8081"})).await, 200);
     answers(&address, 8081).await;
@@ -221,18 +261,39 @@ async fn changed_metadata_count_at_once() {
 #[tokio::test]
 async fn values_that_mean_nothing_are_refused() {
     let world = Fixture::new(&range(3)).await;
-    let many = (1..=17).map(|port: u16| port.to_string()).collect::<Vec<_>>().join(",");
-    for (key, value) in
-        [(WEB, "0"), (WEB, "web"), (WEB, "80,"), (WEB, "65536"), (WEB, &many), (NODE, "yes"), (NODE, "")]
-    {
+    let many = (1..=17)
+        .map(|port: u16| port.to_string())
+        .collect::<Vec<_>>()
+        .join(",");
+    for (key, value) in [
+        (WEB, "0"),
+        (WEB, "web"),
+        (WEB, "80,"),
+        (WEB, "65536"),
+        (WEB, &many),
+        (NODE, "yes"),
+        (NODE, ""),
+    ] {
         let (status, body) = world.try_server("one", json!({key: value})).await;
         let message = body["badRequest"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(&format!("{key}={value}:")), "{key}={value}: {body}");
+        assert!(
+            status == 400 && message.contains(&format!("{key}={value}:")),
+            "{key}={value}: {body}"
+        );
     }
-    let (id, _) = world.server("one", json!({NODE: "False", WEB: "65535"})).await;
+    let (id, _) = world
+        .server("one", json!({NODE: "False", WEB: "65535"}))
+        .await;
     let path = format!("/compute/v2.1/servers/{id}/metadata");
     let body = json!({"metadata": {NODE: "maybe"}});
-    assert_eq!(world.asked.ask("POST", &path, &world.token, Some(body)).await.status, 400);
+    assert_eq!(
+        world
+            .asked
+            .ask("POST", &path, &world.token, Some(body))
+            .await
+            .status,
+        400
+    );
     world.end().await;
 }
 
@@ -255,12 +316,19 @@ async fn a_node_answers_at_the_clusters_ports_and_is_off_with_its_server() {
     let is = async |on: bool| until(async || node(), |node| *node == Some((id.clone(), on))).await;
     is(true).await;
     world.offer(&[(Tcp, 30080), (Udp, 30053)]);
-    assert!(answers(&address, 30080).await.starts_with(&format!("node-0 answers at {address}:30080 for default/web")));
+    assert!(
+        answers(&address, 30080)
+            .await
+            .starts_with(&format!("node-0 answers at {address}:30080 for default/web"))
+    );
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let ask = async || {
         let mut buffer = [0; 200];
         socket.send_to(b"who?", (&*address, 30053)).await.ok()?;
-        let length = timeout(Duration::from_millis(200), socket.recv(&mut buffer)).await.ok()?.ok()?;
+        let length = timeout(Duration::from_millis(200), socket.recv(&mut buffer))
+            .await
+            .ok()?
+            .ok()?;
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     };
     let said = until(ask, Option::is_some).await.unwrap();
@@ -327,10 +395,14 @@ async fn the_client_is_whom_the_balancer_names() {
     let to: SocketAddr = format!("{address}:8081").parse().unwrap();
     let addresses = ppp::v2::Addresses::from((client, to));
     let command = ppp::v2::Version::Two | ppp::v2::Command::Proxy;
-    let binary = ppp::v2::Builder::with_addresses(command, ppp::v2::Protocol::Stream, addresses).build().unwrap();
+    let binary = ppp::v2::Builder::with_addresses(command, ppp::v2::Protocol::Stream, addresses)
+        .build()
+        .unwrap();
     let said = get(&address, 8081, &binary, "").await.unwrap();
     assert!(said.ends_with(&format!(", to {client}\n")), "{said}");
-    let said = get(&address, 8081, b"", "X-Forwarded-For: 192.0.2.9\r\n").await.unwrap();
+    let said = get(&address, 8081, b"", "X-Forwarded-For: 192.0.2.9\r\n")
+        .await
+        .unwrap();
     assert!(said.ends_with(" (X-Forwarded-For: 192.0.2.9)\n"), "{said}");
     world.end().await;
 }

@@ -8,7 +8,8 @@ use http::StatusCode;
 pub struct ApiError {
     /// Status of the answer.
     pub status: StatusCode,
-    /// Code of the error where the service has one (Neutron's `type`, such as `PortNotFound`); empty otherwise.
+    /// Code of the error where the service has one (Neutron's `type`, such as `PortNotFound`);
+    /// empty otherwise.
     pub kind: Cow<'static, str>,
     /// What is wrong, as text.
     pub message: String,
@@ -18,8 +19,17 @@ pub struct ApiError {
 
 impl ApiError {
     /// Creates an error.
-    pub fn new(status: StatusCode, kind: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { status, kind: kind.into(), message: message.into(), retry_after: None }
+    pub fn new(
+        status: StatusCode,
+        kind: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            kind: kind.into(),
+            message: message.into(),
+            retry_after: None,
+        }
     }
 
     /// 400.

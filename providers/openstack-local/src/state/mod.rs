@@ -1,7 +1,8 @@
 //! The state of the cloud in memory: rows by kind, changed by plain functions, all or nothing.
 //!
-//! A request handler is a function of [`CloudState`] and [`Cx`]. The store runs it, writes what it touched to disk, and
-//! only then returns the answer; after an error it undoes everything. So no handler has to deal with disks or locks.
+//! A request handler is a function of [`CloudState`] and [`Cx`]. The store runs it, writes what it
+//! touched to disk, and only then returns the answer; after an error it undoes everything. So no
+//! handler has to deal with disks or locks.
 
 mod error;
 mod table;

@@ -1,4 +1,5 @@
-//! Rows of one kind, with what a change has touched so far, so that it can be undone or written to disk.
+//! Rows of one kind, with what a change has touched so far, so that it can be undone or written to
+//! disk.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// A row of a table.
 pub trait Row: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Name of the table in the database. Never changed once released: it is how rows are found again.
+    /// Name of the table in the database. Never changed once released: it is how rows are found
+    /// again.
     const TABLE: &'static str;
 
     /// Returns the key, unique in the table.
@@ -75,14 +77,19 @@ impl<R: Row> Table<R> {
 
     /// Removes all rows that match.
     pub fn remove_where(&mut self, mut is_like: impl FnMut(&R) -> bool) {
-        let keys: Vec<Arc<str>> =
-            self.rows.iter().filter(|(_, row)| is_like(row)).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<Arc<str>> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| is_like(row))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in keys {
             self.remove(&key);
         }
     }
 
-    /// Returns what was touched since the last commit: key, and the row as it is now (`None`: removed).
+    /// Returns what was touched since the last commit: key, and the row as it is now (`None`:
+    /// removed).
     pub fn touched(&self) -> impl Iterator<Item = (&str, Option<&Arc<R>>)> {
         self.before.keys().map(|key| (&**key, self.rows.get(key)))
     }

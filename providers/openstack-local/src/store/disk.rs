@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableHandle};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    TableHandle,
+};
 
 use super::StoreError;
 use crate::state::{CloudState, Tables};
@@ -40,7 +43,8 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(dir: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir).map_err(|source| StoreError::Directory { dir: dir.to_owned(), source })?;
+        fs::create_dir_all(dir)
+            .map_err(|source| StoreError::Directory { dir: dir.to_owned(), source })?;
         Ok(Self { dir: dir.to_owned() })
     }
 }
@@ -48,7 +52,9 @@ impl Files {
 impl Open for Files {
     fn open(&self) -> Result<Database, DatabaseError> {
         // Without the check, a file that another program has changed would be trusted.
-        Database::builder().set_check_integrity_on_open(true).create(self.dir.join("state.redb"))
+        Database::builder()
+            .set_check_integrity_on_open(true)
+            .create(self.dir.join("state.redb"))
     }
 
     fn dir(&self) -> &Path {
@@ -72,7 +78,10 @@ impl Disk {
             Ok(Ok(database)) => database,
             Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => return Err(StoreError::Locked { dir }),
             Ok(Err(DatabaseError::UpgradeRequired(version))) => {
-                return Err(StoreError::Corrupt { dir, reason: format!("the file has the old format {version}") });
+                return Err(StoreError::Corrupt {
+                    dir,
+                    reason: format!("the file has the old format {version}"),
+                });
             }
             Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
                 if error.kind() != std::io::ErrorKind::InvalidData
@@ -81,7 +90,12 @@ impl Disk {
                 return Err(StoreError::Directory { dir, source: error });
             }
             Ok(Err(error)) => return Err(StoreError::Corrupt { dir, reason: error.to_string() }),
-            Err(_) => return Err(StoreError::Corrupt { dir, reason: "the file is no database".to_owned() }),
+            Err(_) => {
+                return Err(StoreError::Corrupt {
+                    dir,
+                    reason: "the file is no database".to_owned(),
+                });
+            }
         };
         let disk = Self { database, dir };
         disk.check_format()?;
@@ -89,17 +103,30 @@ impl Disk {
     }
 
     fn check_format(&self) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(|error| self.failed(&error))?;
+        let transaction = self
+            .database
+            .begin_write()
+            .map_err(|error| self.failed(&error))?;
         {
-            let mut table = transaction.open_table(FORMAT_TABLE).map_err(|error| self.failed(&error))?;
-            let found = table.get(FORMAT_KEY).map_err(|error| self.failed(&error))?.map(|found| found.value());
+            let mut table = transaction
+                .open_table(FORMAT_TABLE)
+                .map_err(|error| self.failed(&error))?;
+            let found = table
+                .get(FORMAT_KEY)
+                .map_err(|error| self.failed(&error))?
+                .map(|found| found.value());
             match found {
                 Some(FORMAT) => return Ok(()),
                 Some(newer) => {
-                    return Err(StoreError::Newer { dir: self.dir.clone(), what: format!("format {newer}") });
+                    return Err(StoreError::Newer {
+                        dir: self.dir.clone(),
+                        what: format!("format {newer}"),
+                    });
                 }
                 None => {
-                    table.insert(FORMAT_KEY, FORMAT).map_err(|error| self.failed(&error))?;
+                    table
+                        .insert(FORMAT_KEY, FORMAT)
+                        .map_err(|error| self.failed(&error))?;
                 }
             }
         }
@@ -108,15 +135,23 @@ impl Disk {
 
     /// Reads everything.
     pub(super) fn load(&self) -> Result<CloudState, StoreError> {
-        let transaction = self.database.begin_read().map_err(|error| self.failed(&error))?;
+        let transaction = self
+            .database
+            .begin_read()
+            .map_err(|error| self.failed(&error))?;
         let mut state = CloudState::default();
-        for handle in transaction.list_tables().map_err(|error| self.failed(&error))? {
+        for handle in transaction
+            .list_tables()
+            .map_err(|error| self.failed(&error))?
+        {
             let name = handle.name().to_owned();
             if name == FORMAT_TABLE.name() {
                 continue;
             }
             let definition: TableDefinition<'_, &str, &[u8]> = TableDefinition::new(&name);
-            let table = transaction.open_table(definition).map_err(|error| self.corrupt(&name, &error))?;
+            let table = transaction
+                .open_table(definition)
+                .map_err(|error| self.corrupt(&name, &error))?;
             for row in table.iter().map_err(|error| self.failed(&error))? {
                 let (key, value) = row.map_err(|error| self.failed(&error))?;
                 self.load_row(&mut state, &name, key.value(), value.value())?;
@@ -126,9 +161,18 @@ impl Disk {
         Ok(state)
     }
 
-    fn load_row(&self, state: &mut CloudState, table: &str, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    fn load_row(
+        &self,
+        state: &mut CloudState,
+        table: &str,
+        key: &str,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         for part in state.parts_mut() {
-            if part.load(table, bytes).map_err(|error| self.corrupt(&format!("{table} {key}"), &error))? {
+            if part
+                .load(table, bytes)
+                .map_err(|error| self.corrupt(&format!("{table} {key}"), &error))?
+            {
                 return Ok(());
             }
         }
@@ -139,15 +183,27 @@ impl Disk {
     pub(super) fn write(&self, changes: Vec<Vec<Write>>) -> Result<(), StoreError> {
         let mut tables: BTreeMap<&'static str, BTreeMap<String, Option<Vec<u8>>>> = BTreeMap::new();
         for write in changes.into_iter().flatten() {
-            tables.entry(write.table).or_default().insert(write.key, write.bytes);
+            tables
+                .entry(write.table)
+                .or_default()
+                .insert(write.key, write.bytes);
         }
-        let transaction = self.database.begin_write().map_err(|error| self.failed(&error))?;
+        let transaction = self
+            .database
+            .begin_write()
+            .map_err(|error| self.failed(&error))?;
         for (name, rows) in tables {
             let definition: TableDefinition<'_, &str, &[u8]> = TableDefinition::new(name);
-            let mut table = transaction.open_table(definition).map_err(|error| self.failed(&error))?;
+            let mut table = transaction
+                .open_table(definition)
+                .map_err(|error| self.failed(&error))?;
             for (key, bytes) in rows {
                 match bytes {
-                    Some(bytes) => drop(table.insert(&*key, &*bytes).map_err(|error| self.failed(&error))?),
+                    Some(bytes) => drop(
+                        table
+                            .insert(&*key, &*bytes)
+                            .map_err(|error| self.failed(&error))?,
+                    ),
                     None => drop(table.remove(&*key).map_err(|error| self.failed(&error))?),
                 }
             }

@@ -27,7 +27,9 @@ pub enum StoreError {
         reason: String,
     },
     /// It has what this version does not know.
-    #[error("the state in {dir} was written by a newer version: it has {what}, which this version does not know")]
+    #[error(
+        "the state in {dir} was written by a newer version: it has {what}, which this version does not know"
+    )]
     Newer {
         /// The directory.
         dir: PathBuf,

@@ -1,9 +1,9 @@
 //! The state behind a lock, and its copy on disk.
 //!
-//! A change runs in memory. The rows that it touched are written to disk in one transaction, and only then does the
-//! change return. One thread writes: changes that wait meanwhile share the next transaction, so that many at once cost
-//! one flush. Other changes may use data that is not on disk yet, but no result is returned before everything that it
-//! depends on is on disk.
+//! A change runs in memory. The rows that it touched are written to disk in one transaction, and
+//! only then does the change return. One thread writes: changes that wait meanwhile share the next
+//! transaction, so that many at once cost one flush. Other changes may use data that is not on disk
+//! yet, but no result is returned before everything that it depends on is on disk.
 
 mod disk;
 mod error;
@@ -65,7 +65,8 @@ struct Progress {
 pub struct Changes(watch::Receiver<Progress>);
 
 impl Changes {
-    /// Waits until something has changed since the last call. Returns `false` when the store is closed.
+    /// Waits until something has changed since the last call. Returns `false` when the store is
+    /// closed.
     ///
     /// # Cancellation
     /// A change is not missed when the call is dropped.
@@ -85,24 +86,34 @@ impl Store {
         let mut state = CloudState::default();
         prepare(&mut state);
         state.parts_mut().into_iter().for_each(Tables::commit);
-        Self { shared: std::sync::Arc::new(SharedStore::new(state, None)), writer: None }
+        Self {
+            shared: std::sync::Arc::new(SharedStore::new(state, None)),
+            writer: None,
+        }
     }
 
     /// Opens the store in a directory, which is created if it does not exist, and reads everything.
     ///
     /// # Errors
-    /// Another process has it open; it is corrupt; a newer version wrote it; the system denies access.
+    /// Another process has it open; it is corrupt; a newer version wrote it; the system denies
+    /// access.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         Self::open_with(dir, |_| ())
     }
 
-    /// Like [`open`](Self::open), after `prepare` has changed the state. Its changes are on disk, too, when the store
-    /// is returned.
-    pub fn open_with(dir: &Path, prepare: impl FnOnce(&mut CloudState)) -> Result<Self, StoreError> {
+    /// Like [`open`](Self::open), after `prepare` has changed the state. Its changes are on disk,
+    /// too, when the store is returned.
+    pub fn open_with(
+        dir: &Path,
+        prepare: impl FnOnce(&mut CloudState),
+    ) -> Result<Self, StoreError> {
         Self::on(Box::new(Files::new(dir)?), prepare)
     }
 
-    fn on(files: Box<dyn disk::Open>, prepare: impl FnOnce(&mut CloudState)) -> Result<Self, StoreError> {
+    fn on(
+        files: Box<dyn disk::Open>,
+        prepare: impl FnOnce(&mut CloudState),
+    ) -> Result<Self, StoreError> {
         let disk = Disk::open(&*files)?;
         let mut state = disk.load()?;
         prepare(&mut state);
@@ -111,7 +122,9 @@ impl Store {
         let (jobs, queue) = std::sync::mpsc::channel();
         let shared = std::sync::Arc::new(SharedStore::new(state, Some(jobs)));
         let writer = Writer::new(files, disk, shared.clone(), queue);
-        let thread = thread::Builder::new().name("store".to_owned()).spawn(move || writer.run());
+        let thread = thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || writer.run());
         Ok(Self { shared, writer: Some(thread.map_err(StoreError::Thread)?) })
     }
 
@@ -119,7 +132,10 @@ impl Store {
     ///
     /// # Errors
     /// Those of `read`; 503 when the disk fails.
-    pub async fn read<T>(&self, read: impl FnOnce(&CloudState) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    pub async fn read<T>(
+        &self,
+        read: impl FnOnce(&CloudState) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
         let (result, seen) = {
             let inner = self.shared.inner.read();
             inner.check()?;
@@ -129,20 +145,24 @@ impl Store {
         result
     }
 
-    /// Reads the state at once, including what is not on disk yet and, if the disk fails, never will be. Only for
-    /// results that do not leave the process.
+    /// Reads the state at once, including what is not on disk yet and, if the disk fails, never
+    /// will be. Only for results that do not leave the process.
     pub fn peek<T>(&self, read: impl FnOnce(&CloudState) -> T) -> T {
         read(&self.shared.inner.read().state)
     }
 
-    /// Changes the state: completely or, after an error, not at all. Returns when the change is on disk.
+    /// Changes the state: completely or, after an error, not at all. Returns when the change is on
+    /// disk.
     ///
     /// # Errors
     /// Those of `change`; 503 when the disk fails, and then nothing has changed.
     ///
     /// # Cancellation
     /// The change is made even when the call is dropped while it waits for the disk.
-    pub async fn change<T>(&self, change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    pub async fn change<T>(
+        &self,
+        change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
         let (result, seen, done) = self.run(change)?;
         match done {
             Some(done) => match done.await {
@@ -160,11 +180,17 @@ impl Store {
         Changes(self.shared.progress.subscribe())
     }
 
-    #[expect(clippy::type_complexity, reason = "the three things a change leaves behind, used once")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "the three things a change leaves behind, used once"
+    )]
     fn run<T>(
         &self,
         change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>,
-    ) -> Result<(Result<T, ApiError>, Progress, Option<oneshot::Receiver<Result<(), String>>>), ApiError> {
+    ) -> Result<
+        (Result<T, ApiError>, Progress, Option<oneshot::Receiver<Result<(), String>>>),
+        ApiError,
+    > {
         let mut inner = self.shared.inner.write();
         inner.check()?;
         let inner = &mut *inner;
@@ -183,11 +209,14 @@ impl Store {
         }
         inner.sequence += 1;
         let Some(jobs) = &inner.jobs else {
-            self.shared.progress.send_modify(|progress| progress.settled = inner.sequence);
+            self.shared
+                .progress
+                .send_modify(|progress| progress.settled = inner.sequence);
             return Ok((result, inner.current_progress(), None));
         };
         let (tell, done) = oneshot::channel();
-        // The writer lives as long as the sender, unless it panicked; then `tell` is dropped, and the change fails.
+        // The writer lives as long as the sender, unless it panicked; then `tell` is dropped, and
+        // the change fails.
         drop(jobs.send(Job { sequence: inner.sequence, writes, tell }));
         Ok((result, inner.current_progress(), Some(done)))
     }
@@ -195,7 +224,9 @@ impl Store {
     /// Waits until what was read is on disk.
     async fn wait_until_written(&self, seen: Progress) -> Result<(), ApiError> {
         let mut progress = self.shared.progress.subscribe();
-        let now = progress.wait_for(|now| now.settled >= seen.settled || now.generation != seen.generation).await;
+        let now = progress
+            .wait_for(|now| now.settled >= seen.settled || now.generation != seen.generation)
+            .await;
         match now {
             Ok(now) if now.generation == seen.generation => Ok(()),
             _ => Err(unavailable("the disk failed, and what was seen was put back")),
@@ -207,7 +238,8 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shared.inner.write().jobs = None;
         if let Some(writer) = self.writer.take() {
-            // It writes what is queued, and ends. A panic in it has been reported by the panic hook.
+            // It writes what is queued, and ends. A panic in it has been reported by the panic
+            // hook.
             drop(writer.join());
         }
     }
@@ -216,7 +248,10 @@ impl Drop for Store {
 impl SharedStore {
     fn new(state: CloudState, jobs: Option<std::sync::mpsc::Sender<Job>>) -> Self {
         let inner = StoreInner { state, sequence: 0, generation: 0, broken: None, jobs };
-        Self { inner: RwLock::new(inner), progress: watch::Sender::new(Progress::default()) }
+        Self {
+            inner: RwLock::new(inner),
+            progress: watch::Sender::new(Progress::default()),
+        }
     }
 }
 
@@ -226,7 +261,9 @@ impl StoreInner {
     }
 
     fn check(&self) -> Result<(), ApiError> {
-        self.broken.as_ref().map_or(Ok(()), |reason| Err(unavailable(reason)))
+        self.broken
+            .as_ref()
+            .map_or(Ok(()), |reason| Err(unavailable(reason)))
     }
 }
 
@@ -247,7 +284,9 @@ impl Drop for Undo<'_> {
 fn touched(state: &CloudState) -> Vec<Write> {
     let mut writes = Vec::new();
     for part in state.parts() {
-        part.each_touched(&mut |table, key, bytes| writes.push(Write { table, key: key.to_owned(), bytes }));
+        part.each_touched(&mut |table, key, bytes| {
+            writes.push(Write { table, key: key.to_owned(), bytes });
+        });
     }
     writes
 }

@@ -6,7 +6,10 @@ use std::{
     },
 };
 
-use redb::{Database, DatabaseError, ReadableDatabase, StorageBackend, TableDefinition, backends::FileBackend};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, StorageBackend, TableDefinition,
+    backends::FileBackend,
+};
 
 use super::{disk::Open, *};
 use crate::keystone::Region;
@@ -24,7 +27,14 @@ fn put(id: &str, description: &str) -> impl FnOnce(&mut CloudState) -> Result<()
 }
 
 fn ids(store: &Store) -> Vec<String> {
-    store.peek(|state| state.keystone.regions.iter().map(|region| region.id.clone()).collect())
+    store.peek(|state| {
+        state
+            .keystone
+            .regions
+            .iter()
+            .map(|region| region.id.clone())
+            .collect()
+    })
 }
 
 #[tokio::test]
@@ -35,12 +45,18 @@ async fn what_was_changed_is_there_after_opening_again() {
         store.change(put(id, "first")).await.unwrap();
     }
     store.change(put("a", "second")).await.unwrap();
-    let removed = store.change(|state| Ok(state.keystone.regions.remove("b").is_some())).await.unwrap();
+    let removed = store
+        .change(|state| Ok(state.keystone.regions.remove("b").is_some()))
+        .await
+        .unwrap();
     assert!(removed);
     drop(store);
     let store = Store::open(dir.path()).unwrap();
     assert_eq!(ids(&store), ["a", "c"]);
-    assert_eq!(store.peek(|state| state.keystone.regions.get("a").unwrap().description.clone()), "second");
+    assert_eq!(
+        store.peek(|state| state.keystone.regions.get("a").unwrap().description.clone()),
+        "second"
+    );
 }
 
 #[tokio::test]
@@ -101,7 +117,11 @@ async fn changes_are_told() {
     assert!(changes.next().await);
     // Nothing is said about what changes nothing.
     store.change(|_| Ok(())).await.unwrap();
-    drop(store.change(|_| Err::<(), _>(ApiError::conflict("", "no"))).await);
+    drop(
+        store
+            .change(|_| Err::<(), _>(ApiError::conflict("", "no")))
+            .await,
+    );
     let quiet = tokio::time::timeout(std::time::Duration::from_secs(1), changes.next()).await;
     assert!(quiet.is_err(), "told of no change");
     drop(store);
@@ -138,7 +158,9 @@ async fn what_is_no_state_is_refused_and_left_alone() {
     let half = &whole[..whole.len() / 2];
     let mut scrambled = whole.clone();
     scrambled[4096..].iter_mut().for_each(|byte| *byte ^= 0x5a);
-    for (what, bytes) in [("text", &b"no database at all"[..]), ("cut", half), ("scrambled", &scrambled)] {
+    for (what, bytes) in
+        [("text", &b"no database at all"[..]), ("cut", half), ("scrambled", &scrambled)]
+    {
         fs::write(&file, bytes).unwrap();
         let error = open_error(dir.path());
         assert!(matches!(error, StoreError::Corrupt { .. }), "{what}: {error:?}");
@@ -156,7 +178,11 @@ async fn what_a_newer_version_wrote_is_refused() {
         let database = Database::open(dir.path().join("state.redb")).unwrap();
         let transaction = database.begin_write().unwrap();
         let definition: TableDefinition<'_, &str, &[u8]> = TableDefinition::new(table);
-        transaction.open_table(definition).unwrap().insert("key", value).unwrap();
+        transaction
+            .open_table(definition)
+            .unwrap()
+            .insert("key", value)
+            .unwrap();
         transaction.commit().unwrap();
         drop(database);
         (open_error(dir.path()), dir)
@@ -173,7 +199,11 @@ async fn what_a_newer_version_wrote_is_refused() {
     let database = Database::open(dir.path().join("state.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
     let definition: TableDefinition<'_, &str, u64> = TableDefinition::new("format");
-    transaction.open_table(definition).unwrap().insert("version", 2).unwrap();
+    transaction
+        .open_table(definition)
+        .unwrap()
+        .insert("version", 2)
+        .unwrap();
     transaction.commit().unwrap();
     drop(database);
     let error = open_error(dir.path());
@@ -240,7 +270,12 @@ struct FailingFiles {
 impl Open for FailingFiles {
     fn open(&self) -> Result<Database, DatabaseError> {
         let path = self.dir.join("state.redb");
-        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
         let inner = FileBackend::new(file)?;
         Database::builder().create_with_backend(Failing { inner, fails: self.fails.clone() })
     }
@@ -262,7 +297,9 @@ async fn a_disk_that_fails_loses_nothing_and_is_used_again_when_it_works() {
     let refused = store.change(put("b", "")).await.unwrap_err();
     assert_eq!(refused.status, 503);
     // What was refused is not to be seen, whatever else can be.
-    let seen = store.read(|state| Ok(state.keystone.regions.get("b").is_some())).await;
+    let seen = store
+        .read(|state| Ok(state.keystone.regions.get("b").is_some()))
+        .await;
     assert_ne!(seen, Ok(true), "refused, and seen");
 
     fails.store(false, Ordering::SeqCst);
@@ -291,5 +328,12 @@ async fn nothing_is_read_that_is_not_on_disk() {
     let database = Database::open(copy.path().join("state.redb")).unwrap();
     let transaction = database.begin_read().unwrap();
     let definition: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keystone.regions");
-    assert!(transaction.open_table(definition).unwrap().get("a").unwrap().is_some());
+    assert!(
+        transaction
+            .open_table(definition)
+            .unwrap()
+            .get("a")
+            .unwrap()
+            .is_some()
+    );
 }

@@ -37,7 +37,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(files: Box<dyn Open>, disk: Disk, shared: Arc<SharedStore>, queue: mpsc::Receiver<Job>) -> Self {
+    pub(super) fn new(
+        files: Box<dyn Open>,
+        disk: Disk,
+        shared: Arc<SharedStore>,
+        queue: mpsc::Receiver<Job>,
+    ) -> Self {
         Self { files, disk: Some(disk), shared, queue }
     }
 
@@ -45,7 +50,10 @@ impl Writer {
     pub(super) fn run(mut self) {
         loop {
             let first = match &self.disk {
-                Some(_) => self.queue.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                Some(_) => self
+                    .queue
+                    .recv()
+                    .map_err(|_| mpsc::RecvTimeoutError::Disconnected),
                 None => self.queue.recv_timeout(AGAIN),
             };
             match first {
@@ -59,18 +67,29 @@ impl Writer {
     fn write(&mut self, first: Job) {
         let mut jobs = vec![first];
         jobs.extend(self.queue.try_iter().take(GROUP - 1));
-        let Some(disk) = &self.disk else { return self.recover(jobs) };
-        let writes = jobs.iter_mut().map(|job| std::mem::take(&mut job.writes)).collect();
-        // A debug build of redb panics where a release build returns an error; this thread must survive that.
+        let Some(disk) = &self.disk else {
+            return self.recover(jobs);
+        };
+        let writes = jobs
+            .iter_mut()
+            .map(|job| std::mem::take(&mut job.writes))
+            .collect();
+        // A debug build of redb panics where a release build returns an error; this thread must
+        // survive that.
         let written = panic::catch_unwind(panic::AssertUnwindSafe(|| disk.write(writes)));
         if !matches!(written, Ok(Ok(()))) {
-            let error = written.ok().and_then(Result::err).map(tracing::field::display);
+            let error = written
+                .ok()
+                .and_then(Result::err)
+                .map(tracing::field::display);
             tracing::error!(error, "the state cannot be written");
             self.disk = None;
             return self.recover(jobs);
         }
         let last = jobs.last().map_or(0, |job| job.sequence);
-        self.shared.progress.send_modify(|progress| progress.settled = last);
+        self.shared
+            .progress
+            .send_modify(|progress| progress.settled = last);
         for job in jobs {
             // The receiver may be dropped.
             drop(job.tell.send(Ok(())));
@@ -82,7 +101,8 @@ impl Writer {
         let mut inner = self.shared.inner.write();
         // Nothing can be added while the lock is held.
         jobs.extend(self.queue.try_iter());
-        let opened = Disk::open(&*self.files).and_then(|disk| disk.load().map(|state| (disk, state)));
+        let opened =
+            Disk::open(&*self.files).and_then(|disk| disk.load().map(|state| (disk, state)));
         match opened {
             Ok((disk, state)) => {
                 inner.state = state;

@@ -1,8 +1,13 @@
-//! The local cloud as a program: it serves, keeps what it was told, and carries traffic (`process::`, `machines::`,
-//! `traffic::`), and OpenStack's own clients work with it (`openstack::`). Beside it, its data plane between address families
-//! (`families::`).
+//! The local cloud as a program: it serves, keeps what it was told, and carries traffic
+//! (`process::`, `machines::`, `traffic::`), and OpenStack's own clients work with it
+//! (`openstack::`). Beside it, its data plane between address families (`families::`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
 
 mod families;
 mod openstack;
@@ -58,7 +63,9 @@ fn programs(tier: Tier) -> Vec<Trial> {
     };
     let mut trials = quick(tier, &plain, None);
     let nightly = cases! { process { no_acknowledged_write_is_lost_at_fifty_kills_by_chance } };
-    let trial = |&(name, body): &(&str, Body)| Tier::Nightly.case(tier, name, None::<&str>, move || run(body));
+    let trial = |&(name, body): &(&str, Body)| {
+        Tier::Nightly.case(tier, name, None::<&str>, move || run(body))
+    };
     trials.extend(nightly.iter().filter_map(trial));
     #[cfg(feature = "nodes")]
     {
@@ -86,13 +93,18 @@ fn families(tier: Tier) -> Vec<Trial> {
 }
 
 fn quick(tier: Tier, cases: &[(&str, Body)], missing: Option<&str>) -> Vec<Trial> {
-    let trial = |&(name, body): &(&str, Body)| Tier::Quick.case(tier, name, missing, move || run(body));
+    let trial =
+        |&(name, body): &(&str, Body)| Tier::Quick.case(tier, name, missing, move || run(body));
     cases.iter().filter_map(trial).collect()
 }
 
 /// Runs a case to its end, in a runtime of its own.
 fn run(body: Body) -> Result<(), Failed> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(body());
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(body());
     Ok(())
 }
 
@@ -107,7 +119,9 @@ fn clients(tier: Tier) -> Vec<Trial> {
                 let mut shared = shared.lock();
                 match &*shared {
                     Some(cloud) => Arc::clone(cloud),
-                    None => Arc::clone(shared.insert(Arc::new(openstack::Cloud::start(own?).map_err(failed)?))),
+                    None => Arc::clone(
+                        shared.insert(Arc::new(openstack::Cloud::start(own?).map_err(failed)?)),
+                    ),
                 }
             };
             test(&cloud).map_err(failed)

@@ -70,7 +70,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Envelope<T> {
                 value = Some(map.next_value()?);
             } else if key == links {
                 let links: Option<Vec<Link>> = map.next_value()?;
-                next = links.into_iter().flatten().find(|link| link.rel == "next").map(|link| link.href);
+                next = links
+                    .into_iter()
+                    .flatten()
+                    .find(|link| link.rel == "next")
+                    .map(|link| link.href);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -111,15 +115,25 @@ mod tests {
     fn lists_come_with_the_link_to_the_next_page() {
         let link = r#"{"ids_links":[{"rel":"previous","href":"a"},{"rel":"next","href":"b"}],"x":{},"ids":[1,2]}"#;
         assert_eq!(ids(link), Ok((vec![1, 2], Some("b".to_owned()))));
-        for last in [r#"{"ids":[]}"#, r#"{"ids":[],"ids_links":[]}"#, r#"{"ids":[],"ids_links":null}"#] {
+        for last in
+            [r#"{"ids":[]}"#, r#"{"ids":[],"ids_links":[]}"#, r#"{"ids":[],"ids_links":null}"#]
+        {
             assert_eq!(ids(last), Ok((vec![], None)), "{last}");
         }
     }
 
     #[test]
     fn what_proves_nothing_is_an_error_and_no_empty_list() {
-        let bodies =
-            ["", "{}", "[]", r#"{"ids":null}"#, r#"{"others":[]}"#, r#"{"ids":[1,"#, r#"{"ids":[1]}}"#, "<html>"];
+        let bodies = [
+            "",
+            "{}",
+            "[]",
+            r#"{"ids":null}"#,
+            r#"{"others":[]}"#,
+            r#"{"ids":[1,"#,
+            r#"{"ids":[1]}}"#,
+            "<html>",
+        ];
         for body in bodies {
             assert!(ids(body).is_err(), "{body}");
         }

@@ -1,4 +1,5 @@
-//! The one table of requests: their names in metrics and change records, the service, and the envelope of the body.
+//! The one table of requests: their names in metrics and change records, the service, and the
+//! envelope of the body.
 
 use std::fmt;
 
@@ -19,7 +20,8 @@ pub enum Service {
 
 impl Service {
     /// Every service.
-    pub const ALL: [Self; 5] = [Self::Compute, Self::Network, Self::LoadBalancer, Self::KeyManager, Self::Identity];
+    pub const ALL: [Self; 5] =
+        [Self::Compute, Self::Network, Self::LoadBalancer, Self::KeyManager, Self::Identity];
 
     /// Returns the service's type in the catalog.
     pub fn catalog_type(self) -> &'static str {
@@ -78,8 +80,8 @@ macro_rules! calls {
                 match self { $($(Self::$call => Class::$class,)*)* }
             }
 
-            /// Returns the key of the body's envelope, such as `servers` in `{"servers": […]}`; empty where there is
-            /// none.
+            /// Returns the key of the body's envelope, such as `servers` in `{"servers": […]}`;
+            /// empty where there is none.
             pub fn key(self) -> &'static str {
                 match self { $($(Self::$call => $key,)*)* }
             }

@@ -32,8 +32,8 @@ pub struct OpenStackError {
 pub enum ErrorCause {
     /// The service rejected it, in its own format.
     Response(Arc<ErrorResponse>),
-    /// The answer is not the service's: a proxy's page, a body that was cut, unexpected JSON. It is unknown whether the
-    /// object exists or the change was made.
+    /// The answer is not the service's: a proxy's page, a body that was cut, unexpected JSON. It is
+    /// unknown whether the object exists or the change was made.
     UnreliableResponse(UnreliableResponse),
     /// No complete answer came.
     NoResponse(Arc<TransportError>),
@@ -52,7 +52,8 @@ pub enum ErrorCause {
 pub struct ErrorResponse {
     /// Status.
     pub status: StatusCode,
-    /// The service's own code for it: `PortNotFound`, `itemNotFound`, `Unauthorized`; Octavia's `Client` or `Server`.
+    /// The service's own code for it: `PortNotFound`, `itemNotFound`, `Unauthorized`; Octavia's
+    /// `Client` or `Server`.
     pub kind: Box<str>,
     /// The service's message.
     pub message: Box<str>,
@@ -94,7 +95,8 @@ pub enum SessionError {
         /// How long to wait before the next request.
         retry_after: Option<Duration>,
     },
-    /// The catalog does not have the service in this region and interface; the message lists what it has.
+    /// The catalog does not have the service in this region and interface; the message lists what
+    /// it has.
     #[error("{0}")]
     NoEndpoint(Box<str>),
     /// The service does not support a version that this client supports.
@@ -112,13 +114,22 @@ impl OpenStackError {
     }
 
     /// Creates the error for an unreliable response.
-    pub(super) fn unreliable(call: Call, target: &Arc<str>, status: StatusCode, reason: impl Into<Box<str>>) -> Self {
+    pub(super) fn unreliable(
+        call: Call,
+        target: &Arc<str>,
+        status: StatusCode,
+        reason: impl Into<Box<str>>,
+    ) -> Self {
         let doubt = UnreliableResponse { status, reason: reason.into(), retry_after: None };
-        Self { call, target: target.clone(), cause: ErrorCause::UnreliableResponse(doubt) }
+        Self {
+            call,
+            target: target.clone(),
+            cause: ErrorCause::UnreliableResponse(doubt),
+        }
     }
 
-    /// Parses the error response to a request that contained these secrets. They are redacted, because some services
-    /// repeat requests.
+    /// Parses the error response to a request that contained these secrets. They are redacted,
+    /// because some services repeat requests.
     pub(super) fn from_response(
         call: Call,
         target: &Arc<str>,
@@ -132,7 +143,8 @@ impl OpenStackError {
         let cause = match service_message(body) {
             Some((kind, message)) => ErrorCause::Response(Arc::new(ErrorResponse {
                 status,
-                // A code that identifies the error stays as it is. A title that may repeat the request is redacted.
+                // A code that identifies the error stays as it is. A title that may repeat the
+                // request is redacted.
                 kind: if is_error_code(&kind) && !secrets.contains(&&*kind) {
                     kind.into()
                 } else {
@@ -195,7 +207,9 @@ impl fmt::Display for OpenStackError {
             ErrorCause::Response(answer) => {
                 write!(f, ": {} ({} {})", answer.message, answer.status.as_u16(), answer.kind)
             }
-            ErrorCause::UnreliableResponse(doubt) => write!(f, ": {} (status {})", doubt.reason, doubt.status.as_u16()),
+            ErrorCause::UnreliableResponse(doubt) => {
+                write!(f, ": {} (status {})", doubt.reason, doubt.status.as_u16())
+            }
             ErrorCause::NoResponse(_) | ErrorCause::Session(_) | ErrorCause::NotSent(_) => Ok(()),
             ErrorCause::RateLimited(after) => {
                 write!(f, ": kept back for {after:?}, since the budget of requests is used up")
@@ -216,11 +230,13 @@ impl std::error::Error for OpenStackError {
     }
 }
 
-/// Parses the error format of any of the services: `{"NeutronError": {"type", "message"}}`, `{"itemNotFound": {"code",
-/// "message"}}`, `{"error": {"title", "message"}}`, `{"faultcode", "faultstring"}`, and Barbican's `{"code", "title",
-/// "description"}`.
+/// Parses the error format of any of the services: `{"NeutronError": {"type", "message"}}`,
+/// `{"itemNotFound": {"code", "message"}}`, `{"error": {"title", "message"}}`, `{"faultcode",
+/// "faultstring"}`, and Barbican's `{"code", "title", "description"}`.
 fn service_message(body: &[u8]) -> Option<(String, String)> {
-    let Ok(Value::Object(map)) = serde_json::from_slice(body) else { return None };
+    let Ok(Value::Object(map)) = serde_json::from_slice(body) else {
+        return None;
+    };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     if let Some(message) = text(map.get("faultstring")) {
         return Some((text(map.get("faultcode")).unwrap_or_default(), message));
@@ -229,17 +245,25 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
         return Some((title, message));
     }
     let mut entries = map.iter();
-    let (Some((key, value)), None) = (entries.next(), entries.next()) else { return None };
+    let (Some((key, value)), None) = (entries.next(), entries.next()) else {
+        return None;
+    };
     match (key.as_str(), value) {
         ("NeutronError", Value::Object(error)) => {
             let kind = text(error.get("type"))?;
             Some((kind, text(error.get("message")).unwrap_or_default()))
         }
         // Old releases of Neutron, and its middleware.
-        ("NeutronError", Value::String(message)) => Some(("NeutronError".to_owned(), message.clone())),
+        ("NeutronError", Value::String(message)) => {
+            Some(("NeutronError".to_owned(), message.clone()))
+        }
         (key, Value::Object(error)) => {
             let message = text(error.get("message"))?;
-            let kind = if key == "error" { text(error.get("title")).unwrap_or_default() } else { key.to_owned() };
+            let kind = if key == "error" {
+                text(error.get("title")).unwrap_or_default()
+            } else {
+                key.to_owned()
+            };
             Some((kind, message))
         }
         _ => None,
@@ -248,17 +272,28 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
 
 /// Describes an answer that is not the service's.
 fn describe_foreign(headers: &HeaderMap, body: &[u8]) -> String {
-    let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("no type");
+    let content = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("no type");
     format!("the answer is not the service's: {} bytes of {}", body.len(), shortened(content))
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds = headers
+        .get(header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     Some(Duration::from_secs(seconds))
 }
 
 pub(super) fn request_id(headers: &HeaderMap) -> Option<Box<str>> {
-    let id = headers.get("x-openstack-request-id").or_else(|| headers.get("x-compute-request-id"))?;
+    let id = headers
+        .get("x-openstack-request-id")
+        .or_else(|| headers.get("x-compute-request-id"))?;
     id.to_str().ok().map(Into::into)
 }
 
@@ -274,7 +309,8 @@ fn shortened(text: &str) -> String {
 }
 
 impl ErrorResponse {
-    /// Returns whether the error is about an object that does not exist, and not about an unknown path.
+    /// Returns whether the error is about an object that does not exist, and not about an unknown
+    /// path.
     pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
             && self.kind.as_ref() != "HTTPNotFound"

@@ -60,7 +60,9 @@ impl OpenStackError {
     pub fn class(&self) -> ErrorClass {
         match &self.cause {
             ErrorCause::Response(answer) => classify_response(self.call.service(), answer),
-            ErrorCause::UnreliableResponse(doubt) if doubt.status == StatusCode::TOO_MANY_REQUESTS => {
+            ErrorCause::UnreliableResponse(doubt)
+                if doubt.status == StatusCode::TOO_MANY_REQUESTS =>
+            {
                 ErrorClass::Throttled
             }
             ErrorCause::UnreliableResponse(_) | ErrorCause::NoResponse(_) => ErrorClass::Transient,
@@ -75,7 +77,8 @@ impl OpenStackError {
         }
     }
 
-    /// Returns whether the service itself said that the object does not exist. An unreliable response does not count.
+    /// Returns whether the service itself said that the object does not exist. An unreliable
+    /// response does not count.
     pub fn is_not_found(&self) -> bool {
         self.class() == ErrorClass::NotFound
     }
@@ -90,8 +93,8 @@ impl OpenStackError {
         self.class() == ErrorClass::Changed
     }
 
-    /// Returns when a request may be sent that our own rate limit delayed; `None` for every other error. The request
-    /// was not sent to the cloud, so nothing has changed.
+    /// Returns when a request may be sent that our own rate limit delayed; `None` for every other
+    /// error. The request was not sent to the cloud, so nothing has changed.
     pub fn rate_limit_delay(&self) -> Option<Duration> {
         match &self.cause {
             ErrorCause::RateLimited(after) => Some(*after),
@@ -106,7 +109,9 @@ fn classify_response(service: Service, answer: &ErrorResponse) -> ErrorClass {
         404 | 405 | 501 => ErrorClass::Unsupported,
         400 | 403 | 409 if is_quota(service, answer) => ErrorClass::Quota,
         401 | 403 => ErrorClass::Denied,
-        409 if service == Service::LoadBalancer && is_immutable(&answer.message) => ErrorClass::Immutable,
+        409 if service == Service::LoadBalancer && is_immutable(&answer.message) => {
+            ErrorClass::Immutable
+        }
         409 => ErrorClass::Conflict,
         412 => ErrorClass::Changed,
         413 | 429 => ErrorClass::Throttled,
@@ -115,7 +120,8 @@ fn classify_response(service: Service, answer: &ErrorResponse) -> ErrorClass {
     }
 }
 
-/// Neutron has an error type for each; Octavia says it only in the message, and uses 403 for policy as well.
+/// Neutron has an error type for each; Octavia says it only in the message, and uses 403 for policy
+/// as well.
 fn is_quota(service: Service, answer: &ErrorResponse) -> bool {
     match service {
         Service::LoadBalancer => answer.message.starts_with("Quota has been met"),
@@ -131,8 +137,8 @@ fn is_quota(service: Service, answer: &ErrorResponse) -> bool {
     }
 }
 
-/// Octavia distinguishes two kinds of 409 only by their messages: about a child of a load balancer, and about the load
-/// balancer.
+/// Octavia distinguishes two kinds of 409 only by their messages: about a child of a load balancer,
+/// and about the load balancer.
 fn is_immutable(message: &str) -> bool {
     message.contains("is immutable and cannot be updated") || message.starts_with("Invalid state ")
 }
@@ -147,15 +153,23 @@ impl From<OpenStackError> for CloudError {
                 _ => new(ErrorKind::Transient),
             },
             ErrorClass::NotFound => new(ErrorKind::NotFound),
-            ErrorClass::Immutable | ErrorClass::Conflict | ErrorClass::Changed => new(ErrorKind::Conflict),
-            ErrorClass::Quota => new(ErrorKind::QuotaExceeded).with_retry_after(QUOTA).with_reason(reason::QUOTA),
+            ErrorClass::Immutable | ErrorClass::Conflict | ErrorClass::Changed => {
+                new(ErrorKind::Conflict)
+            }
+            ErrorClass::Quota => new(ErrorKind::QuotaExceeded)
+                .with_retry_after(QUOTA)
+                .with_reason(reason::QUOTA),
             ErrorClass::Unsupported if matches!(error.cause, ErrorCause::Session(_)) => {
-                new(ErrorKind::Transient).with_retry_after(PERMISSION).with_reason(reason::SERVICE)
+                new(ErrorKind::Transient)
+                    .with_retry_after(PERMISSION)
+                    .with_reason(reason::SERVICE)
             }
-            ErrorClass::Invalid | ErrorClass::Unsupported => {
-                new(ErrorKind::InvalidInput).with_retry_after(USER_ERROR).with_reason(reason::REFUSED)
-            }
-            ErrorClass::Denied => new(ErrorKind::Denied).with_retry_after(PERMISSION).with_reason(reason::PERMISSION),
+            ErrorClass::Invalid | ErrorClass::Unsupported => new(ErrorKind::InvalidInput)
+                .with_retry_after(USER_ERROR)
+                .with_reason(reason::REFUSED),
+            ErrorClass::Denied => new(ErrorKind::Denied)
+                .with_retry_after(PERMISSION)
+                .with_reason(reason::PERMISSION),
             ErrorClass::Throttled if error.rate_limit_delay().is_some() => {
                 new(ErrorKind::Throttled).with_reason(reason::BUDGET)
             }
@@ -167,7 +181,9 @@ impl From<OpenStackError> for CloudError {
             Some(after) => cloud.with_retry_after(after),
             None => cloud,
         };
-        let id = error.response().and_then(|answer| answer.request_id.clone());
+        let id = error
+            .response()
+            .and_then(|answer| answer.request_id.clone());
         let cloud = match id {
             Some(id) => cloud.with_request_id(&*id),
             None => cloud,

@@ -41,9 +41,10 @@ pub enum HttpsError {
 
 /// HTTP and HTTPS over sockets. Redirections are not followed.
 ///
-/// Proxies come from the usual variables, read when the process starts: `HTTPS_PROXY` and `HTTP_PROXY` by the scheme of
-/// the request, `ALL_PROXY` for either, `NO_PROXY` with hosts, domains, addresses and networks; each also in lower
-/// case. As upstream does, requests to the loopback interface never use a proxy.
+/// Proxies come from the usual variables, read when the process starts: `HTTPS_PROXY` and
+/// `HTTP_PROXY` by the scheme of the request, `ALL_PROXY` for either, `NO_PROXY` with hosts,
+/// domains, addresses and networks; each also in lower case. As upstream does, requests to the
+/// loopback interface never use a proxy.
 #[derive(Debug)]
 pub struct Https {
     tls: Tls,
@@ -79,28 +80,49 @@ impl Clients {
     }
 
     fn of(&self, uri: &http::Uri) -> &reqwest::Client {
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host = uri
+            .host()
+            .unwrap_or_default()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if loopback { &self.direct } else { &self.proxied }
+        if loopback {
+            &self.direct
+        } else {
+            &self.proxied
+        }
     }
 }
 
 impl Https {
-    /// Creates a transport. Each of `agents` precedes the program's own name in `User-Agent`, the last one first.
+    /// Creates a transport. Each of `agents` precedes the program's own name in `User-Agent`, the
+    /// last one first.
     ///
     /// # Errors
     /// TLS files that cannot be used, or agents that cannot be sent.
     pub fn new(cloud: &Cloud, agents: &[String]) -> Result<Self, HttpsError> {
         let own = concat!("ccm-openstack/v", env!("CARGO_PKG_VERSION"));
-        if let Some(bad) = agents.iter().find(|agent| http::HeaderValue::from_str(agent).is_err()) {
+        if let Some(bad) = agents
+            .iter()
+            .find(|agent| http::HeaderValue::from_str(agent).is_err())
+        {
             return Err(HttpsError::Agent(bad.clone()));
         }
-        let parts: Vec<&str> = agents.iter().rev().map(String::as_str).chain([own]).collect();
+        let parts: Vec<&str> = agents
+            .iter()
+            .rev()
+            .map(String::as_str)
+            .chain([own])
+            .collect();
         let agent = parts.join(" ");
         let timeout = cloud.request_timeout;
         let stamps = stamps(&cloud.tls);
         let clients = Clients::new(&cloud.tls, &agent, timeout)?;
-        let state = Mutex::new(LoadedClients { file_versions: stamps, clients, checked_at: Instant::now() });
+        let state = Mutex::new(LoadedClients {
+            file_versions: stamps,
+            clients,
+            checked_at: Instant::now(),
+        });
         Ok(Self {
             tls: cloud.tls.clone(),
             timeout,
@@ -123,8 +145,8 @@ impl Https {
         self
     }
 
-    /// Returns clients with the current content of the files. If they cannot be used, for example because they are
-    /// half-written, the last clients stay in use.
+    /// Returns clients with the current content of the files. If they cannot be used, for example
+    /// because they are half-written, the last clients stay in use.
     fn current(&self) -> Clients {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {
@@ -139,7 +161,10 @@ impl Https {
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "files of TLS changed and cannot be used; what was read last stays");
+                        tracing::warn!(
+                            error,
+                            "files of TLS changed and cannot be used; what was read last stays"
+                        );
                     }
                 }
             }
@@ -152,7 +177,11 @@ fn stamps(tls: &Tls) -> FileVersions {
     tls::files(tls).into_iter().map(stamp).collect()
 }
 
-fn builder(tls: &Tls, agent: &str, timeout: Duration) -> Result<reqwest::ClientBuilder, HttpsError> {
+fn builder(
+    tls: &Tls,
+    agent: &str,
+    timeout: Duration,
+) -> Result<reqwest::ClientBuilder, HttpsError> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls::config(tls)?)
         .redirect(reqwest::redirect::Policy::none())
@@ -177,7 +206,10 @@ impl Transport for Https {
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
             if body.len() + chunk.len() > self.max_response_bytes {
-                let message = format!("the answer of {origin} is longer than {} bytes", self.max_response_bytes);
+                let message = format!(
+                    "the answer of {origin} is longer than {} bytes",
+                    self.max_response_bytes
+                );
                 return Err(TransportError { message, maybe_sent: true, source: None });
             }
             body.extend_from_slice(&chunk);
@@ -188,7 +220,10 @@ impl Transport for Https {
 
 /// Returns scheme, host and port: nothing secret.
 fn origin(uri: &http::Uri) -> String {
-    let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let port = uri
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
@@ -196,9 +231,15 @@ fn transport_error(origin: &str, timeout: Duration, error: reqwest::Error) -> Tr
     let connected = !error.is_connect() && !error.is_builder();
     let message = match (connected, error.is_timeout()) {
         (true, true) => format!("{origin} did not answer within {timeout:?}"),
-        (true, false) if error.is_body() || error.is_decode() => format!("the answer of {origin} was cut short"),
+        (true, false) if error.is_body() || error.is_decode() => {
+            format!("the answer of {origin} was cut short")
+        }
         (true, false) => format!("{origin} broke the connection off"),
         (false, _) => format!("no connection to {origin}"),
     };
-    TransportError { message, maybe_sent: connected, source: Some(Box::new(error.without_url())) }
+    TransportError {
+        message,
+        maybe_sent: connected,
+        source: Some(Box::new(error.without_url())),
+    }
 }

@@ -19,7 +19,9 @@ pub(crate) const HOST: &str = "cloud.test";
 type TransportResult = Result<Response<Bytes>, TransportError>;
 
 /// Requests go to the router of a local cloud.
-pub(crate) struct InProcess(Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, TransportResult> + Send + Sync>);
+pub(crate) struct InProcess(
+    Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, TransportResult> + Send + Sync>,
+);
 
 impl InProcess {
     pub(crate) fn new(cloud: &LocalCloud) -> Arc<Self> {
@@ -28,7 +30,10 @@ impl InProcess {
             let router = router.clone();
             Box::pin(async move {
                 // As a client over sockets does.
-                let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
+                let host = request
+                    .uri()
+                    .authority()
+                    .and_then(|host| host.as_str().parse().ok());
                 host.and_then(|host| request.headers_mut().insert(header::HOST, host));
                 let Ok(response) = router.oneshot(request.map(Full::new)).await;
                 let (head, body) = response.into_parts();
@@ -53,15 +58,25 @@ impl Transport for InProcess {
 /// Credentials of a user of the local cloud, in the project of the same name.
 pub(crate) fn auth(cloud: &LocalCloud, user: &str) -> Auth {
     let domain = Domain::Id("default".into());
-    let password = cloud.credentials().password(user).expect("the user is there").clone();
+    let password = cloud
+        .credentials()
+        .password(user)
+        .expect("the user is there")
+        .clone();
     Auth {
         url: format!("http://{HOST}/identity/v3").parse().expect("a URL"),
-        identity: Identity::Password { user: User::Name { name: user.into(), domain: domain.clone() }, password },
+        identity: Identity::Password {
+            user: User::Name { name: user.into(), domain: domain.clone() },
+            password,
+        },
         scope: Scope::ProjectName { name: user.into(), domain },
     }
 }
 
 /// Settings with every default for the user `demo`.
 pub(crate) fn settings(cloud: &LocalCloud) -> Settings {
-    Settings::new(Cloud { region: "RegionOne".into(), ..Cloud::new(auth(cloud, "demo")) })
+    Settings::new(Cloud {
+        region: "RegionOne".into(),
+        ..Cloud::new(auth(cloud, "demo"))
+    })
 }

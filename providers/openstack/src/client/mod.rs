@@ -1,8 +1,9 @@
 //! The OpenStack client: sockets, tokens, catalog, retries, pages, metrics; typed requests on top.
 //!
-//! [`Client::get`] and the others take a [`Request`] (which [`Call`], on what path) and return what is inside the
-//! envelope: `get::<Server>` of [`Call::ServerGet`] reads `{"server": {…}}`, `get_all::<Server>` of
-//! [`Call::ServerList`] reads every page of `{"servers": […]}`, and `post` wraps its body in the same way.
+//! [`Client::get`] and the others take a [`Request`] (which [`Call`], on what path) and return what
+//! is inside the envelope: `get::<Server>` of [`Call::ServerGet`] reads `{"server": {…}}`,
+//! `get_all::<Server>` of [`Call::ServerList`] reads every page of `{"servers": […]}`, and `post`
+//! wraps its body in the same way.
 
 mod body;
 mod call;
@@ -46,8 +47,8 @@ pub use self::{
 };
 use crate::config::{Limits, Settings};
 
-/// Maximum number of pages of a list: 1,000 pages of 1,000 are more than any project has. A service whose pages never
-/// end causes an error and not an endless loop.
+/// Maximum number of pages of a list: 1,000 pages of 1,000 are more than any project has. A service
+/// whose pages never end causes an error and not an endless loop.
 const MAX_PAGES: usize = 1000;
 
 /// A further page of a list: the query that requests it.
@@ -65,18 +66,31 @@ pub struct Client {
 
 impl Client {
     /// Creates a client. No request is sent yet.
-    pub fn new(settings: &Settings, credentials: Arc<dyn Credentials>, transport: Arc<dyn Transport>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        credentials: Arc<dyn Credentials>,
+        transport: Arc<dyn Transport>,
+    ) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
-        let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
+        let session =
+            Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
         let rate_limiters = Some(Arc::new(RateLimiters::new(&settings.limits)));
-        Self { transport, session: Arc::new(session), rate_limiters, metrics }
+        Self {
+            transport,
+            session: Arc::new(session),
+            rate_limiters,
+            metrics,
+        }
     }
 
     /// Creates a client with the credentials of the settings, and gets its first token.
     ///
     /// # Errors
     /// No token was issued.
-    pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OpenStackError> {
+    pub async fn connect(
+        settings: &Settings,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, OpenStackError> {
         let client = Self::new(settings, Arc::new(settings.cloud.auth.clone()), transport);
         client.session.authenticate().await?;
         Ok(client)
@@ -111,17 +125,27 @@ impl Client {
     ///
     /// # Errors
     /// The service's answer, after quick retries where they help.
-    pub async fn get<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<T, OpenStackError> {
-        let received = self.read(op, &OutgoingRequest::new(request, Method::GET, Bytes::new())).await?;
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+    ) -> Result<T, OpenStackError> {
+        let received = self
+            .read(op, &OutgoingRequest::new(request, Method::GET, Bytes::new()))
+            .await?;
         Ok(received.open::<T>()?.value)
     }
 
     /// Reads every page of a list.
     ///
     /// # Errors
-    /// As [`get`](Self::get), if any page is missing: a partial list is never returned. Pages that never end are an
-    /// error too.
-    pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OpenStackError> {
+    /// As [`get`](Self::get), if any page is missing: a partial list is never returned. Pages that
+    /// never end are an error too.
+    pub async fn get_all<T: DeserializeOwned>(
+        &self,
+        op: &Op,
+        request: &Request<'_>,
+    ) -> Result<Vec<T>, OpenStackError> {
         let mut items = Vec::new();
         let mut pages = 0;
         let mut at = None;
@@ -133,7 +157,9 @@ impl Client {
             }
             pages += 1;
             if pages == MAX_PAGES {
-                return Err(received.unreliable(&format!("the list has more than {MAX_PAGES} pages")));
+                return Err(
+                    received.unreliable(&format!("the list has more than {MAX_PAGES} pages"))
+                );
             }
             at = next;
         }
@@ -163,7 +189,10 @@ impl Client {
         out.page = at.map(|NextPage(query)| query);
         let received = self.read(op, &out).await?;
         let opened = received.open::<Vec<T>>()?;
-        let next = opened.next.map(|link| received.page(&link, request.query)).transpose()?;
+        let next = opened
+            .next
+            .map(|link| received.page(&link, request.query))
+            .transpose()?;
         if next.is_some() && next == out.page {
             return Err(received.unreliable("the next page is the same page"));
         }
@@ -173,8 +202,8 @@ impl Client {
     /// Creates an object, as one [`Op::mutate`] for each attempt.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and when this process must not write. A request without an answer is not repeated: the
-    /// next reconcile sees what it did.
+    /// As [`get`](Self::get), and when this process must not write. A request without an answer is
+    /// not repeated: the next reconcile sees what it did.
     pub async fn post<T: DeserializeOwned>(
         &self,
         op: &Op,
@@ -199,7 +228,8 @@ impl Client {
         Ok(self.write(op, &out).await?.open::<T>()?.value)
     }
 
-    /// Changes something where the answer has no body (batch update of members, failover), or none that matters.
+    /// Changes something where the answer has no body (batch update of members, failover), or none
+    /// that matters.
     ///
     /// # Errors
     /// As [`post`](Self::post).
@@ -216,13 +246,15 @@ impl Client {
     /// Deletes an object.
     ///
     /// # Errors
-    /// As [`post`](Self::post); [`OpenStackError::is_not_found`] says that the object is deleted already.
+    /// As [`post`](Self::post); [`OpenStackError::is_not_found`] says that the object is deleted
+    /// already.
     pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OpenStackError> {
         let out = OutgoingRequest::new(request, Method::DELETE, Bytes::new());
         self.write(op, &out).await?.close()
     }
 
-    /// Creates several objects in one request, all or none. They are recorded one by one under the names `objects`.
+    /// Creates several objects in one request, all or none. They are recorded one by one under the
+    /// names `objects`.
     ///
     /// # Errors
     /// As [`post`](Self::post).
@@ -235,10 +267,16 @@ impl Client {
     ) -> Result<Vec<T>, OpenStackError> {
         let out = OutgoingRequest::new(request, Method::POST, wrap(request.call, body)?);
         let _turn = self.acquire(op, request.call).await?;
-        let mutations = objects.iter().map(|object| mutation(request, object)).collect();
+        let mutations = objects
+            .iter()
+            .map(|object| mutation(request, object))
+            .collect();
         let failure: Mutex<Option<OpenStackError>> = Mutex::new(None);
         let sent = async {
-            let items = self.attempt(&out).await.and_then(|received| Ok(received.open::<Vec<T>>()?.value));
+            let items = self
+                .attempt(&out)
+                .await
+                .and_then(|received| Ok(received.open::<Vec<T>>()?.value));
             let items = items.map_err(|error| {
                 *failure.lock() = Some(error.clone());
                 CloudError::from(error)
@@ -248,11 +286,16 @@ impl Client {
         let results = op.mutate_batch(mutations, sent).await;
         let failure = failure.into_inner();
         let results: Result<Vec<T>, CloudError> = results.into_iter().collect();
-        results
-            .map_err(|error| failure.unwrap_or_else(|| OpenStackError::new(request.call, ErrorCause::NotSent(error))))
+        results.map_err(|error| {
+            failure.unwrap_or_else(|| OpenStackError::new(request.call, ErrorCause::NotSent(error)))
+        })
     }
 
-    async fn read(&self, op: &Op, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
+    async fn read(
+        &self,
+        op: &Op,
+        out: &OutgoingRequest<'_>,
+    ) -> Result<ServiceResponse, OpenStackError> {
         debug_assert_eq!(out.request.call.class(), Class::Read, "{:?}", out.request.call);
         let sent = async {
             let mut attempts = 0;
@@ -260,17 +303,25 @@ impl Client {
                 match self.attempt_when_allowed(op, out).await {
                     Ok(received) => break Ok(received),
                     Err((error, began)) => {
-                        if let Err(error) = self.wait_to_retry(op, &mut attempts, began, error).await {
+                        if let Err(error) =
+                            self.wait_to_retry(op, &mut attempts, began, error).await
+                        {
                             break Err(error);
                         }
                     }
                 }
             })
         };
-        op.run(sent).await.map_err(|error| OpenStackError::new(out.request.call, ErrorCause::NotSent(error)))?
+        op.run(sent)
+            .await
+            .map_err(|error| OpenStackError::new(out.request.call, ErrorCause::NotSent(error)))?
     }
 
-    async fn write(&self, op: &Op, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
+    async fn write(
+        &self,
+        op: &Op,
+        out: &OutgoingRequest<'_>,
+    ) -> Result<ServiceResponse, OpenStackError> {
         let request = out.request;
         debug_assert_eq!(request.call.class(), Class::Write, "{:?}", request.call);
         let mut attempts = 0;
@@ -290,12 +341,16 @@ impl Client {
                 })
             };
             let began = tokio::time::Instant::now();
-            let result = op.mutate(mutation(request, &request.object_name()), sent).await;
+            let result = op
+                .mutate(mutation(request, &request.object_name()), sent)
+                .await;
             drop(turn);
             let error = match (result, failure.into_inner()) {
                 (Ok(received), _) => return Ok(received),
                 (Err(_), Some(error)) => error,
-                (Err(refused), None) => OpenStackError::new(request.call, ErrorCause::NotSent(refused)),
+                (Err(refused), None) => {
+                    OpenStackError::new(request.call, ErrorCause::NotSent(refused))
+                }
             };
             self.wait_to_retry(op, &mut attempts, began, error).await?;
         }
@@ -304,18 +359,26 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
 
 fn mutation(request: &Request<'_>, object: &str) -> Mutation {
     let mutation = Mutation::new(request.call.name(), object);
-    if request.detail.is_empty() { mutation } else { mutation.with_detail(request.detail) }
+    if request.detail.is_empty() {
+        mutation
+    } else {
+        mutation.with_detail(request.detail)
+    }
 }
 
 fn wrap(call: Call, body: &impl Serialize) -> Result<Bytes, OpenStackError> {
     let written = serde_json::to_vec(&Wrapped { key: call.key(), body });
-    written.map(Bytes::from).map_err(|error| OpenStackError::new(call, ErrorCause::Input(error.to_string().into())))
+    written
+        .map(Bytes::from)
+        .map_err(|error| OpenStackError::new(call, ErrorCause::Input(error.to_string().into())))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Rate limits: how often requests may be sent, and how many at once, so that one program does not overload a cloud.
+//! Rate limits: how often requests may be sent, and how many at once, so that one program does not
+//! overload a cloud.
 
 use std::time::Duration;
 
@@ -26,9 +27,13 @@ pub(super) struct RateLimiters {
 
 impl RateLimiters {
     pub(super) fn new(limits: &Limits) -> Self {
-        let service = |_| [limits.read, limits.write].map(|rate| Mutex::new(TokenBucket::full(rate)));
+        let service =
+            |_| [limits.read, limits.write].map(|rate| Mutex::new(TokenBucket::full(rate)));
         let permits = usize::try_from(limits.in_flight.max(1)).unwrap_or(Semaphore::MAX_PERMITS);
-        Self { buckets: Service::ALL.map(service), in_flight: Semaphore::new(permits) }
+        Self {
+            buckets: Service::ALL.map(service),
+            in_flight: Semaphore::new(permits),
+        }
     }
 
     /// Waits until a request may be sent, as long as the operation that it belongs to may sleep.
@@ -41,7 +46,10 @@ impl RateLimiters {
         service: Service,
         class: Class,
     ) -> Result<SemaphorePermit<'_>, Duration> {
-        let wait = self.bucket(service, class).lock().take(Instant::now(), op.remaining_sleep())?;
+        let wait = self
+            .bucket(service, class)
+            .lock()
+            .take(Instant::now(), op.remaining_sleep())?;
         if !op.sleep(wait).await {
             return Err(wait);
         }
@@ -79,13 +87,22 @@ struct TokenBucket {
 
 impl TokenBucket {
     fn full(rate: Rate) -> Self {
-        Self { rate, tokens: f64::from(rate.burst), at: None, halved_until: None }
+        Self {
+            rate,
+            tokens: f64::from(rate.burst),
+            at: None,
+            halved_until: None,
+        }
     }
 
     fn take(&mut self, now: Instant, longest: Duration) -> Result<Duration, Duration> {
         self.fill(now);
         let missing = 1.0 - self.tokens;
-        let wait = if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.speed(now)) };
+        let wait = if missing <= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64(missing / self.speed(now))
+        };
         if wait > longest {
             return Err(wait);
         }
@@ -101,10 +118,14 @@ impl TokenBucket {
     }
 
     fn fill(&mut self, now: Instant) {
-        let Some(at) = self.at.replace(now) else { return };
+        let Some(at) = self.at.replace(now) else {
+            return;
+        };
         // Time before the end of the halving counts half.
         let elapsed = now.saturating_duration_since(at).as_secs_f64();
-        let slow = self.halved_until.map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
+        let slow = self
+            .halved_until
+            .map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
         let gained = (elapsed - slow / 2.0) * self.rate.per_second;
         self.tokens = (self.tokens + gained).min(f64::from(self.rate.burst));
     }

@@ -22,10 +22,18 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request. The path is below the service's version, in segments such as `["pools", id, "members"]`. Each
-    /// is escaped, so that what users write into annotations cannot lead to another path.
+    /// Creates a request. The path is below the service's version, in segments such as `["pools",
+    /// id, "members"]`. Each is escaped, so that what users write into annotations cannot lead to
+    /// another path.
     pub fn new(call: Call, path: &'a [&'a str]) -> Self {
-        Self { call, path, query: &[], revision: None, object: None, detail: "" }
+        Self {
+            call,
+            path,
+            query: &[],
+            revision: None,
+            object: None,
+            detail: "",
+        }
     }
 
     /// Sets the query; names may be repeated.
@@ -35,7 +43,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Makes a change fail (412) unless the object has this `revision_number` (`If-Match`, Neutron).
+    /// Makes a change fail (412) unless the object has this `revision_number` (`If-Match`,
+    /// Neutron).
     #[must_use]
     pub fn if_revision(mut self, revision: u64) -> Self {
         self.revision = Some(revision);
@@ -57,7 +66,8 @@ impl<'a> Request<'a> {
     }
 
     pub(super) fn object_name(&self) -> String {
-        self.object.map_or_else(|| self.path.join("/"), str::to_owned)
+        self.object
+            .map_or_else(|| self.path.join("/"), str::to_owned)
     }
 
     /// Returns the URL below a service's base.
@@ -65,7 +75,11 @@ impl<'a> Request<'a> {
     /// # Errors
     /// A segment would lead to another path: empty, or dots.
     pub(super) fn url(&self, base: &Url) -> Result<Url, OpenStackError> {
-        if let Some(bad) = self.path.iter().find(|segment| segment.is_empty() || matches!(**segment, "." | "..")) {
+        if let Some(bad) = self
+            .path
+            .iter()
+            .find(|segment| segment.is_empty() || matches!(**segment, "." | ".."))
+        {
             let words = format!("{bad:?} cannot be part of the path {}", self.path.join("/"));
             return Err(OpenStackError::new(self.call, ErrorCause::Input(words.into())));
         }
@@ -73,7 +87,10 @@ impl<'a> Request<'a> {
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(self.path),
             Err(()) => {
-                return Err(OpenStackError::new(self.call, ErrorCause::Input(format!("{base} has no path").into())));
+                return Err(OpenStackError::new(
+                    self.call,
+                    ErrorCause::Input(format!("{base} has no path").into()),
+                ));
             }
         };
         url.set_query(None);
@@ -98,11 +115,18 @@ mod tests {
     fn segments_and_values_are_escaped() {
         let own = "https://cloud:9696/network/v2.0/";
         assert_eq!(url(&["ports"], &[]), Ok(format!("{own}ports")));
-        let cases = [("a/b", "a%2Fb"), ("a?b=c", "a%3Fb=c"), ("a#b", "a%23b"), ("a b%", "a%20b%25"), ("..a", "..a")];
+        let cases = [
+            ("a/b", "a%2Fb"),
+            ("a?b=c", "a%3Fb=c"),
+            ("a#b", "a%23b"),
+            ("a b%", "a%20b%25"),
+            ("..a", "..a"),
+        ];
         for (segment, escaped) in cases {
             assert_eq!(url(&["ports", segment], &[]), Ok(format!("{own}ports/{escaped}")));
         }
-        let query = [("device_id", "a"), ("device_id", "b&c"), ("fixed_ips", "ip_address=10.0.0.1")];
+        let query =
+            [("device_id", "a"), ("device_id", "b&c"), ("fixed_ips", "ip_address=10.0.0.1")];
         let expected = "ports?device_id=a&device_id=b%26c&fixed_ips=ip_address%3D10.0.0.1";
         assert_eq!(url(&["ports"], &query), Ok(format!("{own}{expected}")));
     }

@@ -21,7 +21,10 @@ impl ApiMetrics {
             prometheus::DEFAULT_BUCKETS.to_vec()
         );
         let total = opts!("openstack_api_requests_total", "Total number of OpenStack API calls");
-        let errors = opts!("openstack_api_request_errors_total", "Total number of errors for an OpenStack API call");
+        let errors = opts!(
+            "openstack_api_request_errors_total",
+            "Total number of errors for an OpenStack API call"
+        );
         Ok(Self {
             duration: HistogramVec::new(duration, &["request"])?,
             total: IntCounterVec::new(total, &["request"])?,
@@ -30,15 +33,22 @@ impl ApiMetrics {
     }
 
     pub(super) fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
-        let collectors: [Box<dyn Collector>; 3] =
-            [Box::new(self.duration.clone()), Box::new(self.total.clone()), Box::new(self.errors.clone())];
-        collectors.into_iter().try_for_each(|collector| registry.register(collector))
+        let collectors: [Box<dyn Collector>; 3] = [
+            Box::new(self.duration.clone()),
+            Box::new(self.total.clone()),
+            Box::new(self.errors.clone()),
+        ];
+        collectors
+            .into_iter()
+            .try_for_each(|collector| registry.register(collector))
     }
 
     /// Counts one attempt.
     pub(super) fn record_attempt(&self, call: Call, started: Instant, failed: bool) {
         let request = [call.name()];
-        self.duration.with_label_values(&request).observe(started.elapsed().as_secs_f64());
+        self.duration
+            .with_label_values(&request)
+            .observe(started.elapsed().as_secs_f64());
         self.total.with_label_values(&request).inc();
         if failed {
             self.errors.with_label_values(&request).inc();

@@ -47,8 +47,12 @@ impl<'a> OutgoingRequest<'a> {
         token: &ScopedToken,
         headers: &HeaderMap,
     ) -> Result<http::Request<Bytes>, OpenStackError> {
-        let mut http = http::Request::builder().method(self.method.clone()).uri(url.as_str());
-        http = http.header(AUTH_TOKEN, token.token()).header(header::ACCEPT, "application/json");
+        let mut http = http::Request::builder()
+            .method(self.method.clone())
+            .uri(url.as_str());
+        http = http
+            .header(AUTH_TOKEN, token.token())
+            .header(header::ACCEPT, "application/json");
         if !self.body.is_empty() {
             http = http.header(header::CONTENT_TYPE, "application/json");
         }
@@ -58,8 +62,9 @@ impl<'a> OutgoingRequest<'a> {
         for (name, value) in headers {
             http = http.header(name, value);
         }
-        let refused =
-            |error: http::Error| OpenStackError::new(self.request.call, ErrorCause::Input(error.to_string().into()));
+        let refused = |error: http::Error| {
+            OpenStackError::new(self.request.call, ErrorCause::Input(error.to_string().into()))
+        };
         http.body(self.body.clone()).map_err(refused)
     }
 }
@@ -82,7 +87,8 @@ impl ServiceResponse {
         opened.map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
     }
 
-    /// Checks an answer whose content does not matter: a proxy's page says nothing about the request.
+    /// Checks an answer whose content does not matter: a proxy's page says nothing about the
+    /// request.
     ///
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
@@ -95,20 +101,31 @@ impl ServiceResponse {
         }
     }
 
-    /// Returns the query of a link to another page. The rest of the link is ignored: behind a proxy it often has
-    /// another scheme, host or path, where the token must not be sent. Octavia's links lack the filters of the list,
-    /// which are added.
+    /// Returns the query of a link to another page. The rest of the link is ignored: behind a proxy
+    /// it often has another scheme, host or path, where the token must not be sent. Octavia's links
+    /// lack the filters of the list, which are added.
     pub(super) fn page(&self, link: &str, own: &[(&str, &str)]) -> Result<String, OpenStackError> {
-        let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
+        let query = link
+            .split('#')
+            .next()
+            .and_then(|link| link.split_once('?'))
+            .map(|(_, query)| query);
         let Some(query) = query.filter(|query| !query.is_empty()) else {
             return Err(self.unreliable("the link to the next page names no page"));
         };
-        let named: BTreeSet<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
-        let missing: Vec<_> = own.iter().filter(|(name, _)| !named.contains(*name)).collect();
+        let named: BTreeSet<_> = form_urlencoded::parse(query.as_bytes())
+            .map(|(name, _)| name)
+            .collect();
+        let missing: Vec<_> = own
+            .iter()
+            .filter(|(name, _)| !named.contains(*name))
+            .collect();
         if missing.is_empty() {
             return Ok(query.to_owned());
         }
-        Ok(form_urlencoded::Serializer::new(query.to_owned()).extend_pairs(missing).finish())
+        Ok(form_urlencoded::Serializer::new(query.to_owned())
+            .extend_pairs(missing)
+            .finish())
     }
 
     pub(super) fn unreliable(&self, reason: &str) -> OpenStackError {
@@ -121,11 +138,19 @@ impl ServiceResponse {
 }
 
 impl Client {
-    /// Waits until the rate limiter admits a request. The request counts as in flight until the permit is dropped.
-    pub(super) async fn acquire(&self, op: &Op, call: Call) -> Result<Option<SemaphorePermit<'_>>, OpenStackError> {
-        let Some(budgets) = &self.rate_limiters else { return Ok(None) };
+    /// Waits until the rate limiter admits a request. The request counts as in flight until the
+    /// permit is dropped.
+    pub(super) async fn acquire(
+        &self,
+        op: &Op,
+        call: Call,
+    ) -> Result<Option<SemaphorePermit<'_>>, OpenStackError> {
+        let Some(budgets) = &self.rate_limiters else {
+            return Ok(None);
+        };
         let turn = budgets.acquire(op, call.service(), call.class()).await;
-        turn.map(Some).map_err(|wait| OpenStackError::new(call, ErrorCause::RateLimited(wait)))
+        turn.map(Some)
+            .map_err(|wait| OpenStackError::new(call, ErrorCause::RateLimited(wait)))
     }
 
     /// Sends one attempt when the rate limiter admits it. An error includes when the attempt began.
@@ -134,15 +159,18 @@ impl Client {
         op: &Op,
         out: &OutgoingRequest<'_>,
     ) -> Result<ServiceResponse, (OpenStackError, Instant)> {
-        let turn = self.acquire(op, out.request.call).await.map_err(|error| (error, Instant::now()))?;
+        let turn = self
+            .acquire(op, out.request.call)
+            .await
+            .map_err(|error| (error, Instant::now()))?;
         let began = Instant::now();
         let result = self.attempt(out).await.map_err(|error| (error, began));
         drop(turn);
         result
     }
 
-    /// Waits before a request is sent again whose last attempt began at `began`. Returns the error if a retry does not
-    /// help.
+    /// Waits before a request is sent again whose last attempt began at `began`. Returns the error
+    /// if a retry does not help.
     pub(super) async fn wait_to_retry(
         &self,
         op: &Op,
@@ -151,11 +179,14 @@ impl Client {
         error: OpenStackError,
     ) -> Result<(), OpenStackError> {
         *attempts += 1;
-        let throttled = error.class() == ErrorClass::Throttled && error.rate_limit_delay().is_none();
+        let throttled =
+            error.class() == ErrorClass::Throttled && error.rate_limit_delay().is_none();
         if let (true, Some(budgets)) = (throttled, &self.rate_limiters) {
             budgets.halve_rate(error.call.service(), error.call.class());
         }
-        if *attempts >= retry::ATTEMPTS || !retry::should_retry(error.call.class(), began.elapsed(), &error) {
+        if *attempts >= retry::ATTEMPTS
+            || !retry::should_retry(error.call.class(), began.elapsed(), &error)
+        {
             return Err(error);
         }
         let wait = retry::delay(*attempts, rand::random(), error.retry_after());
@@ -167,14 +198,21 @@ impl Client {
     }
 
     /// Sends a request. If its token is rejected, sends it once more with a new one.
-    pub(super) async fn attempt(&self, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
+    pub(super) async fn attempt(
+        &self,
+        out: &OutgoingRequest<'_>,
+    ) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
         let no_way = |error: OpenStackError| OpenStackError { call, ..error };
         let token = self.session.current().await.map_err(no_way)?;
         let first = self.send(out, &token).await?;
         let (target, response, used) = if first.1.status() == StatusCode::UNAUTHORIZED {
             tracing::debug!(request = call.name(), "the token is not accepted");
-            let renewed = self.session.renew_rejected(&token, call.service()).await.map_err(no_way)?;
+            let renewed = self
+                .session
+                .renew_rejected(&token, call.service())
+                .await
+                .map_err(no_way)?;
             let second = self.send(out, &renewed).await?;
             if second.1.status() == StatusCode::UNAUTHORIZED {
                 self.session.record_rejection(call.service());
@@ -186,13 +224,19 @@ impl Client {
         match response.status() {
             status if status.is_success() => Ok(ServiceResponse { call, target, response }),
             status if status.is_redirection() => {
-                let words =
-                    "the answer is a redirection, which is not followed: set the service's own address in the catalog";
+                let words = "the answer is a redirection, which is not followed: set the service's own address in the catalog";
                 Err(OpenStackError::unreliable(call, &target, status, words))
             }
             status => {
                 let secrets = [used.token().to_str().unwrap_or_default()];
-                Err(OpenStackError::from_response(call, &target, status, response.headers(), response.body(), &secrets))
+                Err(OpenStackError::from_response(
+                    call,
+                    &target,
+                    status,
+                    response.headers(),
+                    response.body(),
+                    &secrets,
+                ))
             }
         }
     }
@@ -209,11 +253,15 @@ impl Client {
         let http = out.http(&url, token, &headers)?;
         let began = Instant::now();
         let sent = self.transport.send(http).await;
-        let failed = sent.as_ref().map_or(true, |response| response.status().as_u16() >= 400);
+        let failed = sent
+            .as_ref()
+            .map_or(true, |response| response.status().as_u16() >= 400);
         self.metrics.record_attempt(call, began, failed);
         match sent {
             Ok(response) => Ok((target, response)),
-            Err(error) => Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) }),
+            Err(error) => {
+                Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) })
+            }
         }
     }
 }

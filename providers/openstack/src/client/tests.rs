@@ -1,4 +1,5 @@
-//! The client on the local cloud, in process, and on small clouds of its own where that does not go wrong in the same way.
+//! The client on the local cloud, in process, and on small clouds of its own where that does not go
+//! wrong in the same way.
 
 mod auth;
 mod compute;
@@ -32,11 +33,19 @@ fn op() -> Op {
 }
 
 async fn client(cloud: &LocalCloud) -> Client {
-    Client::connect(&settings(cloud), InProcess::new(cloud)).await.expect("a token")
+    Client::connect(&settings(cloud), InProcess::new(cloud))
+        .await
+        .expect("a token")
 }
 
-const NETWORKS: Request<'static> =
-    Request { call: Call::NetworkList, path: &["networks"], query: &[], revision: None, object: None, detail: "" };
+const NETWORKS: Request<'static> = Request {
+    call: Call::NetworkList,
+    path: &["networks"],
+    query: &[],
+    revision: None,
+    object: None,
+    detail: "",
+};
 
 async fn networks(client: &Client) -> Result<Vec<Network>, OpenStackError> {
     client.get_all(&op(), &NETWORKS).await
@@ -45,7 +54,13 @@ async fn networks(client: &Client) -> Result<Vec<Network>, OpenStackError> {
 async fn create(client: &Client, op: &Op) -> Result<Value, OpenStackError> {
     let body = json!({"name": "n", "description": ""});
     client
-        .post(op, &Request::new(Call::SecurityGroupCreate, &["security-groups"]).object("n").with_detail("test"), &body)
+        .post(
+            op,
+            &Request::new(Call::SecurityGroupCreate, &["security-groups"])
+                .object("n")
+                .with_detail("test"),
+            &body,
+        )
         .await
 }
 
@@ -53,7 +68,8 @@ fn status(code: u16, retry_after: Option<u64>) -> FaultKind {
     FaultKind::Status { code, retry_after, message: None }
 }
 
-/// A cloud whose every answer is a function of the request and of how many there were before. Tokens are always good.
+/// A cloud whose every answer is a function of the request and of how many there were before.
+/// Tokens are always good.
 struct Tiny<F>(Mutex<usize>, F);
 
 impl<F> Tiny<F> {
@@ -69,7 +85,10 @@ impl<F> Tiny<F> {
 #[async_trait]
 impl<F> Transport for Tiny<F>
 where
-    F: Fn(&http::Request<Bytes>, usize) -> Result<Response<Bytes>, TransportError> + Send + Sync + 'static,
+    F: Fn(&http::Request<Bytes>, usize) -> Result<Response<Bytes>, TransportError>
+        + Send
+        + Sync
+        + 'static,
 {
     async fn send(&self, request: http::Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         if request.uri().path().ends_with("/auth/tokens") {
@@ -97,11 +116,18 @@ fn token(catalog: &Value) -> Response<Bytes> {
     let token = json!({"user": user, "issued_at": "2026-01-01T00:00:00.000000Z",
         "expires_at": "2026-01-01T01:00:00.000000Z", "catalog": catalog});
     let body = json!({"token": token}).to_string();
-    Response::builder().status(201).header("x-subject-token", "t").body(body.into()).expect("an answer")
+    Response::builder()
+        .status(201)
+        .header("x-subject-token", "t")
+        .body(body.into())
+        .expect("an answer")
 }
 
 fn answer(code: u16, body: impl Into<Bytes>) -> Response<Bytes> {
-    Response::builder().status(code).body(body.into()).expect("an answer")
+    Response::builder()
+        .status(code)
+        .body(body.into())
+        .expect("an answer")
 }
 
 /// A client of such a cloud, without budgets.
@@ -110,6 +136,8 @@ where
     Tiny<F>: Transport,
 {
     let local = cloud();
-    let client = Client::connect(&settings(&local), tiny.clone()).await.expect("a token");
+    let client = Client::connect(&settings(&local), tiny.clone())
+        .await
+        .expect("a token");
     client.with_limits(None)
 }

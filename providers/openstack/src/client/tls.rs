@@ -1,4 +1,5 @@
-//! TLS of the connections to the cloud: CA bundle and client certificate, from files that may change.
+//! TLS of the connections to the cloud: CA bundle and client certificate, from files that may
+//! change.
 
 use std::{
     fs,
@@ -49,15 +50,19 @@ pub(super) fn files(tls: &Tls) -> Vec<&Path> {
     tls.ca_file.as_deref().into_iter().chain(pair).collect()
 }
 
-/// Builds the configuration from the current content of the files. Nothing is installed for the whole process.
+/// Builds the configuration from the current content of the files. Nothing is installed for the
+/// whole process.
 ///
 /// # Errors
 /// A file that cannot be used.
 pub(super) fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
     let builder = if tls.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
     } else {
         builder.with_root_certificates(roots(tls.ca_file.as_deref())?)
     };
@@ -77,7 +82,8 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let content = |reason: String| TlsError::Content { key, path: path.to_owned(), reason: reason.into() };
+    let content =
+        |reason: String| TlsError::Content { key, path: path.to_owned(), reason: reason.into() };
     let pem = read(key, path)?;
     let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|error| content(format!("is not PEM: {error}")))?;
@@ -94,7 +100,10 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
         let (added, _) = roots.add_parsable_certificates(system.certs);
         if added == 0 {
             let errors: Vec<String> = system.errors.iter().map(ToString::to_string).collect();
-            tracing::warn!(errors = errors.join("; "), "the system has no authorities, so that no server is trusted");
+            tracing::warn!(
+                errors = errors.join("; "),
+                "the system has no authorities, so that no server is trusted"
+            );
         }
         return Ok(roots);
     };
@@ -102,13 +111,16 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
         roots.add(certificate).map_err(|error| TlsError::Content {
             key: "ca-file",
             path: path.to_owned(),
-            reason: format!("has a certificate, number {}, that is none: {error}", index + 1).into(),
+            reason: format!("has a certificate, number {}, that is none: {error}", index + 1)
+                .into(),
         })?;
     }
     Ok(roots)
 }
 
-fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+fn client(
+    pair: &ClientPair,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
     let chain = certificates("cert-file", &pair.cert)?;
     let pem = read("key-file", &pair.key)?;
     // Without the parser's own message: it might repeat a part of the file.
@@ -120,7 +132,8 @@ fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKey
     Ok((chain, key))
 }
 
-/// Accepts any certificate: `tls-insecure`. That the server has the certificate's key is still checked.
+/// Accepts any certificate: `tls-insecure`. That the server has the certificate's key is still
+/// checked.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -10,7 +10,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends one request and reads its answer to the end. An answer with any status is `Ok`.
     ///
     /// # Errors
-    /// There is no complete answer: refused, reset, timed out, cut short, or the server is not trusted.
+    /// There is no complete answer: refused, reset, timed out, cut short, or the server is not
+    /// trusted.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError>;
 }
 

@@ -25,7 +25,9 @@ fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
         report.add_error(SECTION, &raw.auth_url, "is missing: it must name Keystone");
         return None;
     };
-    let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let url = Url::parse(written)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     // Without the URL itself, which may contain a password.
     let plain = url.filter(|url| url.username().is_empty() && url.password().is_none());
     if plain.is_none() {
@@ -55,14 +57,25 @@ fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     if trust && let Some(id) = text(&raw.trustee_id) {
         let password = secret(&raw.trustee_password).or_else(|| secret(&raw.password));
         if password.is_none() {
-            report.add_error(SECTION, &raw.trustee_password, "is missing: trustee-id needs a password");
+            report.add_error(
+                SECTION,
+                &raw.trustee_password,
+                "is missing: trustee-id needs a password",
+            );
         }
         return Some(Identity::Password { user: User::Id(id.into()), password: password? });
     }
     let user = user(raw, report);
-    let password = Some(&raw.trustee_password).filter(|_| trust).and_then(secret).or_else(|| secret(&raw.password));
+    let password = Some(&raw.trustee_password)
+        .filter(|_| trust)
+        .and_then(secret)
+        .or_else(|| secret(&raw.password));
     if password.is_none() {
-        report.add_error(SECTION, &raw.password, "is missing: there is no password, application credential or token");
+        report.add_error(
+            SECTION,
+            &raw.password,
+            "is missing: there is no password, application credential or token",
+        );
     }
     Some(Identity::Password { user: user?, password: password? })
 }
@@ -70,7 +83,11 @@ fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
 fn credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     let secret = secret(&raw.credential_secret);
     if secret.is_none() {
-        report.add_error(SECTION, &raw.credential_secret, "is missing: an application credential needs its secret");
+        report.add_error(
+            SECTION,
+            &raw.credential_secret,
+            "is missing: an application credential needs its secret",
+        );
     }
     if let Some(id) = text(&raw.credential_id) {
         return Some(Identity::Credential { id: id.into(), secret: secret? });
@@ -93,22 +110,41 @@ fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
             None
         }
         (None, None) => {
-            report.add_error(SECTION, &raw.username, "is missing: exactly one of username and user-id is needed");
+            report.add_error(
+                SECTION,
+                &raw.username,
+                "is missing: exactly one of username and user-id is needed",
+            );
             None
         }
         (Some(_), None) if own.is_some() => {
-            let value = if text(&raw.user_domain_id).is_some() { &raw.user_domain_id } else { &raw.user_domain_name };
-            report.add_error(SECTION, value, "must not be set together with user-id, which needs no domain");
+            let value = if text(&raw.user_domain_id).is_some() {
+                &raw.user_domain_id
+            } else {
+                &raw.user_domain_name
+            };
+            report.add_error(
+                SECTION,
+                value,
+                "must not be set together with user-id, which needs no domain",
+            );
             None
         }
         (Some(id), None) => Some(User::Id(id.into())),
-        (None, Some(_)) if text(&raw.user_domain_id).is_some() && text(&raw.user_domain_name).is_some() => {
-            report.add_error(SECTION, &raw.user_domain_name, "must not be set together with user-domain-id");
+        (None, Some(_))
+            if text(&raw.user_domain_id).is_some() && text(&raw.user_domain_name).is_some() =>
+        {
+            report.add_error(
+                SECTION,
+                &raw.user_domain_name,
+                "must not be set together with user-domain-id",
+            );
             None
         }
         (None, Some(name)) => {
             let Some(domain) = own.or_else(|| general(raw)) else {
-                let words = "needs a domain: user-domain-id, user-domain-name, domain-id or domain-name";
+                let words =
+                    "needs a domain: user-domain-id, user-domain-name, domain-id or domain-name";
                 report.add_error(SECTION, &raw.username, words);
                 return None;
             };
@@ -128,9 +164,11 @@ fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
         return Some(Scope::Project(id.into()));
     }
     if let Some(name) = text(&raw.tenant_name) {
-        let domain = domain(&raw.tenant_domain_id, &raw.tenant_domain_name).or_else(|| general(raw));
+        let domain =
+            domain(&raw.tenant_domain_id, &raw.tenant_domain_name).or_else(|| general(raw));
         if domain.is_none() {
-            let words = "needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name";
+            let words =
+                "needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name";
             report.add_error(SECTION, &raw.tenant_name, words);
         }
         return Some(Scope::ProjectName { name: name.into(), domain: domain? });
@@ -138,7 +176,11 @@ fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     match general(raw) {
         Some(domain) => Some(Scope::Domain(domain)),
         None if secret(&raw.token).is_some() => {
-            report.add_error(SECTION, &raw.token, "needs a project or a domain: a bare token cannot be renewed");
+            report.add_error(
+                SECTION,
+                &raw.token,
+                "needs a project or a domain: a bare token cannot be renewed",
+            );
             None
         }
         None => Some(Scope::Default),
@@ -152,5 +194,7 @@ fn general(raw: &Global) -> Option<Domain> {
 
 /// Returns the domain, by ID if there is one.
 fn domain(id: &ConfigValue<String>, name: &ConfigValue<String>) -> Option<Domain> {
-    text(id).map(|id| Domain::Id(id.into())).or_else(|| text(name).map(|name| Domain::Name(name.into())))
+    text(id)
+        .map(|id| Domain::Id(id.into()))
+        .or_else(|| text(name).map(|name| Domain::Name(name.into())))
 }

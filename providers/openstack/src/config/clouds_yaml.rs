@@ -34,7 +34,8 @@ macro_rules! texts {
 }
 
 texts! {
-    /// Keys below `auth`. They are texts and not YAML values, because YAML reads an ID of digits as a number.
+    /// Keys below `auth`. They are texts and not YAML values, because YAML reads an ID of digits as
+    /// a number.
     AuthKeys {
         auth_url user_id username password project_id project_name domain_id domain_name project_domain_id
         project_domain_name user_domain_id user_domain_name application_credential_id application_credential_name
@@ -64,7 +65,11 @@ impl CloudEntry {
         Self {
             profile: self.profile.or(below.profile),
             cloud: self.cloud.or(below.cloud),
-            auth: Some(self.auth.unwrap_or_default().over(below.auth.unwrap_or_default())),
+            auth: Some(
+                self.auth
+                    .unwrap_or_default()
+                    .over(below.auth.unwrap_or_default()),
+            ),
             region_name: self.region_name.or(below.region_name),
             endpoint_type: self.endpoint_type.or(below.endpoint_type),
             interface: self.interface.or(below.interface),
@@ -93,8 +98,12 @@ pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut Valid
     match entry {
         Ok(ResolvedCloud { name, file, values }) => {
             if values.verify == Some(false) && raw.global.insecure.value.is_empty() {
-                let words = format!("`verify` of cloud {name:?} has no effect: set tls-insecure in the cloud config");
-                report.warnings.push(ConfigIssue::at(0, file.display().to_string(), words));
+                let words = format!(
+                    "`verify` of cloud {name:?} has no effect: set tls-insecure in the cloud config"
+                );
+                report
+                    .warnings
+                    .push(ConfigIssue::at(0, file.display().to_string(), words));
             }
             fill(&mut raw.global, values);
         }
@@ -109,7 +118,11 @@ struct ResolvedCloud {
 }
 
 /// Finds the entry of a cloud, merged with what the other files say about it.
-fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Result<ResolvedCloud, String> {
+fn entry(
+    global: &Global,
+    environment: &Environment,
+    files: &mut Files,
+) -> Result<ResolvedCloud, String> {
     // First, find and read the file.
     let (file, clouds) = match text(&global.clouds_file).or_else(|| environment.get(FILE)) {
         Some(file) => {
@@ -117,17 +130,31 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
             if let Some(folder) = file.parent() {
                 files.folders.insert(0, folder.to_owned());
             }
-            let clouds = files.read(&file)?.ok_or_else(|| format!("{}: there is no such file", file.display()))?;
+            let clouds = files
+                .read(&file)?
+                .ok_or_else(|| format!("{}: there is no such file", file.display()))?;
             (file, clouds)
         }
         None => files.find(&["clouds.yaml", "clouds.yml"])?.ok_or_else(|| {
-            let folders: Vec<String> = files.folders.iter().map(|folder| folder.display().to_string()).collect();
+            let folders: Vec<String> = files
+                .folders
+                .iter()
+                .map(|folder| folder.display().to_string())
+                .collect();
             format!("there is no clouds.yaml in {}", folders.join(", "))
         })?,
     };
     // Then choose the cloud.
-    let mut clouds = clouds.clouds.ok_or_else(|| format!("{}: there is no `clouds`", file.display()))?;
-    let names = || clouds.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let mut clouds = clouds
+        .clouds
+        .ok_or_else(|| format!("{}: there is no `clouds`", file.display()))?;
+    let names = || {
+        clouds
+            .keys()
+            .map(|name| format!("{name:?}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let wanted = text(&global.cloud).or_else(|| environment.get("OS_CLOUD"));
     let name = match (wanted, clouds.keys().next()) {
         (Some(name), _) => name.to_owned(),
@@ -144,10 +171,16 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
     let mut values = clouds.remove(&name).ok_or(missing)?;
     // Finally, merge the profile below the entry, and `secure.yaml` above it.
     if let Some(profile) = values.profile.clone().or_else(|| values.cloud.clone())
-        && let Some((public, document)) = files.find(&["clouds-public.yaml", "clouds-public.yml"])?
+        && let Some((public, document)) =
+            files.find(&["clouds-public.yaml", "clouds-public.yml"])?
     {
-        let base = document.public.or(document.clouds).unwrap_or_default().remove(&profile);
-        let base = base.ok_or_else(|| format!("{}: there is no cloud {profile:?}", public.display()))?;
+        let base = document
+            .public
+            .or(document.clouds)
+            .unwrap_or_default()
+            .remove(&profile);
+        let base =
+            base.ok_or_else(|| format!("{}: there is no cloud {profile:?}", public.display()))?;
         values = values.merged_over(base);
     }
     if let Some((_, secure)) = files.find(&["secure.yaml", "secure.yml"])?
@@ -167,8 +200,11 @@ struct Files {
 impl Files {
     /// Reads the first of these files that exists.
     fn find(&mut self, names: &[&str]) -> Result<Option<(PathBuf, Document)>, String> {
-        let candidates: Vec<PathBuf> =
-            self.folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).collect();
+        let candidates: Vec<PathBuf> = self
+            .folders
+            .iter()
+            .flat_map(|folder| names.iter().map(|name| folder.join(name)))
+            .collect();
         for file in candidates {
             if let Some(value) = self.read(&file)? {
                 return Ok(Some((file, value)));
@@ -186,25 +222,40 @@ impl Files {
         self.read.push(file.to_owned());
         let parsed: Result<Option<Document>, _> = serde_saphyr::from_str(&text);
         // Without the parser's copy of the text, which contains secrets.
-        parsed.map(|document| Some(document.unwrap_or_default())).map_err(|error| {
-            let line = error.location().map(|at| format!(" line {}", at.line())).unwrap_or_default();
-            format!("{}{line} is no YAML of the form of clouds.yaml", file.display())
-        })
+        parsed
+            .map(|document| Some(document.unwrap_or_default()))
+            .map_err(|error| {
+                let line = error
+                    .location()
+                    .map(|at| format!(" line {}", at.line()))
+                    .unwrap_or_default();
+                format!("{}{line} is no YAML of the form of clouds.yaml", file.display())
+            })
     }
 }
 
 fn folders(environment: &Environment) -> Vec<PathBuf> {
-    let home = environment.get("HOME").map(|home| Path::new(home).join(".config/openstack"));
-    environment.folder.clone().into_iter().chain(home).chain([PathBuf::from("/etc/openstack")]).collect()
+    let home = environment
+        .get("HOME")
+        .map(|home| Path::new(home).join(".config/openstack"));
+    environment
+        .folder
+        .clone()
+        .into_iter()
+        .chain(home)
+        .chain([PathBuf::from("/etc/openstack")])
+        .collect()
 }
 
-/// Fills in what `cloud.conf` does not set. Where two keys mean the same thing, one of them in `cloud.conf` excludes
-/// both of the file.
+/// Fills in what `cloud.conf` does not set. Where two keys mean the same thing, one of them in
+/// `cloud.conf` excludes both of the file.
 fn fill(global: &mut Global, mut values: CloudEntry) {
     let auth = values.auth.take().unwrap_or_default();
     let keys = values;
     // `cloud.conf` has other credentials.
-    let proven = [&global.username, &global.user_id].into_iter().any(|spot| text(spot).is_some());
+    let proven = [&global.username, &global.user_id]
+        .into_iter()
+        .any(|spot| text(spot).is_some());
     let proven = proven || !global.token.value.0.is_empty();
     pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);
     pair(&mut global.tenant_id, auth.project_id, &mut global.tenant_name, auth.project_name);
@@ -212,7 +263,12 @@ fn fill(global: &mut Global, mut values: CloudEntry) {
     let id = &mut global.tenant_domain_id;
     let name = &mut global.tenant_domain_name;
     pair(id, auth.project_domain_id, name, auth.project_domain_name);
-    pair(&mut global.user_domain_id, auth.user_domain_id, &mut global.user_domain_name, auth.user_domain_name);
+    pair(
+        &mut global.user_domain_id,
+        auth.user_domain_id,
+        &mut global.user_domain_name,
+        auth.user_domain_name,
+    );
     let mut secrets = vec![(&mut global.password, auth.password)];
     if !proven {
         let id = auth.application_credential_id;
@@ -242,7 +298,12 @@ fn fill(global: &mut Global, mut values: CloudEntry) {
     }
 }
 
-fn pair(a: &mut ConfigValue<String>, value_a: Option<String>, b: &mut ConfigValue<String>, value_b: Option<String>) {
+fn pair(
+    a: &mut ConfigValue<String>,
+    value_a: Option<String>,
+    b: &mut ConfigValue<String>,
+    value_b: Option<String>,
+) {
     if a.value.is_empty() && b.value.is_empty() {
         a.value = value_a.unwrap_or_default();
         b.value = value_b.unwrap_or_default();

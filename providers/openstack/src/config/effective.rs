@@ -2,13 +2,18 @@
 
 use std::fmt::Display;
 
-use super::{Auth, ContainerStore, Domain, Identity, LbNetwork, LoadBalancer, Rate, Scope, Settings, User};
+use super::{
+    Auth, ContainerStore, Domain, Identity, LbNetwork, LoadBalancer, Rate, Scope, Settings, User,
+};
 
 impl Settings {
     /// Returns every key with its effective value, empty where there is none. Secrets are left out.
     pub fn effective(&self) -> Vec<(String, String)> {
         let cloud = &self.cloud;
-        let path = |path: Option<&std::path::PathBuf>| path.map(|path| path.display().to_string()).unwrap_or_default();
+        let path = |path: Option<&std::path::PathBuf>| {
+            path.map(|path| path.display().to_string())
+                .unwrap_or_default()
+        };
         let tls = &cloud.tls;
         let mut shown = named("Global", of_auth(&cloud.auth));
         shown.extend(named(
@@ -33,9 +38,16 @@ impl Settings {
             ],
         ));
         shown.extend(named("Route", vec![("router-id", option(self.router.as_ref()))]));
-        shown.extend(named("Metadata", vec![("request-timeout", format!("{:?}", cloud.request_timeout))]));
+        shown.extend(named(
+            "Metadata",
+            vec![("request-timeout", format!("{:?}", cloud.request_timeout))],
+        ));
         shown.extend(named("LoadBalancer", load_balancer_values(self.load_balancer.as_ref())));
-        for (name, class) in self.load_balancer.iter().flat_map(|balancers| &balancers.classes) {
+        for (name, class) in self
+            .load_balancer
+            .iter()
+            .flat_map(|balancers| &balancers.classes)
+        {
             shown.extend(named(&format!("LoadBalancerClass {name:?}"), of_network(class)));
         }
         shown.extend(named("Requests", self.budgets()));
@@ -44,9 +56,14 @@ impl Settings {
 
     fn budgets(&self) -> Vec<(&'static str, String)> {
         let limits = &self.limits;
-        let rate = |qps, burst, rate: Rate| [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())];
-        let mut shown =
-            [rate("read-qps", "read-burst", limits.read), rate("write-qps", "write-burst", limits.write)].concat();
+        let rate = |qps, burst, rate: Rate| {
+            [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())]
+        };
+        let mut shown = [
+            rate("read-qps", "read-burst", limits.read),
+            rate("write-qps", "write-burst", limits.write),
+        ]
+        .concat();
         shown.push(("max-in-flight", limits.in_flight.to_string()));
         shown
     }
@@ -65,7 +82,10 @@ impl Settings {
             .collect();
         let auth = of_auth(&self.cloud.auth);
         let regional = self.regional_ids;
-        let auth: Vec<String> = auth.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+        let auth: Vec<String> = auth
+            .iter()
+            .map(|(key, value)| format!("{key}={value:?}"))
+            .collect();
         tracing::info!(
             auth = auth.join(" "),
             regional,
@@ -79,14 +99,18 @@ impl Settings {
 }
 
 fn named(section: &str, keys: Vec<(&'static str, String)>) -> Vec<(String, String)> {
-    keys.into_iter().map(|(key, value)| (format!("[{section}] {key}"), value)).collect()
+    keys.into_iter()
+        .map(|(key, value)| (format!("[{section}] {key}"), value))
+        .collect()
 }
 
 fn of_auth(auth: &Auth) -> Vec<(&'static str, String)> {
     let mut shown = vec![("auth-url", auth.url.to_string())];
     match &auth.identity {
         Identity::Password { user, .. } => shown.extend(of_user(user)),
-        Identity::Credential { id, .. } => shown.push(("application-credential-id", id.to_string())),
+        Identity::Credential { id, .. } => {
+            shown.push(("application-credential-id", id.to_string()));
+        }
         Identity::NamedCredential { name, user, .. } => {
             shown.push(("application-credential-name", name.to_string()));
             shown.extend(of_user(user));
@@ -110,7 +134,10 @@ fn of_user(user: &User) -> Vec<(&'static str, String)> {
     match user {
         User::Id(id) => vec![("user-id", id.to_string())],
         User::Name { name, domain } => {
-            vec![("username", name.to_string()), of_domain(domain, "user-domain-id", "user-domain-name")]
+            vec![
+                ("username", name.to_string()),
+                of_domain(domain, "user-domain-id", "user-domain-name"),
+            ]
         }
     }
 }
@@ -123,8 +150,14 @@ fn of_domain(domain: &Domain, id: &'static str, name: &'static str) -> (&'static
 }
 
 fn load_balancer_values(settings: Option<&LoadBalancer>) -> Vec<(&'static str, String)> {
-    let Some(lb) = settings else { return vec![("enabled", "false".to_owned())] };
-    let selector: Vec<String> = lb.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let Some(lb) = settings else {
+        return vec![("enabled", "false".to_owned())];
+    };
+    let selector: Vec<String> = lb
+        .node_selector
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     let store = match &lb.container_store {
         ContainerStore::Barbican => "barbican",
         ContainerStore::External => "external",
@@ -173,5 +206,9 @@ fn option<T: Display>(value: Option<&T>) -> String {
 }
 
 fn list<T: Display>(values: &[T]) -> String {
-    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    values
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }

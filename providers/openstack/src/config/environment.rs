@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Variables and folders that affect the configuration. Credentials in `OS_*` variables do not, as in upstream.
+/// Variables and folders that affect the configuration. Credentials in `OS_*` variables do not, as
+/// in upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Variables, of those in [`Self::NAMES`].
@@ -13,17 +14,28 @@ pub struct Environment {
 
 impl Environment {
     /// Variables that are read.
-    pub const NAMES: [&str; 5] =
-        ["OS_CCM_REGIONAL", "OCCM_WAIT_LB_ACTIVE_STEPS", "OS_CLOUD", "OS_CLIENT_CONFIG_FILE", "HOME"];
+    pub const NAMES: [&str; 5] = [
+        "OS_CCM_REGIONAL",
+        "OCCM_WAIT_LB_ACTIVE_STEPS",
+        "OS_CLOUD",
+        "OS_CLIENT_CONFIG_FILE",
+        "HOME",
+    ];
 
     /// Reads the environment of the process.
     pub fn of_process() -> Self {
-        let variables = Self::NAMES.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect();
+        let variables = Self::NAMES
+            .into_iter()
+            .filter_map(|name| Some((name, std::env::var(name).ok()?)))
+            .collect();
         Self { variables, folder: std::env::current_dir().ok() }
     }
 
     /// Returns a variable, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.variables
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 }

@@ -39,7 +39,12 @@ impl ConfigErrors {
 }
 
 fn lines(file: Option<&Path>, mistakes: &[ConfigIssue]) -> String {
-    let file = file.map(|file| format!(" {}", file.display())).unwrap_or_default();
-    let lines: Vec<String> = mistakes.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
+    let file = file
+        .map(|file| format!(" {}", file.display()))
+        .unwrap_or_default();
+    let lines: Vec<String> = mistakes
+        .iter()
+        .map(|mistake| format!("cloud config{file}: {mistake}"))
+        .collect();
     lines.join("\n")
 }

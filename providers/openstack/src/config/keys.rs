@@ -1,6 +1,8 @@
-//! The one table of keys. Parsing, the reference page and the log of effective settings are generated from it.
+//! The one table of keys. Parsing, the reference page and the log of effective settings are
+//! generated from it.
 //!
-//! After a change, update the reference page: `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack reference_page`.
+//! After a change, update the reference page: `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack
+//! reference_page`.
 
 use std::time::Duration;
 

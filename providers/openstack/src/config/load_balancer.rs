@@ -17,17 +17,29 @@ const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SO
 
 /// Checks the sections; `None` where load balancers are disabled.
 // length: one line for each key
-pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<LoadBalancer> {
+pub(super) fn check(
+    raw: &Raw,
+    environment: &Environment,
+    report: &mut ValidationReport,
+) -> Option<LoadBalancer> {
     let keys = &raw.load_balancer;
     let defaults = LoadBalancer::default();
     // First, check the keys whose values have to be known.
     if !matches!(keys.version.value.as_str(), "" | "v2") {
-        report.add_error(SECTION, &keys.version, format!("{:?} is not supported: expected v2", keys.version.value));
+        report.add_error(
+            SECTION,
+            &keys.version,
+            format!("{:?} is not supported: expected v2", keys.version.value),
+        );
     }
     let or = |value: &ConfigValue<String>, default: &str| text(value).unwrap_or(default).into();
     let provider: Box<str> = or(&keys.provider, &defaults.provider);
     if !PROVIDERS.contains(&&*provider) {
-        report.warn(SECTION, &keys.provider, format!("unknown provider {provider:?}, which is passed on"));
+        report.warn(
+            SECTION,
+            &keys.provider,
+            format!("unknown provider {provider:?}, which is passed on"),
+        );
     }
     let method: Box<str> = or(&keys.method, &defaults.method);
     check_method(raw, &provider, &method, report);
@@ -47,7 +59,13 @@ pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut Validatio
         create_monitor: keys.create_monitor.value,
         monitor_delay: seconds(&keys.monitor_delay, defaults.monitor_delay, report),
         monitor_timeout: seconds(&keys.monitor_timeout, defaults.monitor_timeout, report),
-        monitor_max_retries: number(SECTION, &keys.monitor_retries, defaults.monitor_max_retries, 1..=10, report),
+        monitor_max_retries: number(
+            SECTION,
+            &keys.monitor_retries,
+            defaults.monitor_max_retries,
+            1..=10,
+            report,
+        ),
         monitor_max_retries_down: number(
             SECTION,
             &keys.monitor_retries_down,
@@ -76,14 +94,26 @@ pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut Validatio
 fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut ValidationReport) {
     let value = &raw.load_balancer.method;
     if !METHODS.contains(&method) {
-        report.add_error(SECTION, value, format!("unknown method {method:?}: expected one of {}", METHODS.join(", ")));
+        report.add_error(
+            SECTION,
+            value,
+            format!("unknown method {method:?}: expected one of {}", METHODS.join(", ")),
+        );
     } else if provider == "ovn" && method != "SOURCE_IP_PORT" {
-        report.warn(SECTION, value, "provider ovn takes SOURCE_IP_PORT alone: set it here or for each Service");
+        report.warn(
+            SECTION,
+            value,
+            "provider ovn takes SOURCE_IP_PORT alone: set it here or for each Service",
+        );
     }
 }
 
 /// Checks a duration: Octavia counts whole seconds.
-fn seconds(value: &ConfigValue<Option<Duration>>, default: Duration, report: &mut ValidationReport) -> Duration {
+fn seconds(
+    value: &ConfigValue<Option<Duration>>,
+    default: Duration,
+    report: &mut ValidationReport,
+) -> Duration {
     let whole = Duration::from_secs(value.value.unwrap_or(default).as_secs());
     if whole.is_zero() {
         report.add_error(SECTION, value, "must be at least a second");
@@ -105,7 +135,9 @@ fn store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
 
 fn max_active_polls(environment: &Environment, default: u32, report: &mut ValidationReport) -> u32 {
     const NAME: &str = "OCCM_WAIT_LB_ACTIVE_STEPS";
-    let Some(written) = environment.get(NAME) else { return default };
+    let Some(written) = environment.get(NAME) else {
+        return default;
+    };
     written.trim().parse().unwrap_or_else(|_| {
         let words = format!("{written:?} is no number of steps: expected an integer of at least 0");
         report.errors.push(ConfigIssue::at(0, NAME, words));
@@ -116,7 +148,8 @@ fn max_active_polls(environment: &Environment, default: u32, report: &mut Valida
 fn classes(raw: &BTreeMap<String, Class>) -> BTreeMap<Box<str>, LbNetwork> {
     let general = raw.get(DEFAULTS).map(network).unwrap_or_default();
     let own = raw.iter().filter(|(name, _)| *name != DEFAULTS);
-    own.map(|(name, class)| (name.as_str().into(), with_defaults(network(class), &general))).collect()
+    own.map(|(name, class)| (name.as_str().into(), with_defaults(network(class), &general)))
+        .collect()
 }
 
 fn network(class: &Class) -> LbNetwork {
@@ -144,7 +177,8 @@ fn with_defaults(own: LbNetwork, general: &LbNetwork) -> LbNetwork {
     }
 }
 
-/// Parses labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has no labels.
+/// Parses labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has no
+/// labels.
 pub fn selector(written: &str) -> BTreeMap<Box<str>, Box<str>> {
     let pairs = written.split(',').filter(|_| !written.trim().is_empty());
     pairs

@@ -218,7 +218,10 @@ pub struct Networking {
 
 /// Load balancers.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "a set of independent switches, each a key of the file")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of independent switches, each a key of the file"
+)]
 pub struct LoadBalancer {
     /// `lb-provider`. Default `amphora`.
     pub provider: Box<str>,
@@ -260,10 +263,11 @@ pub struct LoadBalancer {
     pub container_store: ContainerStore,
     /// `provider-requires-serial-api-calls`. Default false.
     pub serial_calls: bool,
-    /// How often a load balancer that is not ready is polled before a warning is emitted: `OCCM_WAIT_LB_ACTIVE_STEPS`.
-    /// Default 23; the delays grow from 1 s by a fifth each.
+    /// How often a load balancer that is not ready is polled before a warning is emitted:
+    /// `OCCM_WAIT_LB_ACTIVE_STEPS`. Default 23; the delays grow from 1 s by a fifth each.
     pub wait_steps: u32,
-    /// `[LoadBalancerClass "name"]`, with the values of `default-LoadBalancerClass` where it has none of its own.
+    /// `[LoadBalancerClass "name"]`, with the values of `default-LoadBalancerClass` where it has
+    /// none of its own.
     pub classes: BTreeMap<Box<str>, LbNetwork>,
 }
 

@@ -23,12 +23,16 @@ fn bad(text: &str) -> Vec<String> {
 
 /// `[Global]` with credentials that are enough, then other lines.
 fn with(lines: &str) -> String {
-    format!("[Global]\nauth-url=https://keystone:5000/v3\nuser-id=u\npassword=p\ntenant-id=t\n{lines}")
+    format!(
+        "[Global]\nauth-url=https://keystone:5000/v3\nuser-id=u\npassword=p\ntenant-id=t\n{lines}"
+    )
 }
 
 /// Credentials of lines in `[Global]`.
 fn auth(lines: &str) -> Auth {
-    good(&format!("[Global]\nauth-url=https://keystone:5000/v3\n{lines}")).cloud.auth
+    good(&format!("[Global]\nauth-url=https://keystone:5000/v3\n{lines}"))
+        .cloud
+        .auth
 }
 
 /// Mistakes of lines in `[Global]`.
@@ -37,7 +41,11 @@ fn refused(lines: &str) -> Vec<String> {
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    good(text).warnings.iter().map(ToString::to_string).collect()
+    good(text)
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn user(name: &str, domain: Domain) -> User {
@@ -55,7 +63,10 @@ fn name(name: &str) -> Domain {
 // C01
 #[test]
 fn a_config_is_mandatory() {
-    assert_eq!(load(None, &nowhere()).unwrap_err().to_string(), "a cloud config is needed: --cloud-config names none");
+    assert_eq!(
+        load(None, &nowhere()).unwrap_err().to_string(),
+        "a cloud config is needed: --cloud-config names none"
+    );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cloud.conf");
     let error = load(Some(&file), &nowhere()).unwrap_err();
@@ -71,10 +82,16 @@ fn every_value_is_as_given() {
         search-order=configDrive, metadataService";
     let settings = good(text);
     let balancers = settings.load_balancer.clone().unwrap();
-    assert_eq!((balancers.create_monitor, balancers.monitor_delay), (true, Duration::from_secs(60)));
+    assert_eq!(
+        (balancers.create_monitor, balancers.monitor_delay),
+        (true, Duration::from_secs(60))
+    );
     assert_eq!(balancers.monitor_timeout, Duration::from_secs(30));
     assert_eq!((balancers.monitor_max_retries, balancers.monitor_max_retries_down), (1, 3));
-    assert_eq!((&*settings.cloud.region, settings.cloud.auth.url.as_str()), ("RegionOne", "http://auth.url/"));
+    assert_eq!(
+        (&*settings.cloud.region, settings.cloud.auth.url.as_str()),
+        ("RegionOne", "http://auth.url/")
+    );
     assert_eq!(
         settings.cloud.auth.identity,
         Identity::Password { user: User::Id("user".into()), password: "mypass".into() }
@@ -147,7 +164,14 @@ fn the_other_sections_are_read() {
          write-burst=7\nmax-in-flight=3\n",
     ));
     let client = ClientPair { cert: "/c".into(), key: "/k".into() };
-    assert_eq!(settings.cloud.tls, Tls { ca_file: Some("/ca".into()), client: Some(client), insecure: false });
+    assert_eq!(
+        settings.cloud.tls,
+        Tls {
+            ca_file: Some("/ca".into()),
+            client: Some(client),
+            insecure: false
+        }
+    );
     assert_eq!(
         (settings.cloud.interface, settings.cloud.request_timeout),
         (Interface::Internal, Duration::from_secs(90))
@@ -160,8 +184,11 @@ fn the_other_sections_are_read() {
         sort_order,
     };
     assert_eq!((settings.networking, settings.router.as_deref()), (expected, Some("r")));
-    let limits =
-        Limits { read: Rate { per_second: 1.5, burst: 200 }, write: Rate { per_second: 20.0, burst: 7 }, in_flight: 3 };
+    let limits = Limits {
+        read: Rate { per_second: 1.5, burst: 200 },
+        write: Rate { per_second: 20.0, burst: 7 },
+        in_flight: 3,
+    };
     assert_eq!((settings.limits, settings.warnings), (limits, vec![]));
 }
 
@@ -178,7 +205,11 @@ fn classes_take_what_they_leave_out_from_the_default_one() {
         ..LbNetwork::default()
     };
     let expected = [("Gold".into(), of("s1", None)), ("gold".into(), of("s0", Some("f")))];
-    assert_eq!(settings.load_balancer.unwrap().classes, expected.into(), "names of classes have case");
+    assert_eq!(
+        settings.load_balancer.unwrap().classes,
+        expected.into(),
+        "names of classes have case"
+    );
 }
 
 // C04, C05
@@ -189,9 +220,15 @@ fn a_domain_alone_is_the_scope() {
     assert_eq!(by_name.identity, password(user("user", name("local"))));
     assert_eq!(by_name.scope, Scope::Domain(name("local")));
     let both = auth("username=user\npassword=p\ndomain-name=local\ndomain-id=default");
-    assert_eq!((both.identity, both.scope), (password(user("user", id("default"))), Scope::Domain(id("default"))));
+    assert_eq!(
+        (both.identity, both.scope),
+        (password(user("user", id("default"))), Scope::Domain(id("default")))
+    );
     let by_id = auth("user-id=u\npassword=p\ndomain-id=default");
-    assert_eq!((by_id.identity, by_id.scope), (password(User::Id("u".into())), Scope::Domain(id("default"))));
+    assert_eq!(
+        (by_id.identity, by_id.scope),
+        (password(User::Id("u".into())), Scope::Domain(id("default")))
+    );
 }
 
 // C06, C07, C08, C09
@@ -207,32 +244,53 @@ fn projects_have_the_domain_that_is_nearest() {
     );
     assert_eq!(scope("tenant-name=demo"), project(name("general")));
     assert_eq!(scope("domain-id=g\ntenant-name=demo"), project(id("g")));
-    assert_eq!(scope("tenant-name=demo\ntenant-domain-id=d\ntenant-domain-name=D"), project(id("d")));
+    assert_eq!(
+        scope("tenant-name=demo\ntenant-domain-id=d\ntenant-domain-name=D"),
+        project(id("d"))
+    );
     assert_eq!(scope("tenant-id=t\ntenant-name=x\ntenant-domain-id=d"), Scope::Project("t".into()));
 }
 
 #[test]
 fn the_method_follows_from_the_keys() {
-    let credential = auth("application-credential-id=c\napplication-credential-secret=s\ntenant-id=t\nusername=u");
+    let credential = auth(
+        "application-credential-id=c\napplication-credential-secret=s\ntenant-id=t\nusername=u",
+    );
     assert_eq!(credential.identity, Identity::Credential { id: "c".into(), secret: "s".into() });
     assert_eq!(credential.scope, Scope::Default, "it has its own project");
-    let named = auth("application-credential-name=c\napplication-credential-secret=s\nusername=u\nuser-domain-id=d");
-    let expected = Identity::NamedCredential { name: "c".into(), user: user("u", id("d")), secret: "s".into() };
+    let named = auth(
+        "application-credential-name=c\napplication-credential-secret=s\nusername=u\nuser-domain-id=d",
+    );
+    let expected = Identity::NamedCredential {
+        name: "c".into(),
+        user: user("u", id("d")),
+        secret: "s".into(),
+    };
     assert_eq!(named.identity, expected);
     let token = auth("token=abc\nusername=u\npassword=p\ntenant-id=t");
-    assert_eq!((token.identity, token.scope), (Identity::Token("abc".into()), Scope::Project("t".into())));
-    let trust = auth("trust-id=tr\ntrustee-id=te\ntrustee-password=tp\nuser-id=u\npassword=p\ntenant-id=t");
+    assert_eq!(
+        (token.identity, token.scope),
+        (Identity::Token("abc".into()), Scope::Project("t".into()))
+    );
+    let trust =
+        auth("trust-id=tr\ntrustee-id=te\ntrustee-password=tp\nuser-id=u\npassword=p\ntenant-id=t");
     let expected = Identity::Password { user: User::Id("te".into()), password: "tp".into() };
     assert_eq!((trust.identity, trust.scope), (expected, Scope::Trust("tr".into())));
     let trust = auth("trust-id=tr\nuser-id=u\npassword=p");
-    assert_eq!(trust.identity, Identity::Password { user: User::Id("u".into()), password: "p".into() });
+    assert_eq!(
+        trust.identity,
+        Identity::Password { user: User::Id("u".into()), password: "p".into() }
+    );
 }
 
 #[test]
 fn credentials_that_cannot_work_are_refused() {
     let cases = [
         ("", "[Global] username: is missing: exactly one of username and user-id is needed"),
-        ("user-id=u\npassword=p\nusername=v", "line 5: [Global] username: must not be set together with user-id"),
+        (
+            "user-id=u\npassword=p\nusername=v",
+            "line 5: [Global] username: must not be set together with user-id",
+        ),
         (
             "user-id=u\ntenant-id=t",
             "[Global] password: is missing: there is no password, application credential or token",
@@ -253,7 +311,10 @@ fn credentials_that_cannot_work_are_refused() {
             "user-id=u\npassword=p\ntenant-name=t",
             "line 5: [Global] tenant-name: needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name",
         ),
-        ("token=abc", "line 3: [Global] token: needs a project or a domain: a bare token cannot be renewed"),
+        (
+            "token=abc",
+            "line 3: [Global] token: needs a project or a domain: a bare token cannot be renewed",
+        ),
         (
             "application-credential-id=a",
             "[Global] application-credential-secret: is missing: an application credential needs its secret",
@@ -262,7 +323,10 @@ fn credentials_that_cannot_work_are_refused() {
             "application-credential-secret=a",
             "[Global] application-credential-id: is missing: an application credential needs its ID, or its name and user",
         ),
-        ("trust-id=a\ntrustee-id=b", "[Global] trustee-password: is missing: trustee-id needs a password"),
+        (
+            "trust-id=a\ntrustee-id=b",
+            "[Global] trustee-password: is missing: trustee-id needs a password",
+        ),
     ];
     for (lines, expected) in cases {
         let found = refused(lines);
@@ -300,7 +364,10 @@ fn selectors_are_pairs() {
         (" ", &[]),
     ];
     for (text, expected) in cases {
-        let expected: BTreeMap<Box<str>, Box<str>> = expected.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let expected: BTreeMap<Box<str>, Box<str>> = expected
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect();
         assert_eq!(selector(text), expected, "{text:?}");
     }
 }
@@ -328,7 +395,10 @@ fn all_mistakes_are_told_together_with_line_and_key() {
         "line 16: expected subsection name or right bracket",
     ];
     for line in expected {
-        assert!(found.iter().any(|mistake| mistake.starts_with(line)), "{line} is not in {found:#?}");
+        assert!(
+            found.iter().any(|mistake| mistake.starts_with(line)),
+            "{line} is not in {found:#?}"
+        );
     }
     assert_eq!(found.len(), expected.len(), "{found:#?}");
 }
@@ -359,10 +429,14 @@ fn what_has_no_effect_is_a_warning() {
 fn variables_choose_the_form_of_ids_and_the_patience() {
     let of = |regional: &str, steps: &str| {
         let variables = [("OS_CCM_REGIONAL", regional), ("OCCM_WAIT_LB_ACTIVE_STEPS", steps)];
-        let variables = variables.map(|(name, value)| (name, value.to_owned())).into();
+        let variables = variables
+            .map(|(name, value)| (name, value.to_owned()))
+            .into();
         parse(&with(""), &Environment { variables, folder: None })
     };
-    let found = |regional, steps| of(regional, steps).map(|s| (s.regional_ids, s.load_balancer.unwrap().wait_steps));
+    let found = |regional, steps| {
+        of(regional, steps).map(|s| (s.regional_ids, s.load_balancer.unwrap().wait_steps))
+    };
     assert_eq!(found("true", "").unwrap(), (true, 23));
     assert_eq!(found("True", "0").unwrap(), (false, 0));
     let error = found("", "-1").unwrap_err().to_string();
@@ -374,14 +448,14 @@ fn variables_choose_the_form_of_ids_and_the_patience() {
 
 #[test]
 fn no_secret_is_shown() {
-    let text =
-        "[Global]\nauth-url=https://keystone/v3\nuser-id=u\npassword=hunter2\ntrust-id=t\ntrustee-password=hunter2\n";
+    let text = "[Global]\nauth-url=https://keystone/v3\nuser-id=u\npassword=hunter2\ntrust-id=t\ntrustee-password=hunter2\n";
     let settings = good(text);
     settings.log();
     let shown = format!("{settings:?} {:?}", settings.effective());
     assert!(!shown.contains("hunter2"), "{shown}");
-    let mistakes =
-        bad("[Global]\nauth-url=https://u:hunter2@keystone/v3\npassword=\"hunter2\ntoken=hunter2\nuse-clouds=\n");
+    let mistakes = bad(
+        "[Global]\nauth-url=https://u:hunter2@keystone/v3\npassword=\"hunter2\ntoken=hunter2\nuse-clouds=\n",
+    );
     assert!(!mistakes.concat().contains("hunter2"), "{mistakes:?}");
     let mut report = ValidationReport::default();
     let raw = raw("[Global]\npassword=hunter2\n", &nowhere(), &mut report);
@@ -408,11 +482,23 @@ fn reference_page_matches_the_table() {
 fn defaults_of_the_page_are_those_of_the_settings() {
     let settings = good(&with(""));
     let shown: BTreeMap<String, String> = settings.effective().into_iter().collect();
-    let keys = LoadBalancerKeys::KEYS.iter().map(|key| ("LoadBalancer", key.name, key.default));
-    let keys = keys.chain(Requests::KEYS.iter().map(|key| ("Requests", key.name, key.default)));
+    let keys = LoadBalancerKeys::KEYS
+        .iter()
+        .map(|key| ("LoadBalancer", key.name, key.default));
+    let keys = keys.chain(
+        Requests::KEYS
+            .iter()
+            .map(|key| ("Requests", key.name, key.default)),
+    );
     let keys = keys.filter(|(_, name, _)| *name != "lb-version");
     for (section, name, default) in keys {
-        assert_eq!(shown.get(&format!("[{section}] {name}")).map(String::as_str), Some(default), "{name}");
+        assert_eq!(
+            shown
+                .get(&format!("[{section}] {name}"))
+                .map(String::as_str),
+            Some(default),
+            "{name}"
+        );
     }
 }
 
@@ -431,29 +517,46 @@ fn reference() -> String {
 }
 
 fn table<T>(page: &mut String, title: &str, keys: &[ConfigKey<T>]) {
-    write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n").unwrap();
+    write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n")
+        .unwrap();
     for key in keys {
-        let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
+        let default = if key.default.is_empty() {
+            String::new()
+        } else {
+            format!("`{}`", key.default)
+        };
         let ours = if key.upstream { "" } else { " *" };
-        writeln!(page, "| `{}`{ours} | {} | {default} | {} |", key.name, key.kind, key.meaning).unwrap();
+        writeln!(page, "| `{}`{ours} | {} | {default} | {} |", key.name, key.kind, key.meaning)
+            .unwrap();
     }
 }
 
 mod clouds;
 
-/// Every key whose value is a secret, in everything that holds it on the way from the file to the request for a token.
+/// Every key whose value is a secret, in everything that holds it on the way from the file to the
+/// request for a token.
 #[test]
 fn debug_shows_no_secret_of_any_key() {
-    let keys: Vec<_> = Global::KEYS.iter().filter(|key| key.kind == "secret").map(|key| key.name).collect();
+    let keys: Vec<_> = Global::KEYS
+        .iter()
+        .filter(|key| key.kind == "secret")
+        .map(|key| key.name)
+        .collect();
     assert_eq!(keys, ["password", "trustee-password", "application-credential-secret", "token"]);
     let secret = |key: &str| format!("s3cret-{key}");
-    let lines: Vec<String> = keys.iter().map(|key| format!("{key} = {}\n", secret(key))).collect();
+    let lines: Vec<String> = keys
+        .iter()
+        .map(|key| format!("{key} = {}\n", secret(key)))
+        .collect();
     let lines = lines.concat();
     let raw = raw(&with(&lines), &nowhere(), &mut ValidationReport::default());
     let mut shown = vec![format!("{raw:?}")];
     for (name, more) in [
         ("password", "password = s3cret-password\n"),
-        ("trustee-password", "trust-id = t\ntrustee-id = u\ntrustee-password = s3cret-trustee-password\n"),
+        (
+            "trustee-password",
+            "trust-id = t\ntrustee-id = u\ntrustee-password = s3cret-trustee-password\n",
+        ),
         (
             "application-credential-secret",
             "application-credential-id = i\napplication-credential-secret = s3cret-application-credential-secret\n",
@@ -463,14 +566,21 @@ fn debug_shows_no_secret_of_any_key() {
         let settings = good(&with(more));
         let identity = match &settings.cloud.auth.identity {
             Identity::Password { password, .. } => password,
-            Identity::Credential { secret, .. } | Identity::NamedCredential { secret, .. } => secret,
+            Identity::Credential { secret, .. } | Identity::NamedCredential { secret, .. } => {
+                secret
+            }
             Identity::Token(token) => token,
         };
         // It is there, so that it could be shown.
         assert_eq!(identity.expose(), secret(name));
-        shown.push(format!("{settings:?} {:?} {:?} {identity:?}", settings.effective(), settings.cloud.auth));
+        shown.push(format!(
+            "{settings:?} {:?} {:?} {identity:?}",
+            settings.effective(),
+            settings.cloud.auth
+        ));
     }
-    let errors = parse(&with(&format!("{lines}[LoadBalancer]\nmonitor-delay = x\n")), &nowhere()).unwrap_err();
+    let errors = parse(&with(&format!("{lines}[LoadBalancer]\nmonitor-delay = x\n")), &nowhere())
+        .unwrap_err();
     shown.push(format!("{errors:?} {errors}"));
     for text in shown {
         assert!(!text.contains("s3cret"), "{text}");

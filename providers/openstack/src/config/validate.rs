@@ -1,4 +1,5 @@
-//! Turns typed values into settings that make sense. What upstream checks late, or never, is checked here.
+//! Turns typed values into settings that make sense. What upstream checks late, or never, is
+//! checked here.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,7 +7,8 @@ use ccm_core::config::gcfg_keys::ConfigValue;
 use ipnet::IpNet;
 
 use super::{
-    ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth, load_balancer,
+    ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth,
+    load_balancer,
 };
 use crate::config::validation_report::{ValidationReport, number, owned, text};
 
@@ -16,7 +18,11 @@ const SOURCES: [&str; 2] = ["configDrive", "metadataService"];
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks everything. `None` only if there is an error.
-pub(super) fn settings(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<Settings> {
+pub(super) fn settings(
+    raw: &Raw,
+    environment: &Environment,
+    report: &mut ValidationReport,
+) -> Option<Settings> {
     let auth = auth::check(&raw.global, report);
     let cloud = cloud(raw, report);
     search_order(&raw.metadata.search_order, report);
@@ -49,17 +55,24 @@ fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
         Some("internal") => Interface::Internal,
         Some("admin") => Interface::Admin,
         Some(other) => {
-            let words = format!("unknown type of endpoints {other:?}: expected public, internal or admin");
+            let words =
+                format!("unknown type of endpoints {other:?}: expected public, internal or admin");
             report.add_error("Global", &global.endpoint_type, words);
             Interface::Public
         }
     };
     let insecure = global.insecure.value == "true";
     if !matches!(global.insecure.value.as_str(), "" | "true" | "false") {
-        report.warn("Global", &global.insecure, "has no effect: only `true`, spelled so, turns the checks off");
+        report.warn(
+            "Global",
+            &global.insecure,
+            "has no effect: only `true`, spelled so, turns the checks off",
+        );
     }
     let client = match (text(&global.cert_file), text(&global.key_file)) {
-        (Some(cert), Some(key)) => Some(ClientPair { cert: PathBuf::from(cert), key: PathBuf::from(key) }),
+        (Some(cert), Some(key)) => {
+            Some(ClientPair { cert: PathBuf::from(cert), key: PathBuf::from(key) })
+        }
         (Some(_), None) => {
             report.warn("Global", &global.cert_file, "has no effect without key-file");
             None
@@ -89,7 +102,8 @@ fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
         let words = format!("has {} elements: at most {} are allowed", names.len(), SOURCES.len());
         report.add_error("Metadata", value, words);
     } else if let Some(other) = names.iter().find(|name| !SOURCES.contains(name)) {
-        let words = format!("unknown element {other:?}: supported are {} and {}", SOURCES[0], SOURCES[1]);
+        let words =
+            format!("unknown element {other:?}: supported are {} and {}", SOURCES[0], SOURCES[1]);
         report.add_error("Metadata", value, words);
     }
 }
@@ -97,14 +111,28 @@ fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
 fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     let keys = &raw.networking;
     let names = |value: &ConfigValue<Vec<String>>| -> Vec<Box<str>> {
-        value.value.iter().filter(|name| !name.is_empty()).map(|name| name.as_str().into()).collect()
+        value
+            .value
+            .iter()
+            .filter(|name| !name.is_empty())
+            .map(|name| name.as_str().into())
+            .collect()
     };
     let mut sort_order = Vec::new();
-    for cidr in keys.sort_order.value.split([',', ' ', '\t']).filter(|cidr| !cidr.is_empty()) {
+    for cidr in keys
+        .sort_order
+        .value
+        .split([',', ' ', '\t'])
+        .filter(|cidr| !cidr.is_empty())
+    {
         match cidr.parse::<IpNet>() {
             Ok(network) => sort_order.push(network),
             // As in upstream, where it is a warning.
-            Err(_) => report.warn("Networking", &keys.sort_order, format!("{cidr:?} is no network and has no effect")),
+            Err(_) => report.warn(
+                "Networking",
+                &keys.sort_order,
+                format!("{cidr:?} is no network and has no effect"),
+            ),
         }
     }
     Networking {
@@ -118,7 +146,9 @@ fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
 fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
     let keys = &raw.requests;
     let defaults = Limits::default();
-    let mut count = |value: &ConfigValue<Option<i64>>, default| number("Requests", value, default, 1..=100_000, report);
+    let mut count = |value: &ConfigValue<Option<i64>>, default| {
+        number("Requests", value, default, 1..=100_000, report)
+    };
     let read = count(&keys.read_burst, defaults.read.burst);
     let write = count(&keys.write_burst, defaults.write.burst);
     let in_flight = count(&keys.in_flight, defaults.in_flight);

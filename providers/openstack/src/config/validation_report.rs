@@ -1,4 +1,5 @@
-//! Collects what is wrong with a configuration, and reads values that are wrong in many sections alike.
+//! Collects what is wrong with a configuration, and reads values that are wrong in many sections
+//! alike.
 
 use ccm_core::config::gcfg_keys::ConfigValue;
 
@@ -14,11 +15,21 @@ pub(super) struct ValidationReport {
 }
 
 impl ValidationReport {
-    pub(super) fn add_error<T>(&mut self, section: &str, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+    pub(super) fn add_error<T>(
+        &mut self,
+        section: &str,
+        value: &ConfigValue<T>,
+        message: impl Into<Box<str>>,
+    ) {
         self.errors.push(issue_at(section, value, message));
     }
 
-    pub(super) fn warn<T>(&mut self, section: &str, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+    pub(super) fn warn<T>(
+        &mut self,
+        section: &str,
+        value: &ConfigValue<T>,
+        message: impl Into<Box<str>>,
+    ) {
         self.warnings.push(issue_at(section, value, message));
     }
 }
@@ -44,11 +55,20 @@ pub(super) fn number(
     range: std::ops::RangeInclusive<u32>,
     report: &mut ValidationReport,
 ) -> u32 {
-    let Some(value) = spot.value else { return default };
-    match u32::try_from(value).ok().filter(|value| range.contains(value)) {
+    let Some(value) = spot.value else {
+        return default;
+    };
+    match u32::try_from(value)
+        .ok()
+        .filter(|value| range.contains(value))
+    {
         Some(value) => value,
         None => {
-            report.add_error(section, spot, format!("must be between {} and {}", range.start(), range.end()));
+            report.add_error(
+                section,
+                spot,
+                format!("must be between {} and {}", range.start(), range.end()),
+            );
             default
         }
     }

@@ -1,4 +1,5 @@
-//! The provider keeps the rules of the conformance kit on the local cloud, in process and in virtual time.
+//! The provider keeps the rules of the conformance kit on the local cloud, in process and in
+//! virtual time.
 
 #[path = "../../tests/cluster/conformance/skipped.rs"]
 mod skipped;
@@ -31,17 +32,24 @@ impl CloudBackend for Memory {
         let mut settings = CloudSettings::default();
         (self.0)(&mut settings);
         let local = LocalCloud::in_memory(settings);
-        Ok(Site { transport: InProcess::new(&local), local, url: format!("http://{HOST}") })
+        Ok(Site {
+            transport: InProcess::new(&local),
+            local,
+            url: format!("http://{HOST}"),
+        })
     }
 
-    /// Each call in its turn, but for the quick tier: there the suite over sockets has every seventh.
+    /// Each call in its turn, but for the quick tier: there the suite over sockets has every
+    /// seventh.
     fn stride(&self) -> usize {
         sized(11, 1).unwrap()
     }
 }
 
 async fn stage(cloud: fn(&mut CloudSettings), config: fn(&mut Settings)) -> OpenStackAdapter {
-    OpenStackAdapter::new(Arc::new(Memory(cloud)), config).await.unwrap()
+    OpenStackAdapter::new(Arc::new(Memory(cloud)), config)
+        .await
+        .unwrap()
 }
 
 fn all_kept(suite: &str, report: Report) {
@@ -108,7 +116,8 @@ async fn rules_about_load_balancers_are_kept_with_security_groups() {
 async fn rules_about_load_balancers_are_kept_one_by_one() {
     let serial = |settings: &mut Settings| {
         let balancers = balancers(settings);
-        (balancers.serial_calls, balancers.cascade_delete, balancers.create_monitor) = (true, false, true);
+        (balancers.serial_calls, balancers.cascade_delete, balancers.create_monitor) =
+            (true, false, true);
     };
     let stage = stage(|_| {}, serial).await;
     all_kept("load balancers", check_load_balancers(provider_on!(stage), &stage).await);

@@ -30,7 +30,9 @@ pub(super) struct DemoAddresses {
 
 /// Parses `--network`.
 pub(super) fn network(text: &str) -> Result<Ipv4Net, String> {
-    let network: Ipv4Net = text.parse().map_err(|_| "not a network such as 127.77.0.0/24".to_owned())?;
+    let network: Ipv4Net = text
+        .parse()
+        .map_err(|_| "not a network such as 127.77.0.0/24".to_owned())?;
     let network = network.trunc();
     if !network.addr().is_loopback() || network.prefix_len() < 8 {
         return Err("not inside 127.0.0.0/8: everything here stays on loopback".to_owned());
@@ -43,7 +45,9 @@ pub(super) fn network(text: &str) -> Result<Ipv4Net, String> {
 
 /// Parses an address that other machines cannot reach.
 pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text.parse().map_err(|_| "not an address and port such as 127.0.0.1:5000".to_owned())?;
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "not an address and port such as 127.0.0.1:5000".to_owned())?;
     if address.ip().is_loopback() {
         Ok(address)
     } else {
@@ -54,11 +58,15 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
 impl DemoAddresses {
     pub(super) fn new(network: Ipv4Net, nodes: u16, port: u16) -> Self {
         let host = |number: u32| Ipv4Addr::from_bits(network.network().to_bits() + number);
-        let nodes = (0..u32::from(nodes)).map(|number| (format!("node-{number}"), host(SERVERS + number)));
+        let nodes =
+            (0..u32::from(nodes)).map(|number| (format!("node-{number}"), host(SERVERS + number)));
         Self {
             network,
             nodes: nodes.collect(),
-            load_balancers: (host(FIRST_LOAD_BALANCER), host(FIRST_LOAD_BALANCER + LOAD_BALANCER_ADDRESSES)),
+            load_balancers: (
+                host(FIRST_LOAD_BALANCER),
+                host(FIRST_LOAD_BALANCER + LOAD_BALANCER_ADDRESSES),
+            ),
             port,
         }
     }
@@ -68,13 +76,15 @@ impl DemoAddresses {
     /// # Errors
     /// An address that cannot be used, with advice on what to do.
     pub(super) async fn check(&self) -> anyhow::Result<()> {
-        let servers = self.nodes.iter().map(|(_, address)| SocketAddr::new(IpAddr::V4(*address), 0));
+        let servers = self
+            .nodes
+            .iter()
+            .map(|(_, address)| SocketAddr::new(IpAddr::V4(*address), 0));
         let service = SocketAddr::new(IpAddr::V4(self.load_balancers.0), self.port);
         for address in servers.chain([service]) {
             if let Err(error) = TcpListener::bind(address).await {
-                return Err(
-                    anyhow!(self.advice(address, &error)).context(format!("cannot listen on {address}: {error}"))
-                );
+                return Err(anyhow!(self.advice(address, &error))
+                    .context(format!("cannot listen on {address}: {error}")));
             }
         }
         Ok(())
@@ -83,7 +93,10 @@ impl DemoAddresses {
     fn advice(&self, address: SocketAddr, error: &io::Error) -> String {
         match error.kind() {
             io::ErrorKind::AddrNotAvailable => {
-                let last = self.nodes.last().map_or(self.load_balancers.0, |(_, address)| *address);
+                let last = self
+                    .nodes
+                    .last()
+                    .map_or(self.load_balancers.0, |(_, address)| *address);
                 let first = self.nodes.first().map_or(last, |(_, address)| *address);
                 format!(
                     "this machine does not have the address. Linux has all of 127.0.0.0/8; elsewhere {first} to {last} and \
@@ -92,8 +105,12 @@ impl DemoAddresses {
                     address.ip()
                 )
             }
-            io::ErrorKind::AddrInUse => "somebody else listens there: --port or --network chooses another".to_owned(),
-            io::ErrorKind::PermissionDenied => "this port needs privileges: --port chooses another".to_owned(),
+            io::ErrorKind::AddrInUse => {
+                "somebody else listens there: --port or --network chooses another".to_owned()
+            }
+            io::ErrorKind::PermissionDenied => {
+                "this port needs privileges: --port chooses another".to_owned()
+            }
             _ => "--network or --port chooses another".to_owned(),
         }
     }
@@ -116,7 +133,11 @@ mod tests {
             assert!(network(text).unwrap_err().contains(words), "{text}");
         }
         assert!(loopback("127.0.0.1:0").is_ok() && loopback("[::1]:1").is_ok());
-        assert!(loopback("0.0.0.0:5000").unwrap_err().contains("other machines"));
+        assert!(
+            loopback("0.0.0.0:5000")
+                .unwrap_err()
+                .contains("other machines")
+        );
         assert!(loopback("localhost").is_err());
     }
 
@@ -128,7 +149,15 @@ mod tests {
         for words in ["127.9.1.11 to 127.9.1.13", "127.9.1.100", "ifconfig lo0 alias 127.9.1.12"] {
             assert!(said.contains(words), "{said}");
         }
-        assert!(place.advice(at, &io::ErrorKind::AddrInUse.into()).contains("--port"));
-        assert!(place.advice(at, &io::ErrorKind::PermissionDenied.into()).contains("privileges"));
+        assert!(
+            place
+                .advice(at, &io::ErrorKind::AddrInUse.into())
+                .contains("--port")
+        );
+        assert!(
+            place
+                .advice(at, &io::ErrorKind::PermissionDenied.into())
+                .contains("privileges")
+        );
     }
 }

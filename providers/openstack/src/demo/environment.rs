@@ -21,8 +21,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How often each node has to answer.
 const REQUESTS_PER_NODE: usize = 3;
 /// Prefixes of request paths that are not printed.
-const PREFIXES: [&str; 4] =
-    ["/compute/v2.1/", "/network/v2.0/", "/load-balancer/v2.0/lbaas/", "/load-balancer/v2/lbaas/"];
+const PREFIXES: [&str; 4] = [
+    "/compute/v2.1/",
+    "/network/v2.0/",
+    "/load-balancer/v2.0/lbaas/",
+    "/load-balancer/v2/lbaas/",
+];
 
 /// What the steps work with.
 pub(super) struct DemoEnvironment<'a> {
@@ -59,15 +63,18 @@ impl DemoEnvironment<'_> {
             match look().await? {
                 Ok(found) => return Ok(found),
                 Err(missing) if begin.elapsed() > STEP_TIMEOUT => {
-                    return Err(anyhow!("{missing} after {} s: is there a {who}?", STEP_TIMEOUT.as_secs()));
+                    return Err(anyhow!(
+                        "{missing} after {} s: is there a {who}?",
+                        STEP_TIMEOUT.as_secs()
+                    ));
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
 
-    /// Sends three requests per node to the Service's address, until all of these nodes and no other have answered
-    /// equally often.
+    /// Sends three requests per node to the Service's address, until all of these nodes and no
+    /// other have answered equally often.
     ///
     /// # Errors
     /// After two minutes other nodes still answer, or some do not.
@@ -81,11 +88,19 @@ impl DemoEnvironment<'_> {
                         Err(error) => return Ok(Err(format!("curl http://{address}/: {error:#}"))),
                     }
                 }
-                let right = answers.keys().eq(nodes) && answers.values().all(|times| *times == REQUESTS_PER_NODE);
-                Ok(if right { Ok(answers) } else { Err(format!("http://{address}/ is answered by {answers:?}")) })
+                let right = answers.keys().eq(nodes)
+                    && answers.values().all(|times| *times == REQUESTS_PER_NODE);
+                Ok(if right {
+                    Ok(answers)
+                } else {
+                    Err(format!("http://{address}/ is answered by {answers:?}"))
+                })
             })
             .await?;
-        let answers: Vec<_> = answers.iter().map(|(node, times)| format!("{node} {times} times")).collect();
+        let answers: Vec<_> = answers
+            .iter()
+            .map(|(node, times)| format!("{node} {times} times"))
+            .collect();
         print(&format!("  curl http://{address}/ is answered by {}", answers.join(", ")));
         Ok(())
     }
@@ -101,25 +116,39 @@ impl DemoEnvironment<'_> {
     pub(super) fn print_counts(&self) {
         let requests = self.cloud.cloud().journal.counts();
         // The operator creates the servers.
-        let requests = requests.iter().filter(|(request, _)| *request != "POST /compute/v2.1/servers");
+        let requests = requests
+            .iter()
+            .filter(|(request, _)| *request != "POST /compute/v2.1/servers");
         let requests = requests.map(|(request, times)| {
             let (method, route) = request.split_once(' ').unwrap_or_default();
-            let route = PREFIXES.iter().find_map(|prefix| route.strip_prefix(prefix)).unwrap_or(route);
+            let route = PREFIXES
+                .iter()
+                .find_map(|prefix| route.strip_prefix(prefix))
+                .unwrap_or(route);
             format!("{times} {method} {route}")
         });
         print(&format!("  requests to OpenStack: {}", list(requests)));
         let mut writes = BTreeMap::<String, usize>::new();
         for entry in self.server.log().entries() {
-            if entry.is_successful_write() && entry.request.user_agent.starts_with("ccm-openstack/") {
-                *writes.entry(format!("{} {}", entry.request.verb, entry.request.target())).or_default() += 1;
+            if entry.is_successful_write() && entry.request.user_agent.starts_with("ccm-openstack/")
+            {
+                *writes
+                    .entry(format!("{} {}", entry.request.verb, entry.request.target()))
+                    .or_default() += 1;
             }
         }
-        let writes = writes.iter().map(|(write, times)| format!("{times} {write}"));
+        let writes = writes
+            .iter()
+            .map(|(write, times)| format!("{times} {write}"));
         print(&format!("  writes to Kubernetes: {}\n", list(writes)));
     }
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
     let items: Vec<_> = items.collect();
-    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+    if items.is_empty() {
+        "none".to_owned()
+    } else {
+        items.join(", ")
+    }
 }

@@ -25,10 +25,16 @@ pub(super) async fn get(address: SocketAddr) -> anyhow::Result<String> {
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = timeout(REQUEST_TIMEOUT, exchange).await.context("no answer in time")??;
+    let answer = timeout(REQUEST_TIMEOUT, exchange)
+        .await
+        .context("no answer in time")??;
     ensure!(answer.starts_with("HTTP/1.1 200 "), "not a good answer: {answer:?}");
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok(body.split_whitespace().next().context("an empty answer")?.to_owned())
+    Ok(body
+        .split_whitespace()
+        .next()
+        .context("an empty answer")?
+        .to_owned())
 }
 
 /// Returns whether somebody listens.

@@ -1,8 +1,9 @@
 //! `ccm-openstack demo`: everything in one process and on loopback, with no cluster and no cloud.
 //!
-//! There is an embedded API server and a local cloud, whose servers are simulated nodes that answer at their node ports
-//! and whose load balancers carry traffic. The controllers are the real ones: they reach the API server through a
-//! kubeconfig over TLS and the cloud through a cloud.conf over HTTP, as in a cluster.
+//! There is an embedded API server and a local cloud, whose servers are simulated nodes that answer
+//! at their node ports and whose load balancers carry traffic. The controllers are the real ones:
+//! they reach the API server through a kubeconfig over TLS and the cloud through a cloud.conf over
+//! HTTP, as in a cluster.
 
 mod addresses;
 mod environment;
@@ -54,7 +55,8 @@ pub struct DemoArgs {
     /// Servers, each a node.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=MAX_NODES))]
     pub nodes: u16,
-    /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with the reason if not.
+    /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with
+    /// the reason if not.
     #[arg(long)]
     pub once: bool,
     /// Network of servers and load balancers, inside 127.0.0.0/8 and at least a /24.
@@ -78,25 +80,46 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let mut int = signal(SignalKind::interrupt())?;
     let place = DemoAddresses::new(args.network, args.nodes, args.port);
     place.check().await?;
-    let folder = tempfile::Builder::new().prefix("ccm-openstack-demo-").tempdir().context("cannot create a folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("ccm-openstack-demo-")
+        .tempdir()
+        .context("cannot create a folder")?;
     let listener = TcpListener::bind(args.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}: --listen chooses another", args.listen))?;
+    let listener = listener
+        .with_context(|| format!("cannot listen on {}: --listen chooses another", args.listen))?;
     let address = listener.local_addr()?;
-    // Nothing here would remove the taint that a real API server puts on new nodes until they are Ready.
+    // Nothing here would remove the taint that a real API server puts on new nodes until they are
+    // Ready.
     let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
     let serving = server.serve((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let files = Files::new(folder.path());
-    serving.write_kubeconfig(&files.kubeconfig).context("cannot write the kubeconfig")?;
-    let settings = Settings { time: TimeSource::System, pending: PENDING, ..Settings::default() };
+    serving
+        .write_kubeconfig(&files.kubeconfig)
+        .context("cannot write the kubeconfig")?;
+    let settings = Settings {
+        time: TimeSource::System,
+        pending: PENDING,
+        ..Settings::default()
+    };
     let cluster = Kubernetes::new(server.client_builder().user_agent("kubelet").build());
     let cloud = LocalCloud::in_memory(settings).with_cluster(Arc::new(cluster));
-    let exports = cloud.credentials().exports(USER, &address.to_string()).context("the user of the local cloud")?;
+    let exports = cloud
+        .credentials()
+        .exports(USER, &address.to_string())
+        .context("the user of the local cloud")?;
     Files::write(&files.openrc, &exports)?;
     print_introduction(&files, &serving.url(), address);
 
     let quit = CancellationToken::new();
     let cloud_stop = CancellationToken::new();
-    let demo = Demo { once: args.once, place, server, cloud: cloud.clone(), address, files };
+    let demo = Demo {
+        once: args.once,
+        place,
+        server,
+        cloud: cloud.clone(),
+        address,
+        files,
+    };
     let mut local = Box::pin(cloud.serve(listener, cloud_stop.clone()));
     let mut work = Box::pin(demo.work(quit.clone()));
     let result = loop {
@@ -128,8 +151,8 @@ struct Demo {
 }
 
 impl Demo {
-    /// Prepares the cloud, starts the controllers and runs all steps; then waits for `quit`, unless the demo runs only
-    /// once. Stops everything in order.
+    /// Prepares the cloud, starts the controllers and runs all steps; then waits for `quit`, unless
+    /// the demo runs only once. Stops everything in order.
     async fn work(&self, quit: CancellationToken) -> anyhow::Result<()> {
         let prepare = async {
             let operator = Operator::authenticate(&self.cloud, USER, self.address).await?;
@@ -138,13 +161,22 @@ impl Demo {
             print(&format!("cloud.conf           {}\n", self.files.cloud_conf.display()));
             anyhow::Ok((operator, ground))
         };
-        let Some(prepared) = quit.run_until_cancelled(prepare).await else { return Ok(()) };
+        let Some(prepared) = quit.run_until_cancelled(prepare).await else {
+            return Ok(());
+        };
         let (operator, ground) = prepared.context("the local cloud could not be prepared")?;
         let stop = CancellationToken::new();
         let mut controllers = Box::pin(run_controllers(&self.files, stop.clone()));
         let client = self.server.client_builder().user_agent("demo").build();
         let Self { place, server, cloud, .. } = self;
-        let stage = DemoEnvironment { client, server, cloud, operator, resources: ground, addresses: place };
+        let stage = DemoEnvironment {
+            client,
+            server,
+            cloud,
+            operator,
+            resources: ground,
+            addresses: place,
+        };
         let show = async {
             run_scenes(&stage).await?;
             if !self.once {
@@ -183,13 +215,21 @@ struct Files {
 impl Files {
     fn new(folder: &Path) -> Self {
         let file = |name| folder.join(name);
-        Self { kubeconfig: file("kubeconfig"), openrc: file("openrc"), cloud_conf: file("cloud.conf") }
+        Self {
+            kubeconfig: file("kubeconfig"),
+            openrc: file("openrc"),
+            cloud_conf: file("cloud.conf"),
+        }
     }
 
     /// Writes a file that only its owner may read.
     fn write(file: &Path, content: &str) -> anyhow::Result<()> {
         use std::os::unix::fs::OpenOptionsExt as _;
-        let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        let open = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(file);
         let written = open.and_then(|mut open| open.write_all(content.as_bytes()));
         written.with_context(|| format!("cannot write {}", file.display()))
     }
@@ -200,15 +240,31 @@ fn print_introduction(files: &Files, server: &str, cloud: SocketAddr) {
     print(&format!("kubeconfig           {}", files.kubeconfig.display()));
     print(&format!("local cloud          http://{cloud}/identity/v3"));
     print(&format!("credentials          {}", files.openrc.display()));
-    print("in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)");
-    print(&format!("  kubectl --kubeconfig {} get nodes,services -o wide", files.kubeconfig.display()));
-    print(&format!("  . {}; openstack server list; openstack loadbalancer status show …", files.openrc.display()));
+    print(
+        "in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)",
+    );
+    print(&format!(
+        "  kubectl --kubeconfig {} get nodes,services -o wide",
+        files.kubeconfig.display()
+    ));
+    print(&format!(
+        "  . {}; openstack server list; openstack loadbalancer status show …",
+        files.openrc.display()
+    ));
 }
 
-/// Returns the cloud.conf for the controllers. Load balancers have addresses of the network itself, which is loopback:
-/// a floating IP would be unreachable here.
-fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::CloudResources) -> anyhow::Result<String> {
-    let password = cloud.credentials().password(USER).context("the user of the local cloud")?.expose();
+/// Returns the cloud.conf for the controllers. Load balancers have addresses of the network itself,
+/// which is loopback: a floating IP would be unreachable here.
+fn cloud_conf(
+    cloud: &LocalCloud,
+    address: SocketAddr,
+    ground: &operator::CloudResources,
+) -> anyhow::Result<String> {
+    let password = cloud
+        .credentials()
+        .password(USER)
+        .context("the user of the local cloud")?
+        .expose();
     let region = &cloud.credentials().region;
     let router = &ground.router;
     let subnet = &ground.subnet;
@@ -229,14 +285,15 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
         flag
     };
     let paths = [flag("kubeconfig", &files.kubeconfig), flag("cloud-config", &files.cloud_conf)];
-    // Periods are shorter than in a cluster, so that nobody has to wait. There is no leader election, because there is
-    // no other manager.
+    // Periods are shorter than in a cluster, so that nobody has to wait. There is no leader
+    // election, because there is no other manager.
     let flags = [
         "--cloud-provider=openstack",
         "--cluster-name=demo",
         "--leader-elect=false",
         "--node-monitor-period=1s",
-        // Node-IPAM is off unless named: in most clusters kube-controller-manager assigns the pod CIDRs.
+        // Node-IPAM is off unless named: in most clusters kube-controller-manager assigns the pod
+        // CIDRs.
         "--controllers=*,node-ipam-controller",
         "--allocate-node-cidrs=true",
         "--cluster-cidr=10.244.0.0/16",
@@ -244,13 +301,19 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
         "--kube-api-burst=2000",
     ];
     let args = flags.into_iter().map(OsString::from).chain(paths);
-    let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
+    let Invocation::Run(config) = config::parse(&manager::product(), args)? else {
+        bail!("flags of the demo")
+    };
     let building = manager::build(Config::clone(&config), Environment::default(), manager::connect);
     let provider = tokio::select! {
         provider = building => Arc::new(provider.map_err(|error| anyhow::anyhow!(error))?),
         () = stop.cancelled() => return Ok(()),
     };
-    match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
+    match Manager::from_config(manager::product(), *config, provider)
+        .await?
+        .run(stop)
+        .await?
+    {
         ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
         ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }

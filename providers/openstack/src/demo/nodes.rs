@@ -14,15 +14,24 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let api = stage.nodes();
     let wanted = stage.addresses.nodes.len();
-    print(&format!("{wanted} servers are made in Nova; each is a kubelet and a web server in this process"));
+    print(&format!(
+        "{wanted} servers are made in Nova; each is a kubelet and a web server in this process"
+    ));
     stage.reset_counts();
-    stage.operator.make_servers(&stage.resources, stage.addresses).await?;
+    stage
+        .operator
+        .make_servers(&stage.resources, stage.addresses)
+        .await?;
     let start = Instant::now();
     let nodes = stage
         .wait_for("cloud-node controller", async || {
             let nodes = api.list(&ListParams::default().labels(ZONE)).await?.items;
             let missing = format!("{} of {wanted} nodes initialised", nodes.len());
-            Ok(if nodes.len() == wanted { Ok(nodes) } else { Err(missing) })
+            Ok(if nodes.len() == wanted {
+                Ok(nodes)
+            } else {
+                Err(missing)
+            })
         })
         .await?;
     for node in &nodes {
@@ -40,14 +49,24 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         .wait_for("node-IPAM and a route controller", async || {
             let routes = stage.cloud.cloud().store.peek(|state| {
                 let router = state.neutron.routers.get(&stage.resources.router);
-                router.map(|router| router.routes.clone()).unwrap_or_default()
+                router
+                    .map(|router| router.routes.clone())
+                    .unwrap_or_default()
             });
             let missing = format!("{} of {wanted} nodes have a route", routes.len());
-            Ok(if routes.len() == wanted { Ok(routes) } else { Err(missing) })
+            Ok(if routes.len() == wanted {
+                Ok(routes)
+            } else {
+                Err(missing)
+            })
         })
         .await?;
     for node in stage.nodes().list(&ListParams::default()).await? {
-        let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
+        let cidr = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.pod_cidr.clone())
+            .unwrap_or_default();
         let route = routes.iter().find(|route| route.destination == cidr);
         ensure!(route.is_some(), "no route leads to the pod CIDR {cidr:?} of {}", node.name_any());
         let via = route.map(|route| route.nexthop.clone()).unwrap_or_default();
@@ -58,8 +77,13 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
 }
 
 /// Deletes the last server and waits until no member and no route refers to its node.
-pub(super) async fn lose_a_server(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
-    let Some(((victim, address), others)) = stage.addresses.nodes.split_last() else { return Ok(()) };
+pub(super) async fn lose_a_server(
+    stage: &DemoEnvironment<'_>,
+    web: &WebService,
+) -> anyhow::Result<()> {
+    let Some(((victim, address), others)) = stage.addresses.nodes.split_last() else {
+        return Ok(());
+    };
     print(&format!("openstack server delete {victim}"));
     stage.operator.delete(victim).await?;
     stage.reset_counts();
@@ -68,17 +92,31 @@ pub(super) async fn lose_a_server(stage: &DemoEnvironment<'_>, web: &WebService)
     stage
         .wait_for("node-lifecycle controller", async || {
             let gone = api.get_opt(victim).await?.is_none();
-            Ok(if gone { Ok(()) } else { Err(format!("Node {victim} is still there")) })
+            Ok(if gone {
+                Ok(())
+            } else {
+                Err(format!("Node {victim} is still there"))
+            })
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    print(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    print(&format!(
+        "  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"
+    ));
     let address = address.to_string();
     stage
         .wait_for("service and a route controller", async || {
             let (member, route) = stage.cloud.cloud().store.peek(|state| {
-                let member = state.octavia.members.iter().any(|row| row.body.address == address);
-                let mut routes = state.neutron.routers.iter().flat_map(|router| &router.routes);
+                let member = state
+                    .octavia
+                    .members
+                    .iter()
+                    .any(|row| row.body.address == address);
+                let mut routes = state
+                    .neutron
+                    .routers
+                    .iter()
+                    .flat_map(|router| &router.routes);
                 (member, routes.any(|route| route.nexthop == address))
             });
             Ok(match (member, route) {

@@ -1,4 +1,5 @@
-//! The cloud's operator: creates the network and the servers, stops and deletes them, through the REST APIs.
+//! The cloud's operator: creates the network and the servers, stops and deletes them, through the
+//! REST APIs.
 
 use std::net::SocketAddr;
 
@@ -34,8 +35,15 @@ pub(super) struct Operator {
 
 impl Operator {
     /// Gets a token for a user of the local cloud.
-    pub(super) async fn authenticate(cloud: &LocalCloud, user: &str, address: SocketAddr) -> anyhow::Result<Self> {
-        let password = cloud.credentials().password(user).context("the user is there")?;
+    pub(super) async fn authenticate(
+        cloud: &LocalCloud,
+        user: &str,
+        address: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let password = cloud
+            .credentials()
+            .password(user)
+            .context("the user is there")?;
         let base = format!("http://{address}");
         let domain = Domain::Id("default".into());
         let auth = Auth {
@@ -53,22 +61,32 @@ impl Operator {
             "identity": {"methods": ["password"],
                 "password": {"user": {"name": user, "domain": default, "password": password.expose()}}},
             "scope": {"project": {"name": user, "domain": default}}}});
-        let (headers, _) = operator.send(Method::POST, "/identity/v3/auth/tokens", Some(body)).await?;
-        let token = headers.get("x-subject-token").and_then(|token| token.to_str().ok());
-        token.context("an answer without a token")?.clone_into(&mut operator.token);
+        let (headers, _) = operator
+            .send(Method::POST, "/identity/v3/auth/tokens", Some(body))
+            .await?;
+        let token = headers
+            .get("x-subject-token")
+            .and_then(|token| token.to_str().ok());
+        token
+            .context("an answer without a token")?
+            .clone_into(&mut operator.token);
         Ok(operator)
     }
 
     /// Creates a network with a subnet, and a router on it.
     pub(super) async fn prepare(&self, place: &DemoAddresses) -> anyhow::Result<CloudResources> {
-        let network = self.make("/network/v2.0/networks", "network", json!({"name": "nodes"})).await?;
+        let network = self
+            .make("/network/v2.0/networks", "network", json!({"name": "nodes"}))
+            .await?;
         let (start, end) = place.load_balancers;
         let subnet = json!({
             "name": "nodes", "network_id": network, "ip_version": 4, "cidr": place.network.to_string(),
             "allocation_pools": [{"start": start.to_string(), "end": end.to_string()}],
         });
         let subnet = self.make("/network/v2.0/subnets", "subnet", subnet).await?;
-        let router = self.make("/network/v2.0/routers", "router", json!({"name": "nodes"})).await?;
+        let router = self
+            .make("/network/v2.0/routers", "router", json!({"name": "nodes"}))
+            .await?;
         let interface = json!({"subnet_id": subnet});
         let path = format!("/network/v2.0/routers/{router}/add_router_interface");
         self.send(Method::PUT, &path, Some(interface)).await?;
@@ -76,7 +94,11 @@ impl Operator {
     }
 
     /// Creates the servers, each a node.
-    pub(super) async fn make_servers(&self, ground: &CloudResources, place: &DemoAddresses) -> anyhow::Result<()> {
+    pub(super) async fn make_servers(
+        &self,
+        ground: &CloudResources,
+        place: &DemoAddresses,
+    ) -> anyhow::Result<()> {
         for (name, address) in &place.nodes {
             let server = json!({
                 "name": name, "flavorRef": FLAVOR, "metadata": {NODE: "true"},
@@ -90,7 +112,9 @@ impl Operator {
     /// Sends an action to a server: `os-stop`, `os-start`.
     pub(super) async fn server_action(&self, server: &str, action: &str) -> anyhow::Result<()> {
         let path = format!("/compute/v2.1/servers/{}/action", self.id(server).await?);
-        self.send(Method::POST, &path, Some(json!({action: null}))).await.map(drop)
+        self.send(Method::POST, &path, Some(json!({action: null})))
+            .await
+            .map(drop)
     }
 
     /// Deletes a server.
@@ -102,25 +126,50 @@ impl Operator {
     async fn id(&self, server: &str) -> anyhow::Result<String> {
         let path = format!("/compute/v2.1/servers?name=%5E{server}%24");
         let (_, found) = self.send(Method::GET, &path, None).await?;
-        Ok(found["servers"][0]["id"].as_str().with_context(|| format!("there is no server {server}"))?.to_owned())
+        Ok(found["servers"][0]["id"]
+            .as_str()
+            .with_context(|| format!("there is no server {server}"))?
+            .to_owned())
     }
 
     /// Creates an object and returns its ID.
     async fn make(&self, path: &str, kind: &str, body: Value) -> anyhow::Result<String> {
-        let (_, made) = self.send(Method::POST, path, Some(json!({kind: body}))).await?;
-        Ok(made[kind]["id"].as_str().with_context(|| format!("no {kind} in {made}"))?.to_owned())
+        let (_, made) = self
+            .send(Method::POST, path, Some(json!({kind: body})))
+            .await?;
+        Ok(made[kind]["id"]
+            .as_str()
+            .with_context(|| format!("no {kind} in {made}"))?
+            .to_owned())
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<(HeaderMap, Value)> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> anyhow::Result<(HeaderMap, Value)> {
         let what = format!("{method} {path}");
-        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        let request = request.header("content-type", "application/json").header("x-auth-token", &self.token);
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base));
+        let request = request
+            .header("content-type", "application/json")
+            .header("x-auth-token", &self.token);
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
-        let answer = self.transport.send(request.body(body)?).await.with_context(|| what.clone())?;
+        let answer = self
+            .transport
+            .send(request.body(body)?)
+            .await
+            .with_context(|| what.clone())?;
         let status = answer.status();
         let text = String::from_utf8_lossy(answer.body());
         ensure!(status.is_success(), "{what}: {status}: {text}");
-        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).context(what)? };
+        let body = if text.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&text).context(what)?
+        };
         Ok((answer.headers().clone(), body))
     }
 }

@@ -32,8 +32,16 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebSer
     let start = Instant::now();
     let web = make(stage).await?;
     let took = start.elapsed().as_secs_f64();
-    print(&format!("  {NAME}  LoadBalancer  {}  node port {}  after {took:.1} s", web.address, web.node_port));
-    let nodes: Vec<_> = stage.addresses.nodes.iter().map(|(name, _)| name.clone()).collect();
+    print(&format!(
+        "  {NAME}  LoadBalancer  {}  node port {}  after {took:.1} s",
+        web.address, web.node_port
+    ));
+    let nodes: Vec<_> = stage
+        .addresses
+        .nodes
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
     stage.curl(web.address, &nodes).await?;
     stage.print_counts();
     Ok(web)
@@ -56,24 +64,45 @@ async fn make(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebService> {
 }
 
 fn served(service: &Service, port: u16) -> Option<WebService> {
-    let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
+    let ingress = service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?;
     let address: IpAddr = ingress.first()?.ip.as_ref()?.parse().ok()?;
     let node_port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
-    Some(WebService { address: SocketAddr::new(address, port), node_port: u16::try_from(node_port).ok()? })
+    Some(WebService {
+        address: SocketAddr::new(address, port),
+        node_port: u16::try_from(node_port).ok()?,
+    })
 }
 
 /// Stops a server, shows that traffic goes to the others, and starts it again.
-pub(super) async fn stop_a_backend(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
+pub(super) async fn stop_a_backend(
+    stage: &DemoEnvironment<'_>,
+    web: &WebService,
+) -> anyhow::Result<()> {
     let (victim, address) = stage.addresses.nodes.first().context("there are nodes")?;
     let backend = SocketAddr::new(IpAddr::V4(*address), web.node_port);
-    let all: Vec<_> = stage.addresses.nodes.iter().map(|(name, _)| name.clone()).collect();
+    let all: Vec<_> = stage
+        .addresses
+        .nodes
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
     print(&format!("openstack server stop {victim}"));
     stage.operator.server_action(victim, "os-stop").await?;
     stage.reset_counts();
     stage
         .wait_for("server that ends with its power", async || {
             let open = http_client::is_open(backend).await;
-            Ok(if open { Err(format!("{backend} is still open")) } else { Ok(()) })
+            Ok(if open {
+                Err(format!("{backend} is still open"))
+            } else {
+                Ok(())
+            })
         })
         .await?;
     print(&format!("  nobody listens at {backend} any more"));
@@ -103,9 +132,15 @@ async fn member_is(
         .wait_for("health monitor", async || {
             let found = stage.cloud.cloud().store.peek(|state| {
                 let mut members = state.octavia.members.iter();
-                members.find(|row| row.body.address == address).map(|row| row.body.operating_status.clone())
+                members
+                    .find(|row| row.body.address == address)
+                    .map(|row| row.body.operating_status.clone())
             });
-            Ok(if found.as_ref() == Some(status) { Ok(()) } else { Err(format!("member {address} is {found:?}")) })
+            Ok(if found.as_ref() == Some(status) {
+                Ok(())
+            } else {
+                Err(format!("member {address} is {found:?}"))
+            })
         })
         .await
 }
@@ -115,9 +150,16 @@ async fn tainted(stage: &DemoEnvironment<'_>, node: &str, wanted: bool) -> anyho
     stage
         .wait_for("node-lifecycle controller", async || {
             let found = api.get(node).await?;
-            let mut taints = found.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+            let mut taints = found
+                .spec
+                .iter()
+                .flat_map(|spec| spec.taints.iter().flatten());
             let has = taints.any(|taint| taint.key == SHUTDOWN);
-            Ok(if has == wanted { Ok(()) } else { Err(format!("Node {node}: taint {SHUTDOWN} is there: {has}")) })
+            Ok(if has == wanted {
+                Ok(())
+            } else {
+                Err(format!("Node {node}: taint {SHUTDOWN} is there: {has}"))
+            })
         })
         .await
 }
@@ -132,15 +174,28 @@ pub(super) async fn delete(stage: &DemoEnvironment<'_>, web: &WebService) -> any
     stage
         .wait_for("service controller", async || {
             let gone = api.get_opt(NAME).await?.is_none();
-            Ok(if gone { Ok(()) } else { Err(format!("Service {NAME} is still there")) })
+            Ok(if gone {
+                Ok(())
+            } else {
+                Err(format!("Service {NAME} is still there"))
+            })
         })
         .await?;
     stage
         .wait_for("local cloud that closes addresses", async || {
-            let left = stage.cloud.cloud().store.peek(|state| state.octavia.load_balancers.len());
+            let left = stage
+                .cloud
+                .cloud()
+                .store
+                .peek(|state| state.octavia.load_balancers.len());
             let open = http_client::is_open(web.address).await;
-            let missing = format!("{left} load balancers are left, {} is open: {open}", web.address);
-            Ok(if left == 0 && !open { Ok(()) } else { Err(missing) })
+            let missing =
+                format!("{left} load balancers are left, {} is open: {open}", web.address);
+            Ok(if left == 0 && !open {
+                Ok(())
+            } else {
+                Err(missing)
+            })
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
@@ -157,7 +212,11 @@ pub(super) async fn recreate(stage: &DemoEnvironment<'_>, files: &Files) -> anyh
     let web = make(stage).await?;
     let kubectl = format!("kubectl --kubeconfig {}", files.kubeconfig.display());
     let openrc = files.openrc.display();
-    let node = stage.addresses.nodes.first().map_or("node-0", |(name, _)| name);
+    let node = stage
+        .addresses
+        .nodes
+        .first()
+        .map_or("node-0", |(name, _)| name);
     print("The Service is there again. In another terminal:");
     print(&format!("  for i in 1 2 3 4 5 6; do curl --noproxy '*' http://{}/; done", web.address));
     print(&format!(

@@ -84,9 +84,19 @@ impl OtherTenant {
         self.groups(state, cx, |groups| groups.retain(|id| *id != self.group))
     }
 
-    fn groups(&self, state: &mut CloudState, cx: &Cx, change: impl Fn(&mut Vec<String>)) -> Result<(), ApiError> {
-        let ports = self.servers.iter().flat_map(|server| neutron::ports::of_device(state, server));
-        let ports: Vec<_> = ports.map(|port| (port.id.clone(), port.security_groups.clone())).collect();
+    fn groups(
+        &self,
+        state: &mut CloudState,
+        cx: &Cx,
+        change: impl Fn(&mut Vec<String>),
+    ) -> Result<(), ApiError> {
+        let ports = self
+            .servers
+            .iter()
+            .flat_map(|server| neutron::ports::of_device(state, server));
+        let ports: Vec<_> = ports
+            .map(|port| (port.id.clone(), port.security_groups.clone()))
+            .collect();
         for (port, mut groups) in ports {
             change(&mut groups);
             let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
@@ -97,7 +107,11 @@ impl OtherTenant {
 }
 
 fn lost(message: &str) -> TransportError {
-    TransportError { message: format!("{message} (ordered by the test)"), maybe_sent: true, source: None }
+    TransportError {
+        message: format!("{message} (ordered by the test)"),
+        maybe_sent: true,
+        source: None,
+    }
 }
 
 impl FaultyTransport {
@@ -113,17 +127,29 @@ impl FaultyTransport {
     async fn done(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let what = format!("{} {}", request.method(), request.uri().path());
         let answer = self.site.transport.send(request).await;
-        let wrong =
-            self.site.local.cloud().store.peek(|state| self.watch.lock().as_ref().and_then(|watch| watch(state)));
+        let wrong = self
+            .site
+            .local
+            .cloud()
+            .store
+            .peek(|state| self.watch.lock().as_ref().and_then(|watch| watch(state)));
         if let Some(wrong) = wrong {
-            self.seen.lock().get_or_insert(format!("after {what}: {wrong}"));
+            self.seen
+                .lock()
+                .get_or_insert(format!("after {what}: {wrong}"));
         }
         answer
     }
 
-    async fn spoilt(&self, request: Request<Bytes>, kind: CloudFaultKind) -> Result<Response<Bytes>, TransportError> {
+    async fn spoilt(
+        &self,
+        request: Request<Bytes>,
+        kind: CloudFaultKind,
+    ) -> Result<Response<Bytes>, TransportError> {
         let path = request.uri().path().trim_end_matches('/').to_owned();
-        let fault = Fault::new(path, kind).method(request.method().as_str()).times(1);
+        let fault = Fault::new(path, kind)
+            .method(request.method().as_str())
+            .times(1);
         self.site.local.cloud().faults.add(fault);
         self.done(request).await
     }
@@ -137,7 +163,8 @@ impl Transport for FaultyTransport {
         let Some(kind) = journey.begin(Call { writes: is_write(&request), what }) else {
             return self.done(request).await;
         };
-        let throttled = |code, after| CloudFaultKind::Status { code, retry_after: Some(after), message: None };
+        let throttled =
+            |code, after| CloudFaultKind::Status { code, retry_after: Some(after), message: None };
         match kind {
             FaultKind::DiesBefore => match journey.die().await {},
             FaultKind::DiesAfter => {
@@ -154,18 +181,32 @@ impl Transport for FaultyTransport {
             }
             FaultKind::Delayed => {
                 tokio::time::sleep(LATE).await;
-                self.come().await.map_err(|error| lost(&format!("{error:#}")))?;
+                self.come()
+                    .await
+                    .map_err(|error| lost(&format!("{error:#}")))?;
                 self.done(request).await
             }
             FaultKind::CutShort => self.spoilt(request, CloudFaultKind::Cut { after: 7 }).await,
-            FaultKind::Garbage => self.spoilt(request, CloudFaultKind::Body { code: 200, text: PAGE.to_owned() }).await,
+            FaultKind::Garbage => {
+                self.spoilt(request, CloudFaultKind::Body { code: 200, text: PAGE.to_owned() })
+                    .await
+            }
             FaultKind::StrangeAbsence => {
-                self.spoilt(request, CloudFaultKind::Body { code: 404, text: PAGE.to_owned() }).await
+                self.spoilt(request, CloudFaultKind::Body { code: 404, text: PAGE.to_owned() })
+                    .await
             }
             FaultKind::Unauthorized => self.spoilt(request, CloudFaultKind::status(401)).await,
             FaultKind::Busy => {
-                let message = request.uri().path().starts_with("/load-balancer").then(|| BUSY.to_owned());
-                self.spoilt(request, CloudFaultKind::Status { code: 409, retry_after: None, message }).await
+                let message = request
+                    .uri()
+                    .path()
+                    .starts_with("/load-balancer")
+                    .then(|| BUSY.to_owned());
+                self.spoilt(
+                    request,
+                    CloudFaultKind::Status { code: 409, retry_after: None, message },
+                )
+                .await
             }
             FaultKind::Throttled => self.spoilt(request, throttled(429, 7)).await,
             FaultKind::OverLimit => self.spoilt(request, throttled(413, 3)).await,
@@ -229,7 +270,9 @@ impl ExploredCloud {
         for n in 0..nodes {
             let name = format!("node-{n}");
             let (server, _) = world.site.launch(&world.place, &name).await?;
-            world.nodes.push(Arc::new(world.site.node(&name, &server).await?));
+            world
+                .nodes
+                .push(Arc::new(world.site.node(&name, &server).await?));
         }
         world.others = Some(world.make_others().await?);
         world.empty = world.describe().await?;
@@ -273,7 +316,11 @@ impl ExploredCloud {
         });
         ids.await?;
         // Until they serve.
-        self.site.local.cloud().clock.advance(Duration::from_secs(60));
+        self.site
+            .local
+            .cloud()
+            .clock
+            .advance(Duration::from_secs(60));
         self.site.read_state(rows).await
     }
 
@@ -284,7 +331,10 @@ impl ExploredCloud {
         (self.config)(&mut settings);
         let mut last = None;
         for _ in 0..20 {
-            let made = self.journey().alive(Box::pin(self.connect(settings.clone()))).await;
+            let made = self
+                .journey()
+                .alive(Box::pin(self.connect(settings.clone())))
+                .await;
             match made {
                 Some(Ok(provider)) => return Ok(Arc::new(provider)),
                 Some(Err(error)) => last = Some(error),
@@ -292,7 +342,8 @@ impl ExploredCloud {
             }
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
-        Err(last.unwrap_or_else(|| anyhow::anyhow!("it dies again and again"))).context("the process does not start")
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("it dies again and again")))
+            .context("the process does not start")
     }
 
     async fn connect(&self, settings: Settings) -> anyhow::Result<OpenStackProvider> {
@@ -337,15 +388,30 @@ impl ExploredCloud {
         let (routes, group) = self
             .site
             .read_state(|state| {
-                let routes = state.neutron.routers.get(&router).map(|router| router.routes.clone());
-                let group = state.neutron.security_groups.iter().find(|group| group.name == FOREIGN_GROUP);
+                let routes = state
+                    .neutron
+                    .routers
+                    .get(&router)
+                    .map(|router| router.routes.clone());
+                let group = state
+                    .neutron
+                    .security_groups
+                    .iter()
+                    .find(|group| group.name == FOREIGN_GROUP);
                 (routes, group.map(|group| group.id.clone()))
             })
             .await?;
-        let theirs = routes.unwrap_or_default().into_iter().find(|route| route.destination == FOREIGN_NETWORK);
+        let theirs = routes
+            .unwrap_or_default()
+            .into_iter()
+            .find(|route| route.destination == FOREIGN_NETWORK);
         let nexthop = theirs.context("others have a route")?.nexthop;
-        let id =
-            |node: &Arc<NodeView>| node.provider_id.as_deref().and_then(|id| id.rsplit('/').next()).map(str::to_owned);
+        let id = |node: &Arc<NodeView>| {
+            node.provider_id
+                .as_deref()
+                .and_then(|id| id.rsplit('/').next())
+                .map(str::to_owned)
+        };
         Ok(OtherTenant {
             router,
             route: Route { destination: "10.98.0.0/24".into(), nexthop },
@@ -359,7 +425,8 @@ impl ExploredCloud {
         *self.lane.watch.lock() = Some(watch);
     }
 
-    /// Ends the watch, and describes all that is not of others: what there is and how, without IDs, times and chance.
+    /// Ends the watch, and describes all that is not of others: what there is and how, without IDs,
+    /// times and chance.
     ///
     /// # Errors
     /// What happened meanwhile that must not.
@@ -368,18 +435,29 @@ impl ExploredCloud {
         if let Some(seen) = self.lane.seen.lock().take() {
             anyhow::bail!("{seen}");
         }
-        let (mut now, routes) = self.site.read_state(|state| (rows(state), routes(state).collect::<Vec<_>>())).await?;
+        let (mut now, routes) = self
+            .site
+            .read_state(|state| (rows(state), routes(state).collect::<Vec<_>>()))
+            .await?;
         for (id, was) in &self.foreign {
             let is = now.remove(id);
-            anyhow::ensure!(is.as_ref() == Some(was), "somebody else's {id} was {was} and became {is:?}");
+            anyhow::ensure!(
+                is.as_ref() == Some(was),
+                "somebody else's {id} was {was} and became {is:?}"
+            );
         }
-        let mut lines: Vec<String> = now.into_values().map(|row| plain(row).to_string()).chain(routes).collect();
+        let mut lines: Vec<String> = now
+            .into_values()
+            .map(|row| plain(row).to_string())
+            .chain(routes)
+            .collect();
         lines.sort();
         Ok(lines.join("\n"))
     }
 }
 
-/// The cloud of a scenario: from run to run the same, unless a run left it otherwise than it found it.
+/// The cloud of a scenario: from run to run the same, unless a run left it otherwise than it found
+/// it.
 #[derive(Default)]
 pub(super) struct Kept(tokio::sync::Mutex<Option<ExploredCloud>>);
 
@@ -390,7 +468,9 @@ impl Kept {
         journey: &Arc<ScenarioRun>,
         make: impl Future<Output = anyhow::Result<ExploredCloud>>,
     ) -> anyhow::Result<ExploredCloud> {
-        let Some(world) = self.0.lock().await.take() else { return make.await };
+        let Some(world) = self.0.lock().await.take() else {
+            return make.await;
+        };
         *world.lane.journey.lock() = journey.clone();
         Ok(world)
     }
@@ -404,7 +484,8 @@ impl Kept {
 /// Makes the operation of one call, as the framework does.
 pub(super) fn op(pending_for: Duration) -> Op {
     let op = Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open());
-    op.with_deadline(tokio::time::Instant::now() + Duration::from_secs(120)).with_pending_for(pending_for)
+    op.with_deadline(tokio::time::Instant::now() + Duration::from_secs(120))
+        .with_pending_for(pending_for)
 }
 
 /// Everything that a provider may change, by ID.
@@ -412,22 +493,54 @@ fn rows(state: &CloudState) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     let mut add = |kind: &str, id: &str, row: Value| drop(all.insert(format!("{kind} {id}"), row));
     let (octavia, neutron) = (&state.octavia, &state.neutron);
-    octavia.load_balancers.iter().for_each(|row| add("load balancer", &row.body.id, value("load balancer", &row.body)));
-    octavia.listeners.iter().for_each(|row| add("listener", &row.body.id, value("listener", &row.body)));
-    octavia.pools.iter().for_each(|row| add("pool", &row.body.id, value("pool", &row.body)));
-    octavia.members.iter().for_each(|row| add("member", &row.body.id, value("member", &row.body)));
-    octavia.monitors.iter().for_each(|row| add("monitor", &row.body.id, value("monitor", &row.body)));
-    neutron.floating_ips.iter().for_each(|row| add("floating IP", &row.id, value("floating IP", &**row)));
-    neutron.security_groups.iter().for_each(|row| add("group", &row.id, value("group", &**row)));
-    neutron.security_group_rules.iter().for_each(|row| add("rule", &row.id, value("rule", &**row)));
-    neutron.ports.iter().for_each(|row| add("port", &row.id, value("port", &**row)));
+    octavia
+        .load_balancers
+        .iter()
+        .for_each(|row| add("load balancer", &row.body.id, value("load balancer", &row.body)));
+    octavia
+        .listeners
+        .iter()
+        .for_each(|row| add("listener", &row.body.id, value("listener", &row.body)));
+    octavia
+        .pools
+        .iter()
+        .for_each(|row| add("pool", &row.body.id, value("pool", &row.body)));
+    octavia
+        .members
+        .iter()
+        .for_each(|row| add("member", &row.body.id, value("member", &row.body)));
+    octavia
+        .monitors
+        .iter()
+        .for_each(|row| add("monitor", &row.body.id, value("monitor", &row.body)));
+    neutron
+        .floating_ips
+        .iter()
+        .for_each(|row| add("floating IP", &row.id, value("floating IP", &**row)));
+    neutron
+        .security_groups
+        .iter()
+        .for_each(|row| add("group", &row.id, value("group", &**row)));
+    neutron
+        .security_group_rules
+        .iter()
+        .for_each(|row| add("rule", &row.id, value("rule", &**row)));
+    neutron
+        .ports
+        .iter()
+        .for_each(|row| add("port", &row.id, value("port", &**row)));
     all
 }
 
 /// Routes of all routers.
 fn routes(state: &CloudState) -> impl Iterator<Item = String> {
     let of = |router: &Arc<openstack_api::neutron::Router>| router.routes.clone();
-    state.neutron.routers.iter().flat_map(of).map(|route| format!("route {} via {}", route.destination, route.nexthop))
+    state
+        .neutron
+        .routers
+        .iter()
+        .flat_map(of)
+        .map(|route| format!("route {} via {}", route.destination, route.nexthop))
 }
 
 fn value(kind: &str, row: &impl Serialize) -> Value {
@@ -455,12 +568,19 @@ const CHANCE: [&str; 9] = [
 fn plain(mut row: Value) -> Value {
     if let Some(fields) = row.as_object_mut() {
         // Addresses of servers are those that were asked for; all others are given by chance.
-        let given = fields.get("device_owner").and_then(Value::as_str).is_some_and(|who| !who.starts_with("compute:"));
+        let given = fields
+            .get("device_owner")
+            .and_then(Value::as_str)
+            .is_some_and(|who| !who.starts_with("compute:"));
         fields.retain(|name, _| !(CHANCE.contains(&name.as_str()) || given && name == "fixed_ips"));
         for (name, value) in fields.iter_mut() {
-            let ids = |list: &Vec<Value>| !list.is_empty() && list.iter().all(|one| one.get("id").is_some());
+            let ids = |list: &Vec<Value>| {
+                !list.is_empty() && list.iter().all(|one| one.get("id").is_some())
+            };
             match value {
-                Value::Array(list) if ids(list) || name == "security_groups" => *value = list.len().into(),
+                Value::Array(list) if ids(list) || name == "security_groups" => {
+                    *value = list.len().into();
+                }
                 Value::Array(list) => {
                     for one in list.iter_mut() {
                         *one = plain(one.take());
@@ -469,7 +589,9 @@ fn plain(mut row: Value) -> Value {
                     list.sort_by_cached_key(Value::to_string);
                 }
                 Value::Object(_) => *value = plain(value.take()),
-                Value::String(text) if name.ends_with("_id") || text.starts_with(BY_ID) => *value = "some".into(),
+                Value::String(text) if name.ends_with("_id") || text.starts_with(BY_ID) => {
+                    *value = "some".into();
+                }
                 _ => {}
             }
         }

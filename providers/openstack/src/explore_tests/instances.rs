@@ -43,7 +43,10 @@ fn cases() -> [Case; 7] {
     [
         case("adopt few nodes", 1, MetadataScope::All, true, false),
         case("adopt many nodes", 5, MetadataScope::All, true, false),
-        Case { cloud: pages, ..case("adopt page by page", 5, MetadataScope::All, true, false) },
+        Case {
+            cloud: pages,
+            ..case("adopt page by page", 5, MetadataScope::All, true, false)
+        },
         case("follow few nodes", 1, MetadataScope::PowerState, false, false),
         case("follow addresses", 5, MetadataScope::Addresses, false, false),
         case("follow power", 5, MetadataScope::PowerState, false, false),
@@ -79,8 +82,16 @@ impl Scenario for Case {
 
 impl Case {
     async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
-        let world = self.kept.take(journey, self.world(journey)).await?.planted(self.bug);
-        let mut process = if self.start { None } else { Some(world.process().await?) };
+        let world = self
+            .kept
+            .take(journey, self.world(journey))
+            .await?
+            .planted(self.bug);
+        let mut process = if self.start {
+            None
+        } else {
+            Some(world.process().await?)
+        };
         journey.count(true);
         let mut answers: Vec<Option<String>> = vec![None; world.nodes.len()];
         for _ in 0..MOST_ROUNDS {
@@ -88,21 +99,35 @@ impl Case {
                 Some(provider) => provider.clone(),
                 None => process.insert(world.process().await?).clone(),
             };
-            let open: Vec<usize> = (0..answers.len()).filter(|n| answers[*n].is_none()).collect();
+            let open: Vec<usize> = (0..answers.len())
+                .filter(|n| answers[*n].is_none())
+                .collect();
             if open.is_empty() {
                 break;
             }
             let queries: Vec<_> = open.iter().map(|n| self.query(&world.nodes[*n])).collect();
             let instances = provider.instances().context("there are instances")?;
-            match world.journey().alive(instances.describe(&op(Duration::ZERO), &queries)).await {
+            match world
+                .journey()
+                .alive(instances.describe(&op(Duration::ZERO), &queries))
+                .await
+            {
                 None => process = None,
                 Some(Err(_)) => {}
                 Some(Ok(found)) => {
-                    anyhow::ensure!(found.len() == open.len(), "{} answers to {} questions", found.len(), open.len());
+                    anyhow::ensure!(
+                        found.len() == open.len(),
+                        "{} answers to {} questions",
+                        found.len(),
+                        open.len()
+                    );
                     for (n, answer) in open.into_iter().zip(found) {
                         let Ok(presence) = answer else { continue };
                         let absent = presence == InstanceStatus::NotFound;
-                        anyhow::ensure!(absent == (n > self.nodes), "node {n} is said to be {presence:?}");
+                        anyhow::ensure!(
+                            absent == (n > self.nodes),
+                            "node {n} is said to be {presence:?}"
+                        );
                         anyhow::ensure!(
                             self.tells(&presence, &world.nodes[n]),
                             "node {n} is said to have {presence:?}"
@@ -126,16 +151,18 @@ impl Case {
     /// Whether an answer has the addresses that it is to tell.
     fn tells(&self, presence: &InstanceStatus, node: &NodeView) -> bool {
         match presence {
-            InstanceStatus::Found { meta, .. } if self.need != MetadataScope::PowerState => {
-                node.addresses.iter().all(|address| meta.addresses.contains(address))
-            }
+            InstanceStatus::Found { meta, .. } if self.need != MetadataScope::PowerState => node
+                .addresses
+                .iter()
+                .all(|address| meta.addresses.contains(address)),
             _ => true,
         }
     }
 
     async fn world(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<ExploredCloud> {
         let mut world = ExploredCloud::new(journey, self.cloud, |_| {}, self.nodes + 2).await?;
-        let (stopped, gone) = (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
+        let (stopped, gone) =
+            (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
         let change = world.site.change(|state, cx| {
             nova::servers::set_status(state, &stopped, "SHUTOFF", None)?;
             nova::servers::delete(state, cx, &gone)
@@ -146,13 +173,24 @@ impl Case {
     }
 
     fn query(&self, node: &NodeView) -> InstanceQuery {
-        let node = if self.new { NodeView::named(&node.name) } else { node.clone() };
-        InstanceQuery { node: Arc::new(node), scope: self.need, max_age: Duration::ZERO }
+        let node = if self.new {
+            NodeView::named(&node.name)
+        } else {
+            node.clone()
+        };
+        InstanceQuery {
+            node: Arc::new(node),
+            scope: self.need,
+            max_age: Duration::ZERO,
+        }
     }
 }
 
 fn server(node: &NodeView) -> String {
-    let id = node.provider_id.as_deref().and_then(|id| id.rsplit('/').next());
+    let id = node
+        .provider_id
+        .as_deref()
+        .and_then(|id| id.rsplit('/').next());
     id.unwrap_or_default().to_owned()
 }
 

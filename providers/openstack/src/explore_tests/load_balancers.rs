@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServicePort, ServiceView},
     provider::{
-        Backends, CloudProvider as _, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Progress, ReadMode,
-        SourceRanges,
+        Backends, CloudProvider as _, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Progress,
+        ReadMode, SourceRanges,
     },
 };
 use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
@@ -37,7 +37,10 @@ struct ServiceInput {
 }
 
 /// What is there, and what is to be then.
-#[expect(clippy::struct_excessive_bools, reason = "each is a circumstance of its own, and most cases have none")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a circumstance of its own, and most cases have none"
+)]
 struct Case {
     name: &'static str,
     config: fn(&mut LoadBalancer),
@@ -126,7 +129,11 @@ fn web(ports: &[u16]) -> ServiceView {
 }
 
 fn with(mut service: ServiceView, key: &str, value: &str) -> ServiceView {
-    let key = if key.contains('/') { key.to_owned() } else { format!("{PREFIX}{key}") };
+    let key = if key.contains('/') {
+        key.to_owned()
+    } else {
+        format!("{PREFIX}{key}")
+    };
     service.annotations.insert(key.into(), value.into());
     service
 }
@@ -163,25 +170,40 @@ fn changed() -> Vec<Case> {
     let forwarded = |service| with(service, "x-forwarded-for", "true");
     vec![
         Case::new("change ports", two(), Some(web(&[443, 8443]))),
-        Case::new("change settings", two(), Some(limited(with(checked(web(&[80, 443])), "connection-limit", "99")))),
+        Case::new(
+            "change settings",
+            two(),
+            Some(limited(with(checked(web(&[80, 443])), "connection-limit", "99"))),
+        ),
         Case::new("change with groups", two(), Some(web(&[80]))).config(groups),
-        Case::new("change protocol", Some(checked(web(&[80]))), Some(forwarded(web(&[80])))).breaks(),
+        Case::new("change protocol", Some(checked(web(&[80]))), Some(forwarded(web(&[80]))))
+            .breaks(),
         Case::new("change to external", Some(internal(web(&[80]))), Some(web(&[80]))),
         Case::new("change to internal", two(), Some(internal(web(&[80, 443])))),
         Case::new("change shared", Some(web(&[443])), Some(web(&[8443]))).shared(),
-        Case::new("change one by one", Some(web(&[80])), Some(with(web(&[80]), "proxy-protocol", "v1")))
-            .config(one_by_one)
-            .breaks(),
-        Case::new("change by another process", two(), Some(web(&[80]))).config(groups).restarts(),
+        Case::new(
+            "change one by one",
+            Some(web(&[80])),
+            Some(with(web(&[80]), "proxy-protocol", "v1")),
+        )
+        .config(one_by_one)
+        .breaks(),
+        Case::new("change by another process", two(), Some(web(&[80])))
+            .config(groups)
+            .restarts(),
     ]
 }
 
 fn updated() -> Vec<Case> {
     let two = || Some(web(&[80, 443]));
     vec![
-        Case::new("nodes with groups", two(), two()).nodes(&[0, 1], &[1, 2]).config(groups),
+        Case::new("nodes with groups", two(), two())
+            .nodes(&[0, 1], &[1, 2])
+            .config(groups),
         Case::new("nodes", two(), two()).nodes(&[0, 1], &[1, 2]),
-        Case::new("nodes one by one", Some(web(&[80])), Some(web(&[80]))).nodes(&[0, 1], &[1, 2]).config(one_by_one),
+        Case::new("nodes one by one", Some(web(&[80])), Some(web(&[80])))
+            .nodes(&[0, 1], &[1, 2])
+            .config(one_by_one),
     ]
 }
 
@@ -192,21 +214,31 @@ fn deleted() -> Vec<Case> {
         Case::new("delete one by one", two(), None).config(one_by_one),
         Case::new("delete shared", Some(web(&[443])), None).shared(),
         Case::new("delete with groups", two(), None).config(groups),
-        Case::new("delete by another process", two(), None).config(groups).restarts(),
+        Case::new("delete by another process", two(), None)
+            .config(groups)
+            .restarts(),
     ]
 }
 
 fn given_up() -> Vec<Case> {
     vec![
         Case::new("give up", None, Some(web(&[80, 443]))).given_up(),
-        Case::new("give up one by one", None, Some(web(&[80]))).config(one_by_one).given_up(),
-        Case::new("give up with groups", None, Some(web(&[80]))).config(groups).given_up(),
+        Case::new("give up one by one", None, Some(web(&[80])))
+            .config(one_by_one)
+            .given_up(),
+        Case::new("give up with groups", None, Some(web(&[80])))
+            .config(groups)
+            .given_up(),
     ]
 }
 
 /// A case with a bug.
 pub(super) fn planted(name: &str, bug: Bug) -> Box<dyn Scenario> {
-    let all = created().into_iter().chain(changed()).chain(updated()).chain(deleted());
+    let all = created()
+        .into_iter()
+        .chain(changed())
+        .chain(updated())
+        .chain(deleted());
     let case = all.into_iter().find(|case| case.name == name).unwrap();
     Box::new(Case { bug: Some(bug), ..case })
 }
@@ -268,16 +300,30 @@ impl Case {
                 config(balancers);
             }
         };
-        let world = self.kept.take(journey, ExploredCloud::new(journey, |_| {}, configure, 3)).await?.planted(self.bug);
+        let world = self
+            .kept
+            .take(journey, ExploredCloud::new(journey, |_| {}, configure, 3))
+            .await?
+            .planted(self.bug);
         let mut tenant = ServiceDriver { world: &world, case: self, process: None };
         let (owner, alone) = match self.shared {
-            true => (Some(tenant.settle(DriverCall::Ensure, &owner()).await?), world.describe().await?),
+            true => {
+                (Some(tenant.settle(DriverCall::Ensure, &owner()).await?), world.describe().await?)
+            }
             false => (None, world.empty.clone()),
         };
-        let on = owner.as_ref().and_then(|owner| owner.service.annotations.get(&*format!("{PREFIX}load-balancer-id")));
+        let on = owner.as_ref().and_then(|owner| {
+            owner
+                .service
+                .annotations
+                .get(&*format!("{PREFIX}load-balancer-id"))
+        });
         let on = on.cloned();
         let place = |wish: &ServiceInput| match &on {
-            Some(id) => ServiceInput { service: with(wish.service.clone(), "load-balancer-id", id), ..wish.clone() },
+            Some(id) => ServiceInput {
+                service: with(wish.service.clone(), "load-balancer-id", id),
+                ..wish.clone()
+            },
             None => wish.clone(),
         };
         let before = match self.before.as_ref().map(&place) {
@@ -285,9 +331,13 @@ impl Case {
             None => None,
         };
         let last = before.clone();
-        let then = self.then.as_ref().map(|wish| next(last.as_ref(), &place(wish)));
+        let then = self
+            .then
+            .as_ref()
+            .map(|wish| next(last.as_ref(), &place(wish)));
         tenant.guard(owner.iter().chain(before.as_ref()), owner.iter().chain(then.as_ref()));
-        // The process that goes on is one that made what is there, unless it dies; a process that begins knows nothing.
+        // The process that goes on is one that made what is there, unless it dies; a process that
+        // begins knows nothing.
         if self.restarts {
             tenant.process = None;
         }
@@ -297,12 +347,27 @@ impl Case {
         let done = match (&then, &before) {
             (Some(wish), _) if self.given_up => {
                 tenant.try_once(wish).await?;
-                tenant.settle(DriverCall::Delete, wish).await.map(|_| None)?
+                tenant
+                    .settle(DriverCall::Delete, wish)
+                    .await
+                    .map(|_| None)?
             }
-            (Some(wish), _) => {
-                Some(tenant.settle(if self.update { DriverCall::Update } else { DriverCall::Ensure }, wish).await?)
-            }
-            (None, Some(wish)) => tenant.settle(DriverCall::Delete, wish).await.map(|_| None)?,
+            (Some(wish), _) => Some(
+                tenant
+                    .settle(
+                        if self.update {
+                            DriverCall::Update
+                        } else {
+                            DriverCall::Ensure
+                        },
+                        wish,
+                    )
+                    .await?,
+            ),
+            (None, Some(wish)) => tenant
+                .settle(DriverCall::Delete, wish)
+                .await
+                .map(|_| None)?,
             (None, None) => None,
         };
         journey.count(false);
@@ -338,16 +403,30 @@ fn owner() -> ServiceInput {
 
 /// A wish with what was published of the one before.
 fn next(last: Option<&ServiceInput>, wish: &ServiceInput) -> ServiceInput {
-    let Some(last) = last else { return wish.clone() };
+    let Some(last) = last else {
+        return wish.clone();
+    };
     let mut service = ServiceView { status: last.service.status.clone(), ..wish.service.clone() };
-    let written = last.service.annotations.iter().filter(|(key, _)| key.contains("/load-balancer-"));
-    service.annotations.extend(written.map(|(key, value)| (key.clone(), value.clone())));
+    let written = last
+        .service
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.contains("/load-balancer-"));
+    service
+        .annotations
+        .extend(written.map(|(key, value)| (key.clone(), value.clone())));
     ServiceInput { service, ..wish.clone() }
 }
 
 fn same(wanted: &str, seen: &str) -> anyhow::Result<()> {
-    let more: Vec<_> = seen.lines().filter(|line| !wanted.lines().any(|known| known == *line)).collect();
-    let less: Vec<_> = wanted.lines().filter(|line| !seen.lines().any(|known| known == *line)).collect();
+    let more: Vec<_> = seen
+        .lines()
+        .filter(|line| !wanted.lines().any(|known| known == *line))
+        .collect();
+    let less: Vec<_> = wanted
+        .lines()
+        .filter(|line| !seen.lines().any(|known| known == *line))
+        .collect();
     anyhow::ensure!(wanted == seen, "more: {more:#?}, less: {less:#?}");
     Ok(())
 }
@@ -371,19 +450,40 @@ impl ServiceDriver<'_> {
     }
 
     fn spec(&self, wish: &ServiceInput) -> anyhow::Result<LbSpec> {
-        let sources = SourceRanges::of(&wish.service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
-        let nodes = wish.nodes.iter().map(|n| self.world.nodes[*n].clone()).collect();
+        let sources =
+            SourceRanges::of(&wish.service).map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
+        let nodes = wish
+            .nodes
+            .iter()
+            .map(|n| self.world.nodes[*n].clone())
+            .collect();
         let service = Arc::new(wish.service.clone());
-        Ok(LbSpec { cluster: CLUSTER.into(), service, sources, backends: Backends::Nodes(nodes) })
+        Ok(LbSpec {
+            cluster: CLUSTER.into(),
+            service,
+            sources,
+            backends: Backends::Nodes(nodes),
+        })
     }
 
     /// Asks until it is done, as the framework does. Returns the Service as it is then.
-    async fn settle(&mut self, step: DriverCall, wish: &ServiceInput) -> anyhow::Result<ServiceInput> {
-        let (mut wish, mut step, mut waited, mut last) = (wish.clone(), step, Duration::ZERO, String::new());
+    async fn settle(
+        &mut self,
+        step: DriverCall,
+        wish: &ServiceInput,
+    ) -> anyhow::Result<ServiceInput> {
+        let (mut wish, mut step, mut waited, mut last) =
+            (wish.clone(), step, Duration::ZERO, String::new());
         for _ in 0..MOST_ROUNDS {
             let process = self.ready().await?;
-            let balancers = process.load_balancers().context("there are load balancers")?;
-            let outcome = self.world.journey().alive(self.once(balancers, step, &wish, waited)).await;
+            let balancers = process
+                .load_balancers()
+                .context("there are load balancers")?;
+            let outcome = self
+                .world
+                .journey()
+                .alive(self.once(balancers, step, &wish, waited))
+                .await;
             let Some(outcome) = outcome else {
                 // It died, and what it would have written down is not.
                 self.process = None;
@@ -423,11 +523,19 @@ impl ServiceDriver<'_> {
     ) -> anyhow::Result<LbOutcome> {
         let op = op(waited);
         Ok(match step {
-            DriverCall::Ensure => balancers.ensure(&op, &self.spec(wish)?, ReadMode::Cached).await,
+            DriverCall::Ensure => {
+                balancers
+                    .ensure(&op, &self.spec(wish)?, ReadMode::Cached)
+                    .await
+            }
             DriverCall::Update => balancers.update_backends(&op, &self.spec(wish)?).await,
             DriverCall::Delete => {
                 let result = balancers.delete(&op, &reference(&wish.service)).await;
-                LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result }
+                LbOutcome {
+                    status: None,
+                    annotations: std::collections::BTreeMap::new(),
+                    result,
+                }
             }
         })
     }
@@ -437,8 +545,14 @@ impl ServiceDriver<'_> {
         let mut waited = Duration::ZERO;
         for _ in 0..MOST_ROUNDS {
             let process = self.ready().await?;
-            let balancers = process.load_balancers().context("there are load balancers")?;
-            let outcome = self.world.journey().alive(self.once(balancers, DriverCall::Ensure, wish, waited)).await;
+            let balancers = process
+                .load_balancers()
+                .context("there are load balancers")?;
+            let outcome = self
+                .world
+                .journey()
+                .alive(self.once(balancers, DriverCall::Ensure, wish, waited))
+                .await;
             match outcome.transpose()?.map(|outcome| outcome.result) {
                 Some(Ok(Progress::Pending { after, .. })) => {
                     waited += after;
@@ -458,11 +572,20 @@ impl ServiceDriver<'_> {
     async fn is_ready(&self, wish: &ServiceInput) -> anyhow::Result<()> {
         let wanted = self.serving(wish);
         let open = self.world.site.read_state(|state| {
+            let busy = state
+                .octavia
+                .load_balancers
+                .iter()
+                .find(|row| row.body.provisioning_status.as_str() != "ACTIVE");
             let busy =
-                state.octavia.load_balancers.iter().find(|row| row.body.provisioning_status.as_str() != "ACTIVE");
-            let busy = busy.map(|row| format!("{} is {}", row.body.name, row.body.provisioning_status));
-            let closed = wanted.iter().find(|(service, port, node)| !is_served(state, service, *port, node));
-            busy.or_else(|| closed.map(|(service, port, node)| format!("port {port} of {service} has no {node}")))
+                busy.map(|row| format!("{} is {}", row.body.name, row.body.provisioning_status));
+            let closed = wanted
+                .iter()
+                .find(|(service, port, node)| !is_served(state, service, *port, node));
+            busy.or_else(|| {
+                closed
+                    .map(|(service, port, node)| format!("port {port} of {service} has no {node}"))
+            })
         });
         let open = open.await?;
         anyhow::ensure!(open.is_none(), "the Service is done but not ready: {open:?}");
@@ -471,12 +594,23 @@ impl ServiceDriver<'_> {
 
     /// What is served of a wish: Service, port, and address of the node.
     fn serving(&self, wish: &ServiceInput) -> Vec<(String, u16, String)> {
-        let nodes = wish.nodes.iter().map(|n| self.world.nodes[*n].addresses[0].address.to_string());
-        let ports: Vec<_> = wish.service.ports.iter().map(|port| port.port.get()).collect();
+        let nodes = wish
+            .nodes
+            .iter()
+            .map(|n| self.world.nodes[*n].addresses[0].address.to_string());
+        let ports: Vec<_> = wish
+            .service
+            .ports
+            .iter()
+            .map(|port| port.port.get())
+            .collect();
         let name = wish.service.name.to_string();
         let each = move |node: String| {
             let name = name.clone();
-            ports.clone().into_iter().map(move |port| (name.clone(), port, node.clone()))
+            ports
+                .clone()
+                .into_iter()
+                .map(move |port| (name.clone(), port, node.clone()))
         };
         nodes.flat_map(each).collect()
     }
@@ -485,14 +619,22 @@ impl ServiceDriver<'_> {
     async fn nothing_is_left_to_do(&mut self, wish: &ServiceInput) -> anyhow::Result<()> {
         self.process = None;
         let process = self.ready().await?;
-        let balancers = process.load_balancers().context("there are load balancers")?;
-        let planned = balancers.plan(&op(Duration::ZERO), &self.spec(wish)?).await?;
+        let balancers = process
+            .load_balancers()
+            .context("there are load balancers")?;
+        let planned = balancers
+            .plan(&op(Duration::ZERO), &self.spec(wish)?)
+            .await?;
         anyhow::ensure!(planned.is_empty(), "done, but there is left to do: {planned:?}");
         Ok(())
     }
 
     /// Has what is served and is to be served stay so at every moment.
-    fn guard<'w>(&self, before: impl Iterator<Item = &'w ServiceInput>, then: impl Iterator<Item = &'w ServiceInput>) {
+    fn guard<'w>(
+        &self,
+        before: impl Iterator<Item = &'w ServiceInput>,
+        then: impl Iterator<Item = &'w ServiceInput>,
+    ) {
         if self.case.breaks {
             return;
         }
@@ -500,8 +642,12 @@ impl ServiceDriver<'_> {
         let then: BTreeSet<_> = then.flat_map(|wish| self.serving(wish)).collect();
         let stays: Vec<_> = before.intersection(&then).cloned().collect();
         self.world.watch(Box::new(move |state| {
-            let lost = stays.iter().find(|(service, port, node)| !is_served(state, service, *port, node));
-            lost.map(|(service, port, node)| format!("port {port} of {service} does not lead to {node} any more"))
+            let lost = stays
+                .iter()
+                .find(|(service, port, node)| !is_served(state, service, *port, node));
+            lost.map(|(service, port, node)| {
+                format!("port {port} of {service} does not lead to {node} any more")
+            })
         }));
     }
 }
@@ -509,19 +655,34 @@ impl ServiceDriver<'_> {
 /// Tells whether a port of a Service leads to a node.
 fn is_served(state: &CloudState, service: &str, port: u16, node: &str) -> bool {
     let tag = format!("kube_service_{CLUSTER}_ns_{service}");
-    let mine = state.octavia.listeners.iter().map(|row| &row.body).filter(|listener| listener.tags.contains(&tag));
-    let stays = |status: &openstack_api::octavia::ProvisioningStatus| status.as_str() != "PENDING_DELETE";
-    let mut open = mine.filter(|listener| listener.protocol_port == port && stays(&listener.provisioning_status));
+    let mine = state
+        .octavia
+        .listeners
+        .iter()
+        .map(|row| &row.body)
+        .filter(|listener| listener.tags.contains(&tag));
+    let stays =
+        |status: &openstack_api::octavia::ProvisioningStatus| status.as_str() != "PENDING_DELETE";
+    let mut open = mine
+        .filter(|listener| listener.protocol_port == port && stays(&listener.provisioning_status));
     open.any(|listener| {
-        members(state, listener).any(|member| member.address == *node && stays(&member.provisioning_status))
+        members(state, listener)
+            .any(|member| member.address == *node && stays(&member.provisioning_status))
     })
 }
 
 fn publish(service: &mut ServiceView, outcome: &LbOutcome) {
-    service.status = outcome.status.clone().unwrap_or_else(|| service.status.clone());
+    service.status = outcome
+        .status
+        .clone()
+        .unwrap_or_else(|| service.status.clone());
     for (key, value) in &outcome.annotations {
         match value {
-            Some(value) => drop(service.annotations.insert((&**key).into(), (&**value).into())),
+            Some(value) => drop(
+                service
+                    .annotations
+                    .insert((&**key).into(), (&**value).into()),
+            ),
             None => drop(service.annotations.remove(&**key)),
         }
     }

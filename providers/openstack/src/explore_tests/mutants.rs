@@ -1,4 +1,5 @@
-//! Bugs, to see that they are found: a way to the cloud that does to requests and answers what a provider could do wrong.
+//! Bugs, to see that they are found: a way to the cloud that does to requests and answers what a
+//! provider could do wrong.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,8 @@ use crate::client::{Transport, TransportError};
 pub(super) enum Bug {
     /// Load balancers are not looked for by name before they are made.
     NotLookedFor,
-    /// A load balancer of another cluster is taken for the one of the Service, as all but the cluster's name is the same.
+    /// A load balancer of another cluster is taken for the one of the Service, as all but the
+    /// cluster's name is the same.
     OtherCluster,
     /// A load balancer that is being deleted counts as gone.
     NotAwaited,
@@ -68,18 +70,29 @@ impl MutantTransport {
     async fn other_cluster(&self, mut request: Request<Bytes>) -> TransportResult {
         let own = format!("kube_service_{CLUSTER}_");
         let query = request.uri().query().unwrap_or_default();
-        let Some(end) =
-            query.strip_prefix("name=").and_then(|name| name.strip_prefix(&own)).map(|end| format!("_{end}"))
+        let Some(end) = query
+            .strip_prefix("name=")
+            .and_then(|name| name.strip_prefix(&own))
+            .map(|end| format!("_{end}"))
         else {
             return self.way.send(request).await;
         };
-        let all: Uri =
-            request.uri().to_string().split('?').next().unwrap_or_default().parse().expect("a part of a URI");
+        let all: Uri = request
+            .uri()
+            .to_string()
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .expect("a part of a URI");
         *request.uri_mut() = all;
         let answer = self.way.send(request).await?;
         Ok(edited(answer, |body| {
             for row in rows(body, "loadbalancers") {
-                if row["name"].as_str().is_some_and(|name| name.ends_with(&end)) {
+                if row["name"]
+                    .as_str()
+                    .is_some_and(|name| name.ends_with(&end))
+                {
                     row["name"] = format!("{own}{}", &end[1..]).into();
                 }
             }
@@ -87,7 +100,9 @@ impl MutantTransport {
     }
 
     async fn members_cleared(&self, request: Request<Bytes>) -> TransportResult {
-        self.way.send(with_body(&request, &json!({"members": []}))).await?;
+        self.way
+            .send(with_body(&request, &json!({"members": []})))
+            .await?;
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let answer = self.way.send(request.clone()).await?;
@@ -102,11 +117,17 @@ impl MutantTransport {
         let mut body = read(request.body());
         let port = body["floatingip"]["port_id"].take();
         let made = self.way.send(with_body(&request, &body)).await?;
-        let id = read(made.body())["floatingip"]["id"].as_str().map(str::to_owned);
-        let (Some(id), true) = (id, port.is_string()) else { return Ok(made) };
+        let id = read(made.body())["floatingip"]["id"]
+            .as_str()
+            .map(str::to_owned);
+        let (Some(id), true) = (id, port.is_string()) else {
+            return Ok(made);
+        };
         let mut update = with_body(&request, &json!({"floatingip": {"port_id": port}}));
         *update.method_mut() = Method::PUT;
-        *update.uri_mut() = format!("{}/{id}", request.uri()).parse().expect("a URI and an ID");
+        *update.uri_mut() = format!("{}/{id}", request.uri())
+            .parse()
+            .expect("a URI and an ID");
         self.way.send(update).await
     }
 
@@ -114,7 +135,9 @@ impl MutantTransport {
     async fn pair_stays(&self, request: Request<Bytes>) -> TransportResult {
         const PAIRS: &str = "allowed_address_pairs";
         let wanted = read(request.body())["port"][PAIRS].as_array().map(Vec::len);
-        let Some(wanted) = wanted else { return self.way.send(request).await };
+        let Some(wanted) = wanted else {
+            return self.way.send(request).await;
+        };
         let now = self.way.send(reading(request.clone())).await?;
         match read(now.body())["port"][PAIRS].as_array() {
             Some(pairs) if pairs.len() > wanted => Ok(now),
@@ -128,18 +151,24 @@ impl Transport for MutantTransport {
     // length: one arm for each bug
     async fn send(&self, mut request: Request<Bytes>) -> TransportResult {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let (get, post, put) = (method == Method::GET, method == Method::POST, method == Method::PUT);
+        let (get, post, put) =
+            (method == Method::GET, method == Method::POST, method == Method::PUT);
         let delete = method == Method::DELETE;
         let object: Vec<&str> = object(&path);
         match (self.bug, &object[..]) {
-            (Bug::NotLookedFor, ["loadbalancers"]) if get => Ok(answer(StatusCode::OK, &json!({"loadbalancers": []}))),
+            (Bug::NotLookedFor, ["loadbalancers"]) if get => {
+                Ok(answer(StatusCode::OK, &json!({"loadbalancers": []})))
+            }
             (Bug::OtherCluster, ["loadbalancers"]) if get => self.other_cluster(request).await,
             (Bug::NotAwaited, ["loadbalancers", _]) if get => {
                 let seen = self.way.send(request).await?;
-                let leaves = read(seen.body())["loadbalancer"]["provisioning_status"] == "PENDING_DELETE";
+                let leaves =
+                    read(seen.body())["loadbalancer"]["provisioning_status"] == "PENDING_DELETE";
                 Ok(if leaves { absent() } else { seen })
             }
-            (Bug::StatusIgnored, ["loadbalancers", ..]) => Ok(edited(self.way.send(request).await?, ready)),
+            (Bug::StatusIgnored, ["loadbalancers", ..]) => {
+                Ok(edited(self.way.send(request).await?, ready))
+            }
             (Bug::TagsOfOthers, ["loadbalancers", _]) if put => {
                 let mut body = read(request.body());
                 if let Some(tags) = body["loadbalancer"]["tags"].as_array_mut() {
@@ -147,21 +176,33 @@ impl Transport for MutantTransport {
                 }
                 self.way.send(with_body(&request, &body)).await
             }
-            (Bug::MembersCleared, ["pools", _, "members"]) if put => self.members_cleared(request).await,
-            (Bug::NeverEqual, ["listeners"]) if get => Ok(edited(self.way.send(request).await?, |body| {
-                for row in rows(body, "listeners") {
-                    row["connection_limit"] = (-1).into();
-                }
-            })),
+            (Bug::MembersCleared, ["pools", _, "members"]) if put => {
+                self.members_cleared(request).await
+            }
+            (Bug::NeverEqual, ["listeners"]) if get => {
+                Ok(edited(self.way.send(request).await?, |body| {
+                    for row in rows(body, "listeners") {
+                        row["connection_limit"] = (-1).into();
+                    }
+                }))
+            }
             (Bug::FloatingIpLate, ["floatingips"]) if post => self.floating_ip_late(request).await,
             (Bug::ProxyAsAbsent, _) => {
                 let seen = self.way.send(request).await?;
-                Ok(if seen.status() == StatusCode::NOT_FOUND { absent() } else { seen })
+                Ok(if seen.status() == StatusCode::NOT_FOUND {
+                    absent()
+                } else {
+                    seen
+                })
             }
             (Bug::RefusedAsEmpty, [list]) if get => {
                 let seen = self.way.send(request).await?;
                 let refused = seen.status().is_client_error() || seen.status().is_server_error();
-                Ok(if refused { answer(StatusCode::OK, &json!({list.replace('-', "_"): []})) } else { seen })
+                Ok(if refused {
+                    answer(StatusCode::OK, &json!({list.replace('-', "_"): []}))
+                } else {
+                    seen
+                })
             }
             (Bug::FirstPage, [_, ..]) if get => Ok(edited(self.way.send(request).await?, |body| {
                 if let Some(fields) = body.as_object_mut() {
@@ -176,14 +217,18 @@ impl Transport for MutantTransport {
                 Err(_) => self.way.send(request).await,
                 seen => seen,
             },
-            (Bug::PortForgotten, ["ports", _]) if put => match self.way.send(request.clone()).await? {
-                seen if seen.status().is_success() => Ok(seen),
-                _ => self.way.send(reading(request)).await,
-            },
-            (Bug::RuleStays, ["security-group-rules", _]) if delete => match self.way.send(request).await? {
-                seen if seen.status().is_success() => Ok(seen),
-                _ => Ok(answer(StatusCode::NO_CONTENT, &Value::Null)),
-            },
+            (Bug::PortForgotten, ["ports", _]) if put => {
+                match self.way.send(request.clone()).await? {
+                    seen if seen.status().is_success() => Ok(seen),
+                    _ => self.way.send(reading(request)).await,
+                }
+            }
+            (Bug::RuleStays, ["security-group-rules", _]) if delete => {
+                match self.way.send(request).await? {
+                    seen if seen.status().is_success() => Ok(seen),
+                    _ => Ok(answer(StatusCode::NO_CONTENT, &Value::Null)),
+                }
+            }
             (Bug::Unconditional, _) => {
                 request.headers_mut().remove(header::IF_MATCH);
                 self.way.send(request).await
@@ -191,7 +236,11 @@ impl Transport for MutantTransport {
             (Bug::RoutesOfOthers, ["routers", _]) if put => {
                 let mut body = read(request.body());
                 if let Some(routes) = body["router"]["routes"].as_array_mut() {
-                    let own = |route: &Value| route["destination"].as_str().is_some_and(|to| to.contains("64"));
+                    let own = |route: &Value| {
+                        route["destination"]
+                            .as_str()
+                            .is_some_and(|to| to.contains("64"))
+                    };
                     routes.retain(own);
                 }
                 self.way.send(with_body(&request, &body)).await
@@ -217,7 +266,9 @@ const COLLECTIONS: [&str; 9] = [
 
 /// The parts of a path from the collection on; none where it is another one.
 fn object(path: &str) -> Vec<&str> {
-    path.split('/').skip_while(|part| !COLLECTIONS.contains(part)).collect()
+    path.split('/')
+        .skip_while(|part| !COLLECTIONS.contains(part))
+        .collect()
 }
 
 fn read(body: &Bytes) -> Value {
@@ -237,7 +288,11 @@ fn reading(mut request: Request<Bytes>) -> Request<Bytes> {
 }
 
 fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {
-    let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+    let body = if body.is_null() {
+        Bytes::new()
+    } else {
+        body.to_string().into()
+    };
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer
@@ -245,7 +300,8 @@ fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {
 
 /// That something is not there, as the services themselves say it.
 fn absent() -> Response<Bytes> {
-    let body = json!({"faultcode": "Client", "faultstring": "there is no such thing", "debuginfo": null});
+    let body =
+        json!({"faultcode": "Client", "faultstring": "there is no such thing", "debuginfo": null});
     answer(StatusCode::NOT_FOUND, &body)
 }
 

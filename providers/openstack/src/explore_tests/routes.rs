@@ -48,7 +48,10 @@ type Way = (&'static [&'static str; 4], fn(&mut CloudSettings));
 fn cases() -> Vec<Case> {
     let ways: [Way; 2] = [
         (&["create routes", "delete routes", "change routes", "move a network"], |_| {}),
-        (&["create as a whole", "delete as a whole", "change as a whole", "move as a whole"], as_a_whole),
+        (
+            &["create as a whole", "delete as a whole", "change as a whole", "move as a whole"],
+            as_a_whole,
+        ),
     ];
     let tables: [(Table, Table); 4] = [
         (&[], &[ONE, TWO, SIX]),
@@ -56,8 +59,12 @@ fn cases() -> Vec<Case> {
         (&[ONE, TWO], &[TWO, SIX, THREE]),
         (&[ONE, TWO], &[ONE, MOVED]),
     ];
-    let each =
-        ways.iter().flat_map(|(names, cloud)| names.iter().zip(tables).map(move |(name, table)| (name, cloud, table)));
+    let each = ways.iter().flat_map(|(names, cloud)| {
+        names
+            .iter()
+            .zip(tables)
+            .map(move |(name, table)| (name, cloud, table))
+    });
     each.map(|(name, cloud, (before, then))| Case {
         name,
         cloud: *cloud,
@@ -97,19 +104,32 @@ impl Scenario for Case {
 
 impl Case {
     async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
-        let world =
-            self.kept.take(journey, ExploredCloud::new(journey, self.cloud, |_| {}, 3)).await?.planted(self.bug);
+        let world = self
+            .kept
+            .take(journey, ExploredCloud::new(journey, self.cloud, |_| {}, 3))
+            .await?
+            .planted(self.bug);
         let mut process = Some(world.process().await?);
         settle(&world, &mut process, self.before).await?;
-        let stays: Vec<(&str, usize)> = self.before.iter().filter(|route| self.then.contains(route)).copied().collect();
-        let stays: Vec<_> = stays.into_iter().map(|(net, node)| (net, hop(&world, net, node))).collect();
+        let stays: Vec<(&str, usize)> = self
+            .before
+            .iter()
+            .filter(|route| self.then.contains(route))
+            .copied()
+            .collect();
+        let stays: Vec<_> = stays
+            .into_iter()
+            .map(|(net, node)| (net, hop(&world, net, node)))
+            .collect();
         let router = world.place.routers[0].clone();
         world.watch(Box::new(move |state| {
             let routes = &state.neutron.routers.get(&router)?.routes;
             let is = |route: &openstack_api::neutron::Route, (net, hop): &(&str, String)| {
                 route.destination == *net && route.nexthop == *hop
             };
-            let lost = stays.iter().find(|stays| !routes.iter().any(|route| is(route, stays)));
+            let lost = stays
+                .iter()
+                .find(|stays| !routes.iter().any(|route| is(route, stays)));
             lost.map(|(net, hop)| format!("the route to {net} via {hop} is gone"))
         }));
         world.expect_others();
@@ -129,8 +149,13 @@ impl Case {
 
 fn hop(world: &ExploredCloud, net: &str, node: usize) -> String {
     let six = net.contains(':');
-    let mut addresses = world.nodes[node].addresses.iter().map(|address| address.address.to_string());
-    addresses.find(|address| address.contains(':') == six).unwrap_or_default()
+    let mut addresses = world.nodes[node]
+        .addresses
+        .iter()
+        .map(|address| address.address.to_string());
+    addresses
+        .find(|address| address.contains(':') == six)
+        .unwrap_or_default()
 }
 
 /// Lists and changes until the table is as wanted, as the framework does.
@@ -169,7 +194,11 @@ enum RouteStep {
     Failed(String, Duration),
 }
 
-async fn turn(world: &ExploredCloud, provider: &OpenStackProvider, table: Table) -> anyhow::Result<RouteStep> {
+async fn turn(
+    world: &ExploredCloud,
+    provider: &OpenStackProvider,
+    table: Table,
+) -> anyhow::Result<RouteStep> {
     let routes = provider.routes().context("there are routes")?;
     let failed = |error: &ccm_core::provider::CloudError| {
         RouteStep::Failed(error.chain(), error.retry_after().unwrap_or(Duration::from_secs(5)))
@@ -179,20 +208,35 @@ async fn turn(world: &ExploredCloud, provider: &OpenStackProvider, table: Table)
         Err(error) => return Ok(failed(&error)),
     };
     let is = |route: &Route, (net, node): &(&str, usize)| {
-        route.destination.to_string() == *net && route.node.as_ref() == Some(&world.nodes[*node].name)
+        route.destination.to_string() == *net
+            && route.node.as_ref() == Some(&world.nodes[*node].name)
     };
     let mut changes = Vec::new();
-    for wanted in table.iter().filter(|wanted| !listed.iter().any(|route| is(route, wanted))) {
+    for wanted in table
+        .iter()
+        .filter(|wanted| !listed.iter().any(|route| is(route, wanted)))
+    {
         let (net, node) = wanted;
-        changes.push(RouteChange::Create { node: world.nodes[*node].clone(), destination: net.parse::<IpNet>()? });
+        changes.push(RouteChange::Create {
+            node: world.nodes[*node].clone(),
+            destination: net.parse::<IpNet>()?,
+        });
     }
-    let wanted: BTreeSet<IpNet> = table.iter().map(|(net, _)| net.parse()).collect::<Result<_, _>>()?;
+    let wanted: BTreeSet<IpNet> = table
+        .iter()
+        .map(|(net, _)| net.parse())
+        .collect::<Result<_, _>>()?;
     // What is in the way of a wanted one goes with its creation.
-    let surplus = listed.iter().filter(|route| !wanted.contains(&route.destination));
+    let surplus = listed
+        .iter()
+        .filter(|route| !wanted.contains(&route.destination));
     changes.extend(surplus.cloned().map(RouteChange::Delete));
     if changes.is_empty() {
         return Ok(RouteStep::Done);
     }
     let answers = routes.apply(&op(Duration::ZERO), &changes).await;
-    Ok(answers.iter().find_map(|answer| answer.as_ref().err()).map_or(RouteStep::Changed, failed))
+    Ok(answers
+        .iter()
+        .find_map(|answer| answer.as_ref().err())
+        .map_or(RouteStep::Changed, failed))
 }

@@ -23,9 +23,9 @@ pub struct AddressRules {
 
 /// Returns the addresses of a server's Node. `sub_ports`: fixed addresses of trunks' sub-ports.
 ///
-/// The order is: fixed addresses of active ports, the access addresses, the host name, and then what Nova shows, by
-/// network name. An address on a network that `rules` call public is external. If `rules` name internal networks,
-/// addresses on networks that are neither are left out.
+/// The order is: fixed addresses of active ports, the access addresses, the host name, and then
+/// what Nova shows, by network name. An address on a network that `rules` call public is external.
+/// If `rules` name internal networks, addresses on networks that are neither are left out.
 pub fn of(
     machine: &NovaServer,
     ports: &[ServerPort],
@@ -33,10 +33,17 @@ pub fn of(
     rules: &AddressRules,
 ) -> Vec<NodeAddress> {
     let mut list = AddressList { rules, found: Vec::new() };
-    for address in ports.iter().filter(|nic| nic.active).flat_map(|nic| &nic.fixed) {
+    for address in ports
+        .iter()
+        .filter(|nic| nic.active)
+        .flat_map(|nic| &nic.fixed)
+    {
         list.add(AddressType::InternalIp, address);
     }
-    for address in [&machine.access_v4, &machine.access_v6].into_iter().flatten() {
+    for address in [&machine.access_v4, &machine.access_v6]
+        .into_iter()
+        .flatten()
+    {
         list.add(AddressType::ExternalIp, address);
     }
     if let Some(name) = &machine.hostname {
@@ -98,8 +105,8 @@ impl AddressList<'_> {
     }
 }
 
-/// Parses `address-sort-order`: networks, separated by comma or space. Also returns the words that are not networks, to
-/// be reported.
+/// Parses `address-sort-order`: networks, separated by comma or space. Also returns the words that
+/// are not networks, to be reported.
 pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
     let mut networks = Vec::new();
@@ -113,8 +120,8 @@ pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     (networks, wrong)
 }
 
-/// Sorts addresses: those in an earlier network first, by number within one network; the rest keeps its order after
-/// them.
+/// Sorts addresses: those in an earlier network first, by number within one network; the rest keeps
+/// its order after them.
 pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
     addresses.sort_by_cached_key(|address| {
         let ip = address.address.parse::<IpAddr>().ok();
@@ -125,7 +132,10 @@ pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
 
 /// Returns the priority of an address: highest in the first network, 1 in the last, 0 in none.
 fn priority(ip: IpAddr, order: &[IpNet]) -> usize {
-    order.iter().position(|network| network.contains(&ip)).map_or(0, |place| order.len() - place)
+    order
+        .iter()
+        .position(|network| network.contains(&ip))
+        .map_or(0, |place| order.len() - place)
 }
 
 /// Returns an address as 16 bytes, comparable among both families.

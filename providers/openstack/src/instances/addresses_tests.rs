@@ -4,7 +4,11 @@ const V6_ACCESS: &str = "2001:4800:780e:510:be76:4eff:fe04:82a8";
 const V6_PUBLIC: &str = "2001:4800:790e:510:be76:4eff:fe04:82a8";
 
 fn on(network: &str, address: &str) -> NetworkAddress {
-    NetworkAddress { network: network.into(), address: address.into(), floating: false }
+    NetworkAddress {
+        network: network.into(),
+        address: address.into(),
+        floating: false,
+    }
 }
 
 /// The server of the catalogue: access addresses, and `networks` beside `private`.
@@ -20,16 +24,27 @@ fn server(networks: &[NetworkAddress]) -> NovaServer {
 }
 
 fn nic(addresses: &[&str]) -> ServerPort {
-    ServerPort { active: true, fixed: addresses.iter().map(|a| (*a).into()).collect(), ..ServerPort::default() }
+    ServerPort {
+        active: true,
+        fixed: addresses.iter().map(|a| (*a).into()).collect(),
+        ..ServerPort::default()
+    }
 }
 
 fn rules(public: &[&str], internal: &[&str]) -> AddressRules {
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    AddressRules { public: list(public), internal: list(internal), ..AddressRules::default() }
+    AddressRules {
+        public: list(public),
+        internal: list(internal),
+        ..AddressRules::default()
+    }
 }
 
 fn shown(addresses: &[NodeAddress]) -> Vec<String> {
-    addresses.iter().map(|a| format!("{} {}", a.kind.as_str(), a.address)).collect()
+    addresses
+        .iter()
+        .map(|a| format!("{} {}", a.kind.as_str(), a.address))
+        .collect()
 }
 
 fn public(network: &str) -> [NetworkAddress; 2] {
@@ -39,7 +54,10 @@ fn public(network: &str) -> [NetworkAddress; 2] {
 // N01
 #[test]
 fn ports_then_access_then_host_name_then_networks() {
-    let machine = NovaServer { hostname: Some("a1-yinvcez57-0".into()), ..server(&public("public")) };
+    let machine = NovaServer {
+        hostname: Some("a1-yinvcez57-0".into()),
+        ..server(&public("public"))
+    };
     let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&["public"], &[]));
     assert_eq!(
         shown(&found),
@@ -91,7 +109,10 @@ fn an_address_of_a_port_on_a_public_network_is_external_only() {
     };
     let nics = [nic(&["10.0.0.32", "10.0.0.31", "50.56.176.36"])];
     let found = of(&machine, &nics, &[], &rules(&["pub-net"], &[]));
-    let of_it: Vec<_> = shown(&found).into_iter().filter(|text| text.ends_with("50.56.176.36")).collect();
+    let of_it: Vec<_> = shown(&found)
+        .into_iter()
+        .filter(|text| text.ends_with("50.56.176.36"))
+        .collect();
     assert_eq!(of_it, ["ExternalIP 50.56.176.36"]);
 }
 
@@ -100,7 +121,12 @@ fn an_address_of_a_port_on_a_public_network_is_external_only() {
 fn networks_that_are_neither_internal_nor_public_are_left_out() {
     let [v4, v6] = public("pub-net");
     let machine = server(&[on("also-private", "10.0.0.64"), v4, v6]);
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&[], &["private", "also-private"]));
+    let found = of(
+        &machine,
+        &[nic(&["10.0.0.32", "10.0.0.31"])],
+        &[],
+        &rules(&[], &["private", "also-private"]),
+    );
     assert_eq!(
         shown(&found),
         [
@@ -119,7 +145,8 @@ fn networks_that_are_neither_internal_nor_public_are_left_out() {
 fn addresses_of_ports_on_other_than_the_internal_networks_are_taken_out() {
     let [v4, v6] = public("pub-net");
     let machine = server(&[on("also-private", "10.0.0.64"), v4, v6]);
-    let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&[], &["also-private"]));
+    let found =
+        of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&[], &["also-private"]));
     assert_eq!(
         shown(&found),
         [
@@ -200,7 +227,10 @@ fn addresses_of_sub_ports_are_internal_on_their_network() {
 fn the_order_is_read_and_what_is_no_network_is_told() {
     assert_eq!(parse_order(""), (vec![], vec![]));
     let (order, wrong) = parse_order("InvalidOption, AnotherInvalidOption");
-    assert_eq!((order.len(), &*wrong), (0, &["InvalidOption", "AnotherInvalidOption"].map(Into::into)[..]));
+    assert_eq!(
+        (order.len(), &*wrong),
+        (0, &["InvalidOption", "AnotherInvalidOption"].map(Into::into)[..])
+    );
     let (order, wrong) = parse_order("192.168.0.0/16, 10.0.0.0/244,bad 2001:4800:790e::/64");
     assert_eq!(order, ["192.168.0.0/16".parse().unwrap(), "2001:4800:790e::/64".parse().unwrap()]);
     assert_eq!(wrong, ["10.0.0.0/244", "bad"]);
@@ -210,8 +240,12 @@ fn the_order_is_read_and_what_is_no_network_is_told() {
 #[test]
 fn an_address_is_wanted_by_its_first_network() {
     let (order, _) = parse_order("192.168.100.0/24, 2001:4800:790e::/64");
-    let rows =
-        [("2001:4800:790e::82a8", 1), ("2001:cafe:babe::82a8", 0), ("192.168.100.200", 2), ("192.168.101.123", 0)];
+    let rows = [
+        ("2001:4800:790e::82a8", 1),
+        ("2001:cafe:babe::82a8", 0),
+        ("192.168.100.200", 2),
+        ("192.168.101.123", 0),
+    ];
     for (address, wanted) in rows {
         assert_eq!(priority(address.parse().unwrap(), &order), wanted, "{address}");
     }
@@ -235,7 +269,10 @@ const MIXED: [&str; 14] = [
 ];
 
 fn sorted(order: &str) -> Vec<String> {
-    let mut addresses: Vec<_> = MIXED.iter().map(|a| NodeAddress::new(AddressType::InternalIp, *a)).collect();
+    let mut addresses: Vec<_> = MIXED
+        .iter()
+        .map(|a| NodeAddress::new(AddressType::InternalIp, *a))
+        .collect();
     sort(&mut addresses, &parse_order(order).0);
     addresses.into_iter().map(|a| a.address.into()).collect()
 }

@@ -22,7 +22,8 @@ use crate::client::{Client, OpenStackError};
 
 /// How long an answer is kept since it was fetched.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
-/// How long a "not found" is valid at most, whatever age is allowed: a new server may appear within seconds.
+/// How long a "not found" is valid at most, whatever age is allowed: a new server may appear within
+/// seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(5);
 
 /// How a server is looked up.
@@ -39,7 +40,8 @@ pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
 
 /// Cache of the project's servers, and the requests that refresh it.
 ///
-/// One request at a time is in flight; callers that arrive meanwhile use its answer if that is new enough.
+/// One request at a time is in flight; callers that arrive meanwhile use its answer if that is new
+/// enough.
 pub struct ServerCache {
     client: Client,
     strings: Interner,
@@ -83,8 +85,8 @@ struct Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// Returns whether it answers a query that arrived at `asked_at`: it is not older than `max_age`, or its request began
-    /// after the query arrived.
+    /// Returns whether it answers a query that arrived at `asked_at`: it is not older than
+    /// `max_age`, or its request began after the query arrived.
     fn satisfies(&self, asked_at: RequestMoment, max_age: Duration) -> bool {
         let age = asked_at.at.saturating_duration_since(self.fetched_at.at);
         self.fetched_at.round > asked_at.round || (!max_age.is_zero() && age <= max_age)
@@ -106,10 +108,12 @@ impl ServerCache {
         })
     }
 
-    /// Finds servers. No answer is older than the age given for it; zero always queries Nova. One answer per query.
+    /// Finds servers. No answer is older than the age given for it; zero always queries Nova. One
+    /// answer per query.
     ///
     /// # Errors
-    /// The operation was cancelled. Every other error is the answer for the servers that it concerns.
+    /// The operation was cancelled. Every other error is the answer for the servers that it
+    /// concerns.
     pub async fn find(
         &self,
         op: &Op,
@@ -130,7 +134,10 @@ impl ServerCache {
         let began = self.begin();
         for (target, answer) in self.request_missing(op, open, began).await {
             if let Ok(answer) = &answer {
-                self.state.lock().servers.insert(target.clone(), Cached { answer: answer.clone(), fetched_at: began });
+                self.state
+                    .lock()
+                    .servers
+                    .insert(target.clone(), Cached { answer: answer.clone(), fetched_at: began });
             }
             answers.insert(target, answer);
         }
@@ -151,11 +158,18 @@ impl ServerCache {
         let known = |found: &mut HashMap<Arc<str>, Arc<ServerPorts>>| {
             let state = self.state.lock();
             let fresh = servers.iter().filter_map(|(id, age)| {
-                let seen = state.nics.get(id).filter(|seen| seen.satisfies(asked_at, *age))?;
+                let seen = state
+                    .nics
+                    .get(id)
+                    .filter(|seen| seen.satisfies(asked_at, *age))?;
                 Some((id.clone(), seen.answer.clone()))
             });
             found.extend(fresh);
-            servers.keys().filter(|id| !found.contains_key(*id)).cloned().collect::<Vec<_>>()
+            servers
+                .keys()
+                .filter(|id| !found.contains_key(*id))
+                .cloned()
+                .collect::<Vec<_>>()
         };
         let mut found = HashMap::with_capacity(servers.len());
         if known(&mut found).is_empty() {
@@ -177,16 +191,26 @@ impl ServerCache {
             .flat_map(|nic| &nic.sub_ports)
             .map(|id| &**id)
             .collect();
-        let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
+        let sub_ports = if wanted.is_empty() {
+            BTreeMap::new()
+        } else {
+            fetch.sub_ports(&wanted).await?
+        };
         // Finally, store and return the new answers.
         let mut state = self.state.lock();
         state.nics.retain(|_, seen| !seen.is_expired(began));
         for id in open {
             let nics = ports.remove(&*id).unwrap_or_default();
-            let sub_ports =
-                nics.iter().flat_map(|nic| &nic.sub_ports).filter_map(|id| sub_ports.get(&**id)).flatten().cloned();
+            let sub_ports = nics
+                .iter()
+                .flat_map(|nic| &nic.sub_ports)
+                .filter_map(|id| sub_ports.get(&**id))
+                .flatten()
+                .cloned();
             let answer = Arc::new(ServerPorts { sub_ports: sub_ports.collect(), nics });
-            state.nics.insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
+            state
+                .nics
+                .insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
             found.insert(id, answer);
         }
         Ok(found)
@@ -232,10 +256,16 @@ impl ServerCache {
         open.retain(|target| {
             let age = questions.get(target).copied().unwrap_or_default();
             let fresh = state.servers.get(target).filter(|seen| {
-                let age = if seen.answer.is_some() { age } else { age.min(MAX_ABSENCE_AGE) };
+                let age = if seen.answer.is_some() {
+                    age
+                } else {
+                    age.min(MAX_ABSENCE_AGE)
+                };
                 seen.satisfies(asked_at, age)
             });
-            fresh.map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone()))).is_none()
+            fresh
+                .map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone())))
+                .is_none()
         });
     }
 
@@ -264,28 +294,41 @@ impl ServerCache {
                 }
                 Err(error) => {
                     let error = CloudError::from(error);
-                    open.into_iter().map(|target| (target, Err(error.clone()))).collect()
+                    open.into_iter()
+                        .map(|target| (target, Err(error.clone())))
+                        .collect()
                 }
             },
         }
     }
 
     /// Stores a complete listing: servers that were not queried may be soon.
-    fn store_listing(&self, listing: &Listing, began: RequestMoment) -> HashMap<Arc<str>, Arc<NovaServer>> {
-        let machines = listing.machines.iter().map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
+    fn store_listing(
+        &self,
+        listing: &Listing,
+        began: RequestMoment,
+    ) -> HashMap<Arc<str>, Arc<NovaServer>> {
+        let machines = listing
+            .machines
+            .iter()
+            .map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
         let machines: HashMap<_, _> = machines.collect();
         let mut state = self.state.lock();
         state.listed = Some(machines.len() + listing.unknown_cell_ids.len());
         state.servers.retain(|_, seen| !seen.is_expired(began));
         let by_id = machines.iter().map(|(id, machine)| {
-            (ServerTarget::Id(id.clone()), Cached { answer: Some(machine.clone()), fetched_at: began })
+            (
+                ServerTarget::Id(id.clone()),
+                Cached { answer: Some(machine.clone()), fetched_at: began },
+            )
         });
         state.servers.extend(by_id);
         machines
     }
 }
 
-/// Answers from a complete listing. A server that is not in it is requested by ID before it counts as deleted.
+/// Answers from a complete listing. A server that is not in it is requested by ID before it counts
+/// as deleted.
 async fn confirm(
     fetch: &Fetch<'_>,
     open: BTreeSet<ServerTarget>,
@@ -304,7 +347,9 @@ async fn confirm(
                 let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
                 single_match(name, found, !listing.unknown_cell_ids.is_empty())
             }
-            ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => Err(cell_down_error(id)),
+            ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => {
+                Err(cell_down_error(id))
+            }
             ServerTarget::Id(id) => match machines.get(id) {
                 Some(machine) => Ok(Some(machine.clone())),
                 None if confirmed < plan::MAX_CONFIRMATIONS => {
@@ -337,7 +382,11 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
                 listing.machines.retain(|machine| machine.name == *name);
             }
             let found: Vec<_> = listing.machines.into_iter().map(Arc::new).collect();
-            single_match(name, &found.iter().collect::<Vec<_>>(), !listing.unknown_cell_ids.is_empty())
+            single_match(
+                name,
+                &found.iter().collect::<Vec<_>>(),
+                !listing.unknown_cell_ids.is_empty(),
+            )
         }
     }
 }

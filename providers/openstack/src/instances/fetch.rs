@@ -14,8 +14,8 @@ use openstack_api::{
 use super::server::{self, NetworkAddress, NovaServer, ServerPort};
 use crate::client::{Call, Client, OpenStackError, Request};
 
-/// Maximum number of servers whose ports are requested by server ID; for more, all ports of the project are listed. 50
-/// UUIDs make a URL of 2.5 kB, well below the limits of web servers.
+/// Maximum number of servers whose ports are requested by server ID; for more, all ports of the
+/// project are listed. 50 UUIDs make a URL of 2.5 kB, well below the limits of web servers.
 const MAX_DEVICES: usize = 50;
 
 /// Fields of ports that are requested; a port has many more.
@@ -86,14 +86,20 @@ impl Fetch<'_> {
         let path = ["servers", id];
         let request = Request::new(Call::ServerGet, &path);
         match self.client.get::<Server>(self.op, &request).await {
-            Ok(server) => Ok(NovaServer::of(server, self.strings).map_or(ServerRow::CellDown, ServerRow::Found)),
+            Ok(server) => {
+                Ok(NovaServer::of(server, self.strings)
+                    .map_or(ServerRow::CellDown, ServerRow::Found))
+            }
             Err(error) if error.is_not_found() => Ok(ServerRow::NotFound),
             Err(error) => Err(error),
         }
     }
 
     /// Lists the ports of servers; ports of other servers may be among them.
-    pub(super) async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
+    pub(super) async fn nics(
+        &self,
+        servers: &[Arc<str>],
+    ) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
         let mut query = Vec::from(PORT_FIELDS);
         if servers.len() <= MAX_DEVICES {
             query.extend(servers.iter().map(|id| ("device_id", &**id)));
@@ -112,7 +118,9 @@ impl Fetch<'_> {
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
         for some in ids.chunks(MAX_DEVICES) {
             ports.extend(
-                self.client.get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some)).await?,
+                self.client
+                    .get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some))
+                    .await?,
             );
         }
         let networks: BTreeSet<&str> = ports.iter().map(|port| port.network_id.as_str()).collect();
@@ -121,7 +129,10 @@ impl Fetch<'_> {
         for some in networks.chunks(MAX_DEVICES) {
             let request = Request::new(Call::NetworkList, &["networks"]).query(some);
             let rows: Vec<Network> = self.client.get_all(self.op, &request).await?;
-            names.extend(rows.into_iter().map(|row| (row.id, self.strings.intern(&row.name))));
+            names.extend(
+                rows.into_iter()
+                    .map(|row| (row.id, self.strings.intern(&row.name))),
+            );
         }
         let addresses = |port: &Port| {
             let network = names.get(&port.network_id)?;
@@ -138,7 +149,11 @@ impl Fetch<'_> {
 
     /// Requests the name of a flavor; `None` when it does not exist or is hidden.
     pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OpenStackError> {
-        match self.client.get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id])).await {
+        match self
+            .client
+            .get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id]))
+            .await
+        {
             Ok(flavor) => Ok(Some(self.strings.intern(&flavor.name))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),

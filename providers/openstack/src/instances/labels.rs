@@ -3,8 +3,8 @@
 /// Maximum number of characters in a label value.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// Converts a zone's name to a label value: each run of invalid characters becomes one `-`, and it starts and ends with
-/// a letter or digit.
+/// Converts a zone's name to a label value: each run of invalid characters becomes one `-`, and it
+/// starts and ends with a letter or digit.
 pub fn zone(name: &str) -> String {
     let mut value = String::with_capacity(name.len());
     for letter in name.chars() {

@@ -1,9 +1,11 @@
 //! Chooses how to query servers.
 
-/// Maximum number of servers that are missing in a complete listing and are then requested one by one. Each may be
-/// deleted, which needs proof, but a listing that lacks them all is more likely one of another project.
+/// Maximum number of servers that are missing in a complete listing and are then requested one by
+/// one. Each may be deleted, which needs proof, but a listing that lacks them all is more likely
+/// one of another project.
 pub const MAX_CONFIRMATIONS: usize = 20;
-/// Up to this many servers are requested one by one in any case: an answer for one is small and complete.
+/// Up to this many servers are requested one by one in any case: an answer for one is small and
+/// complete.
 const MAX_SINGLE_REQUESTS: usize = 3;
 /// Rows on one of Nova's pages, unless its operator set fewer.
 const PAGE: usize = 1000;
@@ -17,11 +19,15 @@ pub enum LookupStrategy {
     List,
 }
 
-/// Chooses the strategy with the fewest requests, for this many queries in a project whose last listing had this many
-/// servers.
+/// Chooses the strategy with the fewest requests, for this many queries in a project whose last
+/// listing had this many servers.
 pub fn choose_strategy(asked: usize, listed: Option<usize>) -> LookupStrategy {
     let pages = listed.map_or(1, |listed| listed / PAGE + 1);
-    if asked <= MAX_SINGLE_REQUESTS || asked < pages { LookupStrategy::Each } else { LookupStrategy::List }
+    if asked <= MAX_SINGLE_REQUESTS || asked < pages {
+        LookupStrategy::Each
+    } else {
+        LookupStrategy::List
+    }
 }
 
 #[cfg(test)]

@@ -29,17 +29,22 @@ pub struct NovaServer {
     pub access_v6: Option<Box<str>>,
     /// Metadata entry `hostname`.
     pub hostname: Option<Box<str>>,
-    /// Addresses on its networks: by network name in ascending order, and in Nova's order within one.
+    /// Addresses on its networks: by network name in ascending order, and in Nova's order within
+    /// one.
     pub networks: Box<[NetworkAddress]>,
 }
 
 impl NovaServer {
-    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which has no data.
+    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which
+    /// has no data.
     pub fn of(server: Server, strings: &Interner) -> Option<Self> {
         if server.is_partial() {
             return None;
         }
-        let intern = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| strings.intern(&text));
+        let intern = |text: Option<String>| {
+            text.filter(|text| !text.is_empty())
+                .map(|text| strings.intern(&text))
+        };
         let own = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Into::into);
         let on = |(network, addresses): (String, Vec<openstack_api::nova::Address>)| {
             let network = strings.intern(&network);
@@ -55,12 +60,21 @@ impl NovaServer {
             status: strings.intern(&server.status),
             zone: intern(server.availability_zone),
             host_id: intern(server.host_id),
-            flavor: server.flavor.map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
+            flavor: server
+                .flavor
+                .map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
             access_v4: own(server.access_ipv4),
             access_v6: own(server.access_ipv6),
-            hostname: own(server.metadata.and_then(|mut metadata| metadata.remove("hostname"))),
+            hostname: own(server
+                .metadata
+                .and_then(|mut metadata| metadata.remove("hostname"))),
             // Collected by name, so that networks are in ascending order.
-            networks: server.addresses.unwrap_or_default().into_iter().flat_map(on).collect(),
+            networks: server
+                .addresses
+                .unwrap_or_default()
+                .into_iter()
+                .flat_map(on)
+                .collect(),
         })
     }
 }
@@ -80,7 +94,9 @@ pub enum Flavor {
 impl Flavor {
     fn of(flavor: ServerFlavor, strings: &Interner) -> Self {
         match flavor {
-            ServerFlavor::Embedded { original_name, .. } => Self::Name(strings.intern(&original_name)),
+            ServerFlavor::Embedded { original_name, .. } => {
+                Self::Name(strings.intern(&original_name))
+            }
             ServerFlavor::Reference { id, .. } => Self::Id(strings.intern(&id)),
         }
     }
@@ -110,11 +126,21 @@ pub struct ServerPort {
 
 impl ServerPort {
     fn of(port: Port) -> Self {
-        let sub_ports = port.trunk_details.map(|trunk| trunk.sub_ports).unwrap_or_default();
+        let sub_ports = port
+            .trunk_details
+            .map(|trunk| trunk.sub_ports)
+            .unwrap_or_default();
         Self {
             active: port.status == "ACTIVE",
-            fixed: port.fixed_ips.iter().map(|ip| ip.ip_address.to_string().into()).collect(),
-            sub_ports: sub_ports.into_iter().map(|port| port.port_id.into()).collect(),
+            fixed: port
+                .fixed_ips
+                .iter()
+                .map(|ip| ip.ip_address.to_string().into())
+                .collect(),
+            sub_ports: sub_ports
+                .into_iter()
+                .map(|port| port.port_id.into())
+                .collect(),
         }
     }
 }
@@ -123,23 +149,26 @@ impl ServerPort {
 pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     let mut found: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
     for mut port in ports {
-        found.entry(std::mem::take(&mut port.device_id)).or_default().push(ServerPort::of(port));
+        found
+            .entry(std::mem::take(&mut port.device_id))
+            .or_default()
+            .push(ServerPort::of(port));
     }
     found
 }
 
 /// Maps a server status to the power state of a Node.
 ///
-/// Only `SHUTOFF` counts as stopped, as in upstream: a paused, suspended or shelved server keeps its Node unchanged.
-/// Nova shows `UNKNOWN` while a server's cell does not answer. A server that Nova shows exists, whatever its status:
-/// even `SOFT_DELETED` ones can be restored, so none counts as terminated.
+/// Only `SHUTOFF` counts as stopped, as in upstream: a paused, suspended or shelved server keeps
+/// its Node unchanged. Nova shows `UNKNOWN` while a server's cell does not answer. A server that
+/// Nova shows exists, whatever its status: even `SOFT_DELETED` ones can be restored, so none counts
+/// as terminated.
 pub fn power(status: &str) -> PowerState {
     match status {
         "SHUTOFF" => PowerState::Stopped,
         "UNKNOWN" | "" => PowerState::Unknown,
-        "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE" | "REVERT_RESIZE" => {
-            PowerState::Transitional
-        }
+        "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE"
+        | "REVERT_RESIZE" => PowerState::Transitional,
         _ => PowerState::Running,
     }
 }

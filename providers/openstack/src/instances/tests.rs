@@ -18,13 +18,22 @@ fn instances(stage: &ProjectFixture) -> NovaInstances {
 }
 
 fn ask(nodes: impl IntoIterator<Item = Arc<NodeView>>, need: MetadataScope) -> Vec<InstanceQuery> {
-    nodes.into_iter().map(|node| InstanceQuery { node, scope: need, max_age: Duration::ZERO }).collect()
+    nodes
+        .into_iter()
+        .map(|node| InstanceQuery { node, scope: need, max_age: Duration::ZERO })
+        .collect()
 }
 
 type Answers = Vec<Result<InstanceStatus, CloudError>>;
 
-async fn power(instances: &NovaInstances, nodes: impl IntoIterator<Item = Arc<NodeView>>) -> Answers {
-    instances.describe(&op(), &ask(nodes, MetadataScope::PowerState)).await.unwrap()
+async fn power(
+    instances: &NovaInstances,
+    nodes: impl IntoIterator<Item = Arc<NodeView>>,
+) -> Answers {
+    instances
+        .describe(&op(), &ask(nodes, MetadataScope::PowerState))
+        .await
+        .unwrap()
 }
 
 async fn servers(stage: &ProjectFixture, count: usize) -> Vec<Server> {
@@ -46,13 +55,22 @@ fn meta(answer: &Result<InstanceStatus, CloudError>) -> &InstanceMetadata {
 async fn a_node_is_initialised_from_its_server() {
     let stage = ProjectFixture::new().await;
     let server = stage.server("node-a").await;
-    let answers = instances(&stage).describe(&op(), &ask([server.new_node()], MetadataScope::All)).await.unwrap();
+    let answers = instances(&stage)
+        .describe(&op(), &ask([server.new_node()], MetadataScope::All))
+        .await
+        .unwrap();
     let meta = meta(&answers[0]);
     assert_eq!(meta.provider_id.as_deref(), Some(&*format!("openstack:///{}", server.id)));
     assert_eq!(meta.instance_type.as_deref(), Some("m1.small"));
     assert_eq!((meta.zone.as_deref(), meta.region.as_deref()), (Some("nova"), Some("RegionOne")));
     let internal = (AddressType::InternalIp, server.ip.to_string());
-    assert_eq!(meta.addresses.iter().map(|a| (a.kind, a.address.to_string())).collect::<Vec<_>>(), [internal]);
+    assert_eq!(
+        meta.addresses
+            .iter()
+            .map(|a| (a.kind, a.address.to_string()))
+            .collect::<Vec<_>>(),
+        [internal]
+    );
     assert!(meta.additional_labels.contains_key(HOST_ID_LABEL), "{meta:?}");
 }
 
@@ -60,9 +78,16 @@ async fn a_node_is_initialised_from_its_server() {
 async fn regional_ids_name_the_region() {
     let stage = ProjectFixture::new().await;
     let server = stage.server("node-a").await;
-    let settings = InstanceSettings { region: "RegionOne".into(), regional_ids: true, ..InstanceSettings::default() };
+    let settings = InstanceSettings {
+        region: "RegionOne".into(),
+        regional_ids: true,
+        ..InstanceSettings::default()
+    };
     let instances = NovaInstances::new(settings, ServerCache::new(stage.client.clone()));
-    let answers = instances.describe(&op(), &ask([server.new_node()], MetadataScope::All)).await.unwrap();
+    let answers = instances
+        .describe(&op(), &ask([server.new_node()], MetadataScope::All))
+        .await
+        .unwrap();
     let id = meta(&answers[0]).provider_id.clone().unwrap();
     assert_eq!(*id, format!("openstack://RegionOne/{}", server.id));
     let node = Arc::new(NodeView { provider_id: Some((*id).into()), ..NodeView::named("node-a") });
@@ -80,9 +105,19 @@ async fn many_nodes_take_one_list_of_servers_and_one_of_ports() {
     // Two batches at once, as the framework asks.
     let (op, other) = (op(), op());
     let (a, b) = tokio::join!(instances.describe(&op, first), instances.describe(&other, second));
-    assert!(a.unwrap().iter().chain(&b.unwrap()).all(|answer| !meta(answer).addresses.is_empty()));
+    assert!(
+        a.unwrap()
+            .iter()
+            .chain(&b.unwrap())
+            .all(|answer| !meta(answer).addresses.is_empty())
+    );
     let requests = stage.requests();
-    let count = |end: &str| requests.iter().filter(|request| request.ends_with(end)).count();
+    let count = |end: &str| {
+        requests
+            .iter()
+            .filter(|request| request.ends_with(end))
+            .count()
+    };
     assert!(count("/servers/detail") <= 2, "{requests:?}");
     assert!(count("/ports") <= 2, "{requests:?}");
     assert_eq!(requests.len(), count("/servers/detail") + count("/ports"), "{requests:?}");
@@ -90,10 +125,17 @@ async fn many_nodes_take_one_list_of_servers_and_one_of_ports() {
 
 #[tokio::test(start_paused = true)]
 async fn every_page_of_a_list_is_read() {
-    let stage = ProjectFixture::with(CloudSettings { page_size: Some(7), ..CloudSettings::default() }).await;
+    let stage =
+        ProjectFixture::with(CloudSettings { page_size: Some(7), ..CloudSettings::default() })
+            .await;
     let made = servers(&stage, 30).await;
     let answers = power(&instances(&stage), made.iter().map(Server::node)).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))), "{answers:?}");
+    assert!(
+        answers
+            .iter()
+            .all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
+        "{answers:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +150,11 @@ async fn a_server_that_is_gone_is_asked_for_by_its_id_before_its_node_counts_as_
         assert_eq!(matches!(answer, Ok(InstanceStatus::NotFound)), n == 2, "{n}: {answer:?}");
     }
     let gets = [format!("GET /compute/v2.1/servers/{}", made[2].id)];
-    let single: Vec<_> = stage.requests().into_iter().filter(|request| !request.ends_with("/detail")).collect();
+    let single: Vec<_> = stage
+        .requests()
+        .into_iter()
+        .filter(|request| !request.ends_with("/detail"))
+        .collect();
     assert_eq!(single, gets);
 }
 
@@ -120,10 +166,18 @@ async fn a_node_without_provider_id_is_gone_when_no_server_has_its_name() {
     let instances = instances(&stage);
     let missing = Arc::new(NodeView::named("node-x"));
     // Alone by the filter of names, and among others by the list.
-    assert!(matches!(power(&instances, [missing.clone()]).await[..], [Ok(InstanceStatus::NotFound)]));
+    assert!(matches!(
+        power(&instances, [missing.clone()]).await[..],
+        [Ok(InstanceStatus::NotFound)]
+    ));
     let nodes = made.iter().map(Server::new_node).chain([missing]);
     let answers = power(&instances, nodes).await;
-    assert!(answers[..6].iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))), "{answers:?}");
+    assert!(
+        answers[..6]
+            .iter()
+            .all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
+        "{answers:?}"
+    );
     assert!(matches!(answers[6], Ok(InstanceStatus::NotFound)), "{answers:?}");
 }
 
@@ -143,7 +197,10 @@ async fn a_node_of_another_region_is_an_error_and_no_request() {
     let stage = ProjectFixture::new().await;
     let instances = instances(&stage);
     stage.reset_requests();
-    let node = NodeView { provider_id: Some("openstack://Elsewhere/abc".into()), ..NodeView::named("a") };
+    let node = NodeView {
+        provider_id: Some("openstack://Elsewhere/abc".into()),
+        ..NodeView::named("a")
+    };
     let answers = power(&instances, [Arc::new(node)]).await;
     assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(stage.requests(), Vec::<String>::new());
@@ -155,11 +212,17 @@ async fn every_status_exists_and_one_is_stopped() {
     let stage = ProjectFixture::new().await;
     let server = stage.server("a").await;
     let instances = instances(&stage);
-    for status in ["ACTIVE", "ERROR", "SOFT_DELETED", "SUSPENDED", "SHELVED_OFFLOADED", "PAUSED", "SHUTOFF"] {
+    for status in
+        ["ACTIVE", "ERROR", "SOFT_DELETED", "SUSPENDED", "SHELVED_OFFLOADED", "PAUSED", "SHUTOFF"]
+    {
         stage.set_status(&server, status).await;
         match &power(&instances, [server.node()]).await[0] {
             Ok(InstanceStatus::Found { power_state, .. }) => {
-                assert_eq!(*power_state == PowerState::Stopped, status == "SHUTOFF", "{status}: {power_state:?}");
+                assert_eq!(
+                    *power_state == PowerState::Stopped,
+                    status == "SHUTOFF",
+                    "{status}: {power_state:?}"
+                );
             }
             other => panic!("{status}: {other:?}"),
         }
@@ -171,17 +234,23 @@ async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
     let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     let id = made[0].id.clone();
-    stage.change_as_admin(move |state, _| servers::set_cell_down(state, &id, true)).await;
+    stage
+        .change_as_admin(move |state, _| servers::set_cell_down(state, &id, true))
+        .await;
     let instances = instances(&stage);
     // By list, by ID alone, by name among others, by name alone.
     let by_list = power(&instances, made.iter().map(Server::node)).await;
     let alone = power(&instances, [made[0].node()]).await;
     let by_name = power(&instances, made.iter().map(Server::new_node)).await;
     let name_alone = power(&instances, [made[0].new_node()]).await;
-    for (how, answers) in [("list", by_list), ("ID", alone), ("names", by_name), ("name", name_alone)] {
+    for (how, answers) in
+        [("list", by_list), ("ID", alone), ("names", by_name), ("name", name_alone)]
+    {
         assert!(answers[0].is_err(), "by {how}: {:?}", answers[0]);
         assert!(
-            answers[1..].iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
+            answers[1..]
+                .iter()
+                .all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
             "by {how}: {answers:?}"
         );
     }
@@ -214,10 +283,15 @@ async fn a_listing_that_lacks_everything_is_not_believed_all_at_once() {
         stage.delete(server).await;
     }
     let answers = power(&instances(&stage), made.iter().map(Server::node)).await;
-    let gone = answers.iter().filter(|answer| matches!(answer, Ok(InstanceStatus::NotFound))).count();
+    let gone = answers
+        .iter()
+        .filter(|answer| matches!(answer, Ok(InstanceStatus::NotFound)))
+        .count();
     assert_eq!(gone, plan::MAX_CONFIRMATIONS);
     assert!(
-        answers.iter().all(|answer| answer.is_err() || matches!(answer, Ok(InstanceStatus::NotFound))),
+        answers
+            .iter()
+            .all(|answer| answer.is_err() || matches!(answer, Ok(InstanceStatus::NotFound))),
         "{answers:?}"
     );
 }
@@ -244,15 +318,26 @@ async fn an_answer_is_used_again_while_it_is_young_enough() {
 // W-06
 #[tokio::test(start_paused = true)]
 async fn an_old_nova_is_asked_once_for_a_flavor_and_a_lost_flavor_is_its_id() {
-    let stage = ProjectFixture::with(CloudSettings { nova_minor: 46, ..CloudSettings::default() }).await;
+    let stage =
+        ProjectFixture::with(CloudSettings { nova_minor: 46, ..CloudSettings::default() }).await;
     let made = servers(&stage, 6).await;
     let instances = instances(&stage);
     stage.reset_requests();
     let queries = ask(made.iter().map(Server::new_node), MetadataScope::All);
     let answers = instances.describe(&op(), &queries).await.unwrap();
-    assert!(answers.iter().all(|answer| meta(answer).instance_type.as_deref() == Some("m1.small")), "{answers:?}");
-    let flavors =
-        |stage: &ProjectFixture| stage.requests().iter().filter(|request| request.contains("/flavors/")).count();
+    assert!(
+        answers
+            .iter()
+            .all(|answer| meta(answer).instance_type.as_deref() == Some("m1.small")),
+        "{answers:?}"
+    );
+    let flavors = |stage: &ProjectFixture| {
+        stage
+            .requests()
+            .iter()
+            .filter(|request| request.contains("/flavors/"))
+            .count()
+    };
     assert_eq!(flavors(&stage), 1);
     stage
         .change_as_admin(|state, _| {
@@ -260,7 +345,8 @@ async fn an_old_nova_is_asked_once_for_a_flavor_and_a_lost_flavor_is_its_id() {
             Ok(())
         })
         .await;
-    let fresh = NovaInstances::new(InstanceSettings::default(), ServerCache::new(stage.client.clone()));
+    let fresh =
+        NovaInstances::new(InstanceSettings::default(), ServerCache::new(stage.client.clone()));
     let answers = fresh.describe(&op(), &queries).await.unwrap();
     assert_eq!(meta(&answers[0]).instance_type.as_deref(), Some("2"));
 }

@@ -3,11 +3,12 @@
 use ccm_core::provider::Op;
 use openstack_api::{
     neutron::{
-        FloatingIp, FloatingIpCreate, FloatingIpUpdate, Network, Port, PortUpdate, SecurityGroup, SecurityGroupCreate,
-        SecurityGroupRule, SecurityGroupRuleCreate, Subnet,
+        FloatingIp, FloatingIpCreate, FloatingIpUpdate, Network, Port, PortUpdate, SecurityGroup,
+        SecurityGroupCreate, SecurityGroupRule, SecurityGroupRuleCreate, Subnet,
     },
     octavia::{
-        HealthMonitor, Listener, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, Member, MemberCreate, Pool,
+        HealthMonitor, Listener, LoadBalancer, LoadBalancerCreate, LoadBalancerTree, Member,
+        MemberCreate, Pool,
     },
 };
 use serde::de::DeserializeOwned;
@@ -41,35 +42,65 @@ impl Api<'_> {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<Vec<T>, OpenStackError> {
-        self.client.get_all(self.op, &Request::new(call, path).query(query)).await
+        self.client
+            .get_all(self.op, &Request::new(call, path).query(query))
+            .await
     }
 
-    async fn one<T: DeserializeOwned>(&self, call: Call, path: &[&str]) -> Result<Option<T>, OpenStackError> {
+    async fn one<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        path: &[&str],
+    ) -> Result<Option<T>, OpenStackError> {
         none_if_not_found(self.client.get(self.op, &Request::new(call, path)).await)
     }
 
-    async fn delete_if_exists(&self, call: Call, path: &[&str], why: &str) -> Result<(), OpenStackError> {
-        none_if_not_found(self.client.delete(self.op, &Request::new(call, path).with_detail(why)).await).map(drop)
+    async fn delete_if_exists(
+        &self,
+        call: Call,
+        path: &[&str],
+        why: &str,
+    ) -> Result<(), OpenStackError> {
+        none_if_not_found(
+            self.client
+                .delete(self.op, &Request::new(call, path).with_detail(why))
+                .await,
+        )
+        .map(drop)
     }
 
-    pub(super) async fn load_balancer(&self, id: &str) -> Result<Option<LoadBalancer>, OpenStackError> {
-        self.one(Call::LoadBalancerGet, &["loadbalancers", id]).await
+    pub(super) async fn load_balancer(
+        &self,
+        id: &str,
+    ) -> Result<Option<LoadBalancer>, OpenStackError> {
+        self.one(Call::LoadBalancerGet, &["loadbalancers", id])
+            .await
     }
 
-    pub(super) async fn load_balancers(&self, query: &[(&str, &str)]) -> Result<Vec<LoadBalancer>, OpenStackError> {
-        self.list(Call::LoadBalancerList, &["loadbalancers"], query).await
+    pub(super) async fn load_balancers(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<LoadBalancer>, OpenStackError> {
+        self.list(Call::LoadBalancerList, &["loadbalancers"], query)
+            .await
     }
 
-    pub(super) async fn listeners(&self, load_balancer: &str) -> Result<Vec<Listener>, OpenStackError> {
-        self.list(Call::ListenerList, &["listeners"], &[("loadbalancer_id", load_balancer)]).await
+    pub(super) async fn listeners(
+        &self,
+        load_balancer: &str,
+    ) -> Result<Vec<Listener>, OpenStackError> {
+        self.list(Call::ListenerList, &["listeners"], &[("loadbalancer_id", load_balancer)])
+            .await
     }
 
     pub(super) async fn pools(&self, load_balancer: &str) -> Result<Vec<Pool>, OpenStackError> {
-        self.list(Call::PoolList, &["pools"], &[("loadbalancer_id", load_balancer)]).await
+        self.list(Call::PoolList, &["pools"], &[("loadbalancer_id", load_balancer)])
+            .await
     }
 
     pub(super) async fn members(&self, pool: &str) -> Result<Vec<Member>, OpenStackError> {
-        self.list(Call::MemberList, &["pools", pool, "members"], &[]).await
+        self.list(Call::MemberList, &["pools", pool, "members"], &[])
+            .await
     }
 
     pub(super) async fn monitor(&self, id: &str) -> Result<Option<HealthMonitor>, OpenStackError> {
@@ -83,20 +114,31 @@ impl Api<'_> {
     ) -> Result<LoadBalancerTree, OpenStackError> {
         let path = ["loadbalancers"];
         let request = Request::new(Call::LoadBalancerCreate, &path).with_detail(why);
-        self.client.post(self.op, &request.object(body.name.as_deref().unwrap_or_default()), body).await
+        self.client
+            .post(self.op, &request.object(body.name.as_deref().unwrap_or_default()), body)
+            .await
     }
 
-    pub(super) async fn delete_load_balancer(&self, id: &str, cascade: bool, why: &str) -> Result<(), OpenStackError> {
+    pub(super) async fn delete_load_balancer(
+        &self,
+        id: &str,
+        cascade: bool,
+        why: &str,
+    ) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id];
         let query: &[(&str, &str)] = if cascade { &[("cascade", "true")] } else { &[] };
-        let request = Request::new(Call::LoadBalancerDelete, &path).query(query).with_detail(why);
+        let request = Request::new(Call::LoadBalancerDelete, &path)
+            .query(query)
+            .with_detail(why);
         none_if_not_found(self.client.delete(self.op, &request).await).map(drop)
     }
 
     pub(super) async fn failover(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id, "failover"];
         let request = Request::new(Call::LoadBalancerFailover, &path).with_detail(why);
-        self.client.put_no_content(self.op, &request, &json!({})).await
+        self.client
+            .put_no_content(self.op, &request, &json!({}))
+            .await
     }
 
     /// Creates a child of a load balancer. `named`: the object's name and the reason.
@@ -108,7 +150,9 @@ impl Api<'_> {
         named: (&str, &str),
     ) -> Result<T, OpenStackError> {
         let (object, why) = named;
-        self.client.post(self.op, &Request::new(call, path).object(object).with_detail(why), &body).await
+        self.client
+            .post(self.op, &Request::new(call, path).object(object).with_detail(why), &body)
+            .await
     }
 
     pub(super) async fn update<T: DeserializeOwned>(
@@ -118,7 +162,9 @@ impl Api<'_> {
         body: &(impl serde::Serialize + Sync),
         why: &str,
     ) -> Result<T, OpenStackError> {
-        self.client.put(self.op, &Request::new(call, path).with_detail(why), body).await
+        self.client
+            .put(self.op, &Request::new(call, path).with_detail(why), body)
+            .await
     }
 
     pub(super) async fn set_members(
@@ -129,15 +175,26 @@ impl Api<'_> {
     ) -> Result<(), OpenStackError> {
         let path = ["pools", pool, "members"];
         let request = Request::new(Call::MembersUpdate, &path).with_detail(why);
-        self.client.put_no_content(self.op, &request, &members).await
+        self.client
+            .put_no_content(self.op, &request, &members)
+            .await
     }
 
-    pub(super) async fn delete(&self, call: Call, path: &[&str], why: &str) -> Result<(), OpenStackError> {
+    pub(super) async fn delete(
+        &self,
+        call: Call,
+        path: &[&str],
+        why: &str,
+    ) -> Result<(), OpenStackError> {
         self.delete_if_exists(call, path, why).await
     }
 
-    pub(super) async fn floating_ips(&self, query: &[(&str, &str)]) -> Result<Vec<FloatingIp>, OpenStackError> {
-        self.list(Call::FloatingIpList, &["floatingips"], query).await
+    pub(super) async fn floating_ips(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<FloatingIp>, OpenStackError> {
+        self.list(Call::FloatingIpList, &["floatingips"], query)
+            .await
     }
 
     pub(super) async fn create_floating_ip(
@@ -148,7 +205,13 @@ impl Api<'_> {
         let path = ["floatingips"];
         let object = body.port_id.as_deref().unwrap_or_default();
         self.client
-            .post(self.op, &Request::new(Call::FloatingIpCreate, &path).object(object).with_detail(why), body)
+            .post(
+                self.op,
+                &Request::new(Call::FloatingIpCreate, &path)
+                    .object(object)
+                    .with_detail(why),
+                body,
+            )
             .await
     }
 
@@ -158,14 +221,23 @@ impl Api<'_> {
         body: &FloatingIpUpdate,
         why: &str,
     ) -> Result<FloatingIp, OpenStackError> {
-        self.update(Call::FloatingIpUpdate, &["floatingips", id], body, why).await
+        self.update(Call::FloatingIpUpdate, &["floatingips", id], body, why)
+            .await
     }
 
-    pub(super) async fn delete_floating_ip(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::FloatingIpDelete, &["floatingips", id], why).await
+    pub(super) async fn delete_floating_ip(
+        &self,
+        id: &str,
+        why: &str,
+    ) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::FloatingIpDelete, &["floatingips", id], why)
+            .await
     }
 
-    pub(super) async fn networks(&self, query: &[(&str, &str)]) -> Result<Vec<Network>, OpenStackError> {
+    pub(super) async fn networks(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<Network>, OpenStackError> {
         self.list(Call::NetworkList, &["networks"], query).await
     }
 
@@ -173,7 +245,10 @@ impl Api<'_> {
         self.one(Call::SubnetGet, &["subnets", id]).await
     }
 
-    pub(super) async fn subnets(&self, query: &[(&str, &str)]) -> Result<Vec<Subnet>, OpenStackError> {
+    pub(super) async fn subnets(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<Subnet>, OpenStackError> {
         self.list(Call::SubnetList, &["subnets"], query).await
     }
 
@@ -195,7 +270,8 @@ impl Api<'_> {
         Ok(found)
     }
 
-    /// Sets the security groups of a port, if it is unchanged since it was read. `None` if it does not exist.
+    /// Sets the security groups of a port, if it is unchanged since it was read. `None` if it does
+    /// not exist.
     pub(super) async fn set_groups(
         &self,
         port: &Port,
@@ -203,36 +279,58 @@ impl Api<'_> {
         why: &str,
     ) -> Result<Option<Port>, OpenStackError> {
         let path = ["ports", &*port.id];
-        let request = Request::new(Call::PortUpdate, &path).if_revision(port.standard.revision_number).with_detail(why);
+        let request = Request::new(Call::PortUpdate, &path)
+            .if_revision(port.standard.revision_number)
+            .with_detail(why);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
         none_if_not_found(self.client.put(self.op, &request, &body).await)
     }
 
-    pub(super) async fn delete_port_tag(&self, port: &str, tag: &str) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::PortTagDelete, &["ports", port, "tags", tag], "it names a security group that goes")
+    pub(super) async fn delete_port_tag(
+        &self,
+        port: &str,
+        tag: &str,
+    ) -> Result<(), OpenStackError> {
+        self.delete_if_exists(
+            Call::PortTagDelete,
+            &["ports", port, "tags", tag],
+            "it names a security group that goes",
+        )
+        .await
+    }
+
+    pub(super) async fn groups(
+        &self,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<SecurityGroup>, OpenStackError> {
+        self.list(Call::SecurityGroupList, &["security-groups"], query)
             .await
     }
 
-    pub(super) async fn groups(&self, query: &[(&str, &str)]) -> Result<Vec<SecurityGroup>, OpenStackError> {
-        self.list(Call::SecurityGroupList, &["security-groups"], query).await
-    }
-
     pub(super) async fn group(&self, id: &str) -> Result<Option<SecurityGroup>, OpenStackError> {
-        self.one(Call::SecurityGroupGet, &["security-groups", id]).await
+        self.one(Call::SecurityGroupGet, &["security-groups", id])
+            .await
     }
 
-    pub(super) async fn create_group(&self, name: &str, description: &str) -> Result<SecurityGroup, OpenStackError> {
+    pub(super) async fn create_group(
+        &self,
+        name: &str,
+        description: &str,
+    ) -> Result<SecurityGroup, OpenStackError> {
         let path = ["security-groups"];
         let body = SecurityGroupCreate {
             name: Some(name.into()),
             description: Some(description.into()),
             ..SecurityGroupCreate::default()
         };
-        self.client.post(self.op, &Request::new(Call::SecurityGroupCreate, &path).object(name), &body).await
+        self.client
+            .post(self.op, &Request::new(Call::SecurityGroupCreate, &path).object(name), &body)
+            .await
     }
 
     pub(super) async fn delete_group(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::SecurityGroupDelete, &["security-groups", id], why).await
+        self.delete_if_exists(Call::SecurityGroupDelete, &["security-groups", id], why)
+            .await
     }
 
     pub(super) async fn create_rules(
@@ -240,13 +338,24 @@ impl Api<'_> {
         rules: &[SecurityGroupRuleCreate],
     ) -> Result<Vec<SecurityGroupRule>, OpenStackError> {
         let path = ["security-group-rules"];
-        let objects: Vec<Box<str>> = rules.iter().map(|rule| (&*rule.security_group_id).into()).collect();
-        let request = Request::new(Call::SecurityGroupRulesCreate, &path).with_detail("rules are missing");
-        self.client.post_batch(self.op, &request, &objects, &rules).await
+        let objects: Vec<Box<str>> = rules
+            .iter()
+            .map(|rule| (&*rule.security_group_id).into())
+            .collect();
+        let request =
+            Request::new(Call::SecurityGroupRulesCreate, &path).with_detail("rules are missing");
+        self.client
+            .post_batch(self.op, &request, &objects, &rules)
+            .await
     }
 
     pub(super) async fn delete_rule(&self, id: &str) -> Result<(), OpenStackError> {
-        self.delete_if_exists(Call::SecurityGroupRuleDelete, &["security-group-rules", id], "nothing wants it").await
+        self.delete_if_exists(
+            Call::SecurityGroupRuleDelete,
+            &["security-group-rules", id],
+            "nothing wants it",
+        )
+        .await
     }
 
     /// Returns whether a certificate is in Barbican.

@@ -1,8 +1,8 @@
 //! Applies one action and updates the observed state.
 
 use openstack_api::octavia::{
-    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Patch, Pool, PoolCreate,
-    ProvisioningStatus,
+    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Patch, Pool,
+    PoolCreate, ProvisioningStatus,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -24,7 +24,8 @@ pub(super) enum ApplyResult {
     Replan,
 }
 
-/// Applies an action. Afterwards the observed state includes its effect, and shows a busy load balancer.
+/// Applies an action. Afterwards the observed state includes its effect, and shows a busy load
+/// balancer.
 // length: one arm for each kind of change
 pub(super) async fn apply(
     api: Api<'_>,
@@ -44,12 +45,19 @@ pub(super) async fn apply(
                     return Ok(ApplyResult::Replan);
                 }
             }
-            let answer: LoadBalancer = api.update(call, &["loadbalancers", &id], update, why).await?;
+            let answer: LoadBalancer = api
+                .update(call, &["loadbalancers", &id], update, why)
+                .await?;
             observed.load_balancer = answer;
         }
         ActionKind::CreateListener(body) => {
-            let body = ListenerCreate { loadbalancer_id: Some(observed.load_balancer.id.clone()), ..(**body).clone() };
-            let made: Listener = api.create(call, &["listeners"], value(&body), (object, why)).await?;
+            let body = ListenerCreate {
+                loadbalancer_id: Some(observed.load_balancer.id.clone()),
+                ..(**body).clone()
+            };
+            let made: Listener = api
+                .create(call, &["listeners"], value(&body), (object, why))
+                .await?;
             observed.listeners.push(made);
         }
         ActionKind::UpdateListener(id, update) => {
@@ -62,9 +70,15 @@ pub(super) async fn apply(
         }
         ActionKind::CreatePool(Some(listener), body) => {
             let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
-            let made: Pool = api.create(call, &["pools"], value(&body), (object, why)).await?;
+            let made: Pool = api
+                .create(call, &["pools"], value(&body), (object, why))
+                .await?;
             observed.members.insert(made.id.clone(), Vec::new());
-            for seen in observed.listeners.iter_mut().filter(|seen| seen.id == *listener) {
+            for seen in observed
+                .listeners
+                .iter_mut()
+                .filter(|seen| seen.id == *listener)
+            {
                 seen.default_pool_id = Some(made.id.clone());
             }
             observed.pools.push(made);
@@ -79,40 +93,60 @@ pub(super) async fn apply(
         }
         ActionKind::SetMembers(Some(pool), members) => {
             api.set_members(pool, members, why).await?;
-            observed.members.insert(pool.clone(), members.iter().map(ObservedMember::from).collect());
+            observed
+                .members
+                .insert(pool.clone(), members.iter().map(ObservedMember::from).collect());
         }
         ActionKind::CreateMember(Some(pool), body) => {
-            let made: Member = api.create(call, &["pools", pool, "members"], value(body), (object, why)).await?;
-            observed.members.entry(pool.clone()).or_default().push(made.into());
+            let made: Member = api
+                .create(call, &["pools", pool, "members"], value(body), (object, why))
+                .await?;
+            observed
+                .members
+                .entry(pool.clone())
+                .or_default()
+                .push(made.into());
         }
         ActionKind::UpdateMember(pool, id, update) => {
-            let made: Member = api.update(call, &["pools", pool, "members", id], update, why).await?;
+            let made: Member = api
+                .update(call, &["pools", pool, "members", id], update, why)
+                .await?;
             let members = observed.members.entry(pool.clone()).or_default();
             replace(members, |member| member.id.as_deref() == Some(&**id), made.into());
         }
         ActionKind::DeleteMember(pool, id) => {
-            api.delete(call, &["pools", pool, "members", id], why).await?;
+            api.delete(call, &["pools", pool, "members", id], why)
+                .await?;
             let members = observed.members.entry(pool.clone()).or_default();
             members.retain(|member| member.id.as_deref() != Some(&**id));
         }
         ActionKind::CreateMonitor(Some(pool), body) => {
             let mut body = value(body);
             body["pool_id"] = Value::from(pool.as_str());
-            let made: HealthMonitor = api.create(call, &["healthmonitors"], body, (object, why)).await?;
+            let made: HealthMonitor = api
+                .create(call, &["healthmonitors"], body, (object, why))
+                .await?;
             set_monitor(observed, pool, Some(made));
         }
         ActionKind::UpdateMonitor(id, update) => {
-            let made: HealthMonitor = api.update(call, &["healthmonitors", id], update, why).await?;
+            let made: HealthMonitor = api
+                .update(call, &["healthmonitors", id], update, why)
+                .await?;
             observed.monitors.insert(id.clone(), made);
         }
         ActionKind::DeleteMonitor(id) => {
             api.delete(call, &["healthmonitors", id], why).await?;
-            let of = observed.pools.iter().find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
+            let of = observed
+                .pools
+                .iter()
+                .find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
             if let Some(pool) = of.map(|pool| pool.id.clone()) {
                 set_monitor(observed, &pool, None);
             }
         }
-        ActionKind::CreatePool(None, _) | ActionKind::SetMembers(None, _) | ActionKind::CreateMember(None, _) => {
+        ActionKind::CreatePool(None, _)
+        | ActionKind::SetMembers(None, _)
+        | ActionKind::CreateMember(None, _) => {
             return Ok(ApplyResult::Replan);
         }
         ActionKind::CreateMonitor(None, _) => return Ok(ApplyResult::Replan),
@@ -136,12 +170,17 @@ fn set_monitor(observed: &mut ObservedLoadBalancer, pool: &str, monitor: Option<
             observed.monitors.remove(&id);
         }
     }
-    observed.monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
+    observed
+        .monitors
+        .extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
 }
 
-/// Returns pool and algorithm of an action that only sets another algorithm, which a cloud may not support.
+/// Returns pool and algorithm of an action that only sets another algorithm, which a cloud may not
+/// support.
 pub(super) fn is_method_change(step: &PlannedAction) -> Option<(&str, &str)> {
-    let ActionKind::UpdatePool(pool, update) = &step.kind else { return None };
+    let ActionKind::UpdatePool(pool, update) = &step.kind else {
+        return None;
+    };
     let alone = update.session_persistence.is_keep() && update.name.is_keep();
     match &update.lb_algorithm {
         Patch::Set(method) if alone => Some((pool, method.as_str())),

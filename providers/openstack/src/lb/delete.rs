@@ -32,7 +32,11 @@ pub(super) struct DeleteInput<'a> {
 
 impl LoadBalancerReconciler {
     /// Deletes everything of a Service. If nothing exists, that is success.
-    pub(super) async fn delete(&self, op: &Op, input: &DeleteInput<'_>) -> Result<Progress, CloudError> {
+    pub(super) async fn delete(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+    ) -> Result<Progress, CloudError> {
         let uid = &input.owner.uid;
         let mut state = self.sync_states.take(uid);
         let result = match self.delete_all(op, input, &mut state).await {
@@ -49,8 +53,11 @@ impl LoadBalancerReconciler {
             Err(_) => {
                 let failed_over = state.failed_over;
                 let deleting = state.deleting_id.take();
-                let mut left =
-                    LoadBalancerSyncState { failed_over, deleting_id: deleting, ..LoadBalancerSyncState::default() };
+                let mut left = LoadBalancerSyncState {
+                    failed_over,
+                    deleting_id: deleting,
+                    ..LoadBalancerSyncState::default()
+                };
                 left.mark_changed(self.sync_states.rounds.now());
                 self.sync_states.put(uid, left);
             }
@@ -72,11 +79,19 @@ impl LoadBalancerReconciler {
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
             match self.find(op, input).await? {
-                Some(load_balancer) => ours = self.delete_from_load_balancer(op, input, state, load_balancer).await?,
-                // Only if this Service had a load balancer: an address that an earlier Service of this name kept has
-                // the same description.
+                Some(load_balancer) => {
+                    ours = self
+                        .delete_from_load_balancer(op, input, state, load_balancer)
+                        .await?;
+                }
+                // Only if this Service had a load balancer: an address that an earlier Service of
+                // this name kept has the same description.
                 None if !input.keep_floating_ip && had_load_balancer(input.service) => {
-                    let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
+                    let description = names::floating_ip_description(
+                        &self.cluster,
+                        &owner.namespace,
+                        &owner.name,
+                    );
                     floating_ip::release_leftover(api, &description).await?;
                 }
                 None => {}
@@ -84,7 +99,8 @@ impl LoadBalancerReconciler {
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
         let of_cluster = |group: &SecurityGroup| {
-            let cluster = names::of_security_group(&group.standard.description).map(|(_, cluster)| cluster);
+            let cluster =
+                names::of_security_group(&group.standard.description).map(|(_, cluster)| cluster);
             ours || cluster.is_none_or(|cluster| *cluster == *self.cluster)
         };
         match self.security_groups.remove(api, &group, of_cluster).await? {
@@ -93,13 +109,19 @@ impl LoadBalancerReconciler {
         }
     }
 
-    async fn find(&self, op: &Op, input: &DeleteInput<'_>) -> Result<Option<LoadBalancer>, ReconcileStop> {
+    async fn find(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+    ) -> Result<Option<LoadBalancer>, ReconcileStop> {
         let query = LoadBalancerQuery::of(&self.cluster, input.owner, input.service);
         // With `served`, an ID that is out of date is no error.
-        Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..query }).await?)
+        Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..query })
+            .await?)
     }
 
-    /// Deletes this Service's part of a load balancer, which may be all of it. Returns whether it had one.
+    /// Deletes this Service's part of a load balancer, which may be all of it. Returns whether it
+    /// had one.
     async fn delete_from_load_balancer(
         &self,
         op: &Op,
@@ -108,11 +130,14 @@ impl LoadBalancerReconciler {
         load_balancer: LoadBalancer,
     ) -> Result<bool, ReconcileStop> {
         let id = load_balancer.id.clone();
-        // First, leave load balancers of other clusters alone. A Service that was copied with its annotations names the
-        // load balancer of the other cluster. So does a Service whose cluster was renamed, but its load balancer was
-        // synced under the new name since.
+        // First, leave load balancers of other clusters alone. A Service that was copied with its
+        // annotations names the load balancer of the other cluster. So does a Service whose cluster
+        // was renamed, but its load balancer was synced under the new name since.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
-        let listed = load_balancer.tags.iter().any(|tag| ownership.is_own_tag(tag));
+        let listed = load_balancer
+            .tags
+            .iter()
+            .any(|tag| ownership.is_own_tag(tag));
         let other = names::cluster_of(&load_balancer.name);
         if !ownership.owner && !listed && !other.is_empty() && other != &*self.cluster {
             let note = format!("load balancer {id} bears the name of cluster {other} and stays");
@@ -126,7 +151,11 @@ impl LoadBalancerReconciler {
             ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
                 state.deleting_id = Some(id.clone().into());
-                return Err(self.pending(op, state, &format!("load balancer {id} is being deleted")));
+                return Err(self.pending(
+                    op,
+                    state,
+                    &format!("load balancer {id} is being deleted"),
+                ));
             }
             other => {
                 let why = format!("load balancer {id} is {other}");
@@ -135,10 +164,14 @@ impl LoadBalancerReconciler {
         }
         // Finally, delete all of it if nobody else uses it, or only this Service's part.
         let made_for_services = is_made_for_services(&load_balancer, input.owner);
-        let shared = ownership.other_service_tags(&load_balancer).next().is_some();
+        let shared = ownership
+            .other_service_tags(&load_balancer)
+            .next()
+            .is_some();
         let mut observed = ObservedLoadBalancer::new(load_balancer);
         if made_for_services && !shared && self.is_sole_user(op, &ownership, &mut observed).await? {
-            self.delete_load_balancer(op, input, state, observed).await?;
+            self.delete_load_balancer(op, input, state, observed)
+                .await?;
             return Ok(true);
         }
         if observed.listeners.is_empty() {
@@ -149,8 +182,8 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Returns whether nobody else has anything on a load balancer. Its tags alone do not prove that: when two Services
-    /// write them at the same time, one removes the other's.
+    /// Returns whether nobody else has anything on a load balancer. Its tags alone do not prove
+    /// that: when two Services write them at the same time, one removes the other's.
     async fn is_sole_user(
         &self,
         op: &Op,
@@ -158,13 +191,18 @@ impl LoadBalancerReconciler {
         observed: &mut ObservedLoadBalancer,
     ) -> Result<bool, ReconcileStop> {
         if ownership.owner {
-            return Ok(!self.has_other_services(op, ownership, &observed.load_balancer.id).await?);
+            return Ok(!self
+                .has_other_services(op, ownership, &observed.load_balancer.id)
+                .await?);
         }
         if !self.features.tags {
             return Ok(false);
         }
         observe::read_children(self.api(op), observed, ownership).await?;
-        Ok(observed.listeners.iter().all(|listener| ownership.owns_listener(listener)))
+        Ok(observed
+            .listeners
+            .iter()
+            .all(|listener| ownership.owns_listener(listener)))
     }
 
     /// Returns whether other Services have listeners on a load balancer.
@@ -175,7 +213,13 @@ impl LoadBalancerReconciler {
         id: &str,
     ) -> Result<bool, OpenStackError> {
         let tags = self.features.tags;
-        Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| ownership.is_other_services(listener)))
+        Ok(tags
+            && self
+                .api(op)
+                .listeners(id)
+                .await?
+                .iter()
+                .any(|listener| ownership.is_other_services(listener)))
     }
 
     /// Deletes a whole load balancer: its floating IP first, while its port says which one that is.
@@ -188,13 +232,15 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let why = "its Service is gone";
-        if let (Some(port), false) = (observed.load_balancer.vip_port_id.as_deref(), input.keep_floating_ip) {
+        if let (Some(port), false) =
+            (observed.load_balancer.vip_port_id.as_deref(), input.keep_floating_ip)
+        {
             floating_ip::release(api, port).await?;
         }
         let id = observed.load_balancer.id.clone();
         // Nothing can be removed from a load balancer in ERROR.
-        let cascade =
-            self.settings.cascade_delete || observed.load_balancer.provisioning_status == ProvisioningStatus::Error;
+        let cascade = self.settings.cascade_delete
+            || observed.load_balancer.provisioning_status == ProvisioningStatus::Error;
         if !cascade {
             if observed.listeners.is_empty() && observed.pools.is_empty() {
                 observed.listeners = api.listeners(&id).await?;
@@ -230,14 +276,26 @@ impl LoadBalancerReconciler {
             None => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::Deleted => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::PendingDelete => {
-                return Err(self.pending(op, state, &format!("load balancer {id} is being deleted")));
+                return Err(self.pending(
+                    op,
+                    state,
+                    &format!("load balancer {id} is being deleted"),
+                ));
             }
             Some(found) => {
                 // The deletion failed or never began: the next call starts again.
                 state.deleting_id = None;
                 let status = &found.provisioning_status;
-                op.event(EventType::Warning, "LoadBalancerDeleteFailed", &format!("load balancer {id} is {status}"));
-                return Err(self.pending(op, state, &format!("load balancer {id} is not deleted, but {status}")));
+                op.event(
+                    EventType::Warning,
+                    "LoadBalancerDeleteFailed",
+                    &format!("load balancer {id} is {status}"),
+                );
+                return Err(self.pending(
+                    op,
+                    state,
+                    &format!("load balancer {id} is not deleted, but {status}"),
+                ));
             }
         }
         state.deleting_id = None;
@@ -253,13 +311,19 @@ impl LoadBalancerReconciler {
         ownership: &ServiceOwnership,
     ) -> Result<(), ReconcileStop> {
         loop {
-            let Some(seen) = &state.observed else { return Ok(()) };
+            let Some(seen) = &state.observed else {
+                return Ok(());
+            };
             let id = seen.load_balancer.id.clone();
             if seen.load_balancer.provisioning_status.is_pending() {
                 match self.api(op).load_balancer(&id).await? {
                     None => return Ok(()),
                     Some(found) if found.provisioning_status.is_pending() => {
-                        return Err(self.pending(op, state, &format!("load balancer {id} is busy")));
+                        return Err(self.pending(
+                            op,
+                            state,
+                            &format!("load balancer {id} is busy"),
+                        ));
                     }
                     Some(found) => {
                         if let Some(observed) = &mut state.observed {
@@ -269,7 +333,9 @@ impl LoadBalancerReconciler {
                 }
                 continue;
             }
-            let Some(step) = plan::plan_removal_from_shared(seen, ownership, self.features.tags).into_iter().next()
+            let Some(step) = plan::plan_removal_from_shared(seen, ownership, self.features.tags)
+                .into_iter()
+                .next()
             else {
                 return Ok(());
             };
@@ -283,5 +349,8 @@ impl LoadBalancerReconciler {
 
 /// Returns whether a Service had a load balancer, according to its status and annotations.
 fn had_load_balancer(service: &ServiceView) -> bool {
-    observe::was_served(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ID.key())
+    observe::was_served(service)
+        || service
+            .annotations
+            .contains_key(&*annotations::LOAD_BALANCER_ID.key())
 }

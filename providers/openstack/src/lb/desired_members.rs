@@ -31,8 +31,8 @@ pub struct DesiredMember {
     pub monitor_port: Option<u16>,
 }
 
-/// Returns the node address that a load balancer sends to: the first internal one of the family, else the first
-/// external one.
+/// Returns the node address that a load balancer sends to: the first internal one of the family,
+/// else the first external one.
 pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     let fits = |ip: &IpAddr| match family {
         None => true,
@@ -41,7 +41,9 @@ pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     };
     let first = |kind: AddressType| {
         let of_kind = node.addresses.iter().filter(|address| address.kind == kind);
-        of_kind.filter_map(|address| address.address.parse().ok()).find(fits)
+        of_kind
+            .filter_map(|address| address.address.parse().ok())
+            .find(fits)
     };
     first(AddressType::InternalIp).or_else(|| first(AddressType::ExternalIp))
 }
@@ -51,7 +53,11 @@ pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBa
     let mut found = BTreeMap::new();
     for node in nodes {
         if let Some(address) = address(node, family) {
-            let server = node.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()).map(|id| id.server);
+            let server = node
+                .provider_id
+                .as_deref()
+                .and_then(|id| ProviderId::parse(id).ok())
+                .map(|id| id.server);
             let backend = NodeBackend { node: node.name.clone(), address, server };
             found.entry(address).or_insert(backend);
         }
@@ -61,7 +67,9 @@ pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBa
 
 /// Returns the members of a pool; none where there is no node port.
 pub fn members(pool: &DesiredPool, backends: &[NodeBackend]) -> Vec<DesiredMember> {
-    let Some(port) = pool.node_port else { return Vec::new() };
+    let Some(port) = pool.node_port else {
+        return Vec::new();
+    };
     let member = |backend: &NodeBackend| DesiredMember {
         node: backend.node.clone(),
         address: backend.address,
@@ -82,7 +90,10 @@ mod tests {
     const V6: &str = "2001:db8::1";
 
     fn node(addresses: &[(AddressType, &str)]) -> NodeView {
-        let addresses = addresses.iter().map(|(kind, text)| NodeAddress::new(*kind, *text)).collect();
+        let addresses = addresses
+            .iter()
+            .map(|(kind, text)| NodeAddress::new(*kind, *text))
+            .collect();
         NodeView { addresses, ..NodeView::named("n1") }
     }
 
@@ -101,7 +112,12 @@ mod tests {
             (&[(ExternalIp, "2001:db8::2"), (InternalIp, V6)], six, Some(V6)),
             (&[(InternalIp, V4), (InternalIp, V6)], six, Some(V6)),
             (
-                &[(InternalIp, V6), (ExternalIp, "1.2.3.4"), (ExternalIp, "2001:db8::2"), (InternalIp, V4)],
+                &[
+                    (InternalIp, V6),
+                    (ExternalIp, "1.2.3.4"),
+                    (ExternalIp, "2001:db8::2"),
+                    (InternalIp, V4),
+                ],
                 four,
                 Some(V4),
             ),
@@ -117,31 +133,57 @@ mod tests {
             let found = address(&node(addresses), family).map(|ip| ip.to_string());
             assert_eq!(found.as_deref(), wanted, "{addresses:?} {family:?}");
         }
-        assert_eq!(address(&node(&[(ExternalIp, "1.2.3.4")]), four).unwrap().to_string(), "1.2.3.4");
+        assert_eq!(
+            address(&node(&[(ExternalIp, "1.2.3.4")]), four)
+                .unwrap()
+                .to_string(),
+            "1.2.3.4"
+        );
     }
 
     fn pool(node_port: Option<u16>, monitor_port: Option<u16>) -> DesiredPool {
         let (protocol, method) = (PoolProtocol::Tcp, "ROUND_ROBIN".into());
-        DesiredPool { protocol, method, session_persistence: false, node_port, monitor_port, monitor: None }
+        DesiredPool {
+            protocol,
+            method,
+            session_persistence: false,
+            node_port,
+            monitor_port,
+            monitor: None,
+        }
     }
 
     fn named(name: &str, address: &str) -> Arc<NodeView> {
         let provider_id = Some(format!("openstack:///{name}-id").into());
-        Arc::new(NodeView { name: name.into(), provider_id, ..node(&[(AddressType::InternalIp, address)]) })
+        Arc::new(NodeView {
+            name: name.into(),
+            provider_id,
+            ..node(&[(AddressType::InternalIp, address)])
+        })
     }
 
     // B01 B02 B03 B04 B05
     #[test]
     fn every_node_with_an_address_is_a_member_where_there_is_a_node_port() {
-        let nodes = [named("b", "10.0.0.2"), named("a", "10.0.0.1"), Arc::new(NodeView::named("none"))];
+        let nodes =
+            [named("b", "10.0.0.2"), named("a", "10.0.0.1"), Arc::new(NodeView::named("none"))];
         let found = backends(&nodes, Some(IpFamily::V4));
         assert_eq!(members(&pool(None, None), &found), []);
         assert_eq!(members(&pool(None, None), &backends(&nodes, None)), []);
         let plain = members(&pool(Some(8080), None), &found);
-        let plain: Vec<_> = plain.iter().map(|m| (&*m.node, m.address.to_string(), m.port, m.monitor_port)).collect();
-        assert_eq!(plain, [("a", "10.0.0.1".into(), 8080, None), ("b", "10.0.0.2".into(), 8080, None)]);
+        let plain: Vec<_> = plain
+            .iter()
+            .map(|m| (&*m.node, m.address.to_string(), m.port, m.monitor_port))
+            .collect();
+        assert_eq!(
+            plain,
+            [("a", "10.0.0.1".into(), 8080, None), ("b", "10.0.0.2".into(), 8080, None)]
+        );
         let checked = members(&pool(Some(8080), Some(32100)), &found);
-        assert_eq!(checked.iter().map(|m| m.monitor_port).collect::<Vec<_>>(), [Some(32100), Some(32100)]);
+        assert_eq!(
+            checked.iter().map(|m| m.monitor_port).collect::<Vec<_>>(),
+            [Some(32100), Some(32100)]
+        );
     }
 
     #[test]

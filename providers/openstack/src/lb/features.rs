@@ -33,9 +33,13 @@ impl Driver {
     }
 }
 
-/// Features that may be used, with the first API version. All except tags need a driver other than OVN.
+/// Features that may be used, with the first API version. All except tags need a driver other than
+/// OVN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of independent capabilities, each named at its use"
+)]
 pub struct Features {
     /// Timeouts of listeners: from 2.1.
     pub timeouts: bool,
@@ -88,7 +92,14 @@ mod tests {
         let amphora = Driver::parse("amphora");
         let counts = |version, driver: &Driver| {
             let f = Features::of(version, driver);
-            [f.timeouts, f.tags, f.flavors, f.allowed_cidrs, f.availability_zones, f.http_monitor_on_datagrams]
+            [
+                f.timeouts,
+                f.tags,
+                f.flavors,
+                f.allowed_cidrs,
+                f.availability_zones,
+                f.http_monitor_on_datagrams,
+            ]
         };
         assert_eq!(counts((2, 0), &amphora), [false; 6]);
         assert_eq!(counts((2, 1), &amphora), [true, false, false, false, false, false]);

@@ -61,32 +61,42 @@ impl FloatingIpSync<'_> {
             // Then apply the decision and decide again, until nothing is left to do.
             match decision {
                 FloatingIpAction::None(address) => return Ok(address),
-                FloatingIpAction::LookUp(address) => found = Some(self.find_by_address(address).await?),
+                FloatingIpAction::LookUp(address) => {
+                    found = Some(self.find_by_address(address).await?);
+                }
                 FloatingIpAction::Delete(id) => {
                     state.floating_ip = AttachedFloatingIp::Unknown;
-                    self.api.delete_floating_ip(&id, &format!("{why} is internal")).await?;
+                    self.api
+                        .delete_floating_ip(&id, &format!("{why} is internal"))
+                        .await?;
                     state.floating_ip = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Detach(id) => {
                     state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::detach();
-                    self.api.update_floating_ip(&id, &body, &format!("{why} is internal")).await?;
+                    self.api
+                        .update_floating_ip(&id, &body, &format!("{why} is internal"))
+                        .await?;
                     state.floating_ip = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Attach(id) => {
                     state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::attach(port);
                     let why = format!("{why} asks for its address");
-                    state.floating_ip = Some(self.api.update_floating_ip(&id, &body, &why).await?).into();
+                    state.floating_ip =
+                        Some(self.api.update_floating_ip(&id, &body, &why).await?).into();
                 }
                 FloatingIpAction::Create(address) => match self.network().await? {
                     Some(network) => {
                         state.floating_ip = AttachedFloatingIp::Unknown;
-                        state.floating_ip = Some(self.create(&network, port, address).await?).into();
+                        state.floating_ip =
+                            Some(self.create(&network, port, address).await?).into();
                     }
                     None => {
                         let note = "no floating network is configured or found: the load balancer is internal";
-                        self.api.op.event(EventType::Warning, "LoadBalancerForcedInternal", note);
+                        self.api
+                            .op
+                            .event(EventType::Warning, "LoadBalancerForcedInternal", note);
                         return vip_address(observed);
                     }
                 },
@@ -109,20 +119,34 @@ impl FloatingIpSync<'_> {
         let internal = "the Service is internal";
         Ok(match self.decide(state, observed, None).await? {
             FloatingIpAction::None(address) => (Some(address), Vec::new()),
-            FloatingIpAction::Delete(id) => (None, vec![planned("floating_ip_delete", &id, internal)]),
-            FloatingIpAction::Detach(id) => (None, vec![planned("floating_ip_update", &id, internal)]),
+            FloatingIpAction::Delete(id) => {
+                (None, vec![planned("floating_ip_delete", &id, internal)])
+            }
+            FloatingIpAction::Detach(id) => {
+                (None, vec![planned("floating_ip_update", &id, internal)])
+            }
             FloatingIpAction::Attach(id) => {
                 (None, vec![planned("floating_ip_update", &id, "the Service asks for its address")])
             }
-            FloatingIpAction::LookUp(address) => {
-                (None, vec![planned("floating_ip_create", &address.to_string(), "the Service asks for it")])
-            }
+            FloatingIpAction::LookUp(address) => (
+                None,
+                vec![planned(
+                    "floating_ip_create",
+                    &address.to_string(),
+                    "the Service asks for it",
+                )],
+            ),
             FloatingIpAction::Create(_) if self.network().await?.is_none() => {
                 (Some(vip_address(observed)?), Vec::new())
             }
-            FloatingIpAction::Create(_) => {
-                (None, vec![planned("floating_ip_create", &observed.load_balancer.name, "the Service has none")])
-            }
+            FloatingIpAction::Create(_) => (
+                None,
+                vec![planned(
+                    "floating_ip_create",
+                    &observed.load_balancer.name,
+                    "the Service has none",
+                )],
+            ),
         })
     }
 
@@ -134,7 +158,10 @@ impl FloatingIpSync<'_> {
     ) -> Result<FloatingIpAction, CloudError> {
         let vip = vip_address(observed)?;
         if matches!(state.floating_ip, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
-            let listed = self.api.floating_ips(&[("port_id", port_of(observed)?)]).await?;
+            let listed = self
+                .api
+                .floating_ips(&[("port_id", port_of(observed)?)])
+                .await?;
             state.floating_ip = listed.into_iter().next().into();
         }
         plan(&FloatingIpInput {
@@ -149,11 +176,17 @@ impl FloatingIpSync<'_> {
     }
 
     async fn find_by_address(&self, address: IpAddr) -> Result<Option<FloatingIp>, OpenStackError> {
-        let listed = self.api.floating_ips(&[("floating_ip_address", &address.to_string())]).await?;
-        Ok(listed.into_iter().find(|found| found.floating_ip_address == Some(address)))
+        let listed = self
+            .api
+            .floating_ips(&[("floating_ip_address", &address.to_string())])
+            .await?;
+        Ok(listed
+            .into_iter()
+            .find(|found| found.floating_ip_address == Some(address)))
     }
 
-    /// Returns the network that the floating IP comes from: the configured one, or else one that is found.
+    /// Returns the network that the floating IP comes from: the configured one, or else one that is
+    /// found.
     async fn network(&self) -> Result<Option<String>, CloudError> {
         if let Some(named) = &self.desired.floating_ip.network {
             return Ok(Some(named.to_string()));
@@ -163,7 +196,10 @@ impl FloatingIpSync<'_> {
             return Ok(Some(network));
         }
         let listed = self.api.networks(&[("router:external", "true")]).await?;
-        for network in listed.into_iter().filter(|network| network.external && !network.subnets.is_empty()) {
+        for network in listed
+            .into_iter()
+            .filter(|network| network.external && !network.subnets.is_empty())
+        {
             if self.serves_ipv4(&network).await? {
                 *self.networks.0.lock() = Some((Instant::now(), network.id.clone()));
                 return Ok(Some(network.id));
@@ -175,27 +211,40 @@ impl FloatingIpSync<'_> {
     /// Returns whether a network has an IPv4 subnet, or one that this project cannot see.
     async fn serves_ipv4(&self, network: &Network) -> Result<bool, OpenStackError> {
         let visible = self.api.subnets(&[("network_id", &network.id)]).await?;
-        let suits =
-            |id: &String| visible.iter().find(|subnet| subnet.id == *id).is_none_or(|subnet| subnet.ip_version == 4);
+        let suits = |id: &String| {
+            visible
+                .iter()
+                .find(|subnet| subnet.id == *id)
+                .is_none_or(|subnet| subnet.ip_version == 4)
+        };
         Ok(network.subnets.iter().any(suits))
     }
 
-    async fn create(&self, network: &str, port: &str, address: Option<IpAddr>) -> Result<FloatingIp, CloudError> {
+    async fn create(
+        &self,
+        network: &str,
+        port: &str,
+        address: Option<IpAddr>,
+    ) -> Result<FloatingIp, CloudError> {
         let owner = &self.desired.owner;
         let body = FloatingIpCreate {
             floating_network_id: network.into(),
             port_id: Some(port.into()),
             floating_ip_address: address,
-            description: Some(names::floating_ip_description(self.cluster, &owner.namespace, &owner.name).into()),
+            description: Some(
+                names::floating_ip_description(self.cluster, &owner.namespace, &owner.name).into(),
+            ),
             ..FloatingIpCreate::default()
         };
         let why = "the Service has none";
-        // Then choose the subnet: a given one, the matching ones in turn, or whichever Neutron takes.
+        // Then choose the subnet: a given one, the matching ones in turn, or whichever Neutron
+        // takes.
         match &self.desired.floating_ip.subnet {
             FloatingSubnet::Id(id) => {
                 let subnet = self.api.subnet(id).await?;
                 if subnet.is_none_or(|subnet| subnet.network_id != network) {
-                    let message = format!("floating subnet {id} is not one of floating network {network}");
+                    let message =
+                        format!("floating subnet {id} is not one of floating network {network}");
                     return Err(CloudError::invalid_input(message));
                 }
                 let body = FloatingIpCreate { subnet_id: Some(id.to_string()), ..body };
@@ -233,45 +282,77 @@ impl FloatingIpSync<'_> {
         }
     }
 
-    async fn matching(&self, network: &str, name: &str, tags: &str) -> Result<Vec<String>, CloudError> {
+    async fn matching(
+        &self,
+        network: &str,
+        name: &str,
+        tags: &str,
+    ) -> Result<Vec<String>, CloudError> {
         let pattern = NamePattern::parse(name).map_err(CloudError::invalid_input)?;
         let tags = TagPattern::parse(tags);
         let by_tags = tags.query();
         let mut query = vec![("network_id", network)];
         query.extend(by_tags.as_ref().map(|(key, value)| (*key, &**value)));
         let listed = self.api.subnets(&query).await?;
-        let fits =
-            listed.into_iter().filter(|subnet| pattern.matches(&subnet.name) && tags.matches(&subnet.standard.tags));
+        let fits = listed
+            .into_iter()
+            .filter(|subnet| pattern.matches(&subnet.name) && tags.matches(&subnet.standard.tags));
         Ok(fits.map(|subnet| subnet.id).collect())
     }
 }
 
-/// Deletes the floating IP of a load balancer that is about to be deleted, if it was created for a Service.
+/// Deletes the floating IP of a load balancer that is about to be deleted, if it was created for a
+/// Service.
 pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
-    for floating in api.floating_ips(&[("port_id", port)]).await?.iter().filter(|floating| is_managed(floating)) {
-        api.delete_floating_ip(&floating.id, "its Service is gone").await?;
+    for floating in api
+        .floating_ips(&[("port_id", port)])
+        .await?
+        .iter()
+        .filter(|floating| is_managed(floating))
+    {
+        api.delete_floating_ip(&floating.id, "its Service is gone")
+            .await?;
     }
     Ok(())
 }
 
 /// Deletes the floating IP that was created for a Service whose load balancer is deleted already.
-pub(super) async fn release_leftover(api: Api<'_>, description: &str) -> Result<(), OpenStackError> {
+pub(super) async fn release_leftover(
+    api: Api<'_>,
+    description: &str,
+) -> Result<(), OpenStackError> {
     let listed = api.floating_ips(&[("description", description)]).await?;
-    let left =
-        listed.iter().filter(|floating| floating.standard.description == description && floating.port_id.is_none());
+    let left = listed.iter().filter(|floating| {
+        floating.standard.description == description && floating.port_id.is_none()
+    });
     for floating in left {
-        api.delete_floating_ip(&floating.id, "its Service and load balancer are gone").await?;
+        api.delete_floating_ip(&floating.id, "its Service and load balancer are gone")
+            .await?;
     }
     Ok(())
 }
 
 fn port_of(observed: &ObservedLoadBalancer) -> Result<&str, CloudError> {
     let port = observed.load_balancer.vip_port_id.as_deref();
-    port.ok_or_else(|| CloudError::transient(format!("load balancer {} has no port yet", observed.load_balancer.id)))
+    port.ok_or_else(|| {
+        CloudError::transient(format!(
+            "load balancer {} has no port yet",
+            observed.load_balancer.id
+        ))
+    })
 }
 
 /// Returns the address of the VIP.
 pub(super) fn vip_address(observed: &ObservedLoadBalancer) -> Result<IpAddr, CloudError> {
-    let vip = observed.load_balancer.vip_address.as_deref().and_then(|text| text.parse().ok());
-    vip.ok_or_else(|| CloudError::transient(format!("load balancer {} has no address yet", observed.load_balancer.id)))
+    let vip = observed
+        .load_balancer
+        .vip_address
+        .as_deref()
+        .and_then(|text| text.parse().ok());
+    vip.ok_or_else(|| {
+        CloudError::transient(format!(
+            "load balancer {} has no address yet",
+            observed.load_balancer.id
+        ))
+    })
 }

@@ -1,8 +1,9 @@
 //! Load balancers: Octavia.
 //!
-//! A Service is [parsed](spec::parse), the state of its load balancer is observed, a [plan] lists the actions for every
-//! difference, and they are applied one by one: Octavia takes one change of a load balancer at a time. An interrupted
-//! sync can be resumed at any point, because names do not change and tags are set from the start.
+//! A Service is [parsed](spec::parse), the state of its load balancer is observed, a [plan] lists
+//! the actions for every difference, and they are applied one by one: Octavia takes one change of a
+//! load balancer at a time. An interrupted sync can be resumed at any point, because names do not
+//! change and tags are set from the start.
 
 pub mod annotations;
 mod api;
@@ -38,8 +39,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        BackendKind, CloudError, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange, Progress, ReadMode,
-        ServiceInterpretation, ServiceNotice,
+        BackendKind, CloudError, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange,
+        Progress, ReadMode, ServiceInterpretation, ServiceNotice,
     },
 };
 
@@ -100,7 +101,11 @@ impl LoadBalancers {
     ///
     /// # Errors
     /// Octavia does not report its versions.
-    pub async fn new(client: Client, settings: LoadBalancerSettings, cluster: Arc<str>) -> Result<Self, CloudError> {
+    pub async fn new(
+        client: Client,
+        settings: LoadBalancerSettings,
+        cluster: Arc<str>,
+    ) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
         let memory = SyncStateStore::default();
@@ -124,7 +129,12 @@ impl LoadBalancers {
     }
 
     fn read(&self, service: &ServiceView) -> ParsedService {
-        spec::parse(service, &self.reconciler.settings, self.reconciler.features, &self.reconciler.cluster)
+        spec::parse(
+            service,
+            &self.reconciler.settings,
+            self.reconciler.features,
+            &self.reconciler.cluster,
+        )
     }
 
     fn desired(&self, want: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
@@ -134,11 +144,12 @@ impl LoadBalancers {
 
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
-    /// Everything, but source ranges only where something enforces them: the cloud's listeners, or security groups of
-    /// nodes that see clients' addresses. Of two address families the first is served, with a notice. Members are
-    /// reached only by node ports.
+    /// Everything, but source ranges only where something enforces them: the cloud's listeners, or
+    /// security groups of nodes that see clients' addresses. Of two address families the first is
+    /// served, with a notice. Members are reached only by node ports.
     fn supports(&self) -> LbSupport {
-        let by_groups = self.reconciler.settings.driver.is_ovn() && self.reconciler.settings.manage_security_groups;
+        let by_groups = self.reconciler.settings.driver.is_ovn()
+            && self.reconciler.settings.manage_security_groups;
         LbSupport {
             source_ranges: self.reconciler.features.allowed_cidrs || by_groups,
             udp: true,
@@ -162,20 +173,26 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service).tolerant.map(|desired| BackendKind::Nodes(desired.node_labels))
+        self.read(service)
+            .tolerant
+            .map(|desired| BackendKind::Nodes(desired.node_labels))
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         self.read(service).notices
     }
 
-    /// Sends no request for a Service that is known to be in sync. The next call resumes what was interrupted. While
-    /// Octavia is busy with a change, the result is pending.
+    /// Sends no request for a Service that is known to be in sync. The next call resumes what was
+    /// interrupted. While Octavia is busy with a change, the result is pending.
     async fn ensure(&self, op: &Op, want: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.desired(want) {
             Ok(desired) => {
                 self.reconciler
-                    .ensure(op, &ReconcileInput::new(&desired, &want.service, &want.backends), read_mode)
+                    .ensure(
+                        op,
+                        &ReconcileInput::new(&desired, &want.service, &want.backends),
+                        read_mode,
+                    )
                     .await
             }
             Err(error) => error.into(),
@@ -188,7 +205,10 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         let invalid = desired.is_err();
         match desired.or_else(|mistakes| tolerant.ok_or(mistakes)) {
             Ok(wanted) => {
-                let input = ReconcileInput { invalid, ..ReconcileInput::new(&wanted, &want.service, &want.backends) };
+                let input = ReconcileInput {
+                    invalid,
+                    ..ReconcileInput::new(&wanted, &want.service, &want.backends)
+                };
                 self.reconciler.update_backends(op, &input).await
             }
             Err(mistakes) => CloudError::from(mistakes).into(),
@@ -196,10 +216,16 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let owner = ServiceKey { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
+        let owner = ServiceKey {
+            namespace: lb.namespace.clone(),
+            name: lb.name.clone(),
+            uid: lb.uid.clone(),
+        };
         let service = last_seen(lb);
         let keep = AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
-        self.reconciler.delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: keep }).await
+        self.reconciler
+            .delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: keep })
+            .await
     }
 
     fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
@@ -208,7 +234,9 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let desired = self.desired(want)?;
-        self.reconciler.plan(op, &ReconcileInput::new(&desired, &want.service, &want.backends)).await
+        self.reconciler
+            .plan(op, &ReconcileInput::new(&desired, &want.service, &want.backends))
+            .await
     }
 }
 

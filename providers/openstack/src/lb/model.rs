@@ -1,4 +1,5 @@
-//! Desired state of a load balancer: everything that a Service and the configuration say, with defaults filled in.
+//! Desired state of a load balancer: everything that a Service and the configuration say, with
+//! defaults filled in.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -198,8 +199,8 @@ impl ListenerProtocol {
     }
 }
 
-/// Returns the transport of a listener's protocol: two listeners of one transport cannot share a port. `TCP` for
-/// unknown protocols.
+/// Returns the transport of a listener's protocol: two listeners of one transport cannot share a
+/// port. `TCP` for unknown protocols.
 pub fn transport(listener_protocol: &str) -> &'static str {
     match listener_protocol {
         "UDP" => "UDP",
@@ -307,7 +308,8 @@ pub struct SecurityGroupSpec {
     pub ports: Vec<(&'static str, u16)>,
     /// Port of kube-proxy's health check, open to the members' subnet.
     pub health_port: Option<u16>,
-    /// Client networks, where clients keep their addresses; `None` when all traffic comes from the members' subnet.
+    /// Client networks, where clients keep their addresses; `None` when all traffic comes from the
+    /// members' subnet.
     pub clients: Option<Vec<IpNet>>,
 }
 
@@ -316,7 +318,8 @@ pub struct SecurityGroupSpec {
 pub struct StatusFormat {
     /// This host name.
     pub hostname: Option<Box<str>>,
-    /// True with the proxy protocol: members see the load balancer's address, and the client's in a header.
+    /// True with the proxy protocol: members see the load balancer's address, and the client's in a
+    /// header.
     pub proxy: bool,
     /// With the proxy protocol: suffix of a host name made of the address.
     pub suffix: Option<Box<str>>,

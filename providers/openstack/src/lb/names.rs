@@ -3,8 +3,8 @@
 
 /// Prefix of the name of every load balancer, and of its tag.
 pub const PREFIX: &str = "kube_service_";
-/// Prefix of the description of every floating IP that was created for a Service. A floating IP with it may be deleted
-/// with the load balancer.
+/// Prefix of the description of every floating IP that was created for a Service. A floating IP
+/// with it may be deleted with the load balancer.
 pub const FLOATING_IP_PREFIX: &str = "Floating IP for Kubernetes external service ";
 /// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -16,7 +16,8 @@ pub fn truncate(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(MAX_NAME_BYTES)].into()
 }
 
-/// Names the load balancer of a Service. This is also the tag of the load balancer and of its listeners.
+/// Names the load balancer of a Service. This is also the tag of the load balancer and of its
+/// listeners.
 pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> {
     truncate(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
 }
@@ -26,9 +27,14 @@ pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
     truncate(&format!("{PREFIX}{cluster}_"))
 }
 
-/// Names the load balancer as releases before 2018 did: `a` and the UID without dashes, at most 32 characters.
+/// Names the load balancer as releases before 2018 did: `a` and the UID without dashes, at most 32
+/// characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
-    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_LEGACY_NAME).collect::<String>().into()
+    std::iter::once('a')
+        .chain(uid.chars().filter(|c| *c != '-'))
+        .take(MAX_LEGACY_NAME)
+        .collect::<String>()
+        .into()
 }
 
 /// Names the listener of the port with this index.
@@ -48,8 +54,15 @@ pub fn monitor(index: usize, load_balancer: &str) -> Box<str> {
 
 /// Returns whether a pool is named like those of this load balancer, whatever its index.
 pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
-    let Some((index, _)) = name.strip_prefix("pool_").and_then(|rest| rest.split_once('_')) else { return false };
-    index.parse().is_ok_and(|index| *pool(index, load_balancer) == *name)
+    let Some((index, _)) = name
+        .strip_prefix("pool_")
+        .and_then(|rest| rest.split_once('_'))
+    else {
+        return false;
+    };
+    index
+        .parse()
+        .is_ok_and(|index| *pool(index, load_balancer) == *name)
 }
 
 /// Names a member that is created alone; one of a batch is named after its node.
@@ -77,40 +90,53 @@ pub fn security_group(uid: &str, namespace: &str, service: &str) -> Box<str> {
 
 /// Describes the security group of a Service.
 pub fn security_group_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
-    truncate(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
+    truncate(&format!(
+        "Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"
+    ))
 }
 
-/// Reads the owner of a security group from its description: `namespace/name` of the Service, and the cluster.
+/// Reads the owner of a security group from its description: `namespace/name` of the Service, and
+/// the cluster.
 pub fn of_security_group(description: &str) -> Option<(&str, &str)> {
-    description.strip_prefix("Security Group for ")?.split_once(" Service LoadBalancer in cluster ")
+    description
+        .strip_prefix("Security Group for ")?
+        .split_once(" Service LoadBalancer in cluster ")
 }
 
 /// Reads the name of the cluster from the name of a load balancer or of one of its children.
 ///
-/// It is the shortest text after the prefix that leaves one or two parts without an underscore; only one where the name
-/// was cut. Empty when the name belongs to no Service.
+/// It is the shortest text after the prefix that leaves one or two parts without an underscore;
+/// only one where the name was cut. Empty when the name belongs to no Service.
 pub fn cluster_of(name: &str) -> &str {
-    let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else { return "" };
+    let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else {
+        return "";
+    };
     let rest = &name[start..];
     let mut ends = rest.rmatch_indices('_').map(|(at, _)| at).take(2);
     let last = ends.next();
     let before = ends.next();
-    before.filter(|at| *at > 0).or(last).map_or("", |at| &rest[..at])
+    before
+        .filter(|at| *at > 0)
+        .or(last)
+        .map_or("", |at| &rest[..at])
 }
 
-/// Reads the owner of a load balancer from its name or tag: cluster, namespace and Service. `None` where the text is
-/// incomplete, for example because it was cut.
+/// Reads the owner of a load balancer from its name or tag: cluster, namespace and Service. `None`
+/// where the text is incomplete, for example because it was cut.
 pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
-    let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MAX_NAME_BYTES)?;
+    let rest = name
+        .strip_prefix(PREFIX)
+        .filter(|_| name.len() < MAX_NAME_BYTES)?;
     let mut parts = rest.rsplitn(3, '_');
     let service = parts.next()?;
     let namespace = parts.next()?;
     let cluster = parts.next()?;
-    (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty()).then_some((cluster, namespace, service))
+    (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty())
+        .then_some((cluster, namespace, service))
 }
 
-/// Replaces the old cluster name by the new one: in the component after the prefix if it is there, else at its first
-/// occurrence.
+/// Replaces the old cluster name by the new one: in the component after the prefix if it is there,
+/// else at its first occurrence.
 pub fn rename(old: &str, new: &str, name: &str) -> Box<str> {
     if old.is_empty() {
         return name.into();
@@ -135,7 +161,10 @@ mod tests {
     // A05 A06 A07
     #[test]
     fn balancers_are_named_after_cluster_namespace_and_service() {
-        assert_eq!(&*load_balancer("my-valid-cluster", "ns", "web"), "kube_service_my-valid-cluster_ns_web");
+        assert_eq!(
+            &*load_balancer("my-valid-cluster", "ns", "web"),
+            "kube_service_my-valid-cluster_ns_web"
+        );
         let long = load_balancer("my-valid-cluster", "ns", &"x".repeat(400));
         assert_eq!(long.len(), 255);
         assert!(long.starts_with("kube_service_my-valid-cluster_ns_xxx"));
@@ -157,7 +186,10 @@ mod tests {
         assert_eq!(&*monitor(12, "lb"), "monitor_12_lb");
         assert_eq!(pool(3, &"x".repeat(255)).len(), 255);
         assert_eq!(&*member("n1", "10.0.0.4", 30080), "member_n1_10.0.0.4_30080");
-        assert_eq!(&*description("c", "ns", "web"), "Kubernetes external service ns/web from cluster c");
+        assert_eq!(
+            &*description("c", "ns", "web"),
+            "Kubernetes external service ns/web from cluster c"
+        );
         let fip = floating_ip_description("c", "ns", "web");
         assert_eq!(&*fip, "Floating IP for Kubernetes external service ns/web from cluster c");
         assert_eq!(
@@ -178,8 +210,13 @@ mod tests {
     fn pools_of_a_balancer_are_known_by_their_names() {
         assert!(is_pool_of("pool_0_kube_service_c_ns_web", "kube_service_c_ns_web"));
         assert!(is_pool_of("pool_17_kube_service_c_ns_web", "kube_service_c_ns_web"));
-        for name in ["pool_x_kube_service_c_ns_web", "pool_0_kube_service_c_ns_web2", "pool_0", "my_pool", "pool_00_lb"]
-        {
+        for name in [
+            "pool_x_kube_service_c_ns_web",
+            "pool_0_kube_service_c_ns_web2",
+            "pool_0",
+            "my_pool",
+            "pool_00_lb",
+        ] {
             assert!(!is_pool_of(name, "kube_service_c_ns_web"), "{name}");
         }
     }
@@ -194,7 +231,12 @@ mod tests {
                 "kube_service_kubernetes_namespace_name",
                 "kube_service_cluster123_namespace_name",
             ),
-            ("kube", "cluster123", "kube_service_kube_namespace_name", "kube_service_cluster123_namespace_name"),
+            (
+                "kube",
+                "cluster123",
+                "kube_service_kube_namespace_name",
+                "kube_service_cluster123_namespace_name",
+            ),
             ("web", "c2", "pool_0_kube_service_web_ns_web", "pool_0_kube_service_c2_ns_web"),
             ("kubernetes", "c2", "foo_kubernetes_kubernetes", "foo_c2_kubernetes"),
             ("other", "c2", "kube_service_kubernetes_ns_web", "kube_service_kubernetes_ns_web"),
@@ -220,7 +262,10 @@ mod tests {
         for (name, wanted) in cases {
             assert_eq!(cluster_of(name), wanted, "{name}");
         }
-        assert_eq!(cluster_of(&format!("kube_service_kubernetes_{}", "n".repeat(300))), "kubernetes");
+        assert_eq!(
+            cluster_of(&format!("kube_service_kubernetes_{}", "n".repeat(300))),
+            "kubernetes"
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
-    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership, sync_state::LoadBalancerSyncState,
+    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership,
+    sync_state::LoadBalancerSyncState,
 };
 use crate::{
     client::OpenStackError,
@@ -28,19 +29,30 @@ pub(super) struct LoadBalancerQuery<'a> {
 
 impl<'a> LoadBalancerQuery<'a> {
     /// Builds the query for a Service.
-    pub(super) fn of(cluster: &'a str, service_key: &'a ServiceKey, service: &'a ServiceView) -> Self {
-        let text = |row: &annotations::Annotation| service.annotations.get(&*row.key()).map(|text| text.trim());
+    pub(super) fn of(
+        cluster: &'a str,
+        service_key: &'a ServiceKey,
+        service: &'a ServiceView,
+    ) -> Self {
+        let text = |row: &annotations::Annotation| {
+            service.annotations.get(&*row.key()).map(|text| text.trim())
+        };
         let id = text(&annotations::LOAD_BALANCER_ID).filter(|id| !id.is_empty());
         Self { cluster, service_key, id, served: was_served(service) }
     }
 }
 
-/// Returns whether a Service was served before: its status shows an address, or its annotations have one.
+/// Returns whether a Service was served before: its status shows an address, or its annotations
+/// have one.
 pub(super) fn was_served(service: &ServiceView) -> bool {
-    shows_address(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+    shows_address(service)
+        || service
+            .annotations
+            .contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
 }
 
-/// Returns whether a Service's status shows an address. A copy of a Service has its annotations, but not its status.
+/// Returns whether a Service's status shows an address. A copy of a Service has its annotations,
+/// but not its status.
 pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
 }
@@ -52,9 +64,11 @@ pub(super) async fn find_load_balancer(
 ) -> Result<Option<LoadBalancer>, CloudError> {
     if let Some(id) = query.id {
         match api.load_balancer(id).await? {
-            Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => return Ok(Some(found)),
-            // For a Service that was served, the ID is out of date. For others, a load balancer to be shared has to
-            // exist.
+            Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => {
+                return Ok(Some(found));
+            }
+            // For a Service that was served, the ID is out of date. For others, a load balancer to
+            // be shared has to exist.
             _ if query.served => {}
             _ => {
                 let message = format!("load balancer {id}, which the Service names, is not there");
@@ -62,13 +76,17 @@ pub(super) async fn find_load_balancer(
             }
         }
     }
-    let name = names::load_balancer(query.cluster, &query.service_key.namespace, &query.service_key.name);
+    let name =
+        names::load_balancer(query.cluster, &query.service_key.namespace, &query.service_key.name);
     let mut found = find_by_name(api, &name).await?;
     if found.is_empty() && query.served && !query.service_key.uid.is_empty() {
         found = find_by_name(api, &names::legacy_load_balancer(&query.service_key.uid)).await?;
     }
     if found.len() > 1 {
-        let ids: Vec<_> = found.iter().map(|load_balancer| &*load_balancer.id).collect();
+        let ids: Vec<_> = found
+            .iter()
+            .map(|load_balancer| &*load_balancer.id)
+            .collect();
         let message = format!("there are several load balancers {name}: {}", ids.join(", "));
         return Err(CloudError::new(ErrorKind::Conflict, message));
     }
@@ -77,14 +95,18 @@ pub(super) async fn find_load_balancer(
 
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
     let mut found = api.load_balancers(&[("name", name)]).await?;
-    let leaves =
-        |status: &ProvisioningStatus| matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete);
+    let leaves = |status: &ProvisioningStatus| {
+        matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete)
+    };
     // A service that does not support the filter would list everything.
-    found.retain(|load_balancer| load_balancer.name == name && !leaves(&load_balancer.provisioning_status));
+    found.retain(|load_balancer| {
+        load_balancer.name == name && !leaves(&load_balancer.provisioning_status)
+    });
     Ok(found)
 }
 
-/// Reads the children of a load balancer: listeners and pools, and members and monitors of this Service's pools.
+/// Reads the children of a load balancer: listeners and pools, and members and monitors of this
+/// Service's pools.
 ///
 /// # Errors
 /// Those of the requests; `observed` is unchanged then.
@@ -110,19 +132,31 @@ pub(super) async fn read_members(
     observed: &mut ObservedLoadBalancer,
     ownership: &ServiceOwnership,
 ) -> Result<(), OpenStackError> {
-    let mine = observed.listeners.iter().filter(|listener| ownership.owns_listener(listener));
+    let mine = observed
+        .listeners
+        .iter()
+        .filter(|listener| ownership.owns_listener(listener));
     let pools = mine.filter_map(|listener| observed.pool_of(listener));
-    let pools: Vec<_> = pools.filter(|pool| !observed.members.contains_key(&pool.id)).cloned().collect();
+    let pools: Vec<_> = pools
+        .filter(|pool| !observed.members.contains_key(&pool.id))
+        .cloned()
+        .collect();
     for pool in pools {
         // The pool's own list of members says whether there are any to request.
-        let members = if pool.members.is_empty() { Vec::new() } else { api.members(&pool.id).await? };
+        let members = if pool.members.is_empty() {
+            Vec::new()
+        } else {
+            api.members(&pool.id).await?
+        };
         if let Some(id) = &pool.monitor.healthmonitor_id
             && !observed.monitors.contains_key(id)
             && let Some(monitor) = api.monitor(id).await?
         {
             observed.monitors.insert(id.clone(), monitor);
         }
-        observed.members.insert(pool.id, members.into_iter().map(ObservedMember::from).collect());
+        observed
+            .members
+            .insert(pool.id, members.into_iter().map(ObservedMember::from).collect());
     }
     if ownership.renames_all() {
         read_all_monitors(api, observed).await?;
@@ -131,8 +165,15 @@ pub(super) async fn read_members(
 }
 
 /// Reads the monitors of all pools, because those of others are renamed too.
-async fn read_all_monitors(api: Api<'_>, observed: &mut ObservedLoadBalancer) -> Result<(), OpenStackError> {
-    let ids: Vec<String> = observed.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+async fn read_all_monitors(
+    api: Api<'_>,
+    observed: &mut ObservedLoadBalancer,
+) -> Result<(), OpenStackError> {
+    let ids: Vec<String> = observed
+        .pools
+        .iter()
+        .filter_map(|pool| pool.monitor.healthmonitor_id.clone())
+        .collect();
     for id in ids {
         if !observed.monitors.contains_key(&id)
             && let Some(monitor) = api.monitor(&id).await?
@@ -143,11 +184,19 @@ async fn read_all_monitors(api: Api<'_>, observed: &mut ObservedLoadBalancer) ->
     Ok(())
 }
 
-/// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is, because every
-/// change of a child is one of the load balancer. Returns `None` when the load balancer does not exist any more.
-pub(super) async fn refresh(api: Api<'_>, state: &mut LoadBalancerSyncState) -> Result<Option<()>, OpenStackError> {
-    let Some(seen) = &mut state.observed else { return Ok(None) };
-    let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else { return Ok(None) };
+/// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is,
+/// because every change of a child is one of the load balancer. Returns `None` when the load
+/// balancer does not exist any more.
+pub(super) async fn refresh(
+    api: Api<'_>,
+    state: &mut LoadBalancerSyncState,
+) -> Result<Option<()>, OpenStackError> {
+    let Some(seen) = &mut state.observed else {
+        return Ok(None);
+    };
+    let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else {
+        return Ok(None);
+    };
     let busy = |load_balancer: &LoadBalancer| load_balancer.provisioning_status.is_pending();
     // While it is busy with our own change, `updated_at` is expected to change.
     let expected = state.unfinished || busy(&seen.load_balancer);

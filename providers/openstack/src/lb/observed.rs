@@ -47,7 +47,9 @@ impl ObservedMember {
 
 /// Returns an address in its canonical form, so that equal addresses compare as equal.
 fn canonical(address: &str) -> Box<str> {
-    address.parse::<IpAddr>().map_or_else(|_| address.into(), |ip| ip.to_string().into())
+    address
+        .parse::<IpAddr>()
+        .map_or_else(|_| address.into(), |ip| ip.to_string().into())
 }
 
 impl From<Member> for ObservedMember {
@@ -81,7 +83,13 @@ impl ObservedLoadBalancer {
     pub fn new(load_balancer: LoadBalancer) -> Self {
         let listeners = Vec::new();
         let pools = Vec::new();
-        Self { load_balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
+        Self {
+            load_balancer,
+            listeners,
+            pools,
+            members: BTreeMap::new(),
+            monitors: BTreeMap::new(),
+        }
     }
 
     /// Creates it from the answer to a populated create, which holds everything.
@@ -117,7 +125,11 @@ impl ObservedLoadBalancer {
                 created_at: tree.created_at,
                 updated_at: tree.updated_at,
                 monitor: MonitorRef { healthmonitor_id },
-                members: tree.members.iter().map(|member| (&*member.id).into()).collect(),
+                members: tree
+                    .members
+                    .iter()
+                    .map(|member| (&*member.id).into())
+                    .collect(),
                 tags: tree.tags,
                 tls_container_ref: tree.tls_container_ref,
                 ca_tls_container_ref: tree.ca_tls_container_ref,
@@ -135,7 +147,11 @@ impl ObservedLoadBalancer {
     pub fn pool_of(&self, listener: &Listener) -> Option<&Pool> {
         let default = listener.default_pool_id.as_deref();
         let by_id = default.and_then(|id| self.pools.iter().find(|pool| pool.id == id));
-        by_id.or_else(|| self.pools.iter().find(|pool| pool.listeners.iter().any(|of| of.id == listener.id)))
+        by_id.or_else(|| {
+            self.pools
+                .iter()
+                .find(|pool| pool.listeners.iter().any(|of| of.id == listener.id))
+        })
     }
 
     /// Returns the health monitor of a pool.
@@ -169,7 +185,11 @@ impl ObservedLoadBalancer {
 /// Returns the load balancer without its children.
 fn without_children(tree: LoadBalancerTree) -> LoadBalancer {
     LoadBalancer {
-        listeners: tree.listeners.iter().map(|listener| (&*listener.id).into()).collect(),
+        listeners: tree
+            .listeners
+            .iter()
+            .map(|listener| (&*listener.id).into())
+            .collect(),
         pools: tree.pools.iter().map(|pool| (&*pool.id).into()).collect(),
         id: tree.id,
         name: tree.name,

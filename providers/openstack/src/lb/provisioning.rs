@@ -14,7 +14,8 @@ use super::{
 };
 use crate::lb::status_poller::StatusQuery;
 
-/// Minimum interval between two failovers of a load balancer: what one does not repair, another seldom does.
+/// Minimum interval between two failovers of a load balancer: what one does not repair, another
+/// seldom does.
 const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
 
 impl LoadBalancerReconciler {
@@ -26,15 +27,23 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         self.poll_status(op, input, state).await?;
-        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        let Some(seen) = &state.observed else {
+            return Err(object_gone().into());
+        };
         let load_balancer = seen.load_balancer.clone();
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {
                 state.waiting_since = None;
                 Ok(())
             }
-            ProvisioningStatus::Error => Err(self.recover_from_error(op, input, &load_balancer, state).await),
-            pending => Err(self.pending(op, state, &format!("load balancer {} is {pending}", load_balancer.id))),
+            ProvisioningStatus::Error => Err(self
+                .recover_from_error(op, input, &load_balancer, state)
+                .await),
+            pending => Err(self.pending(
+                op,
+                state,
+                &format!("load balancer {} is {pending}", load_balancer.id),
+            )),
         }
     }
 
@@ -45,9 +54,18 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let busy = state.observed.as_ref().filter(|observed| observed.load_balancer.provisioning_status.is_pending());
-        let Some(id) = busy.map(|seen| seen.load_balancer.id.clone()) else { return Ok(()) };
-        match (self.refresh_status(op, state, &id, &input.desired.name).await?, &mut state.observed) {
+        let busy = state
+            .observed
+            .as_ref()
+            .filter(|observed| observed.load_balancer.provisioning_status.is_pending());
+        let Some(id) = busy.map(|seen| seen.load_balancer.id.clone()) else {
+            return Ok(());
+        };
+        match (
+            self.refresh_status(op, state, &id, &input.desired.name)
+                .await?,
+            &mut state.observed,
+        ) {
             (Some(balancer), Some(seen)) => seen.load_balancer = balancer,
             _ => {
                 state.invalidate();
@@ -57,8 +75,9 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads a busy load balancer; `None` if it does not exist. `name`: of the Service's load balancer, which is its
-    /// tag. When many are pending, a change just made is not polled alone: the next listing of all of them shows it.
+    /// Reads a busy load balancer; `None` if it does not exist. `name`: of the Service's load
+    /// balancer, which is its tag. When many are pending, a change just made is not polled alone:
+    /// the next listing of all of them shows it.
     pub(super) async fn refresh_status(
         &self,
         op: &Op,
@@ -69,26 +88,45 @@ impl LoadBalancerReconciler {
         let tag = self.features.tags.then_some(name);
         self.status_poller.register(id, tag.unwrap_or_default());
         if state.waiting_since.is_none() && self.status_poller.should_list_together() {
-            return Err(self.pending(op, state, &format!("load balancer {id} is busy, like others")));
+            return Err(self.pending(
+                op,
+                state,
+                &format!("load balancer {id} is busy, like others"),
+            ));
         }
-        let poll = StatusQuery { id, tag, after: state.as_of, age: state.max_observation_age() };
-        let (found, round) = self.status_poller.get_status(self.api(op), &self.sync_states.rounds, poll).await?;
+        let poll = StatusQuery {
+            id,
+            tag,
+            after: state.as_of,
+            age: state.max_observation_age(),
+        };
+        let (found, round) = self
+            .status_poller
+            .get_status(self.api(op), &self.sync_states.rounds, poll)
+            .await?;
         state.as_of = round;
         Ok(found)
     }
 
-    pub(super) fn pending(&self, op: &Op, state: &mut LoadBalancerSyncState, why: &str) -> ReconcileStop {
+    pub(super) fn pending(
+        &self,
+        op: &Op,
+        state: &mut LoadBalancerSyncState,
+        why: &str,
+    ) -> ReconcileStop {
         let after = state.poll_interval();
         if state.crossed_warning_threshold(self.settings.active_wait_warning) {
-            let note = format!("{why} for more than {} s", self.settings.active_wait_warning.as_secs());
+            let note =
+                format!("{why} for more than {} s", self.settings.active_wait_warning.as_secs());
             op.event(EventType::Warning, "LoadBalancerPendingLong", &note);
         }
         state.unfinished = true;
         ReconcileStop::Pending(Progress::Pending { after, why: why.into() })
     }
 
-    /// Recovers a load balancer in ERROR. One that never served is deleted, to be created again; one that did is failed
-    /// over. Another Service's is left to its owner, or failed over if the owner is deleted.
+    /// Recovers a load balancer in ERROR. One that never served is deleted, to be created again;
+    /// one that did is failed over. Another Service's is left to its owner, or failed over if the
+    /// owner is deleted.
     async fn recover_from_error(
         &self,
         op: &Op,
@@ -107,8 +145,14 @@ impl LoadBalancerReconciler {
             return error_status(&load_balancer.id, ", and another Service's");
         }
         let api = self.api(op);
-        if ownership.owner && !served && ownership.other_service_tags(load_balancer).next().is_none() {
-            match self.has_other_services(op, &ownership, &load_balancer.id).await {
+        if ownership.owner
+            && !served
+            && ownership.other_service_tags(load_balancer).next().is_none()
+        {
+            match self
+                .has_other_services(op, &ownership, &load_balancer.id)
+                .await
+            {
                 Ok(false) => {}
                 Ok(true) => return self.fail_over(op, state, &load_balancer.id).await,
                 Err(error) => return error.into(),
@@ -120,7 +164,8 @@ impl LoadBalancerReconciler {
                 &format!("load balancer {} {why}", load_balancer.id),
             );
             state.invalidate();
-            if let (Some(port), false) = (load_balancer.vip_port_id.as_deref(), input.desired.floating_ip.keep)
+            if let (Some(port), false) =
+                (load_balancer.vip_port_id.as_deref(), input.desired.floating_ip.keep)
                 && let Err(error) = floating_ip::release(api, port).await
             {
                 return error.into();
@@ -136,17 +181,30 @@ impl LoadBalancerReconciler {
         self.fail_over(op, state, &load_balancer.id).await
     }
 
-    /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia takes then.
-    pub(super) async fn fail_over(&self, op: &Op, state: &mut LoadBalancerSyncState, id: &str) -> ReconcileStop {
-        let lately = state.failed_over.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+    /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia
+    /// takes then.
+    pub(super) async fn fail_over(
+        &self,
+        op: &Op,
+        state: &mut LoadBalancerSyncState,
+        id: &str,
+    ) -> ReconcileStop {
+        let lately = state
+            .failed_over
+            .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
         if !self.features.failover || lately {
             return error_status(id, "");
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
-                // Recorded only here: a failover that was never sent, or was rejected, is tried again.
+                // Recorded only here: a failover that was never sent, or was rejected, is tried
+                // again.
                 state.failed_over = Some(Instant::now());
-                op.event(EventType::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
+                op.event(
+                    EventType::Warning,
+                    "LoadBalancerFailover",
+                    &format!("load balancer {id} was in error"),
+                );
                 if let Some(observed) = &mut state.observed {
                     observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }

@@ -4,9 +4,11 @@
 pub(super) const MAX_SINGLE_REQUESTS: usize = 3;
 /// Rows of a page, which is also Octavia's maximum unless its operator set another number.
 pub(super) const PAGE: &str = "1000";
-/// Maximum number of tags in one query: each contains the name of a Service, seldom longer than 80 characters.
+/// Maximum number of tags in one query: each contains the name of a Service, seldom longer than 80
+/// characters.
 pub(super) const MAX_TAGS: usize = 30;
-/// Requests that a shared listing saves for each Service: its load balancer, listeners, pools, floating IP.
+/// Requests that a shared listing saves for each Service: its load balancer, listeners, pools,
+/// floating IP.
 const REQUESTS_SAVED: usize = 4;
 /// The same for its security group: the group, ports of its nodes, ports that have it.
 const REQUESTS_SAVED_BY_GROUPS: usize = 3;
@@ -22,9 +24,13 @@ pub(super) enum StatusQueryStrategy {
     ListAll,
 }
 
-/// Chooses the strategy with the fewest requests for this many pending load balancers. `tags`: they have tags. `fits`:
-/// whether all load balancers of the project fit on one page, if that is known.
-pub(super) fn choose_strategy(waiting: usize, tags: bool, fits: Option<bool>) -> StatusQueryStrategy {
+/// Chooses the strategy with the fewest requests for this many pending load balancers. `tags`: they
+/// have tags. `fits`: whether all load balancers of the project fit on one page, if that is known.
+pub(super) fn choose_strategy(
+    waiting: usize,
+    tags: bool,
+    fits: Option<bool>,
+) -> StatusQueryStrategy {
     if waiting <= MAX_SINGLE_REQUESTS {
         return StatusQueryStrategy::PerLoadBalancer;
     }
@@ -36,11 +42,20 @@ pub(super) fn choose_strategy(waiting: usize, tags: bool, fits: Option<bool>) ->
     }
 }
 
-/// Returns how many pages may be listed for this many Services, each of which would otherwise be read alone: no more
-/// than that would take. Load balancers of others make the lists long, and nobody knows how long.
+/// Returns how many pages may be listed for this many Services, each of which would otherwise be
+/// read alone: no more than that would take. Load balancers of others make the lists long, and
+/// nobody knows how long.
 pub(super) fn max_listing_pages(services: usize, groups: bool) -> usize {
-    let spared = if groups { REQUESTS_SAVED + REQUESTS_SAVED_BY_GROUPS } else { REQUESTS_SAVED };
-    if services <= MAX_SINGLE_REQUESTS { 0 } else { services * spared }
+    let spared = if groups {
+        REQUESTS_SAVED + REQUESTS_SAVED_BY_GROUPS
+    } else {
+        REQUESTS_SAVED
+    };
+    if services <= MAX_SINGLE_REQUESTS {
+        0
+    } else {
+        services * spared
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{Backends, CloudError, Digest, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode},
+    provider::{
+        Backends, CloudError, Digest, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode,
+    },
 };
 use openstack_api::octavia::ProvisioningStatus;
 use tokio::time::Instant;
@@ -36,10 +38,11 @@ use crate::{
     },
 };
 
-/// How long an interrupted sync may resume with the observed state that it had, without reading everything again.
+/// How long an interrupted sync may resume with the observed state that it had, without reading
+/// everything again.
 const RESUME_WINDOW: Duration = Duration::from_secs(600);
-/// How long an observation that was interrupted before the children were read may resume with the load balancer as it
-/// was read. The children are read later and so are newer.
+/// How long an observation that was interrupted before the children were read may resume with the
+/// load balancer as it was read. The children are read later and so are newer.
 const RESUMED_OBSERVATION_AGE: Duration = Duration::from_secs(120);
 /// Maximum number of actions in one call; the next call continues with the rest.
 const MAX_ACTIONS: usize = 500;
@@ -67,13 +70,26 @@ pub(super) struct ReconcileInput<'a> {
 }
 
 impl<'a> ReconcileInput<'a> {
-    pub(super) fn new(desired: &'a DesiredLoadBalancer, service: &'a ServiceView, backends: &Backends) -> Self {
+    pub(super) fn new(
+        desired: &'a DesiredLoadBalancer,
+        service: &'a ServiceView,
+        backends: &Backends,
+    ) -> Self {
         // `interpret` requests nodes, never endpoints.
-        Self { desired, service, backends: desired_members::backends(backends.nodes(), desired.family), invalid: false }
+        Self {
+            desired,
+            service,
+            backends: desired_members::backends(backends.nodes(), desired.family),
+            invalid: false,
+        }
     }
 
     fn members(&self) -> Vec<Vec<DesiredMember>> {
-        self.desired.listeners.iter().map(|listener| desired_members::members(&listener.pool, &self.backends)).collect()
+        self.desired
+            .listeners
+            .iter()
+            .map(|listener| desired_members::members(&listener.pool, &self.backends))
+            .collect()
     }
 }
 
@@ -95,7 +111,9 @@ impl From<OpenStackError> for ReconcileStop {
     fn from(error: OpenStackError) -> Self {
         match error.rate_limit_delay() {
             // Our own rate limit is exhausted: the cloud has reported no error.
-            Some(after) => Self::Pending(Progress::Pending { after, why: error.to_string().into() }),
+            Some(after) => {
+                Self::Pending(Progress::Pending { after, why: error.to_string().into() })
+            }
             None => Self::Failed(error.into()),
         }
     }
@@ -107,13 +125,21 @@ impl LoadBalancerReconciler {
     }
 
     /// Reconciles everything as far as possible in one call: Octavia takes one change at a time.
-    pub(super) async fn ensure(&self, op: &Op, input: &ReconcileInput<'_>, read_mode: ReadMode) -> LbOutcome {
+    pub(super) async fn ensure(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+    ) -> LbOutcome {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
         state.deleting_id = None;
         state.replaced_failed = false;
         let mut published_address = None;
-        let result = match self.reconcile(op, input, read_mode, &mut state, &mut published_address).await {
+        let result = match self
+            .reconcile(op, input, read_mode, &mut state, &mut published_address)
+            .await
+        {
             Ok(()) => Ok(Progress::Done),
             Err(ReconcileStop::Pending(progress)) => Ok(progress),
             Err(ReconcileStop::Failed(error)) => Err(as_transient(error)),
@@ -135,7 +161,9 @@ impl LoadBalancerReconciler {
         let applied_digest = |(wanted, backends): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| {
             **wanted == *input.desired && *backends == input.backends
         };
-        if read_mode == ReadMode::Cached && !state.unfinished && state.last_applied.as_ref().is_some_and(applied_digest)
+        if read_mode == ReadMode::Cached
+            && !state.unfinished
+            && state.last_applied.as_ref().is_some_and(applied_digest)
         {
             *published_address = known_address(input, state);
             return Ok(());
@@ -162,26 +190,35 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         let fresh = state.read_at.is_some_and(|at| at.elapsed() < RESUME_WINDOW);
-        if state.observed.is_some() && (read_mode == ReadMode::Cached || state.unfinished && fresh) {
+        if state.observed.is_some() && (read_mode == ReadMode::Cached || state.unfinished && fresh)
+        {
             return Ok(());
         }
-        // The last observation was interrupted by the rate limit: the children are still to be read.
-        let lately = state.read_at.is_some_and(|at| at.elapsed() < RESUMED_OBSERVATION_AGE);
+        // The last observation was interrupted by the rate limit: the children are still to be
+        // read.
+        let lately = state
+            .read_at
+            .is_some_and(|at| at.elapsed() < RESUMED_OBSERVATION_AGE);
         if state.observed.is_some() && !state.children_known && lately {
             return Ok(());
         }
         let api = self.api(op);
         state.applied_security_group = None;
         state.floating_ip = AttachedFloatingIp::Unknown;
-        if state.observed.is_some() && state.children_known && observe::refresh(api, state).await?.is_some() {
+        if state.observed.is_some()
+            && state.children_known
+            && observe::refresh(api, state).await?.is_some()
+        {
             return Ok(());
         }
         state.invalidate();
         let query = LoadBalancerQuery::of(&self.cluster, &input.desired.owner, input.service);
         // A Service that was never served is in no listing.
         if query.served
-            && let Some(swept) =
-                self.listings.find(api, &self.sync_states.rounds, &query, state.listings_stale_until).await?
+            && let Some(swept) = self
+                .listings
+                .find(api, &self.sync_states.rounds, &query, state.listings_stale_until)
+                .await?
         {
             state.observed = Some(swept.observed);
             state.floating_ip = swept.floating_ips;
@@ -190,7 +227,9 @@ impl LoadBalancerReconciler {
             state.listed_security_group = swept.listed;
             return Ok(());
         }
-        state.observed = observe::find_load_balancer(api, &query).await?.map(ObservedLoadBalancer::new);
+        state.observed = observe::find_load_balancer(api, &query)
+            .await?
+            .map(ObservedLoadBalancer::new);
         state.read_at = Some(Instant::now());
         state.as_of = self.sync_states.rounds.now();
         Ok(())
@@ -203,7 +242,9 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(seen) = state.observed.as_mut().filter(|_| !state.children_known) else { return Ok(()) };
+        let Some(seen) = state.observed.as_mut().filter(|_| !state.children_known) else {
+            return Ok(());
+        };
         let ownership = self.service_ownership(input, seen);
         if state.from_listing {
             observe::read_members(self.api(op), seen, &ownership).await?;
@@ -214,15 +255,17 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads a load balancer again that is known only from a listing, because it is to be changed. Returns whether it
-    /// did.
+    /// Reads a load balancer again that is known only from a listing, because it is to be changed.
+    /// Returns whether it did.
     async fn refresh_before_change(
         &self,
         op: &Op,
         state: &mut LoadBalancerSyncState,
         step: &PlannedAction,
     ) -> Result<bool, ReconcileStop> {
-        let Some(seen) = &mut state.observed else { return Err(object_gone().into()) };
+        let Some(seen) = &mut state.observed else {
+            return Err(object_gone().into());
+        };
         if !state.from_listing || matches!(step.kind, ActionKind::SetMembers(..)) {
             return Ok(false);
         }
@@ -238,8 +281,8 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Creates the load balancer. It has its name and its tag from the start, so that it is found again whatever
-    /// happens.
+    /// Creates the load balancer. It has its name and its tag from the start, so that it is found
+    /// again whatever happens.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -248,12 +291,19 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let desired = input.desired;
-        if input.backends.is_empty() && desired.create_settings.port.is_none() && !has_requested_location(desired) {
+        if input.backends.is_empty()
+            && desired.create_settings.port.is_none()
+            && !has_requested_location(desired)
+        {
             let message = "no node has an address, and neither subnet nor network of the load balancer is configured";
             return Err(CloudError::invalid_input(message).into());
         }
         self.check_certificates(api, desired).await?;
-        let subnet = if has_requested_location(desired) { None } else { Some(self.subnet_of_nodes(api, input).await?) };
+        let subnet = if has_requested_location(desired) {
+            None
+        } else {
+            Some(self.subnet_of_nodes(api, input).await?)
+        };
         let body = body::load_balancer(
             desired,
             &input.members(),
@@ -277,8 +327,16 @@ impl LoadBalancerReconciler {
     }
 
     /// Checks that the certificate exists before a listener refers to it.
-    async fn check_certificates(&self, api: Api<'_>, desired: &DesiredLoadBalancer) -> Result<(), ReconcileStop> {
-        let Some(reference) = desired.listeners.iter().find_map(|listener| listener.tls_container.as_deref()) else {
+    async fn check_certificates(
+        &self,
+        api: Api<'_>,
+        desired: &DesiredLoadBalancer,
+    ) -> Result<(), ReconcileStop> {
+        let Some(reference) = desired
+            .listeners
+            .iter()
+            .find_map(|listener| listener.tls_container.as_deref())
+        else {
             return Ok(());
         };
         if !self.settings.barbican || api.has_certificate(reference).await? {
@@ -287,18 +345,30 @@ impl LoadBalancerReconciler {
         Err(CloudError::invalid_input(format!("certificate {reference} is not there")).into())
     }
 
-    /// Finds the subnet of the first node: of the server port with the address that the load balancer sends to.
-    async fn subnet_of_nodes(&self, api: Api<'_>, input: &ReconcileInput<'_>) -> Result<String, ReconcileStop> {
-        let first = input.backends.iter().find_map(|backend| Some((backend.server.as_deref()?, backend.address)));
+    /// Finds the subnet of the first node: of the server port with the address that the load
+    /// balancer sends to.
+    async fn subnet_of_nodes(
+        &self,
+        api: Api<'_>,
+        input: &ReconcileInput<'_>,
+    ) -> Result<String, ReconcileStop> {
+        let first = input
+            .backends
+            .iter()
+            .find_map(|backend| Some((backend.server.as_deref()?, backend.address)));
         let Some((server, address)) = first else {
-            let message = "no node says which server it is, and neither subnet nor network is configured";
+            let message =
+                "no node says which server it is, and neither subnet nor network is configured";
             return Err(CloudError::transient(message).into());
         };
         let ports = api.ports_of(&[server]).await?;
         let mut fixed = ports.iter().flat_map(|port| &port.fixed_ips);
-        let found = fixed.find(|fixed| fixed.ip_address == address).map(|fixed| fixed.subnet_id.clone());
+        let found = fixed
+            .find(|fixed| fixed.ip_address == address)
+            .map(|fixed| fixed.subnet_id.clone());
         found.ok_or_else(|| {
-            CloudError::transient(format!("no port of server {server} has the address {address}")).into()
+            CloudError::transient(format!("no port of server {server} has the address {address}"))
+                .into()
         })
     }
 
@@ -350,15 +420,25 @@ impl LoadBalancerReconciler {
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
-        plan: impl Fn(&Self, &ReconcileInput<'_>, &PlanInput<'_>) -> Result<Vec<PlannedAction>, CloudError> + Send + Sync,
+        plan: impl Fn(
+            &Self,
+            &ReconcileInput<'_>,
+            &PlanInput<'_>,
+        ) -> Result<Vec<PlannedAction>, CloudError>
+        + Send
+        + Sync,
     ) -> Result<(), ReconcileStop> {
         for _ in 0..MAX_ACTIONS {
             self.read_children(op, input, state).await?;
-            let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+            let Some(seen) = &state.observed else {
+                return Err(object_gone().into());
+            };
             let ownership = self.service_ownership(input, seen);
             let mut steps = plan(self, input, &self.plan_input(input, seen, &ownership))?;
             steps.retain(|step| !is_rejected_method(state, step));
-            let Some(step) = steps.first() else { return Ok(()) };
+            let Some(step) = steps.first() else {
+                return Ok(());
+            };
             if self.refresh_before_change(op, state, step).await? {
                 self.wait_until_active(op, input, state).await?;
                 continue;
@@ -369,8 +449,11 @@ impl LoadBalancerReconciler {
             self.apply_action(op, state, step).await?;
             self.wait_until_active(op, input, state).await?;
         }
-        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", input.desired.name))
-            .into())
+        Err(CloudError::transient(format!(
+            "load balancer {} changes while it is brought in line",
+            input.desired.name
+        ))
+        .into())
     }
 
     /// Applies one action. If the load balancer is busy, the result is pending.
@@ -380,7 +463,9 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
         step: &PlannedAction,
     ) -> Result<(), ReconcileStop> {
-        let Some(mut seen) = state.observed.take() else { return Err(object_gone().into()) };
+        let Some(mut seen) = state.observed.take() else {
+            return Err(object_gone().into());
+        };
         state.unfinished = true;
         match apply::apply(self.api(op), &mut seen, step).await {
             Ok(ApplyResult::Done) => {
@@ -403,7 +488,8 @@ impl LoadBalancerReconciler {
                 Err(error.into())
             }
             Err(error) => {
-                let refused = matches!(error.class(), ErrorClass::Invalid | ErrorClass::Unsupported);
+                let refused =
+                    matches!(error.class(), ErrorClass::Invalid | ErrorClass::Unsupported);
                 if let (Some((pool, method)), true) = (apply::is_method_change(step), refused) {
                     let note = format!("pool {pool} keeps its algorithm: {error}");
                     op.event(EventType::Warning, "LoadBalancerLbMethodUnknown", &note);
@@ -424,9 +510,14 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
         first: bool,
     ) -> Result<IpAddr, ReconcileStop> {
-        let Some(seen) = state.observed.take() else { return Err(object_gone().into()) };
+        let Some(seen) = state.observed.take() else {
+            return Err(object_gone().into());
+        };
         let ownership = self.service_ownership(input, &seen);
-        let address = self.floating_ip_sync(op, input, &ownership).sync(state, &seen).await;
+        let address = self
+            .floating_ip_sync(op, input, &ownership)
+            .sync(state, &seen)
+            .await;
         let vip = floating_ip::vip_address(&seen);
         state.observed = Some(seen);
         if first && !input.desired.internal && vip.is_ok_and(|vip| vip.is_ipv6()) {
@@ -456,10 +547,22 @@ impl LoadBalancerReconciler {
         input: &'a ReconcileInput<'_>,
         observed: &'a ObservedLoadBalancer,
     ) -> Result<SecurityGroupTask<'a>, CloudError> {
-        let named = input.desired.member_subnet.as_deref().or(input.desired.vip_subnet.as_deref());
+        let named = input
+            .desired
+            .member_subnet
+            .as_deref()
+            .or(input.desired.vip_subnet.as_deref());
         let subnet = named.or(observed.load_balancer.vip_subnet_id.as_deref());
-        let missing = || CloudError::invalid_input("the subnet of members is not known: name it by member-subnet-id");
-        Ok(SecurityGroupTask { group, subnet: subnet.ok_or_else(missing)?, backends: &input.backends })
+        let missing = || {
+            CloudError::invalid_input(
+                "the subnet of members is not known: name it by member-subnet-id",
+            )
+        };
+        Ok(SecurityGroupTask {
+            group,
+            subnet: subnet.ok_or_else(missing)?,
+            backends: &input.backends,
+        })
     }
 
     /// Syncs the security group, or removes one that is left over when none is desired any more.
@@ -471,12 +574,19 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let owner = &input.desired.owner;
-        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        let Some(seen) = &state.observed else {
+            return Err(object_gone().into());
+        };
         match &input.desired.security_group {
             Some(group) => {
                 let task = Self::security_group_spec(group, input, seen)?;
                 let surplus = self
-                    .ensure_rules(op, task, &mut state.applied_security_group, &mut state.listed_security_group)
+                    .ensure_rules(
+                        op,
+                        task,
+                        &mut state.applied_security_group,
+                        &mut state.listed_security_group,
+                    )
                     .await?;
                 SecurityGroupManager::revoke(api, &surplus).await?;
                 state.applied_security_group = Some(task.digest());
@@ -492,26 +602,37 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Admits the load balancer to its nodes at the ports that it serves now. What else the group admits stays: a
-    /// change that was rejected may still need it.
+    /// Admits the load balancer to its nodes at the ports that it serves now. What else the group
+    /// admits stays: a change that was rejected may still need it.
     async fn admit_existing_ports(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        let Some(seen) = &state.observed else {
+            return Err(object_gone().into());
+        };
         let ownership = self.service_ownership(input, seen);
-        let Some(group) = self.plan_input(input, seen, &ownership).current_security_group(input.desired) else {
+        let Some(group) = self
+            .plan_input(input, seen, &ownership)
+            .current_security_group(input.desired)
+        else {
             return Ok(());
         };
         let task = Self::security_group_spec(&group, input, seen)?;
-        self.ensure_rules(op, task, &mut state.applied_security_group, &mut state.listed_security_group).await?;
+        self.ensure_rules(
+            op,
+            task,
+            &mut state.applied_security_group,
+            &mut state.listed_security_group,
+        )
+        .await?;
         Ok(())
     }
 
-    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus rules. `applied_digest`:
-    /// digest of the task that was last applied completely.
+    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus
+    /// rules. `applied_digest`: digest of the task that was last applied completely.
     async fn ensure_rules(
         &self,
         op: &Op,
@@ -527,21 +648,31 @@ impl LoadBalancerReconciler {
         let surplus = if self.listing_shows_in_sync(op, task, listed).await? {
             Vec::new()
         } else {
-            self.security_groups.ensure_rules(self.api(op), task).await?
+            self.security_groups
+                .ensure_rules(self.api(op), task)
+                .await?
         };
         *applied_digest = surplus.is_empty().then_some(digest);
         Ok(surplus)
     }
 
-    /// Returns whether the shared listing shows the security group in the desired state. The listing is used once.
+    /// Returns whether the shared listing shows the security group in the desired state. The
+    /// listing is used once.
     pub(super) async fn listing_shows_in_sync(
         &self,
         op: &Op,
         task: SecurityGroupTask<'_>,
         listed: &mut Option<ListedSecurityGroup>,
     ) -> Result<bool, CloudError> {
-        match listed.take().filter(|listed| listed.started.elapsed() < RESUMED_OBSERVATION_AGE) {
-            Some(listed) => self.security_groups.listing_shows_in_sync(self.api(op), task, &listed).await,
+        match listed
+            .take()
+            .filter(|listed| listed.started.elapsed() < RESUMED_OBSERVATION_AGE)
+        {
+            Some(listed) => {
+                self.security_groups
+                    .listing_shows_in_sync(self.api(op), task, &listed)
+                    .await
+            }
             None => Ok(false),
         }
     }
@@ -553,8 +684,12 @@ impl LoadBalancerReconciler {
         let before = state.last_applied.take();
         let result = match self.sync_backends(op, input, &mut state).await {
             Ok(()) => {
-                let same = |(wanted, _): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| **wanted == *input.desired;
-                state.last_applied = before.filter(same).map(|(wanted, _)| (wanted, input.backends.clone()));
+                let same = |(wanted, _): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| {
+                    **wanted == *input.desired
+                };
+                state.last_applied = before
+                    .filter(same)
+                    .map(|(wanted, _)| (wanted, input.backends.clone()));
                 Ok(Progress::Done)
             }
             Err(ReconcileStop::Pending(progress)) => {
@@ -568,8 +703,13 @@ impl LoadBalancerReconciler {
         LbOutcome { status: None, annotations: BTreeMap::new(), result }
     }
 
-    /// Updates the sync state after a call: after an error the observed state is not known any more.
-    fn update_sync_state(&self, state: &mut LoadBalancerSyncState, result: &Result<Progress, CloudError>) {
+    /// Updates the sync state after a call: after an error the observed state is not known any
+    /// more.
+    fn update_sync_state(
+        &self,
+        state: &mut LoadBalancerSyncState,
+        result: &Result<Progress, CloudError>,
+    ) {
         match result {
             Ok(Progress::Done) => (state.unfinished, state.waiting_since) = (false, None),
             Ok(Progress::Pending { .. }) => {}
@@ -597,7 +737,11 @@ impl LoadBalancerReconciler {
         }
         self.wait_until_active(op, input, state).await?;
         let members = |_: &Self, order: &ReconcileInput<'_>, side: &PlanInput<'_>| {
-            let plan = if order.invalid { plan::following } else { plan::plan_members_only };
+            let plan = if order.invalid {
+                plan::following
+            } else {
+                plan::plan_members_only
+            };
             Ok(plan(side, order.desired, &order.members()))
         };
         self.apply_plan(op, input, state, members).await?;
@@ -607,7 +751,10 @@ impl LoadBalancerReconciler {
 
 /// Returns whether an action only sets an algorithm that the cloud has rejected.
 pub(super) fn is_rejected_method(state: &LoadBalancerSyncState, step: &PlannedAction) -> bool {
-    let refused = state.rejected_method.as_ref().map(|(pool, method)| (&**pool, &**method));
+    let refused = state
+        .rejected_method
+        .as_ref()
+        .map(|(pool, method)| (&**pool, &**method));
     refused.is_some() && apply::is_method_change(step) == refused
 }
 
@@ -620,15 +767,19 @@ fn known_address(input: &ReconcileInput<'_>, state: &LoadBalancerSyncState) -> O
 /// Returns whether the port, subnet or network of the VIP is set.
 fn has_requested_location(desired: &DesiredLoadBalancer) -> bool {
     let create_settings = &desired.create_settings;
-    create_settings.port.is_some() || create_settings.subnet.is_some() || create_settings.network.is_some()
+    create_settings.port.is_some()
+        || create_settings.subnet.is_some()
+        || create_settings.network.is_some()
 }
 
 /// The object to be changed does not exist any more: retried after one second.
 pub(super) fn object_gone() -> CloudError {
-    CloudError::transient("the load balancer changed meanwhile").with_retry_after(Duration::from_secs(1))
+    CloudError::transient("the load balancer changed meanwhile")
+        .with_retry_after(Duration::from_secs(1))
 }
 
-/// Makes "not found" transient: that one object is missing says nothing about the load balancer as a whole.
+/// Makes "not found" transient: that one object is missing says nothing about the load balancer as
+/// a whole.
 pub(super) fn as_transient(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
@@ -636,8 +787,9 @@ pub(super) fn as_transient(error: CloudError) -> CloudError {
     }
 }
 
-/// Builds the outcome, with the ID and the address as soon as the load balancer serves. Until then it is found by its
-/// name: an ID would be taken for one that a user wrote, and then the load balancer has to exist.
+/// Builds the outcome, with the ID and the address as soon as the load balancer serves. Until then
+/// it is found by its name: an ID would be taken for one that a user wrote, and then the load
+/// balancer has to exist.
 fn build_outcome(
     input: &ReconcileInput<'_>,
     state: &LoadBalancerSyncState,
@@ -647,7 +799,12 @@ fn build_outcome(
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     let mut annotate = |row: &annotations::Annotation, value: String| {
         let key = row.key();
-        if input.service.annotations.get(&*key).is_none_or(|text| **text != *value) {
+        if input
+            .service
+            .annotations
+            .get(&*key)
+            .is_none_or(|text| **text != *value)
+        {
             outcome.annotations.insert(key, Some(value.into()));
         }
     };

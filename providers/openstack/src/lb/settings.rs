@@ -9,7 +9,10 @@ use crate::config;
 
 /// Settings for all load balancers.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent settings, each named at its use")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent settings, each named at its use"
+)]
 pub struct LoadBalancerSettings {
     /// Driver; `amphora` by default.
     pub driver: Driver,
@@ -21,7 +24,8 @@ pub struct LoadBalancerSettings {
     pub monitor: bool,
     /// How members are checked.
     pub checks: HealthMonitorSettings,
-    /// Whether each Service has a security group that admits the load balancer to its nodes; no by default.
+    /// Whether each Service has a security group that admits the load balancer to its nodes; no by
+    /// default.
     pub manage_security_groups: bool,
     /// Whether every Service is internal, whatever its annotation says; no by default.
     pub internal: bool,
@@ -41,14 +45,17 @@ pub struct LoadBalancerSettings {
     pub max_shared: usize,
     /// Certificate of listeners where the Service names none; empty for none.
     pub tls_container_ref: Box<str>,
-    /// Whether certificates are in Barbican, so that their references can be checked; yes by default.
-    pub barbican: bool,
-    /// Whether the driver takes one object at a time: no populated create and no batch update of members; no by
+    /// Whether certificates are in Barbican, so that their references can be checked; yes by
     /// default.
+    pub barbican: bool,
+    /// Whether the driver takes one object at a time: no populated create and no batch update of
+    /// members; no by default.
     pub serial_api_calls: bool,
-    /// How long a load balancer may be busy with a change before a warning is emitted; 323 s by default.
+    /// How long a load balancer may be busy with a change before a warning is emitted; 323 s by
+    /// default.
     pub active_wait_warning: Duration,
-    /// Classes that Services may name in their annotation. They are unrelated to `spec.loadBalancerClass`.
+    /// Classes that Services may name in their annotation. They are unrelated to
+    /// `spec.loadBalancerClass`.
     pub classes: BTreeMap<Box<str>, NetworkSettings>,
 }
 
@@ -108,22 +115,32 @@ pub struct HealthMonitorSettings {
 
 impl Default for HealthMonitorSettings {
     fn default() -> Self {
-        Self { delay: Duration::from_secs(5), timeout: Duration::from_secs(3), max_retries: 1, max_retries_down: 3 }
+        Self {
+            delay: Duration::from_secs(5),
+            timeout: Duration::from_secs(3),
+            max_retries: 1,
+            max_retries_down: 3,
+        }
     }
 }
 
-/// Returns how long this many polls take, at most an hour, with delays that grow from a second by a fifth each.
+/// Returns how long this many polls take, at most an hour, with delays that grow from a second by a
+/// fifth each.
 fn patience(steps: u32) -> Duration {
-    let pauses = std::iter::successors(Some(1.0), |pause| Some(pause * 1.2)).take(steps.min(100) as usize);
+    let pauses =
+        std::iter::successors(Some(1.0), |pause| Some(pause * 1.2)).take(steps.min(100) as usize);
     Duration::from_secs(3600).min(pauses.map(Duration::from_secs_f64).sum())
 }
 
 impl From<&config::LoadBalancer> for LoadBalancerSettings {
     fn from(config: &config::LoadBalancer) -> Self {
-        let requirements = config.node_selector.iter().map(|(key, value)| match &**value {
-            "" => LabelRequirement::Exists(key.clone()),
-            _ => LabelRequirement::Equals(key.clone(), value.clone()),
-        });
+        let requirements = config
+            .node_selector
+            .iter()
+            .map(|(key, value)| match &**value {
+                "" => LabelRequirement::Exists(key.clone()),
+                _ => LabelRequirement::Equals(key.clone(), value.clone()),
+            });
         Self {
             driver: Driver::parse(&config.provider),
             method: config.method.clone(),
@@ -148,7 +165,11 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             barbican: config.container_store == config::ContainerStore::Barbican,
             serial_api_calls: config.serial_calls,
             active_wait_warning: patience(config.wait_steps),
-            classes: config.classes.iter().map(|(name, network)| (name.clone(), network.into())).collect(),
+            classes: config
+                .classes
+                .iter()
+                .map(|(name, network)| (name.clone(), network.into()))
+                .collect(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Polls load balancers that are busy. When there are many, one list serves all of them, and everybody who asks soon
-//! after.
+//! Polls load balancers that are busy. When there are many, one list serves all of them, and
+//! everybody who asks soon after.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,12 +11,15 @@ use crate::{
     client::{Call, OpenStackError, Request},
     lb::{
         api::Api,
-        query_strategy::{MAX_SINGLE_REQUESTS, MAX_TAGS, PAGE, StatusQueryStrategy, choose_strategy},
+        query_strategy::{
+            MAX_SINGLE_REQUESTS, MAX_TAGS, PAGE, StatusQueryStrategy, choose_strategy,
+        },
         sync_state::{ListingRound, ListingRounds},
     },
 };
 
-/// How long a load balancer counts as pending after the last query for it; longer than any delay between two polls.
+/// How long a load balancer counts as pending after the last query for it; longer than any delay
+/// between two polls.
 const WAITING_TTL: Duration = Duration::from_secs(30);
 
 /// Pending load balancers, and the last listing of many of them.
@@ -67,8 +70,8 @@ pub(super) struct StatusQuery<'a> {
 }
 
 impl StatusPoller {
-    /// Reads a load balancer, alone or in a listing; `None` if Octavia, queried for it alone, says that it does not
-    /// exist.
+    /// Reads a load balancer, alone or in a listing; `None` if Octavia, queried for it alone, says
+    /// that it does not exist.
     pub(super) async fn get_status(
         &self,
         api: Api<'_>,
@@ -76,13 +79,21 @@ impl StatusPoller {
         query: StatusQuery<'_>,
     ) -> Result<StatusResult, OpenStackError> {
         self.register(query.id, query.tag.unwrap_or_default());
-        let shared = if self.should_list_together() { self.shared(api, rounds, query).await? } else { None };
+        let shared = if self.should_list_together() {
+            self.shared(api, rounds, query).await?
+        } else {
+            None
+        };
         let (load_balancer, round) = match shared {
             Some(shown @ (Some(_), _)) => shown,
-            // What a listing does not show is queried alone: it was deleted, or was not among those listed.
+            // What a listing does not show is queried alone: it was deleted, or was not among those
+            // listed.
             None | Some((None, _)) => (api.load_balancer(query.id).await?, rounds.now()),
         };
-        if !load_balancer.as_ref().is_some_and(|balancer| balancer.provisioning_status.is_pending()) {
+        if !load_balancer
+            .as_ref()
+            .is_some_and(|balancer| balancer.provisioning_status.is_pending())
+        {
             self.state.lock().waiting.remove(query.id);
         }
         Ok((load_balancer, round))
@@ -97,7 +108,9 @@ impl StatusPoller {
     /// Returns whether so many are pending that they are listed together.
     pub(super) fn should_list_together(&self) -> bool {
         let mut state = self.state.lock();
-        state.waiting.retain(|_, waiting| waiting.asked_at.elapsed() < WAITING_TTL);
+        state
+            .waiting
+            .retain(|_, waiting| waiting.asked_at.elapsed() < WAITING_TTL);
         state.waiting.len() > MAX_SINGLE_REQUESTS
     }
 
@@ -127,20 +140,38 @@ impl StatusPoller {
     }
 
     /// Answers from the last listing, if that is new enough or began after the query arrived.
-    fn answer_of_last_listing(&self, query: StatusQuery<'_>, came: ListingRound) -> Option<StatusResult> {
+    fn answer_of_last_listing(
+        &self,
+        query: StatusQuery<'_>,
+        came: ListingRound,
+    ) -> Option<StatusResult> {
         let state = self.state.lock();
         let last = state.last.as_ref()?;
-        let counts = last.round > query.after && (last.round > came || last.started.elapsed() <= query.age);
+        let counts =
+            last.round > query.after && (last.round > came || last.started.elapsed() <= query.age);
         counts.then(|| (last.rows.get(query.id).cloned(), last.round))
     }
 
     /// Lists all pending load balancers. Returns whether it did.
-    async fn read(&self, api: Api<'_>, rounds: &ListingRounds, tags: bool) -> Result<bool, OpenStackError> {
+    async fn read(
+        &self,
+        api: Api<'_>,
+        rounds: &ListingRounds,
+        tags: bool,
+    ) -> Result<bool, OpenStackError> {
         let (strategy, queries) = {
             let state = self.state.lock();
-            let tags: Vec<&str> = state.waiting.values().map(|waiting| &*waiting.tag).filter(|_| tags).collect();
+            let tags: Vec<&str> = state
+                .waiting
+                .values()
+                .map(|waiting| &*waiting.tag)
+                .filter(|_| tags)
+                .collect();
             let queries: Vec<String> = tags.chunks(MAX_TAGS).map(|chunk| chunk.join(",")).collect();
-            (choose_strategy(state.waiting.len(), !queries.is_empty(), state.fits_one_page), queries)
+            (
+                choose_strategy(state.waiting.len(), !queries.is_empty(), state.fits_one_page),
+                queries,
+            )
         };
         let round = rounds.begin();
         let begun = Instant::now();
@@ -162,7 +193,9 @@ impl StatusPoller {
             }
         };
         let mut state = self.state.lock();
-        let rows = rows.into_iter().filter(|row: &LoadBalancer| state.waiting.contains_key(&*row.id));
+        let rows = rows
+            .into_iter()
+            .filter(|row: &LoadBalancer| state.waiting.contains_key(&*row.id));
         let rows = rows.map(|row| (row.id.as_str().into(), row)).collect();
         state.last = Some(StatusListing { round, started: begun, rows });
         Ok(true)

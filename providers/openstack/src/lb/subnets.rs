@@ -1,4 +1,5 @@
-//! Which subnets of the floating network an address may come from: a pattern for names and a list of tags.
+//! Which subnets of the floating network an address may come from: a pattern for names and a list
+//! of tags.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +33,8 @@ impl FloatingSubnet {
     }
 }
 
-/// A pattern for subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the whole name. A
-/// leading `!` negates it.
+/// A pattern for subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the
+/// whole name. A leading `!` negates it.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
     negated: bool,
@@ -55,13 +56,17 @@ impl NamePattern {
             Some(expression) => format!("^(?:{expression})$"),
             None => glob(rest)?,
         };
-        let matcher = Regex::new(&source).map_err(|error| format!("{text:?} is no valid pattern: {error}"))?;
+        let matcher = Regex::new(&source)
+            .map_err(|error| format!("{text:?} is no valid pattern: {error}"))?;
         Ok(Self { negated, matcher: Some(matcher) })
     }
 
     /// Returns whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
-        self.matcher.as_ref().is_none_or(|matcher| matcher.is_match(name)) != self.negated
+        self.matcher
+            .as_ref()
+            .is_none_or(|matcher| matcher.is_match(name))
+            != self.negated
     }
 }
 
@@ -75,12 +80,16 @@ fn glob(text: &str) -> Result<String, String> {
             '?' => source.push('.'),
             '\\' => match chars.next() {
                 Some(escaped) => source.push_str(&regex::escape(&escaped.to_string())),
-                None => return Err(format!("{text:?} is no valid pattern: it ends in a backslash")),
+                None => {
+                    return Err(format!("{text:?} is no valid pattern: it ends in a backslash"));
+                }
             },
             '[' => {
                 let class: String = chars.by_ref().take_while(|c| *c != ']').collect();
                 let class = class.replace('\\', "\\\\").replace('[', "\\[");
-                let (not, class) = class.strip_prefix('!').map_or(("", &*class), |rest| ("^", rest));
+                let (not, class) = class
+                    .strip_prefix('!')
+                    .map_or(("", &*class), |rest| ("^", rest));
                 source.extend(["[", not, class, "]"]);
             }
             other => source.push_str(&regex::escape(&other.to_string())),
@@ -90,7 +99,8 @@ fn glob(text: &str) -> Result<String, String> {
     Ok(source)
 }
 
-/// Tags that a subnet must have: any of them, or all of them after `&`. A leading `!` negates the condition.
+/// Tags that a subnet must have: any of them, or all of them after `&`. A leading `!` negates the
+/// condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPattern<'a> {
     negated: bool,
@@ -109,7 +119,11 @@ impl<'a> TagPattern<'a> {
             Some(rest) => (true, rest),
             None => (false, rest),
         };
-        let tags = rest.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
+        let tags = rest
+            .split(',')
+            .map(str::trim)
+            .filter(|tag| !tag.is_empty())
+            .collect();
         Self { negated, all, tags }
     }
 
@@ -128,7 +142,11 @@ impl<'a> TagPattern<'a> {
     /// Returns whether an object with these tags matches.
     pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
         let has = |desired: &&str| tags.iter().any(|tag| tag.as_ref() == *desired);
-        let matched = if self.all { self.tags.iter().all(has) } else { self.tags.iter().any(has) };
+        let matched = if self.all {
+            self.tags.iter().all(has)
+        } else {
+            self.tags.iter().any(has)
+        };
         self.tags.is_empty() || matched != self.negated
     }
 }
@@ -175,7 +193,8 @@ mod tests {
     // V05
     #[test]
     fn name_and_tags_must_both_match() {
-        let both = |name: &str, tags: &str| name_matches(name) && TagPattern::parse(tags).matches(&TAGS);
+        let both =
+            |name: &str, tags: &str| name_matches(name) && TagPattern::parse(tags).matches(&TAGS);
         assert!(both("test-*", "alice"));
         assert!(!both("test-*", "other"));
         assert!(both("test-*", "!other"));

@@ -1,7 +1,8 @@
-//! Sync state of each Service's load balancer: what this process read, and what it has changed since.
+//! Sync state of each Service's load balancer: what this process read, and what it has changed
+//! since.
 //!
-//! Usually nobody else changes these objects. Manual changes are found by the drift check that the framework requests
-//! from time to time. After an error the observed state is not known any more.
+//! Usually nobody else changes these objects. Manual changes are found by the drift check that the
+//! framework requests from time to time. After an error the observed state is not known any more.
 
 use std::{
     collections::HashMap,
@@ -32,7 +33,8 @@ pub(super) struct ListingRound(u64);
 pub(super) struct ListingRounds(AtomicU64);
 
 impl ListingRounds {
-    /// Returns the last listing that has begun. Only those after it show what was changed before now.
+    /// Returns the last listing that has begun. Only those after it show what was changed before
+    /// now.
     pub(super) fn now(&self) -> ListingRound {
         ListingRound(self.0.load(Ordering::SeqCst))
     }
@@ -73,20 +75,24 @@ impl From<Option<FloatingIp>> for AttachedFloatingIp {
 
 /// Sync state of one Service.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, each named at its use")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each named at its use"
+)]
 pub(super) struct LoadBalancerSyncState {
     /// Observed state; `None` when it has to be read.
     pub(super) observed: Option<ObservedLoadBalancer>,
     /// True when the children are known too.
     pub(super) children_known: bool,
-    /// True when `observed` comes from a shared listing. That is good enough to compare with, but it is read again
-    /// before anything is changed except members, which were read for this Service alone.
+    /// True when `observed` comes from a shared listing. That is good enough to compare with, but
+    /// it is read again before anything is changed except members, which were read for this Service
+    /// alone.
     pub(super) from_listing: bool,
-    /// Listings up to this one do not count, because this process has changed something since, or may have; `None` when
-    /// it has never changed the Service.
+    /// Listings up to this one do not count, because this process has changed something since, or
+    /// may have; `None` when it has never changed the Service.
     pub(super) listings_stale_until: Option<ListingRound>,
-    /// The last shared listing that had begun when the load balancer was last read or changed. Only a newer one shows
-    /// more.
+    /// The last shared listing that had begun when the load balancer was last read or changed. Only
+    /// a newer one shows more.
     pub(super) as_of: ListingRound,
     /// When it was last read from the cloud.
     pub(super) read_at: Option<Instant>,
@@ -104,7 +110,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) waiting_since: Option<(Instant, bool)>,
     /// When the load balancer was last failed over.
     pub(super) failed_over: Option<Instant>,
-    /// True when the load balancer that the Service names was deleted because its creation had failed.
+    /// True when the load balancer that the Service names was deleted because its creation had
+    /// failed.
     pub(super) replaced_failed: bool,
     /// Load balancer that is being deleted.
     pub(super) deleting_id: Option<Box<str>>,
@@ -126,7 +133,8 @@ impl LoadBalancerSyncState {
         self.unfinished = false;
     }
 
-    /// Returns the delay before the next poll: half the time that the load balancer has been pending, within bounds.
+    /// Returns the delay before the next poll: half the time that the load balancer has been
+    /// pending, within bounds.
     pub(super) fn poll_interval(&mut self) -> Duration {
         let (since, _) = *self.waiting_since.get_or_insert((Instant::now(), false));
         (since.elapsed() / 2).clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
@@ -163,12 +171,17 @@ pub(super) struct SyncStateStore {
 }
 
 impl SyncStateStore {
-    /// Takes the sync state of a Service. Until it is [put back](Self::put) nothing is known, and listings from before
-    /// now do not count: the future that took it may be dropped amid a change.
+    /// Takes the sync state of a Service. Until it is [put back](Self::put) nothing is known, and
+    /// listings from before now do not count: the future that took it may be dropped amid a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
-        let doubt =
-            LoadBalancerSyncState { listings_stale_until: Some(self.rounds.now()), ..LoadBalancerSyncState::default() };
-        self.states.lock().insert(uid.into(), doubt).unwrap_or_default()
+        let doubt = LoadBalancerSyncState {
+            listings_stale_until: Some(self.rounds.now()),
+            ..LoadBalancerSyncState::default()
+        };
+        self.states
+            .lock()
+            .insert(uid.into(), doubt)
+            .unwrap_or_default()
     }
 
     pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {

@@ -22,7 +22,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Describes this binary for the framework.
 pub fn product() -> Product {
-    let mut product = Product::new("ccm-openstack", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
+    let mut product =
+        Product::new("ccm-openstack", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
     let help = "Extra data to add to the user agent of requests to OpenStack. Use multiple times to add more than one \
                 component.";
     product.extra_flags = vec![Flag::provider_list(USER_AGENT, help)];
@@ -31,7 +32,11 @@ pub fn product() -> Product {
 
 /// Returns the values of `--user-agent`, in order.
 pub fn user_agents(config: &Config) -> &[String] {
-    config.extra_lists.get(USER_AGENT).map(Vec::as_slice).unwrap_or_default()
+    config
+        .extra_lists
+        .get(USER_AGENT)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Creates the transport over sockets.
@@ -42,9 +47,13 @@ pub fn connect(cloud: &Cloud, agents: &[String]) -> Result<Arc<dyn Transport>, B
     Ok(Arc::new(Https::new(cloud, agents)?))
 }
 
-/// Runs the manager with these arguments (without the program's name) to its end. `connect` creates the transport from
-/// the checked cloud config and the user agents.
-pub async fn run<C>(args: impl IntoIterator<Item = OsString>, environment: Environment, connect: C) -> ExitCode
+/// Runs the manager with these arguments (without the program's name) to its end. `connect` creates
+/// the transport from the checked cloud config and the user agents.
+pub async fn run<C>(
+    args: impl IntoIterator<Item = OsString>,
+    environment: Environment,
+    connect: C,
+) -> ExitCode
 where
     C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
 {
@@ -54,15 +63,25 @@ where
     .await
 }
 
-/// Creates the provider from the flags and the cloud config that they name. Waits while the cloud is down.
+/// Creates the provider from the flags and the cloud config that they name. Waits while the cloud
+/// is down.
 ///
 /// # Errors
-/// Errors in the cloud config, all together; rejected credentials; a service that is needed and missing.
-pub async fn build<C>(config: Config, environment: Environment, connect: C) -> Result<OpenStackProvider, BoxError>
+/// Errors in the cloud config, all together; rejected credentials; a service that is needed and
+/// missing.
+pub async fn build<C>(
+    config: Config,
+    environment: Environment,
+    connect: C,
+) -> Result<OpenStackProvider, BoxError>
 where
     C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
 {
-    let file = config.generic.cloud_config.clone().ok_or(ConfigErrors::NoFile)?;
+    let file = config
+        .generic
+        .cloud_config
+        .clone()
+        .ok_or(ConfigErrors::NoFile)?;
     let settings = config::load(Some(&file), &environment)?;
     settings.log();
     let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
@@ -72,13 +91,20 @@ where
     provider(settings, client, cluster).await
 }
 
-async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Result<OpenStackProvider, BoxError> {
+async fn provider(
+    settings: Settings,
+    client: Client,
+    cluster: Arc<str>,
+) -> Result<OpenStackProvider, BoxError> {
     let mut pause = PAUSE.0;
     loop {
-        let error = match OpenStackProvider::connect(settings.clone(), client.clone(), cluster.clone()).await {
-            Ok(provider) => return Ok(provider),
-            Err(error) => error,
-        };
+        let error =
+            match OpenStackProvider::connect(settings.clone(), client.clone(), cluster.clone())
+                .await
+            {
+                Ok(provider) => return Ok(provider),
+                Err(error) => error,
+            };
         if !error.is_transient() {
             return Err(error.into());
         }

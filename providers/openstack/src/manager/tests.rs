@@ -46,7 +46,10 @@ fn arguments_of_upstreams_manifests_are_taken() {
         "--user-agent=one",
     ];
     let config = try_config(&args).unwrap();
-    assert_eq!(config.generic.cloud_config.as_deref(), Some(std::path::Path::new("/etc/config/cloud.conf")));
+    assert_eq!(
+        config.generic.cloud_config.as_deref(),
+        Some(std::path::Path::new("/etc/config/cloud.conf"))
+    );
 }
 
 /// A configuration file for a cloud, and the arguments that name it.
@@ -91,44 +94,79 @@ async fn a_file_for_the_cloud_makes_a_provider() {
     assert!(provider.instances().is_some());
     assert!(provider.routes().is_none(), "no router is configured");
     assert!(provider.load_balancers().is_some() && provider.inventory().is_some());
-    let provider = Files::of(&cloud, "[Route]\nrouter-id=r\n").build(&cloud).await.unwrap();
+    let provider = Files::of(&cloud, "[Route]\nrouter-id=r\n")
+        .build(&cloud)
+        .await
+        .unwrap();
     assert!(provider.routes().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn mistakes_and_refused_credentials_end_the_process() {
     let cloud = LocalCloud::in_memory(CloudSettings::default());
-    let error = Files::new("[Global]\nauth-url=nowhere\n").build(&cloud).await.unwrap_err();
+    let error = Files::new("[Global]\nauth-url=nowhere\n")
+        .build(&cloud)
+        .await
+        .unwrap_err();
     assert_eq!(error.lines().count(), 3, "{error}");
     let wrong = Files::of(&cloud, "[Global]\npassword=hunter2\n");
     let error = wrong.build(&cloud).await.unwrap_err();
-    assert!(error.starts_with("the cloud gives no token: ") && error.contains("requires authentication"), "{error}");
+    assert!(
+        error.starts_with("the cloud gives no token: ")
+            && error.contains("requires authentication"),
+        "{error}"
+    );
     assert!(!error.contains("hunter2"), "{error}");
     let config = try_config(&[]).unwrap();
-    let connect = |_: &Cloud, _: &[String]| -> Result<Arc<dyn Transport>, BoxError> { panic!("connects") };
-    let error = build(config, Environment::default(), connect).await.unwrap_err();
+    let connect =
+        |_: &Cloud, _: &[String]| -> Result<Arc<dyn Transport>, BoxError> { panic!("connects") };
+    let error = build(config, Environment::default(), connect)
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "a cloud config is needed: --cloud-config names none");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_octavia_there_are_no_load_balancers_and_that_has_to_be_said() {
-    let without = |kind: &str| CloudSettings { without: [kind.to_owned()].into(), ..CloudSettings::default() };
+    let without = |kind: &str| CloudSettings {
+        without: [kind.to_owned()].into(),
+        ..CloudSettings::default()
+    };
     let cloud = LocalCloud::in_memory(without("load-balancer"));
     let error = Files::of(&cloud, "").build(&cloud).await.unwrap_err();
     assert!(error.starts_with("load balancers need a service that is missing"), "{error}");
-    assert!(error.contains("no public endpoint of load-balancer in region \"RegionOne\""), "{error}");
-    let provider = Files::of(&cloud, "[LoadBalancer]\nenabled=false\n").build(&cloud).await.unwrap();
+    assert!(
+        error.contains("no public endpoint of load-balancer in region \"RegionOne\""),
+        "{error}"
+    );
+    let provider = Files::of(&cloud, "[LoadBalancer]\nenabled=false\n")
+        .build(&cloud)
+        .await
+        .unwrap();
     assert!(provider.load_balancers().is_none());
     let cloud = LocalCloud::in_memory(without("key-manager"));
-    Files::of(&cloud, "").build(&cloud).await.expect("only a warning");
+    Files::of(&cloud, "")
+        .build(&cloud)
+        .await
+        .expect("only a warning");
     let cloud = LocalCloud::in_memory(without("compute"));
-    assert!(Files::of(&cloud, "").build(&cloud).await.unwrap().instances().is_none());
+    assert!(
+        Files::of(&cloud, "")
+            .build(&cloud)
+            .await
+            .unwrap()
+            .instances()
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_region_ends_the_process() {
     let cloud = LocalCloud::in_memory(CloudSettings::default());
-    let error = Files::of(&cloud, "region=Elsewhere\n").build(&cloud).await.unwrap_err();
+    let error = Files::of(&cloud, "region=Elsewhere\n")
+        .build(&cloud)
+        .await
+        .unwrap_err();
     assert!(error.contains("in region \"Elsewhere\"; it has: "), "{error}");
 }
 
@@ -136,7 +174,10 @@ async fn an_unknown_region_ends_the_process() {
 async fn an_outage_at_the_start_is_waited_for() {
     let cloud = LocalCloud::in_memory(CloudSettings::default());
     let kind = FaultKind::Status { code: 503, retry_after: None, message: None };
-    cloud.cloud().faults.add(Fault::new("/identity", kind).times(8));
+    cloud
+        .cloud()
+        .faults
+        .add(Fault::new("/identity", kind).times(8));
     Files::of(&cloud, "").build(&cloud).await.unwrap();
     let asked = cloud.cloud().journal.counts().values().sum::<u64>();
     assert!((9..20).contains(&asked), "no hot loop: {asked}");

@@ -13,7 +13,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeOwnership, Op, ProviderContext, Routes,
+        CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeOwnership, Op,
+        ProviderContext, Routes,
     },
     write_gate::WriteGate,
 };
@@ -40,7 +41,9 @@ pub enum ProviderError {
     #[error("the cloud gives no token")]
     Token(#[source] OpenStackError),
     /// Load balancers are enabled, and a service that they need is missing.
-    #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
+    #[error(
+        "load balancers need a service that is missing; [LoadBalancer] enabled=false does without them"
+    )]
     LoadBalancers(#[source] OpenStackError),
     /// Octavia does not report its versions.
     #[error("what Octavia can do cannot be found out")]
@@ -59,10 +62,14 @@ impl ProviderError {
     /// Returns whether the cloud is only temporarily unavailable, so that a retry makes sense.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Token(error) | Self::LoadBalancers(error) | Self::Routes { source: error, .. } => {
+            Self::Token(error)
+            | Self::LoadBalancers(error)
+            | Self::Routes { source: error, .. } => {
                 matches!(error.class(), ErrorClass::Transient | ErrorClass::Throttled)
             }
-            Self::Octavia(error) => matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled),
+            Self::Octavia(error) => {
+                matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled)
+            }
         }
     }
 }
@@ -79,13 +86,21 @@ pub struct OpenStackProvider {
 }
 
 impl OpenStackProvider {
-    /// Creates a provider: requests a token, and checks that the cloud has what is configured. `cluster` is the value
-    /// of `--cluster-name`, which is part of every name.
+    /// Creates a provider: requests a token, and checks that the cloud has what is configured.
+    /// `cluster` is the value of `--cluster-name`, which is part of every name.
     ///
     /// # Errors
     /// No token was issued, or a service that is needed is missing.
-    pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
-        client.session().authenticate().await.map_err(ProviderError::Token)?;
+    pub async fn connect(
+        settings: Settings,
+        client: Client,
+        cluster: Arc<str>,
+    ) -> Result<Self, ProviderError> {
+        client
+            .session()
+            .authenticate()
+            .await
+            .map_err(ProviderError::Token)?;
         let missing = |service| {
             let client = client.clone();
             async move { client.session().endpoint(service).await.err() }
@@ -111,7 +126,10 @@ impl OpenStackProvider {
         let mut instances = None;
         match (missing(Service::Compute).await, missing(Service::Network).await) {
             (None, None) => {
-                instances = Some(NovaInstances::new(settings::instances(&settings), ServerCache::new(client.clone())));
+                instances = Some(NovaInstances::new(
+                    settings::instances(&settings),
+                    ServerCache::new(client.clone()),
+                ));
             }
             (Some(error), _) | (_, Some(error)) => {
                 let error = &error as &dyn std::error::Error;
@@ -147,8 +165,10 @@ impl OpenStackProvider {
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
-            let refused =
-                |error| CloudError::invalid_input("metrics of OpenStack requests cannot be offered").with_source(error);
+            let refused = |error| {
+                CloudError::invalid_input("metrics of OpenStack requests cannot be offered")
+                    .with_source(error)
+            };
             self.client.register(registry).map_err(refused)?;
             *registered = true;
         }
@@ -157,7 +177,10 @@ impl OpenStackProvider {
 }
 
 /// Returns the routes, where a router is configured and the network service supports them.
-async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRoutes>, ProviderError> {
+async fn routes(
+    settings: &Settings,
+    client: &Client,
+) -> Result<Option<NeutronRoutes>, ProviderError> {
     let Some(router) = &settings.router else {
         tracing::info!("routes are not offered: the cloud config has no router-id in [Route]");
         return Ok(None);
@@ -166,7 +189,9 @@ async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRo
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let failed = |source| ProviderError::Routes { router: router.clone(), source };
     let Some(extensions) = Extensions::detect(client, &op).await.map_err(failed)? else {
-        tracing::warn!("routes are not offered: the network service has neither extraroute nor extraroute-atomic");
+        tracing::warn!(
+            "routes are not offered: the network service has neither extraroute nor extraroute-atomic"
+        );
         return Ok(None);
     };
     Ok(Some(NeutronRoutes::new(client.clone(), router.clone(), extensions)))
@@ -174,7 +199,9 @@ async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRo
 
 impl std::fmt::Debug for OpenStackProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenStackProvider").field("region", &self.settings.cloud.region).finish_non_exhaustive()
+        f.debug_struct("OpenStackProvider")
+            .field("region", &self.settings.cloud.region)
+            .finish_non_exhaustive()
     }
 }
 
@@ -184,8 +211,8 @@ impl CloudProvider for OpenStackProvider {
         NAME
     }
 
-    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is
-    /// one without any scheme, which some tools write.
+    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is
+    /// reported, and so is one without any scheme, which some tools write.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref() {
             Some(id) if provider_id::is_foreign(id) => NodeOwnership::Foreign,
@@ -213,11 +240,15 @@ impl CloudProvider for OpenStackProvider {
     }
 
     fn instances(&self) -> Option<&dyn Instances> {
-        self.instances.as_ref().map(|instances| instances as &dyn Instances)
+        self.instances
+            .as_ref()
+            .map(|instances| instances as &dyn Instances)
     }
 
     fn load_balancers(&self) -> Option<&dyn ccm_core::provider::LoadBalancers> {
-        self.load_balancers.as_ref().map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
+        self.load_balancers
+            .as_ref()
+            .map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
@@ -225,6 +256,8 @@ impl CloudProvider for OpenStackProvider {
     }
 
     fn inventory(&self) -> Option<&dyn Inventory> {
-        self.load_balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
+        self.load_balancers
+            .as_ref()
+            .map(|balancers| balancers as &dyn Inventory)
     }
 }

@@ -11,8 +11,12 @@ use crate::{
 async fn provider() -> OpenStackProvider {
     let cloud = LocalCloud::in_memory(CloudSettings::default());
     let settings = in_process::settings(&cloud);
-    let client = Client::connect(&settings, InProcess::new(&cloud)).await.unwrap();
-    OpenStackProvider::connect(settings, client, "kubernetes".into()).await.unwrap()
+    let client = Client::connect(&settings, InProcess::new(&cloud))
+        .await
+        .unwrap();
+    OpenStackProvider::connect(settings, client, "kubernetes".into())
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -29,7 +33,11 @@ async fn the_scheme_says_whose_a_node_is() {
         let node = NodeView { provider_id: id.map(Into::into), ..NodeView::named("n") };
         assert_eq!(provider.node_ownership(&node), claim, "{id:?}");
     }
-    assert!(provider.mutation_operations().contains(&"loadbalancer_members_update"));
+    assert!(
+        provider
+            .mutation_operations()
+            .contains(&"loadbalancer_members_update")
+    );
     assert!(!provider.mutation_operations().contains(&"loadbalancer_get"));
 }
 
@@ -46,11 +54,15 @@ fn what_is_configured_reaches_the_capabilities() {
          container-store=external\nmonitor-delay=9s\n[LoadBalancerClass \"gold\"]\nfloating-subnet-id=id\n",
     );
     let instances = mapped::instances(&all);
-    assert_eq!((&*instances.region, instances.regional_ids, instances.addresses.no_ipv6), ("r", false, true));
+    assert_eq!(
+        (&*instances.region, instances.regional_ids, instances.addresses.no_ipv6),
+        ("r", false, true)
+    );
     assert_eq!((instances.addresses.public.len(), instances.addresses.sort_order.len()), (1, 1));
     let balancers = LbSettings::from(all.load_balancer.as_ref().unwrap());
     assert_eq!((balancers.driver.as_str(), &*balancers.method), ("ovn", "SOURCE_IP_PORT"));
-    let labels = [LabelRequirement::Equals("a".into(), "b".into()), LabelRequirement::Exists("c".into())];
+    let labels =
+        [LabelRequirement::Equals("a".into(), "b".into()), LabelRequirement::Exists("c".into())];
     assert_eq!(balancers.node_selector[..], labels);
     assert!(!balancers.barbican);
     assert_eq!(balancers.checks.delay.as_secs(), 9);

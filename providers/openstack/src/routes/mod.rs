@@ -1,11 +1,13 @@
 //! Routes of a Neutron router.
 //!
-//! A router's routes carry no owner. A route belongs to the cluster if its next hop is an address of one of its nodes,
-//! or was one earlier in this process, or if no port of the router's networks has that address: a node left it behind.
-//! Every other route is unmanaged and is neither listed nor changed, unless it conflicts with a node's own pod network.
+//! A router's routes carry no owner. A route belongs to the cluster if its next hop is an address
+//! of one of its nodes, or was one earlier in this process, or if no port of the router's networks
+//! has that address: a node left it behind. Every other route is unmanaged and is neither listed
+//! nor changed, unless it conflicts with a node's own pod network.
 //!
-//! A node's port accepts packets from its pods only if the pods' network is among the port's allowed address pairs.
-//! They are changed before the route, so that an interrupted change is found again by its route.
+//! A node's port accepts packets from its pods only if the pods' network is among the port's
+//! allowed address pairs. They are changed before the route, so that an interrupted change is found
+//! again by its route.
 
 mod apply;
 pub mod plan;
@@ -98,7 +100,9 @@ impl NeutronRoutes {
 
     async fn router(&self, op: &Op) -> Result<neutron::Router, OpenStackError> {
         let path = ["routers", &*self.router];
-        self.client.get(op, &Request::new(Call::RouterGet, &path)).await
+        self.client
+            .get(op, &Request::new(Call::RouterGet, &path))
+            .await
     }
 
     /// Finds out who has the addresses that no node has.
@@ -112,7 +116,9 @@ impl NeutronRoutes {
         let mut open = BTreeSet::new();
         {
             let mut memory = self.address_history.lock();
-            memory.foreign_addresses.retain(|_, since| now.saturating_duration_since(*since) < FOREIGN_TTL);
+            memory
+                .foreign_addresses
+                .retain(|_, since| now.saturating_duration_since(*since) < FOREIGN_TTL);
             for ip in unowned {
                 if memory.former_node_addresses.contains(&ip) {
                     strays.insert(ip, UnownedAddress::Leftover);
@@ -129,7 +135,11 @@ impl NeutronRoutes {
         let ports = self.ports(op, &open).await?;
         let mut memory = self.address_history.lock();
         for ip in open {
-            let stray = if ports.contains_key(&ip) { UnownedAddress::Foreign } else { UnownedAddress::Leftover };
+            let stray = if ports.contains_key(&ip) {
+                UnownedAddress::Foreign
+            } else {
+                UnownedAddress::Leftover
+            };
             if stray == UnownedAddress::Foreign {
                 tracing::info!(router = %self.router, next_hop = %ip, "a route leads to a port that is no node's, and is left alone");
                 memory.foreign_addresses.insert(ip, now);
@@ -139,7 +149,8 @@ impl NeutronRoutes {
         Ok(strays)
     }
 
-    /// Adds an explanation if the router does not exist: nothing works until the configuration is corrected.
+    /// Adds an explanation if the router does not exist: nothing works until the configuration is
+    /// corrected.
     fn with_router_hint(&self, error: OpenStackError) -> CloudError {
         if error.is_not_found() {
             let words = format!(
@@ -163,8 +174,13 @@ impl Routes for NeutronRoutes {
             }
             memory.former_node_addresses.extend(owners.keys());
         }
-        let router = self.router(op).await.map_err(|error| self.with_router_hint(error))?;
-        let unowned = self.classify_unowned(op, plan::unowned_addresses(&router.routes, &owners)).await?;
+        let router = self
+            .router(op)
+            .await
+            .map_err(|error| self.with_router_hint(error))?;
+        let unowned = self
+            .classify_unowned(op, plan::unowned_addresses(&router.routes, &owners))
+            .await?;
         Ok(plan::listed(&router.routes, &owners, &unowned))
     }
 

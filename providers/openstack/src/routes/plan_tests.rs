@@ -4,16 +4,25 @@ use proptest::prelude::*;
 use super::*;
 
 fn node(name: &str, internal: &[&str]) -> Arc<NodeView> {
-    let addresses = internal.iter().map(|a| NodeAddress::new(AddressType::InternalIp, *a)).collect();
+    let addresses = internal
+        .iter()
+        .map(|a| NodeAddress::new(AddressType::InternalIp, *a))
+        .collect();
     Arc::new(NodeView { addresses, ..NodeView::named(name) })
 }
 
 fn hop(destination: &str, next: &str) -> ExtraRoute {
-    ExtraRoute { destination: destination.parse().unwrap(), next: next.parse().unwrap() }
+    ExtraRoute {
+        destination: destination.parse().unwrap(),
+        next: next.parse().unwrap(),
+    }
 }
 
 fn route(destination: &str, nexthop: &str) -> neutron::Route {
-    neutron::Route { destination: destination.to_owned(), nexthop: nexthop.to_owned() }
+    neutron::Route {
+        destination: destination.to_owned(),
+        nexthop: nexthop.to_owned(),
+    }
 }
 
 // R01, R02
@@ -40,12 +49,18 @@ fn routes_are_the_clusters_by_their_next_hop() {
         route("10.244.4.0/24", "10.0.0.5"),
     ];
     let strays = [("10.0.0.3", UnownedAddress::Leftover), ("10.0.0.4", UnownedAddress::Foreign)];
-    let strays = strays.into_iter().map(|(ip, stray)| (ip.parse().unwrap(), stray)).collect();
+    let strays = strays
+        .into_iter()
+        .map(|(ip, stray)| (ip.parse().unwrap(), stray))
+        .collect();
     let found: Vec<_> = listed(&routes, &owners(&nodes), &strays)
         .into_iter()
-        .map(|route| (route.destination.to_string(), route.node.map(|n| n.to_string()), route.blackhole))
+        .map(|route| {
+            (route.destination.to_string(), route.node.map(|n| n.to_string()), route.blackhole)
+        })
         .collect();
-    let own = |destination: &str, node: &str| (destination.to_owned(), Some(node.to_owned()), false);
+    let own =
+        |destination: &str, node: &str| (destination.to_owned(), Some(node.to_owned()), false);
     // What nothing is known about (10.0.0.5) is nobody's to delete.
     let left = ("10.244.2.0/24".to_owned(), None, true);
     assert_eq!(found, [own("10.244.0.0/24", "a"), own("10.244.1.0/24", "b"), left]);
@@ -68,27 +83,44 @@ fn handles_find_their_route_again() {
 
 #[test]
 fn only_other_ways_to_a_wanted_destination_are_displaced() {
-    let now =
-        [route("10.244.0.0/24", "10.0.0.9"), route("10.244.1.0/24", "10.0.0.9"), route("10.244.0.0/24", "10.0.0.1")];
-    let change = RouteUpdate { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
-    assert_eq!(change.with_conflicts_removed(&now).remove, [hop("10.244.0.0/24", "10.0.0.9")].into());
+    let now = [
+        route("10.244.0.0/24", "10.0.0.9"),
+        route("10.244.1.0/24", "10.0.0.9"),
+        route("10.244.0.0/24", "10.0.0.1"),
+    ];
+    let change = RouteUpdate {
+        add: [hop("10.244.0.0/24", "10.0.0.1")].into(),
+        ..RouteUpdate::default()
+    };
+    assert_eq!(
+        change.with_conflicts_removed(&now).remove,
+        [hop("10.244.0.0/24", "10.0.0.9")].into()
+    );
 }
 
 #[test]
 fn a_route_is_taken_out_as_it_is_written() {
     let now = [route("10.244.0.7/24", "10.0.0.1"), route("nonsense", "x")];
-    let change = RouteUpdate { remove: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
+    let change = RouteUpdate {
+        remove: [hop("10.244.0.0/24", "10.0.0.1")].into(),
+        ..RouteUpdate::default()
+    };
     assert_eq!(change.to_remove(&now), [route("10.244.0.7/24", "10.0.0.1")]);
     // What cannot be read stays.
     assert_eq!(change.full_list(&now), Some(vec![route("nonsense", "x")]));
-    let change = RouteUpdate { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
+    let change = RouteUpdate {
+        add: [hop("10.244.0.0/24", "10.0.0.1")].into(),
+        ..RouteUpdate::default()
+    };
     assert_eq!(change.full_list(&now), None);
 }
 
 #[test]
 fn pairs_are_added_and_taken_out_once_and_in_place() {
-    let pair =
-        |text: &str| neutron::AddressPair { ip_address: text.to_owned(), mac_address: Some("fa:16:3e:0:0:1".into()) };
+    let pair = |text: &str| neutron::AddressPair {
+        ip_address: text.to_owned(),
+        mac_address: Some("fa:16:3e:0:0:1".into()),
+    };
     let pairs = [pair("10.9.0.0/24"), pair("10.244.0.0/24"), pair("192.0.2.1")];
     let network = "10.244.0.0/24".parse().unwrap();
     assert_eq!(with_pair(&pairs, network), None);
@@ -100,7 +132,8 @@ fn pairs_are_added_and_taken_out_once_and_in_place() {
 }
 
 fn any_hop() -> impl Strategy<Value = ExtraRoute> {
-    (0_u8..6, 1_u8..4).prop_map(|(net, next)| hop(&format!("10.244.{net}.0/24"), &format!("10.0.0.{next}")))
+    (0_u8..6, 1_u8..4)
+        .prop_map(|(net, next)| hop(&format!("10.244.{net}.0/24"), &format!("10.0.0.{next}")))
 }
 
 proptest! {

@@ -18,24 +18,36 @@ const MAX_ADDRESSES: usize = 50;
 const MAX_ATTEMPTS: usize = 3;
 
 impl NeutronRoutes {
-    /// Finds the ports that have each address, among those on the router's networks. Several may have the same one:
-    /// Neutron allows that on networks with overlapping subnets.
+    /// Finds the ports that have each address, among those on the router's networks. Several may
+    /// have the same one: Neutron allows that on networks with overlapping subnets.
     pub(super) async fn ports(
         &self,
         op: &Op,
         ips: &BTreeSet<IpAddr>,
     ) -> Result<BTreeMap<IpAddr, Vec<Port>>, OpenStackError> {
         let own = [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
-        let rows: Vec<Port> = self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own)).await?;
+        let rows: Vec<Port> = self
+            .client
+            .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own))
+            .await?;
         let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
         let filters: Vec<String> = ips.iter().map(|ip| format!("ip_address={ip}")).collect();
         let mut found: BTreeMap<IpAddr, Vec<Port>> = BTreeMap::new();
         for some in filters.chunks(MAX_ADDRESSES) {
-            let query: Vec<_> = some.iter().map(|filter| ("fixed_ips", filter.as_str())).collect();
-            let rows: Vec<Port> =
-                self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&query)).await?;
-            for port in rows.into_iter().filter(|port| networks.contains(&port.network_id)) {
-                let of_port: BTreeSet<IpAddr> = port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
+            let query: Vec<_> = some
+                .iter()
+                .map(|filter| ("fixed_ips", filter.as_str()))
+                .collect();
+            let rows: Vec<Port> = self
+                .client
+                .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&query))
+                .await?;
+            for port in rows
+                .into_iter()
+                .filter(|port| networks.contains(&port.network_id))
+            {
+                let of_port: BTreeSet<IpAddr> =
+                    port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
                 for ip in of_port.intersection(ips) {
                     let ports = found.entry(*ip).or_default();
                     // A port is in several answers if it has addresses of several requests.
@@ -58,10 +70,16 @@ impl NeutronRoutes {
             1 => ports.pop().map(|port| (ip, port)),
             _ => None,
         };
-        Ok(self.ports(op, ips).await?.into_iter().filter_map(sole).collect())
+        Ok(self
+            .ports(op, ips)
+            .await?
+            .into_iter()
+            .filter_map(sole)
+            .collect())
     }
 
-    /// Makes a port accept packets from the networks in `add`, and no longer from those in `remove`.
+    /// Makes a port accept packets from the networks in `add`, and no longer from those in
+    /// `remove`.
     pub(super) async fn set_address_pairs(
         &self,
         op: &Op,
@@ -88,7 +106,8 @@ impl NeutronRoutes {
             }
             let Some(pairs) = pairs else { return Ok(()) };
             let body = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
-            let mut request = Request::new(Call::PortUpdate, &path).with_detail("pod networks of the node");
+            let mut request =
+                Request::new(Call::PortUpdate, &path).with_detail("pod networks of the node");
             if self.extensions.if_match {
                 request = request.if_revision(port.standard.revision_number);
             }
@@ -97,7 +116,10 @@ impl NeutronRoutes {
                 Err(error) if error.is_changed() && tries < MAX_ATTEMPTS => tries += 1,
                 Err(error) => return Err(error),
             }
-            port = self.client.get(op, &Request::new(Call::PortGet, &path)).await?;
+            port = self
+                .client
+                .get(op, &Request::new(Call::PortGet, &path))
+                .await?;
         }
     }
 }

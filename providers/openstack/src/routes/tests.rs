@@ -11,7 +11,10 @@ use super::*;
 use crate::test_fixture::{ProjectFixture, Server, op};
 
 async fn routes(stage: &ProjectFixture) -> NeutronRoutes {
-    let extensions = Extensions::detect(&stage.client, &op()).await.unwrap().expect("routers have routes");
+    let extensions = Extensions::detect(&stage.client, &op())
+        .await
+        .unwrap()
+        .expect("routers have routes");
     NeutronRoutes::new(stage.client.clone(), stage.router.as_str().into(), extensions)
 }
 
@@ -21,20 +24,33 @@ async fn stage(hidden: &[&str]) -> ProjectFixture {
 }
 
 fn create(server: &Server, destination: &str) -> RouteChange {
-    RouteChange::Create { node: server.node(), destination: destination.parse().unwrap() }
+    RouteChange::Create {
+        node: server.node(),
+        destination: destination.parse().unwrap(),
+    }
 }
 
 fn on_router(stage: &ProjectFixture) -> Vec<String> {
-    stage.router().routes.iter().map(|route| format!("{} via {}", route.destination, route.nexthop)).collect()
+    stage
+        .router()
+        .routes
+        .iter()
+        .map(|route| format!("{} via {}", route.destination, route.nexthop))
+        .collect()
 }
 
 fn pairs(stage: &ProjectFixture, server: &Server) -> Vec<String> {
-    let ports = stage
-        .cloud
-        .cloud()
-        .store
-        .peek(|state| local::ports::of_device(state, &server.id).into_iter().cloned().collect::<Vec<Port>>());
-    ports.iter().flat_map(|port| &port.allowed_address_pairs).map(|pair| pair.ip_address.clone()).collect()
+    let ports = stage.cloud.cloud().store.peek(|state| {
+        local::ports::of_device(state, &server.id)
+            .into_iter()
+            .cloned()
+            .collect::<Vec<Port>>()
+    });
+    ports
+        .iter()
+        .flat_map(|port| &port.allowed_address_pairs)
+        .map(|pair| pair.ip_address.clone())
+        .collect()
 }
 
 async fn applied(routes: &NeutronRoutes, changes: &[RouteChange]) {
@@ -46,17 +62,28 @@ async fn applied(routes: &NeutronRoutes, changes: &[RouteChange]) {
 // R03, with and without what a network service may lack.
 #[tokio::test(start_paused = true)]
 async fn routes_are_created_listed_and_deleted() {
-    for hidden in
-        [&[][..], &["extraroute-atomic"], &["extraroute-atomic", "revision-if-match"], &["allowed-address-pairs"]]
-    {
+    for hidden in [
+        &[][..],
+        &["extraroute-atomic"],
+        &["extraroute-atomic", "revision-if-match"],
+        &["allowed-address-pairs"],
+    ] {
         let stage = stage(hidden).await;
         let server = stage.server("a").await;
         let routes = routes(&stage).await;
         applied(&routes, &[create(&server, "10.164.2.0/24")]).await;
         let listed = routes.list(&op(), &[server.node()]).await.unwrap();
         assert_eq!(listed.len(), 1, "{hidden:?}");
-        assert_eq!((listed[0].node.as_deref(), listed[0].blackhole), (Some("a"), false), "{hidden:?}");
-        let paired = if hidden.contains(&"allowed-address-pairs") { vec![] } else { vec!["10.164.2.0/24".to_owned()] };
+        assert_eq!(
+            (listed[0].node.as_deref(), listed[0].blackhole),
+            (Some("a"), false),
+            "{hidden:?}"
+        );
+        let paired = if hidden.contains(&"allowed-address-pairs") {
+            vec![]
+        } else {
+            vec!["10.164.2.0/24".to_owned()]
+        };
         assert_eq!(pairs(&stage, &server), paired, "{hidden:?}");
         // Again is nothing, and neither is deleting twice.
         applied(&routes, &[create(&server, "10.164.2.0/24")]).await;
@@ -78,7 +105,12 @@ async fn many_routes_take_one_request_on_the_router_and_one_for_each_port() {
     stage.reset_requests();
     applied(&routes, &changes).await;
     let requests = stage.requests();
-    let count = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
+    let count = |method: &str| {
+        requests
+            .iter()
+            .filter(|request| request.starts_with(method))
+            .count()
+    };
     // The router's own ports and the nodes' ports, the router; 20 ports and the router.
     assert_eq!((count("GET"), count("PUT")), (3, 21), "{requests:?}");
     stage.reset_requests();
@@ -100,8 +132,15 @@ async fn other_peoples_routes_are_neither_listed_nor_touched() {
         let stage = stage(hidden).await;
         let (node, other) = (stage.server("a").await, stage.server("appliance").await);
         let router = stage.router.clone();
-        let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: other.ip.to_string() };
-        stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![foreign])).await;
+        let foreign = neutron::Route {
+            destination: "10.164.9.0/24".into(),
+            nexthop: other.ip.to_string(),
+        };
+        stage
+            .change_as_admin(move |state, cx| {
+                local::extra_routes::add(state, cx, &router, vec![foreign])
+            })
+            .await;
         let routes = routes(&stage).await;
         applied(&routes, &[create(&node, "10.164.2.0/24")]).await;
         let listed = routes.list(&op(), &[node.node()]).await.unwrap();
@@ -116,11 +155,23 @@ async fn other_peoples_routes_are_neither_listed_nor_touched() {
 async fn what_a_node_left_behind_is_listed_without_a_node() {
     let stage = stage(&[]).await;
     let (node, gone) = (stage.server("a").await, stage.server("b").await);
-    applied(&routes(&stage).await, &[create(&node, "10.164.1.0/24"), create(&gone, "10.164.2.0/24")]).await;
+    applied(
+        &routes(&stage).await,
+        &[create(&node, "10.164.1.0/24"), create(&gone, "10.164.2.0/24")],
+    )
+    .await;
     // Its server is there, but the Node was known in this process.
     let knowing = routes(&stage).await;
-    knowing.list(&op(), &[node.node(), gone.node()]).await.unwrap();
-    let left = |listed: &[Route]| listed.iter().filter(|route| route.blackhole && route.node.is_none()).count();
+    knowing
+        .list(&op(), &[node.node(), gone.node()])
+        .await
+        .unwrap();
+    let left = |listed: &[Route]| {
+        listed
+            .iter()
+            .filter(|route| route.blackhole && route.node.is_none())
+            .count()
+    };
     assert_eq!(left(&knowing.list(&op(), &[node.node()]).await.unwrap()), 1);
     // To a new process it may be anybody's, until its port is gone.
     let fresh = routes(&stage).await;
@@ -139,7 +190,10 @@ async fn a_server_whose_node_is_gone_sends_no_packets_of_pods_any_more() {
     let stage = stage(&[]).await;
     let (node, gone) = (stage.server("a").await, stage.server("b").await);
     let routes = routes(&stage).await;
-    routes.list(&op(), &[node.node(), gone.node()]).await.unwrap();
+    routes
+        .list(&op(), &[node.node(), gone.node()])
+        .await
+        .unwrap();
     applied(&routes, &[create(&node, "10.164.1.0/24"), create(&gone, "10.164.2.0/24")]).await;
     let listed = routes.list(&op(), &[node.node()]).await.unwrap();
     let left = listed.into_iter().find(|route| route.blackhole).unwrap();
@@ -174,7 +228,9 @@ async fn a_limit_hits_only_what_is_beyond_it() {
     // Ten pairs fit on a port, and all twelve are one change of it.
     let results = routes.apply(&op(), &changes).await;
     assert!(
-        results.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)),
+        results.iter().all(|result| result
+            .as_ref()
+            .is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)),
         "{results:?}"
     );
     let mut changes = Vec::new();
@@ -184,7 +240,12 @@ async fn a_limit_hits_only_what_is_beyond_it() {
     let results = routes.apply(&op(), &changes).await;
     let (good, bad): (Vec<_>, Vec<_>) = results.iter().partition(|result| result.is_ok());
     assert_eq!((good.len(), bad.len()), (30, 2), "{bad:?}");
-    assert!(bad.iter().all(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)), "{bad:?}");
+    assert!(
+        bad.iter().all(|result| result
+            .as_ref()
+            .is_err_and(|e| e.kind() == ErrorKind::QuotaExceeded)),
+        "{bad:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,23 +263,36 @@ async fn a_router_changed_by_others_meanwhile_loses_nothing() {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let (router, ip) = (stage.router.clone(), server.ip.to_string());
         let route = neutron::Route { destination: "192.0.2.0/24".into(), nexthop: ip };
-        stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
+        stage
+            .change_as_admin(move |state, cx| {
+                local::extra_routes::add(state, cx, &router, vec![route])
+            })
+            .await;
     };
     let (results, ()) = tokio::join!(ours, theirs);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     let mut there = on_router(&stage);
     there.sort();
-    assert_eq!(there, [format!("10.164.1.0/24 via {}", server.ip), format!("192.0.2.0/24 via {}", server.ip)]);
+    assert_eq!(
+        there,
+        [format!("10.164.1.0/24 via {}", server.ip), format!("192.0.2.0/24 via {}", server.ip)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_router_that_is_not_there_is_told_by_its_key() {
     let stage = stage(&[]).await;
-    let extensions = Extensions::detect(&stage.client, &op()).await.unwrap().unwrap();
+    let extensions = Extensions::detect(&stage.client, &op())
+        .await
+        .unwrap()
+        .unwrap();
     let routes = NeutronRoutes::new(stage.client.clone(), "no-such-router".into(), extensions);
     let error = routes.list(&op(), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("router-id") && error.to_string().contains("no-such-router"), "{error}");
+    assert!(
+        error.to_string().contains("router-id") && error.to_string().contains("no-such-router"),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,15 +304,23 @@ async fn doubt_is_an_error_and_no_empty_list() {
     let page = FaultKind::Body { code: 404, text: "<html>no such thing</html>".to_owned() };
     for fault in [page, FaultKind::Status { code: 500, retry_after: None, message: None }] {
         stage.fail("/network/v2.0/routers", fault);
-        assert_eq!(routes.list(&op(), &[node.node()]).await.unwrap_err().kind(), ErrorKind::Transient);
+        assert_eq!(
+            routes.list(&op(), &[node.node()]).await.unwrap_err().kind(),
+            ErrorKind::Transient
+        );
         stage.clear_faults();
     }
     // Nor does a list of ports that fails make a foreign route ours.
     let stray = stage.server("b").await;
     let (router, nexthop) = (stage.router.clone(), stray.ip.to_string());
     let route = neutron::Route { destination: "10.164.9.0/24".into(), nexthop };
-    stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
-    stage.fail("/network/v2.0/ports", FaultKind::Status { code: 500, retry_after: None, message: None });
+    stage
+        .change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route]))
+        .await;
+    stage.fail(
+        "/network/v2.0/ports",
+        FaultKind::Status { code: 500, retry_after: None, message: None },
+    );
     assert!(routes.list(&op(), &[node.node()]).await.is_err());
 }
 
@@ -256,7 +338,11 @@ async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
     applied(&routes, &[create(&node, "10.164.1.0/24")]).await;
     let listed = routes.list(&op(), &[node.node()]).await.unwrap();
     let refused = FaultKind::Status { code: 403, retry_after: None, message: None };
-    stage.cloud.cloud().faults.add(openstack_local::server::Fault::new("/network/v2.0/ports/", refused).method("PUT"));
+    stage
+        .cloud
+        .cloud()
+        .faults
+        .add(openstack_local::server::Fault::new("/network/v2.0/ports/", refused).method("PUT"));
     let changes = [RouteChange::Delete(listed[0].clone()), create(&other, "10.164.2.0/24")];
     let results = routes.apply(&op(), &changes).await;
     assert!(results.iter().all(Result::is_err), "{results:?}");
@@ -278,7 +364,8 @@ async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {
             let port = local::ports::of_device(state, &id)[0].id.clone();
             state.neutron.ports.update(&port, |port| {
                 let first = port.fixed_ips[0].clone();
-                port.fixed_ips.push(neutron::FixedIp { ip_address: also, ..first });
+                port.fixed_ips
+                    .push(neutron::FixedIp { ip_address: also, ..first });
             });
             Ok(())
         })
@@ -291,7 +378,12 @@ async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {
     }
     changes.push(create(&Server { ip: also, ..server.clone() }, "10.164.2.0/24"));
     let results = routes(&stage).await.apply(&op(), &changes).await;
-    let good: Vec<usize> = results.iter().enumerate().filter(|(_, result)| result.is_ok()).map(|(at, _)| at).collect();
+    let good: Vec<usize> = results
+        .iter()
+        .enumerate()
+        .filter(|(_, result)| result.is_ok())
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(good, [0, 61], "{results:?}");
     assert_eq!(pairs(&stage, &server), ["10.164.1.0/24", "10.164.2.0/24"]);
 }
@@ -299,16 +391,25 @@ async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {
 #[tokio::test(start_paused = true)]
 async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
     let stage = stage(&[]).await;
-    let (node, one, two) = (stage.server("a").await, stage.server("b").await, stage.server("c").await);
+    let (node, one, two) =
+        (stage.server("a").await, stage.server("b").await, stage.server("c").await);
     let (router, ip) = (stage.router.clone(), one.ip);
     stage
         .change_as_admin(move |state, cx| {
             let port = local::ports::of_device(state, &two.id)[0].id.clone();
-            state.neutron.ports.update(&port, |port| port.fixed_ips[0].ip_address = ip);
-            let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: ip.to_string() };
+            state
+                .neutron
+                .ports
+                .update(&port, |port| port.fixed_ips[0].ip_address = ip);
+            let foreign =
+                neutron::Route { destination: "10.164.9.0/24".into(), nexthop: ip.to_string() };
             local::extra_routes::add(state, cx, &router, vec![foreign])
         })
         .await;
-    let listed = routes(&stage).await.list(&op(), &[node.node()]).await.unwrap();
+    let listed = routes(&stage)
+        .await
+        .list(&op(), &[node.node()])
+        .await
+        .unwrap();
     assert!(listed.is_empty(), "{listed:?}");
 }

@@ -1,4 +1,5 @@
-//! The Helm chart with this provider: what it renders is what the binary takes, and an installed release serves a cluster.
+//! The Helm chart with this provider: what it renders is what the binary takes, and an installed
+//! release serves a cluster.
 
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../../tests/e2e/tests/support/helm.rs"]
@@ -63,15 +64,23 @@ const PORT: u16 = 8282;
 
 /// The argument's value.
 fn value_of<'a>(args: &'a [String], flag: &str) -> &'a str {
-    args.iter().find_map(|arg| arg.strip_prefix(&format!("--{flag}="))).unwrap()
+    args.iter()
+        .find_map(|arg| arg.strip_prefix(&format!("--{flag}=")))
+        .unwrap()
 }
 
 /// Tells where the Secret of the cloud config is mounted, and how it is called.
 fn mounted(pod: &Value) -> (String, String) {
     let volumes = pod["volumes"].as_array().unwrap();
-    let volume = volumes.iter().find(|volume| volume["name"] == "cloud-config").unwrap();
+    let volume = volumes
+        .iter()
+        .find(|volume| volume["name"] == "cloud-config")
+        .unwrap();
     let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
-    let mount = mounts.iter().find(|mount| mount["name"] == "cloud-config").unwrap();
+    let mount = mounts
+        .iter()
+        .find(|mount| mount["name"] == "cloud-config")
+        .unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     (text(&volume["secret"]["secretName"]), text(&mount["mountPath"]))
 }
@@ -83,7 +92,9 @@ pub(crate) fn missing_for_rendering() -> Option<String> {
 
 /// Why no release can be installed.
 pub(crate) fn missing_for_a_release(binaries: &Result<Binaries, String>) -> Option<String> {
-    let no_manager = || "no kube-controller-manager; `cargo xtask control-plane` builds it, it needs Go".to_owned();
+    let no_manager = || {
+        "no kube-controller-manager; `cargo xtask control-plane` builds it, it needs Go".to_owned()
+    };
     match binaries {
         Ok(binaries) if binaries.kube_controller_manager.is_none() => Some(no_manager()),
         Ok(_) => missing_for_rendering(),
@@ -94,11 +105,15 @@ pub(crate) fn missing_for_a_release(binaries: &Result<Binaries, String>) -> Opti
 pub(crate) fn the_example_renders_what_the_provider_takes() -> anyhow::Result<()> {
     let helm = Helm::find()?;
     let example = chart().join("examples/openstack.yaml");
-    let objects = helm.objects(&["--values", example.to_str().unwrap()]).unwrap();
+    let objects = helm
+        .objects(&["--values", example.to_str().unwrap()])
+        .unwrap();
     let workload = only(&objects, "DaemonSet").unwrap();
     assert_eq!(container(workload)["image"], "ccm-openstack:0.1.0");
     let args = strings(&container(workload)["args"]);
-    let Ok(Invocation::Run(config)) = parse(&manager::product(), args.iter().cloned()) else { panic!("{args:?}") };
+    let Ok(Invocation::Run(config)) = parse(&manager::product(), args.iter().cloned()) else {
+        panic!("{args:?}")
+    };
     assert_eq!(config.generic.cluster_name, "example");
     // The file that the flag names is a key of the Secret that is mounted there.
     let (secret_name, folder) = mounted(&workload["spec"]["template"]["spec"]);
@@ -106,7 +121,9 @@ pub(crate) fn the_example_renders_what_the_provider_takes() -> anyhow::Result<()
     assert_eq!(secret["metadata"]["name"], *secret_name);
     let file = config.generic.cloud_config.unwrap();
     assert_eq!(file.parent().unwrap(), Path::new(&folder));
-    let content = secret["stringData"][file.file_name().unwrap().to_str().unwrap()].as_str().unwrap();
+    let content = secret["stringData"][file.file_name().unwrap().to_str().unwrap()]
+        .as_str()
+        .unwrap();
 
     let own = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(own.path(), content).unwrap();
@@ -118,7 +135,14 @@ pub(crate) fn the_example_renders_what_the_provider_takes() -> anyhow::Result<()
     assert!(settings.router.is_some());
     let balancers = settings.load_balancer.unwrap();
     assert!(balancers.create_monitor && balancers.manage_security_groups);
-    assert_eq!(balancers.classes.keys().map(|name| &**name).collect::<Vec<_>>(), ["internal"]);
+    assert_eq!(
+        balancers
+            .classes
+            .keys()
+            .map(|name| &**name)
+            .collect::<Vec<_>>(),
+        ["internal"]
+    );
     Ok(())
 }
 
@@ -133,18 +157,35 @@ struct Cloud {
 
 impl Cloud {
     async fn start(cluster: kube::Client, servers: u32) -> Self {
-        let settings =
-            Settings { time: TimeSource::System, pending: Duration::from_millis(200), ..Settings::default() };
-        let local = LocalCloud::in_memory(settings).with_cluster(Arc::new(Kubernetes::new(cluster)));
+        let settings = Settings {
+            time: TimeSource::System,
+            pending: Duration::from_millis(200),
+            ..Settings::default()
+        };
+        let local =
+            LocalCloud::in_memory(settings).with_cluster(Arc::new(Kubernetes::new(cluster)));
         let project = local.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();
-            projects.find(|project| project.name == "demo").map(|project| project.id.clone()).unwrap()
+            projects
+                .find(|project| project.name == "demo")
+                .map(|project| project.id.clone())
+                .unwrap()
         });
-        let cx = Cx { now: local.cloud().clock.now(), project: project.into(), user: "operator".into(), admin: true };
+        let cx = Cx {
+            now: local.cloud().clock.now(),
+            project: project.into(),
+            user: "operator".into(),
+            admin: true,
+        };
         let process = std::process::id();
         // A network that no other process of these tests has.
         let range = format!("127.{}.{}.0/24", 112 + process % 16, process / 16 % 256);
-        let subnet = local.cloud().store.change(move |state| build(state, &cx, &range, servers)).await.unwrap();
+        let subnet = local
+            .cloud()
+            .store
+            .change(move |state| build(state, &cx, &range, servers))
+            .await
+            .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, cloud) = (CancellationToken::new(), local.clone());
@@ -215,8 +256,8 @@ fn values(cloud: &Cloud) -> Value {
     })
 }
 
-/// What a kubelet does for the release's pod: writes the Secret where it is mounted and starts the arguments, as the
-/// ServiceAccount. Paths are below `folder`.
+/// What a kubelet does for the release's pod: writes the Secret where it is mounted and starts the
+/// arguments, as the ServiceAccount. Paths are below `folder`.
 async fn start(server: &Server, folder: &Path) -> Ccm {
     let deployments: Api<Deployment> = Api::namespaced(server.client(), NAMESPACE);
     let deployment = serde_json::to_value(deployments.get(RELEASE).await.unwrap()).unwrap();
@@ -230,21 +271,33 @@ async fn start(server: &Server, folder: &Path) -> Ccm {
     }
     let account = pod["serviceAccountName"].as_str().unwrap();
     let kubeconfig = folder.join("account.kubeconfig");
-    server.write_account_kubeconfig(&kubeconfig, NAMESPACE, account).await.unwrap();
+    server
+        .write_account_kubeconfig(&kubeconfig, NAMESPACE, account)
+        .await
+        .unwrap();
     let args = strings(&pod["containers"][0]["args"]);
     let file = PathBuf::from(value_of(&args, "cloud-config"));
     assert_eq!(file.parent().unwrap(), Path::new(&path));
-    let mut args: Vec<OsString> = args.iter().map(|arg| arg.replace(&path, own.to_str().unwrap()).into()).collect();
+    let mut args: Vec<OsString> = args
+        .iter()
+        .map(|arg| arg.replace(&path, own.to_str().unwrap()).into())
+        .collect();
     for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
         args.push(format!("--{flag}={}", kubeconfig.display()).into());
     }
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
-    Ccm::start(program, folder, "ccm-openstack", args).await.unwrap()
+    Ccm::start(program, folder, "ccm-openstack", args)
+        .await
+        .unwrap()
 }
 
-pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) -> anyhow::Result<()> {
+pub(crate) async fn an_installed_release_serves_a_cluster(
+    binaries: Binaries,
+) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::real(ServerKind::RealWithControllers, &binaries, &[]).await.unwrap();
+    let server = Server::real(ServerKind::RealWithControllers, &binaries, &[])
+        .await
+        .unwrap();
     let cloud = Cloud::start(server.client(), 2).await;
     let kubeconfig = folder.path().join("admin.kubeconfig");
     server.write_admin_kubeconfig(&kubeconfig).await.unwrap();
@@ -255,7 +308,11 @@ pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) ->
     let install = ["install", RELEASE, &chart, "--namespace", NAMESPACE, "--values", &file];
     tokio::task::block_in_place(|| helm.run(install)).unwrap();
     let roles: Api<ClusterRole> = Api::all(server.client());
-    let has_rules = |role: ClusterRole| role.rules.is_some_and(|rules| !rules.is_empty()).then_some(());
+    let has_rules = |role: ClusterRole| {
+        role.rules
+            .is_some_and(|rules| !rules.is_empty())
+            .then_some(())
+    };
     soon("a role with rules", async || roles.get(RELEASE).await.ok().and_then(has_rules)).await;
 
     let mut ccm = start(&server, folder.path()).await;
@@ -270,7 +327,10 @@ pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) ->
     assert!(ids.await.iter().all(|id| id.starts_with("openstack:///")));
     let services: Api<Service> = Api::namespaced(server.client(), "default");
     let service = json!({"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer", "ports": [{"port": PORT}]}});
-    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    services
+        .create(&PostParams::default(), &serde_json::from_value(service).unwrap())
+        .await
+        .unwrap();
     let address = soon("an address", async || {
         let status = services.get("web").await.unwrap().status?;
         status.load_balancer?.ingress?.first()?.ip.clone()
@@ -278,12 +338,25 @@ pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) ->
     let address = address.await;
     for node in ["node-0 ", "node-1 "] {
         soon("an answer of each node", async || {
-            get(&address).await.filter(|answer| answer.contains(&format!("\r\n\r\n{node}")))
+            get(&address)
+                .await
+                .filter(|answer| answer.contains(&format!("\r\n\r\n{node}")))
         })
         .await;
     }
-    services.delete("web", &DeleteParams::default()).await.unwrap();
-    soon("the end of the Service", async || services.get_opt("web").await.unwrap().is_none().then_some(())).await;
+    services
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    soon("the end of the Service", async || {
+        services
+            .get_opt("web")
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
+    })
+    .await;
     assert!(get(&address).await.is_none(), "the address is closed");
     ccm.terminate().await.unwrap();
     cloud.end().await;
@@ -293,7 +366,10 @@ pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) ->
 /// What is answered at the Service's port.
 async fn get(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect((address, PORT)).await.ok()?;
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").await.ok()?;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+        .await
+        .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     Some(answer)

@@ -1,7 +1,8 @@
 //! The process dies at a change of the cloud, by SIGKILL, and the next one goes on.
 //!
-//! It dies when the change is carried out and the answer is not there yet. To die just before a change is the same as to
-//! die just after the one before it; the first change has that case of its own.
+//! It dies when the change is carried out and the answer is not there yet. To die just before a
+//! change is the same as to die just after the one before it; the first change has that case of its
+//! own.
 
 use anyhow::Context as _;
 use ccm_testkit::apiserver::{Action, Match};
@@ -56,9 +57,14 @@ impl Step {
         }
     }
 
-    /// Whether the Service says that the step is done: its address, and whose it is, or that it is gone.
+    /// Whether the Service says that the step is done: its address, and whose it is, or that it is
+    /// gone.
     async fn is_told(self, stage: &ClusterFixture) -> anyhow::Result<bool> {
-        let status = stage.services().get_opt("web").await?.and_then(|service| service.status);
+        let status = stage
+            .services()
+            .get_opt("web")
+            .await?
+            .and_then(|service| service.status);
         let ingress = status.and_then(|status| status.load_balancer?.ingress?.into_iter().next());
         let shown = ingress.and_then(|ingress| ingress.ip);
         let is_floating = shown.as_ref().map(|ip| ip.starts_with("203."));
@@ -103,7 +109,9 @@ impl Step {
 /// [`a_kill_at_any_change_leads_to_the_same_end`].
 const SOME: [u32; 3] = [0, 3, 7];
 
-pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     let peace = prepared(stage).await?;
     for n in SOME {
         anyhow::ensure!(killed_in_each_step(stage, n, &peace).await? > 0, "there is no change {n}");
@@ -111,7 +119,9 @@ pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Clu
     stage.stop().await
 }
 
-pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     let peace = prepared(stage).await?;
     for n in 0.. {
         if killed_in_each_step(stage, n, &peace).await? == 0 {
@@ -125,21 +135,37 @@ pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut Clust
 /// Sets the stage; returns how it looks after each step when nothing goes wrong.
 async fn prepared(stage: &mut ClusterFixture) -> anyhow::Result<Vec<CloudSnapshot>> {
     let public = &stage.cloud.net.public[0];
-    stage.config.balancer = format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
+    stage.config.balancer =
+        format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
     // Every change is over at the next look, so that nobody waits.
-    stage.cloud.octavia(|octavia| octavia.pending_ms = 0).await?;
+    stage
+        .cloud
+        .octavia(|octavia| octavia.pending_ms = 0)
+        .await?;
     stage.nodes(2).await?;
     let nothing = stage.world();
     let peace = in_peace(stage).await.context("in peace")?;
-    peace[2].same(&nothing).map_err(anyhow::Error::msg).context("left behind")?;
+    peace[2]
+        .same(&nothing)
+        .map_err(anyhow::Error::msg)
+        .context("left behind")?;
     Ok(peace)
 }
 
-/// Takes all steps, each with a kill at the n-th change, and returns in how many of them there is one.
-async fn killed_in_each_step(stage: &mut ClusterFixture, n: u32, peace: &[CloudSnapshot]) -> anyhow::Result<usize> {
+/// Takes all steps, each with a kill at the n-th change, and returns in how many of them there is
+/// one.
+async fn killed_in_each_step(
+    stage: &mut ClusterFixture,
+    n: u32,
+    peace: &[CloudSnapshot],
+) -> anyhow::Result<usize> {
     let mut kills = 0;
     for (step, end) in STEPS.into_iter().zip(peace) {
-        kills += usize::from(killed(stage, step, n, end).await.with_context(|| format!("{step:?}, change {n}"))?);
+        kills += usize::from(
+            killed(stage, step, n, end)
+                .await
+                .with_context(|| format!("{step:?}, change {n}"))?,
+        );
     }
     Ok(kills)
 }
@@ -158,9 +184,14 @@ async fn in_peace(stage: &mut ClusterFixture) -> anyhow::Result<Vec<CloudSnapsho
     Ok(ends)
 }
 
-/// Takes a step, kills the process at the n-th change (before the first for 0) if there are so many, and waits for the
-/// next process to reach the end.
-async fn killed(stage: &mut ClusterFixture, step: Step, n: u32, end: &CloudSnapshot) -> anyhow::Result<bool> {
+/// Takes a step, kills the process at the n-th change (before the first for 0) if there are so
+/// many, and waits for the next process to reach the end.
+async fn killed(
+    stage: &mut ClusterFixture,
+    step: Step,
+    n: u32,
+    end: &CloudSnapshot,
+) -> anyhow::Result<bool> {
     if !stage.is_running() {
         stage.start(&FLAGS).await?;
     }
@@ -176,7 +207,9 @@ async fn killed(stage: &mut ClusterFixture, step: Step, n: u32, end: &CloudSnaps
         stage.start(&FLAGS).await?;
     }
     step.done(stage).await?;
-    stage.settles("the same end", |world| world.same(end)).await?;
+    stage
+        .settles("the same end", |world| world.same(end))
+        .await?;
     Ok(stuck)
 }
 
@@ -189,7 +222,8 @@ async fn stuck_or(stage: &ClusterFixture, step: Step, end: &CloudSnapshot) -> an
                 return anyhow::Ok(true);
             }
             if stage.world().same(end).is_ok() {
-                // The last change may be the one that is stuck, and nothing tells but what comes after it.
+                // The last change may be the one that is stuck, and nothing tells but what comes
+                // after it.
                 tokio::select! {
                     done = step.done(stage) => done?,
                     () = stuck(stage) => {}
@@ -199,7 +233,9 @@ async fn stuck_or(stage: &ClusterFixture, step: Step, end: &CloudSnapshot) -> an
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(SOON, wait).await.context("neither stuck nor done")?
+    tokio::time::timeout(SOON, wait)
+        .await
+        .context("neither stuck nor done")?
 }
 
 async fn stuck(stage: &ClusterFixture) {
@@ -208,16 +244,21 @@ async fn stuck(stage: &ClusterFixture) {
     }
 }
 
-/// The same for writes to the API server: the process dies before each of them, mostly while the cloud is still busy.
+/// The same for writes to the API server: the process dies before each of them, mostly while the
+/// cloud is still busy.
 pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {
     let public = &stage.cloud.net.public[0];
-    stage.config.balancer = format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
+    stage.config.balancer =
+        format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
     stage.nodes(2).await?;
     let nothing = stage.world();
     let peace = in_peace(stage).await.context("in peace")?;
-    peace[2].same(&nothing).map_err(anyhow::Error::msg).context("left behind")?;
+    peace[2]
+        .same(&nothing)
+        .map_err(anyhow::Error::msg)
+        .context("left behind")?;
     let server = stage.server.clone();
     let faults = server.as_embedded()?.faults();
     for n in 0.. {
@@ -226,8 +267,11 @@ pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
             if !stage.is_running() {
                 stage.start(&FLAGS).await?;
             }
-            let writes = Match::resource("services").writes().user_agent("ccm-openstack");
-            let held = faults.add_after(n, writes, Action::Delay(std::time::Duration::from_secs(3600)));
+            let writes = Match::resource("services")
+                .writes()
+                .user_agent("ccm-openstack");
+            let held =
+                faults.add_after(n, writes, Action::Delay(std::time::Duration::from_secs(3600)));
             step.take(stage).await?;
             let wait = async {
                 loop {
@@ -241,7 +285,9 @@ pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 }
             };
-            let stuck = tokio::time::timeout(SOON, wait).await.context("neither stuck nor done")??;
+            let stuck = tokio::time::timeout(SOON, wait)
+                .await
+                .context("neither stuck nor done")??;
             if stuck {
                 stage.kill().await?;
                 kills += 1;
@@ -252,7 +298,10 @@ pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
             }
             let context = || format!("{step:?}, write {n}");
             step.done(stage).await.with_context(context)?;
-            stage.settles("the same end", |world| world.same(end)).await.with_context(context)?;
+            stage
+                .settles("the same end", |world| world.same(end))
+                .await
+                .with_context(context)?;
         }
         if kills == 0 {
             anyhow::ensure!(n > 1, "only {n} writes");

@@ -30,8 +30,16 @@ fn network(number: u32) -> String {
 impl Demo {
     async fn start(folder: &Path, args: &[&str]) -> Self {
         let args = ["demo"].iter().chain(args).map(OsString::from).collect();
-        let command = CommandLine { name: "demo", program: env!("CARGO_BIN_EXE_ccm-openstack").into(), args };
-        Self(Supervised::spawn(&command, &folder.join("demo.log")).await.unwrap())
+        let command = CommandLine {
+            name: "demo",
+            program: env!("CARGO_BIN_EXE_ccm-openstack").into(),
+            args,
+        };
+        Self(
+            Supervised::spawn(&command, &folder.join("demo.log"))
+                .await
+                .unwrap(),
+        )
     }
 
     async fn exit(&mut self) -> ExitStatus {
@@ -49,7 +57,11 @@ impl Demo {
         let begin = Instant::now();
         while !self.0.log().contains(text) {
             let ended = self.0.exited().unwrap();
-            assert!(ended.is_none() && begin.elapsed() < LIMIT, "{ended:?}, without {text:?}: {}", self.0.log());
+            assert!(
+                ended.is_none() && begin.elapsed() < LIMIT,
+                "{ended:?}, without {text:?}: {}",
+                self.0.log()
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -57,7 +69,9 @@ impl Demo {
     /// What was printed behind this, up to the end of the line.
     fn said(&self, word: &str) -> String {
         let log = self.0.log();
-        let (_, rest) = log.split_once(word).unwrap_or_else(|| panic!("no {word:?} in {log}"));
+        let (_, rest) = log
+            .split_once(word)
+            .unwrap_or_else(|| panic!("no {word:?} in {log}"));
         rest.lines().next().unwrap().trim().to_owned()
     }
 }
@@ -95,12 +109,19 @@ pub(crate) async fn once_shows_everything_and_ends_well() -> anyhow::Result<()> 
     ];
     let mut rest = &*log;
     for text in in_order {
-        let (_, behind) = rest.split_once(text).unwrap_or_else(|| panic!("no {text:?} where it should be in {log}"));
+        let (_, behind) = rest
+            .split_once(text)
+            .unwrap_or_else(|| panic!("no {text:?} where it should be in {log}"));
         rest = behind;
     }
     // One load balancer was made, by one request.
-    let (_, created) = log.split_once("a Service of type LoadBalancer is created").unwrap();
-    let counts = created.lines().find(|line| line.contains("requests to OpenStack")).unwrap();
+    let (_, created) = log
+        .split_once("a Service of type LoadBalancer is created")
+        .unwrap();
+    let counts = created
+        .lines()
+        .find(|line| line.contains("requests to OpenStack"))
+        .unwrap();
     assert!(counts.contains("1 POST loadbalancers"), "{counts}");
     assert!(TcpStream::connect(&*address).is_err(), "the address is closed");
     for file in ["kubeconfig  ", "credentials  ", "cloud.conf  "] {
@@ -109,32 +130,57 @@ pub(crate) async fn once_shows_everything_and_ends_well() -> anyhow::Result<()> 
     Ok(())
 }
 
-pub(crate) async fn it_stays_for_curl_and_the_openstack_client_until_it_is_told_to_end() -> anyhow::Result<()> {
+pub(crate) async fn it_stays_for_curl_and_the_openstack_client_until_it_is_told_to_end()
+-> anyhow::Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let network = network(1);
     let args = ["--nodes", "1", "--network", &network, "--port", "8181"];
     let mut demo = Demo::start(folder.path(), &args).await;
     demo.says("until Ctrl-C").await;
     let url = network.replace(".0/24", ".100:8181");
-    assert!(demo.0.log().contains(&format!("curl --noproxy '*' http://{url}/")), "{}", demo.0.log());
+    assert!(
+        demo.0
+            .log()
+            .contains(&format!("curl --noproxy '*' http://{url}/")),
+        "{}",
+        demo.0.log()
+    );
     assert!(get(&url).await.starts_with("node-0 answers at "));
     // The client itself has tests of its own.
     let openrc = demo.said("credentials  ");
     let script = format!(". {openrc}; echo $OS_USERNAME $OS_AUTH_URL");
-    let said = Command::new("sh").args(["-c", &script]).output().await.unwrap();
+    let said = Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .await
+        .unwrap();
     let cloud = demo.said("local cloud ");
     assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("demo {cloud}"));
     for file in [&openrc, &demo.said("kubeconfig  "), &demo.said("cloud.conf  ")] {
-        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o77, 0, "{file} is for its owner only");
+        assert_eq!(
+            std::fs::metadata(file).unwrap().permissions().mode() & 0o77,
+            0,
+            "{file} is for its owner only"
+        );
     }
     // A second one on the same addresses says what is in its way.
     let second = tempfile::tempdir().unwrap();
     let mut other = Demo::start(second.path(), &args).await;
     assert!(!other.exit().await.success());
     let log = other.0.log();
-    assert!(log.contains(&format!("cannot listen on {url}")) && log.contains("--port or --network"), "{log}");
+    assert!(
+        log.contains(&format!("cannot listen on {url}")) && log.contains("--port or --network"),
+        "{log}"
+    );
     let pid = demo.0.pid().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .await
+            .unwrap()
+            .success()
+    );
     let status = demo.exit().await;
     assert!(status.success(), "{status}: {}", demo.0.log());
     assert!(!Path::new(&openrc).exists());

@@ -1,11 +1,17 @@
-//! The provider as a program and over sockets, on the local cloud in this process: the conformance kit (`conformance::`), the
-//! demo, credentials that are shown nowhere (`secrets::`), the chart (`chart::`), and the binary end to end (`real::` and
-//! `embedded::`, after the API server): simulated kubelets, and web servers that clients reach through load balancers.
+//! The provider as a program and over sockets, on the local cloud in this process: the conformance
+//! kit (`conformance::`), the demo, credentials that are shown nowhere (`secrets::`), the chart
+//! (`chart::`), and the binary end to end (`real::` and `embedded::`, after the API server):
+//! simulated kubelets, and web servers that clients reach through load balancers.
 //!
-//! All end-to-end cases share one API server of a kind, which is emptied before each, so they run one after the other, beside
-//! the others. Each has a cloud of its own.
+//! All end-to-end cases share one API server of a kind, which is emptied before each, so they run
+//! one after the other, beside the others. Each has a cloud of its own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
 
 mod chart;
 mod conformance;
@@ -99,7 +105,12 @@ impl SharedServersOnce {
     fn new() -> anyhow::Result<Self> {
         let binaries = Binaries::find().map_err(|missing| missing.to_string());
         let house = Mutex::new(SharedServers::new(binaries.clone().ok()));
-        Ok(Self { runtime: Runtime::new()?, binaries, house, kit: parking_lot::Mutex::default() })
+        Ok(Self {
+            runtime: Runtime::new()?,
+            binaries,
+            house,
+            kit: parking_lot::Mutex::default(),
+        })
     }
 }
 
@@ -135,26 +146,35 @@ fn programs(tier: Tier) -> Vec<Trial> {
             bad_arguments_are_explained,
         }
     });
-    let trial = |(name, body)| Tier::Quick.case(tier, name, None::<String>, move || run_alone(body));
+    let trial =
+        |(name, body)| Tier::Quick.case(tier, name, None::<String>, move || run_alone(body));
     cases.into_iter().filter_map(trial).collect()
 }
 
 fn charts(tier: Tier, shared: &SharedServersOnce) -> Vec<Trial> {
-    let (helm, release) = (chart::missing_for_rendering(), chart::missing_for_a_release(&shared.binaries));
-    let rendered = || run_alone(|| Box::pin(async { chart::the_example_renders_what_the_provider_takes() }));
+    let (helm, release) =
+        (chart::missing_for_rendering(), chart::missing_for_a_release(&shared.binaries));
+    let rendered =
+        || run_alone(|| Box::pin(async { chart::the_example_renders_what_the_provider_takes() }));
     let binaries = shared.binaries.clone();
     let installed = move || {
         let binaries = binaries.map_err(Failed::from)?;
         block_on(chart::an_installed_release_serves_a_cluster(binaries))
     };
     let trials = [
-        Tier::Quick.case(tier, "chart::the_example_renders_what_the_provider_takes", helm, rendered),
+        Tier::Quick.case(
+            tier,
+            "chart::the_example_renders_what_the_provider_takes",
+            helm,
+            rendered,
+        ),
         Tier::Full.case(tier, "chart::an_installed_release_serves_a_cluster", release, installed),
     ];
     trials.into_iter().flatten().collect()
 }
 
-/// The binary on a cluster. What the first tier shows on the embedded server is shown on the real one in the second.
+/// The binary on a cluster. What the first tier shows on the embedded server is shown on the real
+/// one in the second.
 fn clusters(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
     #[rustfmt::skip]
     let cases: Vec<(Tier, ServerKind, &str, Body)> = tests! {
@@ -192,8 +212,14 @@ fn clusters(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
     };
     let trial = |(of, kind, name, body): (Tier, ServerKind, &str, Body)| {
         let own = Arc::clone(shared);
-        let missing = shared.binaries.as_ref().err().filter(|_| kind != ServerKind::Embedded);
-        of.case(tier, format!("{}::{name}", kind.name()), missing, move || own.runtime.block_on(run(&own, kind, body)))
+        let missing = shared
+            .binaries
+            .as_ref()
+            .err()
+            .filter(|_| kind != ServerKind::Embedded);
+        of.case(tier, format!("{}::{name}", kind.name()), missing, move || {
+            own.runtime.block_on(run(&own, kind, body))
+        })
     };
     cases.into_iter().filter_map(trial).collect()
 }
@@ -215,6 +241,9 @@ fn run_alone(body: Alone) -> Result<(), Failed> {
 
 /// Runs a case to its end, in a runtime of its own.
 fn block_on(case: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(case).map_err(failed)
 }

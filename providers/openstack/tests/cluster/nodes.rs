@@ -27,8 +27,15 @@ fn is_tainted(node: &Node, with: &str) -> bool {
 
 /// Type and address, in order.
 fn addresses(node: &Node) -> Vec<(String, String)> {
-    let addresses = node.status.as_ref().and_then(|status| status.addresses.clone());
-    addresses.into_iter().flatten().map(|address| (address.type_, address.address)).collect()
+    let addresses = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.clone());
+    addresses
+        .into_iter()
+        .flatten()
+        .map(|address| (address.type_, address.address))
+        .collect()
 }
 
 async fn initialized(stage: &ClusterFixture, names: &[&str]) -> anyhow::Result<Vec<Node>> {
@@ -49,7 +56,9 @@ async fn initialized(stage: &ClusterFixture, names: &[&str]) -> anyhow::Result<V
     Ok(nodes)
 }
 
-pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn a_node_gets_what_upstream_writes(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     let add_zone = |state: &mut CloudState, _: &Cx| {
         nova::zones::add(state, "zone one");
         Ok(())
@@ -63,12 +72,19 @@ pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture)
         ..small("node-0")
     };
     let first = stage.cloud.server(request).await?;
-    let second = stage.cloud.server(ServerCreate { flavor_ref: "3".into(), ..small("node-1") }).await?;
+    let second = stage
+        .cloud
+        .server(ServerCreate { flavor_ref: "3".into(), ..small("node-1") })
+        .await?;
     let third = stage.cloud.server(small("third")).await?;
     stage.start(&FLAGS).await?;
     // By name; the last kubelet knows its provider ID, in the form with a region.
     let given = format!("openstack://RegionOne/{}", third.id);
-    let specs = [NodeSpec::new("node-0"), NodeSpec::new("node-1"), NodeSpec::new("node-2").provider_id(given.clone())];
+    let specs = [
+        NodeSpec::new("node-0"),
+        NodeSpec::new("node-1"),
+        NodeSpec::new("node-2").provider_id(given.clone()),
+    ];
     stage.kubelets.register_all(specs).await?;
     let nodes = initialized(stage, &["node-0", "node-1", "node-2"]).await?;
     let ids = [first.provider_id(), second.provider_id(), given];
@@ -86,7 +102,10 @@ pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture)
             ("failure-domain.beta.kubernetes.io/region", "RegionOne"),
         ] {
             let there = node.labels();
-            anyhow::ensure!(there.get(key).is_some_and(|found| found == value), "{at}: {key} of {there:?}: {value}");
+            anyhow::ensure!(
+                there.get(key).is_some_and(|found| found == value),
+                "{at}: {key} of {there:?}: {value}"
+            );
         }
     }
     let internal = |ip: std::net::IpAddr| ("InternalIP".to_owned(), ip.to_string());
@@ -102,10 +121,23 @@ pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture)
 
 /// Waits until the manager has asked for servers a few times more.
 async fn looked(stage: &ClusterFixture) -> anyhow::Result<()> {
-    let asked = || stage.cloud.local.cloud().journal.count("GET", "/compute/v2.1/servers");
+    let asked = || {
+        stage
+            .cloud
+            .local
+            .cloud()
+            .journal
+            .count("GET", "/compute/v2.1/servers")
+    };
     let before = asked();
     stage
-        .until("servers are asked for", async || Ok(if asked() >= before + 4 { Ok(()) } else { Err(String::new()) }))
+        .until("servers are asked for", async || {
+            Ok(if asked() >= before + 4 {
+                Ok(())
+            } else {
+                Err(String::new())
+            })
+        })
         .await
 }
 
@@ -113,14 +145,24 @@ async fn looked(stage: &ClusterFixture) -> anyhow::Result<()> {
 async fn move_elsewhere(stage: &ClusterFixture, name: &str) -> anyhow::Result<()> {
     stage.kubelets.stop_node(name)?;
     let node = stage.node_api().get(name).await?;
-    let id = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
-    stage.node_api().delete(name, &DeleteParams::default()).await?;
+    let id = node
+        .spec
+        .and_then(|spec| spec.provider_id)
+        .unwrap_or_default();
+    stage
+        .node_api()
+        .delete(name, &DeleteParams::default())
+        .await?;
     let id = id.replace("openstack:///", "openstack://Elsewhere/");
-    stage.kubelets.register(NodeSpec::new(name).provider_id(id).initialized()).await?;
+    stage
+        .kubelets
+        .register(NodeSpec::new(name).provider_id(id).initialized())
+        .await?;
     Ok(())
 }
 
-/// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt changes nothing.
+/// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt
+/// changes nothing.
 pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(6).await?;
     move_elsewhere(stage, "node-5").await?;
@@ -133,14 +175,21 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> an
     stage.cloud.delete(&servers[5]).await?;
     // The fourth is well, the proof that the cloud can be believed.
     for at in [0, 1, 2, 3, 5] {
-        stage.kubelets.set_ready(&format!("node-{at}"), Ready::Unknown).await?;
+        stage
+            .kubelets
+            .set_ready(&format!("node-{at}"), Ready::Unknown)
+            .await?;
     }
     stage
         .until("the first is gone and the second tainted", async || {
             let gone = stage.node_api().get_opt("node-0").await?.is_none();
             let stopped = stage.node_api().get("node-1").await?;
             let fine = gone && is_tainted(&stopped, SHUTDOWN_TAINT);
-            Ok(if fine { Ok(()) } else { Err(format!("gone: {gone}; {:?}", stopped.spec)) })
+            Ok(if fine {
+                Ok(())
+            } else {
+                Err(format!("gone: {gone}; {:?}", stopped.spec))
+            })
         })
         .await?;
     looked(stage).await?;
@@ -158,15 +207,28 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> an
         .until("the third is gone and the second free", async || {
             let gone = stage.node_api().get_opt("node-2").await?.is_none();
             let tainted = is_tainted(&stage.node_api().get("node-1").await?, SHUTDOWN_TAINT);
-            Ok(if gone && !tainted { Ok(()) } else { Err(format!("gone: {gone}, tainted: {tainted}")) })
+            Ok(if gone && !tainted {
+                Ok(())
+            } else {
+                Err(format!("gone: {gone}, tainted: {tainted}"))
+            })
         })
         .await?;
     // A page in the place of an answer says nothing, least of all that a server is gone.
     let page = FaultKind::Body { code: 404, text: "<html>no such page</html>".into() };
-    stage.cloud.local.cloud().faults.add(Fault::new("/compute", page));
+    stage
+        .cloud
+        .local
+        .cloud()
+        .faults
+        .add(Fault::new("/compute", page));
     stage.kubelets.set_ready("node-4", Ready::Unknown).await?;
     looked(stage).await?;
-    stage.node_api().get("node-4").await.context("it is there")?;
+    stage
+        .node_api()
+        .get("node-4")
+        .await
+        .context("it is there")?;
     stage.cloud.local.cloud().faults.clear();
     // A server of the same name is another one.
     let again = stage.make("node-0").await?;
@@ -179,7 +241,9 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> an
 }
 
 /// Addresses come in the order that is configured, internal networks alone give internal ones.
-pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn addresses_come_in_the_order_of_the_configuration(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     stage.config.networking = "address-sort-order = fd00:77::/64, 127.0.0.0/8\n".into();
     let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
     stage.start(&FLAGS).await?;
@@ -190,8 +254,11 @@ pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut
     stage.stop().await
 }
 
-/// A token that has expired, or that the cloud no longer takes, is exchanged; requests amid that are answered.
-pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+/// A token that has expired, or that the cloud no longer takes, is exchanged; requests amid that
+/// are answered.
+pub(crate) async fn a_token_that_expires_is_renewed(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     for at in 0..3 {
         stage.make(format!("node-{at}")).await?;
     }
@@ -216,7 +283,9 @@ pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut ClusterFixture) 
 }
 
 /// A password that is changed in the cloud and then in the file is used without a restart.
-pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn a_changed_password_needs_no_restart(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     for at in 0..3 {
         stage.make(format!("node-{at}")).await?;
     }
@@ -232,7 +301,9 @@ pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut ClusterFixtu
     stage.kubelets.register(NodeSpec::new("node-2")).await?;
     initialized(stage, &["node-2"]).await?;
     let log = stage.log();
-    let told = ["another-secret", stage.cloud.password().expose()].iter().any(|secret| log.contains(secret));
+    let told = ["another-secret", stage.cloud.password().expose()]
+        .iter()
+        .any(|secret| log.contains(secret));
     anyhow::ensure!(!told, "a password is in {log}");
     stage.stop().await
 }

@@ -1,4 +1,5 @@
-//! Services: what there is in the cloud for each annotation, after it changed, and when the Service is gone.
+//! Services: what there is in the cloud for each annotation, after it changed, and when the Service
+//! is gone.
 
 mod table;
 
@@ -12,8 +13,11 @@ use crate::fixture::{ClusterFixture, INTERNAL, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
-/// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left of it.
-pub(crate) async fn each_annotation_has_its_effect(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+/// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left
+/// of it.
+pub(crate) async fn each_annotation_has_its_effect(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     let (net, nodes) = (&stage.cloud.net, &stage.cloud.net.nodes);
     stage.config.balancer = format!("floating-subnet-id = {}\n", net.public[0]);
     stage.config.more = format!(
@@ -24,20 +28,29 @@ pub(crate) async fn each_annotation_has_its_effect(stage: &mut ClusterFixture) -
 }
 
 /// The same where Services have security groups.
-pub(crate) async fn security_groups_admit_load_balancers(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn security_groups_admit_load_balancers(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     stage.config.balancer = "manage-security-groups = true\n".into();
     play(stage, table::managed).await
 }
 
 /// The same with OVN, whose members see clients' addresses.
-pub(crate) async fn another_driver_gets_what_it_can_do(stage: &mut ClusterFixture) -> anyhow::Result<()> {
-    stage.config.balancer = "lb-provider = ovn\nlb-method = SOURCE_IP_PORT\nmanage-security-groups = true\n".into();
+pub(crate) async fn another_driver_gets_what_it_can_do(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
+    stage.config.balancer =
+        "lb-provider = ovn\nlb-method = SOURCE_IP_PORT\nmanage-security-groups = true\n".into();
     play(stage, table::of_ovn).await
 }
 
-/// A driver that takes one object at a time ends with the same objects, and is taken apart one by one.
-pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
-    stage.config.balancer = "provider-requires-serial-api-calls = true\ncascade-delete = false\n".into();
+/// A driver that takes one object at a time ends with the same objects, and is taken apart one by
+/// one.
+pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
+    stage.config.balancer =
+        "provider-requires-serial-api-calls = true\ncascade-delete = false\n".into();
     stage.nodes(2).await?;
     let before = stage.world();
     stage.start(&FLAGS).await?;
@@ -56,14 +69,22 @@ pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(stage: &mut Clust
         .await?;
     stage.served(&["web"]).await?;
     let writes = stage.take_writes();
-    anyhow::ensure!(writes.iter().any(|write| write.ends_with("/members")), "one by one: {writes:#?}");
+    anyhow::ensure!(
+        writes.iter().any(|write| write.ends_with("/members")),
+        "one by one: {writes:#?}"
+    );
     stage.delete("web").await?;
     stage.vanished(&["web"]).await?;
-    stage.settles("nothing is left", |world| world.same(&before)).await?;
+    stage
+        .settles("nothing is left", |world| world.same(&before))
+        .await?;
     stage.stop().await
 }
 
-async fn play(stage: &mut ClusterFixture, table: fn(&AnnotationValues) -> Vec<Case>) -> anyhow::Result<()> {
+async fn play(
+    stage: &mut ClusterFixture,
+    table: fn(&AnnotationValues) -> Vec<Case>,
+) -> anyhow::Result<()> {
     stage.node(|spec| spec).await?;
     stage.node(|spec| spec.label("disk", "ssd")).await?;
     let places = AnnotationValues::make(stage).await?;
@@ -75,26 +96,51 @@ async fn play(stage: &mut ClusterFixture, table: fn(&AnnotationValues) -> Vec<Ca
     }
     let names: Vec<_> = cases.iter().map(|case| case.name).collect();
     stage.served(&names).await?;
-    let lines = cases.iter().enumerate().flat_map(|(at, case)| whole(at, case, &case.wanted));
-    stage.holds(&lines.collect::<Vec<_>>()).await.context("made")?;
+    let lines = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(at, case)| whole(at, case, &case.wanted));
+    stage
+        .holds(&lines.collect::<Vec<_>>())
+        .await
+        .context("made")?;
     published(stage, &cases).await?;
     for case in cases.iter().filter(|case| !case.change.is_null()) {
-        stage.change(case.name, case.change.clone()).await.context(case.name)?;
+        stage
+            .change(case.name, case.change.clone())
+            .await
+            .context(case.name)?;
     }
-    let lines = cases.iter().enumerate().flat_map(|(at, case)| whole(at, case, &case.then));
-    stage.holds(&lines.collect::<Vec<_>>()).await.context("changed")?;
+    let lines = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(at, case)| whole(at, case, &case.then));
+    stage
+        .holds(&lines.collect::<Vec<_>>())
+        .await
+        .context("changed")?;
     for name in &names {
         stage.delete(name).await?;
     }
     stage.vanished(&names).await?;
-    let left: Vec<_> = cases.iter().enumerate().flat_map(|(at, case)| whole(at, case, &case.left)).collect();
-    stage.settles("the rest is gone", |world| world.same(&nothing.with(&left))).await?;
+    let left: Vec<_> = cases
+        .iter()
+        .enumerate()
+        .flat_map(|(at, case)| whole(at, case, &case.left))
+        .collect();
+    stage
+        .settles("the rest is gone", |world| world.same(&nothing.with(&left)))
+        .await?;
     stage.stop().await
 }
 
 /// A Service of the table; its ports have node ports of their own.
 fn manifest(at: usize, case: &Case) -> Value {
-    let annotations: Vec<_> = case.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let annotations: Vec<_> = case
+        .annotations
+        .iter()
+        .map(|(key, value)| (*key, value.as_str()))
+        .collect();
     let mut manifest = service(case.name, &case.ports, &annotations);
     for (port, (_, number)) in case.ports.iter().enumerate() {
         manifest["spec"]["ports"][port]["nodePort"] = json!(node_port(at, *number));
@@ -114,7 +160,9 @@ fn node_port(at: usize, port: u16) -> usize {
 fn whole(at: usize, case: &Case, lines: &[&str]) -> Vec<String> {
     let owner = format!("default/{}", case.name);
     let line = |line: &&str| {
-        let (not, line) = line.strip_prefix('!').map_or(("", *line), |line| ("!", line));
+        let (not, line) = line
+            .strip_prefix('!')
+            .map_or(("", *line), |line| ("!", line));
         let about = if line.starts_with(':') { &owner } else { "" };
         let line = format!("{not}{about}{}", line.replace("{owner}", &owner));
         let filled = |line: String, (_, port): &(&str, u16)| {
@@ -145,7 +193,11 @@ async fn published(stage: &ClusterFixture, cases: &[Case]) -> anyhow::Result<()>
         );
         let address = note("load-balancer-address");
         let shown = ingress["ip"].as_str();
-        anyhow::ensure!(shown.is_none_or(|shown| shown == address), "{}: {address} {ingress}", case.name);
+        anyhow::ensure!(
+            shown.is_none_or(|shown| shown == address),
+            "{}: {address} {ingress}",
+            case.name
+        );
         anyhow::ensure!(!address.is_empty(), "{}: no address", case.name);
     }
     Ok(())
@@ -160,17 +212,24 @@ fn name_of(state: &CloudState, id: &str) -> Option<String> {
 }
 
 /// Where nobody names a subnet, nodes, a network or a port say where the address is.
-pub(crate) async fn without_a_subnet_others_say_where(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+pub(crate) async fn without_a_subnet_others_say_where(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     stage.config.subnet = Some(String::new());
     stage.nodes(1).await?;
     let before = stage.world();
     let port = table::port(stage, "mine").await?;
     let beside = stage.cloud.beside().await?;
     stage.start(&FLAGS).await?;
-    for (at, annotation) in [None, Some(("network-id", &*beside)), Some(("port-id", &*port))].into_iter().enumerate() {
+    for (at, annotation) in [None, Some(("network-id", &*beside)), Some(("port-id", &*port))]
+        .into_iter()
+        .enumerate()
+    {
         let annotations: Vec<_> = annotation.into_iter().chain([(INTERNAL, "true")]).collect();
         let (name, port) = (["nodes", "network", "port"][at], 80 + u16::try_from(at)?);
-        stage.create(&service(name, &[("TCP", port)], &annotations)).await?;
+        stage
+            .create(&service(name, &[("TCP", port)], &annotations))
+            .await?;
     }
     stage.served(&["nodes", "network", "port"]).await?;
     stage
@@ -185,8 +244,16 @@ pub(crate) async fn without_a_subnet_others_say_where(stage: &mut ClusterFixture
         stage.delete(name).await?;
     }
     stage.vanished(&["nodes", "network", "port"]).await?;
-    stage.settles("nothing is left", |world| world.same(&before)).await?;
-    let there = stage.cloud.peek(|state| state.neutron.ports.get(&port).is_some_and(|port| port.device_id.is_empty()));
+    stage
+        .settles("nothing is left", |world| world.same(&before))
+        .await?;
+    let there = stage.cloud.peek(|state| {
+        state
+            .neutron
+            .ports
+            .get(&port)
+            .is_some_and(|port| port.device_id.is_empty())
+    });
     anyhow::ensure!(there, "the port that was named stays, free");
     stage.stop().await
 }
@@ -197,8 +264,13 @@ pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
 ) -> anyhow::Result<()> {
     let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
     stage.servers.push(four.clone());
-    let spec = NodeSpec::new("node-0").provided_ip(four.ip).provided_ip(six.ip);
-    stage.kubelets.register(spec.provider_id(four.provider_id()).initialized()).await?;
+    let spec = NodeSpec::new("node-0")
+        .provided_ip(four.ip)
+        .provided_ip(six.ip);
+    stage
+        .kubelets
+        .register(spec.provider_id(four.provider_id()).initialized())
+        .await?;
     let nothing = stage.world();
     stage.start(&FLAGS).await?;
     let subnet = stage.cloud.net.vips6.clone();
@@ -209,14 +281,28 @@ pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
     stage.create(&service("four", &[("TCP", 81)], &[])).await?;
     stage.served(&["six", "four"]).await?;
     let member = format!("default/six:80: member {} 30080 in vips6", six.ip);
-    let lines = ["default/six: address in vips6", "!default/six: floating ip", "default/six:80: listens TCP", &member];
+    let lines = [
+        "default/six: address in vips6",
+        "!default/six: floating ip",
+        "default/six:80: listens TCP",
+        &member,
+    ];
     stage.holds(&lines).await?;
-    stage.holds(&["default/four:81: member node-0 30081 in nodes", "default/four: floating ip from public"]).await?;
-    anyhow::ensure!(stage.address("six").await?.is_ipv6() && stage.address("four").await?.is_ipv4());
+    stage
+        .holds(&[
+            "default/four:81: member node-0 30081 in nodes",
+            "default/four: floating ip from public",
+        ])
+        .await?;
+    anyhow::ensure!(
+        stage.address("six").await?.is_ipv6() && stage.address("four").await?.is_ipv4()
+    );
     for name in ["six", "four"] {
         stage.delete(name).await?;
     }
     stage.vanished(&["six", "four"]).await?;
-    stage.settles("nothing is left", |world| world.same(&nothing)).await?;
+    stage
+        .settles("nothing is left", |world| world.same(&nothing))
+        .await?;
     stage.stop().await
 }

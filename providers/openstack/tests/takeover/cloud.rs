@@ -1,4 +1,5 @@
-//! The cloud on which both managers play: a project with networks, a router, servers and a balancer of somebody else's.
+//! The cloud on which both managers play: a project with networks, a router, servers and a balancer
+//! of somebody else's.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -6,8 +7,8 @@ use anyhow::Context as _;
 use openstack_api::{
     Secret,
     neutron::{
-        FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate, PortCreate, QuotaUpdate, RouterCreate,
-        SubnetCreate,
+        FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate, PortCreate, QuotaUpdate,
+        RouterCreate, SubnetCreate,
     },
     nova::{NetworkRequest, Networks, ServerCreate},
     octavia::LoadBalancerCreate,
@@ -72,10 +73,19 @@ impl TakeoverCloud {
         serving.spawn(async move { carried.run_data_plane(CancellationToken::new()).await });
         let project: Option<Box<str>> = local.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();
-            projects.find(|project| project.name == "demo").map(|project| project.id.as_str().into())
+            projects
+                .find(|project| project.name == "demo")
+                .map(|project| project.id.as_str().into())
         });
         let project = project.context("the project demo")?;
-        let mut world = Self { recorder, ids: Ids::default(), address, local, project, _serving: serving };
+        let mut world = Self {
+            recorder,
+            ids: Ids::default(),
+            address,
+            local,
+            project,
+            _serving: serving,
+        };
         let driver = driver.to_owned();
         let certificate = world.certificate().await?;
         world.ids = world.change(|state, cx| build(state, cx, &driver)).await?;
@@ -89,8 +99,18 @@ impl TakeoverCloud {
         change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
     ) -> anyhow::Result<T> {
         let now = self.local.cloud().clock.now();
-        let cx = Cx { now, project: self.project.clone(), user: "operator".into(), admin: true };
-        Ok(self.local.cloud().store.change(|state| change(state, &cx)).await?)
+        let cx = Cx {
+            now,
+            project: self.project.clone(),
+            user: "operator".into(),
+            admin: true,
+        };
+        Ok(self
+            .local
+            .cloud()
+            .store
+            .change(|state| change(state, &cx))
+            .await?)
     }
 
     pub(crate) fn peek<T>(&self, read: impl FnOnce(&CloudState) -> T) -> T {
@@ -99,7 +119,13 @@ impl TakeoverCloud {
 
     /// Password of the user `demo`.
     pub(crate) fn password(&self) -> anyhow::Result<String> {
-        Ok(self.local.credentials().password("demo").context("a password")?.expose().to_owned())
+        Ok(self
+            .local
+            .credentials()
+            .password("demo")
+            .context("a password")?
+            .expose()
+            .to_owned())
     }
 
     /// Makes a server and returns its ID and address.
@@ -122,16 +148,26 @@ impl TakeoverCloud {
     }
 
     async fn certificate(&self) -> anyhow::Result<String> {
-        let put = |kind: &'static str| self.local.put_secret(&self.project, kind, kind, Secret::from("none"));
+        let put = |kind: &'static str| {
+            self.local
+                .put_secret(&self.project, kind, kind, Secret::from("none"))
+        };
         let (certificate, key) = (put("certificate").await?, put("private").await?);
         let parts = [("certificate", &*certificate), ("private_key", &*key)];
-        let id = self.local.put_container(&self.project, "shop", &parts).await?;
+        let id = self
+            .local
+            .put_container(&self.project, "shop", &parts)
+            .await?;
         Ok(format!("http://{}/key-manager/v1/containers/{id}", self.address))
     }
 }
 
 fn network(name: &str, external: bool) -> NetworkCreate {
-    NetworkCreate { name: Some(name.into()), external: external.then_some(true), ..NetworkCreate::default() }
+    NetworkCreate {
+        name: Some(name.into()),
+        external: external.then_some(true),
+        ..NetworkCreate::default()
+    }
 }
 
 fn subnet(network: &str, name: &str, cidr: &str) -> SubnetCreate {
@@ -156,13 +192,25 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
     neutron::quotas::update(state, cx, &cx.project, &more)?;
     let nodes = neutron::networks::create(state, cx, network("nodes", false))?.id;
     let vips = neutron::networks::create(state, cx, network("vips", false))?.id;
-    // Names are looked through in the order of the list; the first external network is the one that is found.
+    // Names are looked through in the order of the list; the first external network is the one that
+    // is found.
     let public = neutron::networks::create(state, cx, network("public", true))?.id;
     let mut ids = Ids {
-        nodes_subnet: neutron::subnets::create(state, cx, subnet(&nodes, "nodes", "10.0.0.0/16"))?.id,
+        nodes_subnet: neutron::subnets::create(state, cx, subnet(&nodes, "nodes", "10.0.0.0/16"))?
+            .id,
         vip_subnet: neutron::subnets::create(state, cx, subnet(&vips, "vips", "10.1.0.0/24"))?.id,
-        public_subnet: neutron::subnets::create(state, cx, subnet(&public, "public-a", "203.0.113.0/24"))?.id,
-        other_public: neutron::subnets::create(state, cx, subnet(&public, "public-b", "198.51.100.0/24"))?.id,
+        public_subnet: neutron::subnets::create(
+            state,
+            cx,
+            subnet(&public, "public-a", "203.0.113.0/24"),
+        )?
+        .id,
+        other_public: neutron::subnets::create(
+            state,
+            cx,
+            subnet(&public, "public-b", "198.51.100.0/24"),
+        )?
+        .id,
         flavor: octavia::put_flavor(state, "small", driver, true),
         nodes_network: nodes,
         vip_network: vips,
@@ -170,15 +218,26 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         ..Ids::default()
     };
     octavia::put_availability_zone(state, "zone-1", true);
-    Resource::Subnet.change_tags(state, cx, &ids.other_public, |tags| tags.push("spare".to_owned()))?;
-    let gateway = GatewayRequest { network_id: Some(ids.public.clone()), ..GatewayRequest::default() };
-    let router = RouterCreate { external_gateway_info: Some(gateway), ..RouterCreate::default() };
+    Resource::Subnet
+        .change_tags(state, cx, &ids.other_public, |tags| tags.push("spare".to_owned()))?;
+    let gateway = GatewayRequest {
+        network_id: Some(ids.public.clone()),
+        ..GatewayRequest::default()
+    };
+    let router = RouterCreate {
+        external_gateway_info: Some(gateway),
+        ..RouterCreate::default()
+    };
     ids.router = neutron::routers::create(state, cx, router)?.id;
     for subnet in [&ids.nodes_subnet, &ids.vip_subnet] {
         let on = InterfaceRequest { subnet_id: Some(subnet.clone()), port_id: None };
         neutron::router_interfaces::add(state, cx, &ids.router, &on)?;
     }
-    let port = PortCreate { network_id: ids.vip_network.clone(), name: Some("chosen".into()), ..PortCreate::default() };
+    let port = PortCreate {
+        network_id: ids.vip_network.clone(),
+        name: Some("chosen".into()),
+        ..PortCreate::default()
+    };
     ids.vip_port = neutron::ports::create(state, cx, port)?.id;
     let floating = FloatingIpCreate {
         floating_network_id: ids.public.clone(),
@@ -187,7 +246,10 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         ..FloatingIpCreate::default()
     };
     let floating = neutron::floating_ips::create(state, cx, floating)?;
-    ids.fixed_address = floating.floating_ip_address.map(|address| address.to_string()).unwrap_or_default();
+    ids.fixed_address = floating
+        .floating_ip_address
+        .map(|address| address.to_string())
+        .unwrap_or_default();
     let manual = LoadBalancerCreate {
         name: Some("manual".into()),
         vip_subnet_id: Some(ids.nodes_subnet.clone()),

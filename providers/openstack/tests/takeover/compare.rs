@@ -34,10 +34,19 @@ pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
         );
     }
     let listed = |difference: &str| table::DIFFERENCES.iter().any(|row| row.is_of(difference));
-    let unlisted: Vec<_> = differences.iter().filter(|difference| !listed(difference)).cloned().collect();
+    let unlisted: Vec<_> = differences
+        .iter()
+        .filter(|difference| !listed(difference))
+        .cloned()
+        .collect();
     anyhow::ensure!(unlisted.is_empty(), "not on the page:\n{}", unlisted.join("\n"));
-    let seen = |row: &&table::Difference| differences.iter().any(|difference| row.is_of(difference));
-    let gone: Vec<_> = table::DIFFERENCES.iter().filter(|row| !seen(row)).map(|row| row.what).collect();
+    let seen =
+        |row: &&table::Difference| differences.iter().any(|difference| row.is_of(difference));
+    let gone: Vec<_> = table::DIFFERENCES
+        .iter()
+        .filter(|row| !seen(row))
+        .map(|row| row.what)
+        .collect();
     anyhow::ensure!(gone.is_empty(), "on the page and not there: {gone:?}");
     Ok(())
 }
@@ -46,7 +55,8 @@ fn compare(at: &str, upstream: &Value, ours: &Value, differences: &mut BTreeSet<
     match (upstream, ours) {
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-                let (a, b) = (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
+                let (a, b) =
+                    (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
                 compare(&format!("{at}.{key}"), a, b, differences);
             }
         }
@@ -88,7 +98,10 @@ fn cloud(stage: &TakeoverEnvironment) -> CloudSnapshot {
             picture.insert(format!("balancer {}", row.body.name), clean.json(&row.body));
         }
         for row in octavia.listeners.iter() {
-            names.insert(row.body.default_pool_id.clone().unwrap_or_default(), row.body.name.clone());
+            names.insert(
+                row.body.default_pool_id.clone().unwrap_or_default(),
+                row.body.name.clone(),
+            );
             let mut listener = clean.json(&row.body);
             // Upstream keeps them in a Go map: their order is another one at each run.
             if let Some(cidrs) = listener["allowed_cidrs"].as_array_mut() {
@@ -100,22 +113,42 @@ fn cloud(stage: &TakeoverEnvironment) -> CloudSnapshot {
             picture.insert(format!("pool {}", row.body.name), clean.json(&row.body));
         }
         for row in octavia.members.iter() {
-            let pool = octavia.pools.get(&row.pool).map(|pool| pool.body.name.clone()).unwrap_or_default();
+            let pool = octavia
+                .pools
+                .get(&row.pool)
+                .map(|pool| pool.body.name.clone())
+                .unwrap_or_default();
             picture.insert(format!("member {} of {pool}", row.body.name), clean.json(&row.body));
         }
         for row in octavia.monitors.iter() {
             picture.insert(format!("monitor {}", row.body.name), clean.json(&row.body));
         }
         for floating in state.neutron.floating_ips.iter() {
-            picture.insert(format!("floating IP {}", floating.standard.description), clean.json(&**floating));
+            picture.insert(
+                format!("floating IP {}", floating.standard.description),
+                clean.json(&**floating),
+            );
         }
         for router in state.neutron.routers.iter() {
-            let mut routes: Vec<_> = router.routes.iter().map(|route| clean.json(route).to_string()).collect();
+            let mut routes: Vec<_> = router
+                .routes
+                .iter()
+                .map(|route| clean.json(route).to_string())
+                .collect();
             routes.sort();
             picture.insert("routes".into(), json!(routes));
         }
-        for port in state.neutron.ports.iter().filter(|port| port.device_owner.starts_with("compute")) {
-            let address = port.fixed_ips.first().map(|fixed| fixed.ip_address.to_string()).unwrap_or_default();
+        for port in state
+            .neutron
+            .ports
+            .iter()
+            .filter(|port| port.device_owner.starts_with("compute"))
+        {
+            let address = port
+                .fixed_ips
+                .first()
+                .map(|fixed| fixed.ip_address.to_string())
+                .unwrap_or_default();
             picture.insert(format!("port {address}"), clean.json(&**port));
         }
         picture
@@ -135,8 +168,14 @@ async fn cluster(story: &TakeoverScenario) -> anyhow::Result<CloudSnapshot> {
         for key in ["providerID", "taints"] {
             kept["spec"][key] = object["spec"][key].clone();
         }
-        for condition in kept["status"]["conditions"].as_array_mut().into_iter().flatten() {
-            condition.as_object_mut().map(|condition| condition.remove("lastTransitionTime"));
+        for condition in kept["status"]["conditions"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            condition
+                .as_object_mut()
+                .map(|condition| condition.remove("lastTransitionTime"));
         }
         picture.insert(name, clean.json(&kept));
     }
@@ -151,13 +190,20 @@ async fn events(stage: &TakeoverEnvironment) -> anyhow::Result<CloudSnapshot> {
         let of = event.involved_object;
         let who = format!("{} {}", of.kind.unwrap_or_default(), of.name.unwrap_or_default());
         let message = clean.text(&event.message.unwrap_or_default());
-        let what = format!("event on {who}: {} {}", event.type_.unwrap_or_default(), event.reason.unwrap_or_default());
+        let what = format!(
+            "event on {who}: {} {}",
+            event.type_.unwrap_or_default(),
+            event.reason.unwrap_or_default()
+        );
         (what, json!(message))
     };
     // The API server repairs its records of addresses; and who leads is another story.
     let wanted = |event: &k8s_openapi::api::core::v1::Event| {
         event.involved_object.kind.as_deref() != Some("Lease")
-            && event.reason.as_deref().is_none_or(|reason| !reason.starts_with("ClusterIP"))
+            && event
+                .reason
+                .as_deref()
+                .is_none_or(|reason| !reason.starts_with("ClusterIP"))
     };
     Ok(events.into_iter().filter(wanted).map(line).collect())
 }
@@ -192,13 +238,20 @@ impl Clean {
             (r"\bfa:16:3e(:[0-9a-f]{2}){3}", "{mac}"),
         ];
         // They are patterns of this file.
-        let patterns = patterns.into_iter().filter_map(|(pattern, by)| Some((Regex::new(pattern).ok()?, by)));
+        let patterns = patterns
+            .into_iter()
+            .filter_map(|(pattern, by)| Some((Regex::new(pattern).ok()?, by)));
         Self { names, patterns: patterns.collect() }
     }
 
     fn text(&self, text: &str) -> String {
-        let text = self.names.iter().fold(text.to_owned(), |text, (id, name)| text.replace(id, name));
-        self.patterns.iter().fold(text, |text, (pattern, by)| pattern.replace_all(&text, *by).into_owned())
+        let text = self
+            .names
+            .iter()
+            .fold(text.to_owned(), |text, (id, name)| text.replace(id, name));
+        self.patterns
+            .iter()
+            .fold(text, |text, (pattern, by)| pattern.replace_all(&text, *by).into_owned())
     }
 
     fn json(&self, object: &impl Serialize) -> Value {

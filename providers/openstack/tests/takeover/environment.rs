@@ -72,12 +72,14 @@ pub(crate) struct TakeoverEnvironment {
 
 impl TakeoverEnvironment {
     pub(crate) async fn new(programs: Programs, round: Round) -> anyhow::Result<Self> {
-        let control_plane = ControlPlane::start(&programs.control_plane, Options::default()).await?;
+        let control_plane =
+            ControlPlane::start(&programs.control_plane, Options::default()).await?;
         let client = control_plane.client().await?;
         let world = TakeoverCloud::new(round.driver(), round.pending()).await?;
         let directory = tempfile::tempdir()?;
         std::fs::write(directory.path().join("cloud.conf"), cloud_conf(&world, round)?)?;
-        control_plane.write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
+        control_plane
+            .write_kubeconfig(&directory.path().join("kubeconfig"), &control_plane.admin().token)?;
         let kubelets = Kubelets::new(client.clone(), KubeletOptions::default());
         Ok(Self {
             world,
@@ -96,7 +98,11 @@ impl TakeoverEnvironment {
     pub(crate) async fn start(&mut self, who: ManagerKind) -> anyhow::Result<Ccm> {
         self.started += 1;
         let ours = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
-        let program = if who == ManagerKind::Upstream { &self.programs.upstream } else { ours };
+        let program = if who == ManagerKind::Upstream {
+            &self.programs.upstream
+        } else {
+            ours
+        };
         let mut args: Vec<OsString> = FLAGS.map(OsString::from).into();
         args.push(format!("--concurrent-service-syncs={}", self.round.workers()).into());
         if who == ManagerKind::OursChecking {
@@ -122,7 +128,9 @@ impl TakeoverEnvironment {
     pub(crate) async fn release_lease(&self) -> anyhow::Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let nobody = serde_json::json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
-        leases.patch("cloud-controller-manager", &PatchParams::default(), &Patch::Merge(nobody)).await?;
+        leases
+            .patch("cloud-controller-manager", &PatchParams::default(), &Patch::Merge(nobody))
+            .await?;
         Ok(())
     }
 
@@ -133,7 +141,9 @@ impl TakeoverEnvironment {
             let name = format!("node-{n}");
             let (_, ip) = self.world.server(&name).await?;
             let pool = if n.is_multiple_of(2) { "blue" } else { "green" };
-            let spec = NodeSpec::new(&*name).provided_ip(ip).pod_cidr(format!("10.244.{n}.0/24"));
+            let spec = NodeSpec::new(&*name)
+                .provided_ip(ip)
+                .pod_cidr(format!("10.244.{n}.0/24"));
             specs.push(spec.label("pool", pool));
         }
         self.nodes += nodes;
@@ -156,10 +166,20 @@ impl TakeoverEnvironment {
     pub(crate) async fn nodes_are_ready(&self) -> anyhow::Result<bool> {
         let nodes = self.nodes_api().list(&ListParams::default()).await?.items;
         let ready = |node: &Node| {
-            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            let taints = node
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.taints.as_deref())
+                .unwrap_or_default();
+            let conditions = node
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_deref())
+                .unwrap_or_default();
             !taints.iter().any(|taint| taint.key == UNINITIALIZED_TAINT)
-                && conditions.iter().any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
+                && conditions
+                    .iter()
+                    .any(|c| c.type_ == "NetworkUnavailable" && c.status == "False")
         };
         Ok(nodes.iter().all(ready))
     }
@@ -168,19 +188,35 @@ impl TakeoverEnvironment {
     pub(crate) fn left(&self) -> Vec<String> {
         self.world.peek(|state| {
             let octavia = &state.octavia;
-            let mut left: Vec<String> = octavia.load_balancers.iter().map(|row| row.body.name.clone()).collect();
+            let mut left: Vec<String> = octavia
+                .load_balancers
+                .iter()
+                .map(|row| row.body.name.clone())
+                .collect();
             // Upstream leaves an empty tag where it takes away the last one.
-            let tags = octavia.load_balancers.iter().flat_map(|row| row.body.tags.clone());
+            let tags = octavia
+                .load_balancers
+                .iter()
+                .flat_map(|row| row.body.tags.clone());
             left.extend(tags.filter(|tag| !tag.is_empty()));
             left.extend(octavia.listeners.iter().map(|row| row.body.name.clone()));
             left.extend(octavia.pools.iter().map(|row| row.body.name.clone()));
             left.extend(octavia.monitors.iter().map(|row| row.body.name.clone()));
             left.extend(octavia.members.iter().map(|row| row.body.name.clone()));
             left.extend(
-                state.neutron.floating_ips.iter().map(|row| format!("{} {:?}", row.standard.description, row.port_id)),
+                state
+                    .neutron
+                    .floating_ips
+                    .iter()
+                    .map(|row| format!("{} {:?}", row.standard.description, row.port_id)),
             );
             left.extend(
-                state.neutron.security_groups.iter().map(|group| group.name.clone()).filter(|name| name != "default"),
+                state
+                    .neutron
+                    .security_groups
+                    .iter()
+                    .map(|group| group.name.clone())
+                    .filter(|name| name != "default"),
             );
             left.extend(ports_with_groups(state));
             left.sort();
@@ -190,9 +226,13 @@ impl TakeoverEnvironment {
 
     /// The routes of the cluster's router.
     pub(crate) fn routes(&self) -> BTreeSet<String> {
-        let router = self
-            .world
-            .peek(|state| state.neutron.routers.get(&self.world.ids.router).map(|router| Router::clone(router)));
+        let router = self.world.peek(|state| {
+            state
+                .neutron
+                .routers
+                .get(&self.world.ids.router)
+                .map(|router| Router::clone(router))
+        });
         let routes = router.map(|router| router.routes).unwrap_or_default();
         routes.iter().map(|route| format!("{route:?}")).collect()
     }
@@ -200,8 +240,15 @@ impl TakeoverEnvironment {
 
 /// Ports of nodes that have more than the default group.
 fn ports_with_groups(state: &CloudState) -> Vec<String> {
-    let ports = state.neutron.ports.iter().filter(|port| port.device_owner.starts_with("compute"));
-    ports.filter(|port| port.security_groups.len() > 1).map(|port| format!("groups on port {}", port.id)).collect()
+    let ports = state
+        .neutron
+        .ports
+        .iter()
+        .filter(|port| port.device_owner.starts_with("compute"));
+    ports
+        .filter(|port| port.security_groups.len() > 1)
+        .map(|port| format!("groups on port {}", port.id))
+        .collect()
 }
 
 fn cloud_conf(world: &TakeoverCloud, round: Round) -> anyhow::Result<String> {
@@ -229,7 +276,9 @@ fn cloud_conf(world: &TakeoverCloud, round: Round) -> anyhow::Result<String> {
                 "manage-security-groups = true\ncreate-monitor = true\nprovider-requires-serial-api-calls = true\n",
             );
         }
-        Round::Ovn => text.push_str("lb-provider = ovn\nlb-method = SOURCE_IP_PORT\nmanage-security-groups = true\n"),
+        Round::Ovn => text.push_str(
+            "lb-provider = ovn\nlb-method = SOURCE_IP_PORT\nmanage-security-groups = true\n",
+        ),
     }
     Ok(text)
 }

@@ -1,5 +1,6 @@
-//! Swap of the image: upstream's OpenStack cloud-controller-manager, then ours, and back again, in one cluster (a real
-//! kube-apiserver) on one local cloud behind a recorder of every request; and what each of them makes of the same objects.
+//! Swap of the image: upstream's OpenStack cloud-controller-manager, then ours, and back again, in
+//! one cluster (a real kube-apiserver) on one local cloud behind a recorder of every request; and
+//! what each of them makes of the same objects.
 
 mod calls;
 mod cloud;
@@ -26,8 +27,9 @@ fn main() -> anyhow::Result<ExitCode> {
     // Each has a cluster of its own, and mostly waits.
     arguments.test_threads.get_or_insert(3);
     let tier = Tier::chosen()?;
-    let page =
-        Tier::Quick.case(tier, "the_page_shows_what_is_compared", None::<String>, || table::page().map_err(failed));
+    let page = Tier::Quick.case(tier, "the_page_shows_what_is_compared", None::<String>, || {
+        table::page().map_err(failed)
+    });
     let programs = programs();
     let nightly = |name: &str, tell: fn(Programs) -> Result<(), Failed>| {
         let programs = programs.clone();
@@ -42,9 +44,13 @@ fn main() -> anyhow::Result<ExitCode> {
         nightly("managers_swap_with_managed_security_groups", |programs| {
             on_stage(scenario::tell(programs, Round::Managed))
         }),
-        nightly("managers_swap_with_ovn", |programs| on_stage(scenario::tell(programs, Round::Ovn))),
+        nightly("managers_swap_with_ovn", |programs| {
+            on_stage(scenario::tell(programs, Round::Ovn))
+        }),
         nightly("both_managers_make_the_same", |programs| on_stage(compare::tell(programs))),
-        nightly("requests_of_both_managers_are_as_listed", |programs| on_stage(measures::tell(programs))),
+        nightly("requests_of_both_managers_are_as_listed", |programs| {
+            on_stage(measures::tell(programs))
+        }),
     ];
     Ok(libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code())
 }

@@ -22,7 +22,10 @@ pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
         Box::pin(asked_by(programs, ManagerKind::Ours))
     );
     let (upstream, ours) = (upstream.context("upstream")?, ours.context("ours")?);
-    anyhow::ensure!(upstream.len() == table::MEASURES.len() && ours.len() == upstream.len(), "not all was measured");
+    anyhow::ensure!(
+        upstream.len() == table::MEASURES.len() && ours.len() == upstream.len(),
+        "not all was measured"
+    );
     for ((row, upstream), ours) in table::MEASURES.iter().zip(upstream).zip(ours) {
         let (theirs, own): (usize, usize) = (upstream.values().sum(), ours.values().sum());
         anyhow::ensure!(
@@ -68,14 +71,17 @@ async fn asked_by(programs: Programs, who: ManagerKind) -> anyhow::Result<Vec<Co
 
 fn nodes(seen: &[Recorded]) -> Counts {
     counted(seen, |request| {
-        request.path.starts_with("/compute") || request.path.contains("/ports") && request.query.contains("device_id")
+        request.path.starts_with("/compute")
+            || request.path.contains("/ports") && request.query.contains("device_id")
     })
 }
 
 fn balancers(seen: &[Recorded]) -> Counts {
     counted(seen, |request| {
         request.path.starts_with("/load-balancer")
-            || ["floatingips", "security-groups", "subnets", "networks"].iter().any(|part| request.path.contains(part))
+            || ["floatingips", "security-groups", "subnets", "networks"]
+                .iter()
+                .any(|part| request.path.contains(part))
     })
 }
 

@@ -47,13 +47,17 @@ impl Recorder {
 
     /// Puts itself in front of a service.
     pub(crate) fn around(self: &Arc<Self>, service: Router) -> Router {
-        Router::new().fallback_service(service).layer(middleware::from_fn_with_state(self.clone(), record))
+        Router::new()
+            .fallback_service(service)
+            .layer(middleware::from_fn_with_state(self.clone(), record))
     }
 }
 
 async fn record(State(recorder): State<Arc<Recorder>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(bytes) = to_bytes(body, MOST).await else { return broken() };
+    let Ok(bytes) = to_bytes(body, MOST).await else {
+        return broken();
+    };
     let mut recorded = Recorded {
         method: parts.method.to_string(),
         path: parts.uri.path().to_owned(),
@@ -62,9 +66,13 @@ async fn record(State(recorder): State<Arc<Recorder>>, request: Request, next: N
         status: 0,
         refusal: String::new(),
     };
-    let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+    let response = next
+        .run(Request::from_parts(parts, Body::from(bytes)))
+        .await;
     let (parts, body) = response.into_parts();
-    let Ok(bytes) = to_bytes(body, MOST).await else { return broken() };
+    let Ok(bytes) = to_bytes(body, MOST).await else {
+        return broken();
+    };
     recorded.status = parts.status.as_u16();
     if parts.status.is_client_error() || parts.status.is_server_error() {
         recorded.refusal = String::from_utf8_lossy(&bytes).into_owned();

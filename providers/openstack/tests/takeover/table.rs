@@ -1,5 +1,5 @@
-//! What a change of managers changes in OpenStack, as data: the test compares it with what was recorded, and the page for
-//! operators shows it.
+//! What a change of managers changes in OpenStack, as data: the test compares it with what was
+//! recorded, and the page for operators shows it.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -100,10 +100,14 @@ pub(crate) struct Measure {
     pub(crate) ours: usize,
 }
 
-/// In the order in which they are measured. How nodes that come at once fall together is chance, and a busy machine's: each by
-/// itself would take two requests.
+/// In the order in which they are measured. How nodes that come at once fall together is chance,
+/// and a busy machine's: each by itself would take two requests.
 pub(crate) const MEASURES: [Measure; 5] = [
-    Measure { what: "initialise 20 nodes that come at once", upstream: 60, ours: 42 },
+    Measure {
+        what: "initialise 20 nodes that come at once",
+        upstream: 60,
+        ours: 42,
+    },
     Measure { what: "make a load balancer", upstream: 14, ours: 8 },
     Measure { what: "delete it", upstream: 7, ours: 6 },
     Measure { what: "one node more, 20 Services", upstream: 120, ours: 41 },
@@ -112,8 +116,11 @@ pub(crate) const MEASURES: [Measure; 5] = [
 
 /// What may be changed, and has to be.
 pub(crate) fn expected(round: Round, situation: Situation) -> Changes {
-    let rows = ROWS.iter().filter(|row| row.round == round && row.situation == situation);
-    rows.map(|row| ((row.service.to_owned(), row.call.to_owned()), row.times)).collect()
+    let rows = ROWS
+        .iter()
+        .filter(|row| row.round == round && row.situation == situation);
+    rows.map(|row| ((row.service.to_owned(), row.call.to_owned()), row.times))
+        .collect()
 }
 
 const BEGIN: &str = "<!-- generated: begin -->\n";
@@ -121,15 +128,25 @@ const END: &str = "<!-- generated: end -->\n";
 
 /// The page for operators has this table. `CCM_UPDATE_REFERENCE=1` writes it.
 pub(crate) fn page() -> anyhow::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers/openstack-takeover.md");
-    let page = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let (before, rest) = page.split_once(BEGIN).context("the page has no mark where tables begin")?;
-    let (_, after) = rest.split_once(END).context("the page has no mark where tables end")?;
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/providers/openstack-takeover.md");
+    let page =
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .context("the page has no mark where tables begin")?;
+    let (_, after) = rest
+        .split_once(END)
+        .context("the page has no mark where tables end")?;
     let wanted = format!("{before}{BEGIN}{}{END}{after}", tables());
     if std::env::var_os("CCM_UPDATE_REFERENCE").is_some() {
         return Ok(std::fs::write(&path, wanted)?);
     }
-    anyhow::ensure!(page == wanted, "{} is out of date; CCM_UPDATE_REFERENCE=1 refreshes it", path.display());
+    anyhow::ensure!(
+        page == wanted,
+        "{} is out of date; CCM_UPDATE_REFERENCE=1 refreshes it",
+        path.display()
+    );
     Ok(())
 }
 
@@ -143,14 +160,21 @@ fn tables() -> String {
     ];
     for (situation, title) in situations {
         let _ = write!(text, "\n### {title}\n\n");
-        let rows: Vec<_> = ROWS.iter().filter(|row| row.situation == situation).collect();
+        let rows: Vec<_> = ROWS
+            .iter()
+            .filter(|row| row.situation == situation)
+            .collect();
         if rows.is_empty() {
             text.push_str("No changing call.\n");
             continue;
         }
         text.push_str("| kind of Service | calls | why, and effect |\n|---|---|---|\n");
         for row in rows {
-            let times = if row.times == 1 { String::new() } else { format!(" ×{}", row.times) };
+            let times = if row.times == 1 {
+                String::new()
+            } else {
+                format!(" ×{}", row.times)
+            };
             let _ = writeln!(text, "| {} | {}{times} | {} |", row.kind, row.call, row.why);
         }
     }
@@ -158,7 +182,9 @@ fn tables() -> String {
     for row in DIFFERENCES {
         let _ = writeln!(text, "| {} | {} |", row.what, row.why);
     }
-    text.push_str("\n### Requests\n\n| what | upstream, at least | ours, at most |\n|---|---|---|\n");
+    text.push_str(
+        "\n### Requests\n\n| what | upstream, at least | ours, at most |\n|---|---|---|\n",
+    );
     for row in &MEASURES {
         let _ = writeln!(text, "| {} | {} | {} |", row.what, row.upstream, row.ours);
     }

@@ -25,20 +25,29 @@ const SETTLE: Duration = Duration::from_secs(15);
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     ensure!(scenario.has_services() && scenario.size.services > 0, "this needs services");
     ensure!(scenario.size.nodes > 2 * NODES, "this needs more than {} nodes", 2 * NODES);
     let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut manager = world.launch(Election::Off, "manager.log").await?;
     world.converged(&mut manager).await?;
-    manager.during(complete(&admin, scenario.size.nodes)).await?;
+    manager
+        .during(complete(&admin, scenario.size.nodes))
+        .await?;
     sleep(SETTLE).await;
 
     let before = admin.calls().await?;
     let mut waits = Vec::new();
     for number in 0..NODES {
-        waits.extend(manager.during(removal(&world, &admin, number..number + 1)).await?);
+        waits.extend(
+            manager
+                .during(removal(&world, &admin, number..number + 1))
+                .await?,
+        );
         // Not in step with any period of the manager.
         sleep(Duration::from_millis(137 * (number as u64 % 7))).await;
     }
@@ -46,7 +55,9 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
     sleep(SETTLE).await;
     let before = admin.calls().await?;
     let requests = world.cluster.requests(contender)?;
-    let together = manager.during(removal(&world, &admin, NODES..2 * NODES)).await?;
+    let together = manager
+        .during(removal(&world, &admin, NODES..2 * NODES))
+        .await?;
     sleep(SETTLE).await;
     let burst = admin::between(&before, &admin.calls().await?);
 
@@ -65,7 +76,12 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
 /// Waits until all balancers have all nodes.
 async fn complete(admin: &AdminClient, nodes: usize) -> anyhow::Result<()> {
     let wait = async {
-        while !admin.load_balancers().await?.iter().all(|balancer| balancer.nodes.len() == nodes) {
+        while !admin
+            .load_balancers()
+            .await?
+            .iter()
+            .all(|balancer| balancer.nodes.len() == nodes)
+        {
             sleep(Duration::from_millis(500)).await;
         }
         anyhow::Ok(())
@@ -90,7 +106,9 @@ async fn removal(
             let balancers = admin.load_balancers().await?;
             for balancer in &balancers {
                 if !balancer.nodes.iter().any(|node| names.contains(node)) {
-                    waits.entry(balancer.name.clone()).or_insert_with(|| start.elapsed().as_secs_f64());
+                    waits
+                        .entry(balancer.name.clone())
+                        .or_insert_with(|| start.elapsed().as_secs_f64());
                 }
             }
             if waits.len() == balancers.len() {

@@ -16,7 +16,8 @@ use crate::{
     subject::BenchmarkedManager,
 };
 
-/// Work goes on when the last object looks done: events are written, and balancers are told of the last nodes.
+/// Work goes on when the last object looks done: events are written, and balancers are told of the
+/// last nodes.
 const AFTER: Duration = Duration::from_secs(10);
 
 /// Measures one manager.
@@ -30,7 +31,8 @@ pub(crate) async fn run(
     let mut manager = world.launch(Election::Off, "manager.log").await?;
     let start = manager.started();
     let admin = world.cloud.admin().clone();
-    let (progress, outage) = tokio::try_join!(world.converged(&mut manager), run_outage(&admin, outage, start))?;
+    let (progress, outage) =
+        tokio::try_join!(world.converged(&mut manager), run_outage(&admin, outage, start))?;
     sleep_until(start + progress.all() + AFTER).await;
     let after = world.cluster.usage()?;
     let own = manager.usage()?;
@@ -60,14 +62,19 @@ pub(crate) async fn run(
     Ok(figures)
 }
 
-/// Adds what the aims are about: writes beside the fewest that there can be, and updates per service.
+/// Adds what the aims are about: writes beside the fewest that there can be, and updates per
+/// service.
 fn shares(figures: &mut Measurements, scenario: &Scenario, calls: &Calls, requests: &Requests) {
     let Size { nodes, services } = scenario.size;
-    // A node's addresses, its labels with the taint, its routes; a service's finalizer and its status.
+    // A node's addresses, its labels with the taint, its routes; a service's finalizer and its
+    // status.
     let of_node = if scenario.has_routes() { 3 } else { 2 };
     let of_service = if scenario.has_services() { 2 } else { 0 };
     let fewest = of_node * nodes + of_service * services;
-    figures.amount("API writes without events, by the fewest", cluster::writes(requests) as f64 / fewest as f64);
+    figures.amount(
+        "API writes without events, by the fewest",
+        cluster::writes(requests) as f64 / fewest as f64,
+    );
     if of_service > 0 && services > 0 {
         let updates = calls.get("update_load_balancer").copied().unwrap_or(0);
         figures.amount("load-balancer updates per service", updates as f64 / services as f64);
@@ -77,7 +84,9 @@ fn shares(figures: &mut Measurements, scenario: &Scenario, calls: &Calls, reques
 fn times(figures: &mut Measurements, progress: &Progress) {
     figures.amount("seconds until all is done", progress.all().as_secs_f64());
     figures.amount("seconds until all nodes are initialised", progress.nodes.as_secs_f64());
-    for (name, time) in [("services have an address", progress.services), ("routes are marked", progress.routes)] {
+    for (name, time) in
+        [("services have an address", progress.services), ("routes are marked", progress.routes)]
+    {
         if let Some(time) = time {
             figures.amount(format!("seconds until all {name}"), time.as_secs_f64());
         }
@@ -97,7 +106,9 @@ async fn run_outage(
     outage: Option<Outage>,
     start: Instant,
 ) -> anyhow::Result<Option<OutageResult>> {
-    let Some(Outage { after, length }) = outage else { return Ok(None) };
+    let Some(Outage { after, length }) = outage else {
+        return Ok(None);
+    };
     // A cloud in the manager's process is not there at once.
     admin.ready().await?;
     sleep_until(start + after).await;

@@ -25,7 +25,10 @@ const SETTLE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     ensure!(scenario.size.nodes >= 10 * NODES, "this needs {} nodes or more", 10 * NODES);
     let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
@@ -54,13 +57,20 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
         anyhow::Ok(deleted)
     };
     let both = async { tokio::try_join!(end, see) };
-    let (ended, deleted) = timeout(LIMIT, manager.during(both)).await.context("a Node is not deleted")??;
+    let (ended, deleted) = timeout(LIMIT, manager.during(both))
+        .await
+        .context("a Node is not deleted")??;
     let waits = deleted.iter().map(|(name, at)| {
-        let end = ended.get(name).with_context(|| format!("{name} was deleted although its instance is there"))?;
+        let end = ended
+            .get(name)
+            .with_context(|| format!("{name} was deleted although its instance is there"))?;
         anyhow::Ok(at.saturating_duration_since(*end).as_secs_f64())
     });
     let mut figures = Measurements::default();
-    figures.spread("seconds from the end of an instance to that of its Node", waits.collect::<Result<_, _>>()?);
+    figures.spread(
+        "seconds from the end of an instance to that of its Node",
+        waits.collect::<Result<_, _>>()?,
+    );
     figures.calls(&admin::between(&before, &admin.calls().await?));
     manager.kill().await?;
     world.stop().await?;

@@ -8,8 +8,8 @@ use kube::Api;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    cloud::Cloud, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario, scenario::node_name,
-    subject::BenchmarkedManager, subject::CloudLocation,
+    cloud::Cloud, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario,
+    scenario::node_name, subject::BenchmarkedManager, subject::CloudLocation,
 };
 
 /// How often the leader ends.
@@ -22,7 +22,10 @@ const POLL: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures two replicas of one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     let mut world = BenchmarkRun::new(scenario, contender).await?;
     let mut leader = world.launch(Election::On, "replica-0.log").await?;
     world.converged(&mut leader).await?;
@@ -32,10 +35,15 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
         // Clouds in the managers' processes cannot share one address.
         if contender.place == CloudLocation::Inside {
             let folder = world.cluster.folder();
-            clouds.push(Cloud::start(contender, scenario.setting, folder, &format!("replica-{number}")).await?);
+            clouds.push(
+                Cloud::start(contender, scenario.setting, folder, &format!("replica-{number}"))
+                    .await?,
+            );
         }
         let cloud = clouds.last().unwrap_or(&world.cloud);
-        let mut standby = world.launch_with(cloud, Election::On, &format!("replica-{number}.log")).await?;
+        let mut standby = world
+            .launch_with(cloud, Election::On, &format!("replica-{number}.log"))
+            .await?;
         standby.stays(SETTLE).await?;
         let api = Api::<Lease>::namespaced(world.cluster.client(), "kube-system");
         let old = holder(&api).await?;
@@ -73,5 +81,8 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
 
 async fn holder(api: &Api<Lease>) -> anyhow::Result<String> {
     let lease = api.get("cloud-controller-manager").await?;
-    Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
+    Ok(lease
+        .spec
+        .and_then(|spec| spec.holder_identity)
+        .unwrap_or_default())
 }

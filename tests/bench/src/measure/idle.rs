@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario,
-    subject::BenchmarkedManager,
+    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun,
+    scenario::Scenario, subject::BenchmarkedManager,
 };
 
 /// Until nothing is left of the start.
@@ -13,13 +13,17 @@ const SETTLE: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_secs(120);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut manager = world.launch(Election::On, "manager.log").await?;
     world.converged(&mut manager).await?;
     manager.stays(SETTLE).await?;
-    let (requests, calls, usage) = (world.cluster.requests(contender)?, admin.calls().await?, manager.usage()?);
+    let (requests, calls, usage) =
+        (world.cluster.requests(contender)?, admin.calls().await?, manager.usage()?);
     manager.stays(WINDOW).await?;
     let after = manager.usage()?;
     let mut figures = Measurements::default();

@@ -1,4 +1,5 @@
-//! What a cached node costs, on the embedded API server: a real one would need gigabytes for so many.
+//! What a cached node costs, on the embedded API server: a real one would need gigabytes for so
+//! many.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,7 +30,10 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const PROJECTED: f64 = 100_000.0;
 
 /// Measures one manager: with all nodes, and with none.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     let nodes = scenario.size.nodes as f64;
     let none = Scenario { size: Size { nodes: 0, services: 0 }, ..scenario.clone() };
     let (empty, _) = resident(&none, contender).await?;
@@ -40,19 +44,27 @@ pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> 
     figures.amount("RSS with all nodes, MiB", mebibytes(full));
     figures.amount("peak RSS with all nodes, MiB", mebibytes(peak));
     figures.amount("RSS per node, bytes", each);
-    figures.amount("RSS for 100,000 nodes, projected, MiB", (empty as f64 + each * PROJECTED) / f64::from(1 << 20));
+    figures.amount(
+        "RSS for 100,000 nodes, projected, MiB",
+        (empty as f64 + each * PROJECTED) / f64::from(1 << 20),
+    );
     Ok(figures)
 }
 
 /// What a manager has resident that was started when all nodes were initialised: now and at most.
-async fn resident(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<(u64, u64)> {
+async fn resident(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<(u64, u64)> {
     let server = ApiServer::new(Options::default());
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
     serving.write_kubeconfig(&kubeconfig)?;
     let kubelets = cluster::kubelets(server.client());
-    kubelets.register_all((0..scenario.size.nodes).map(cluster::node)).await?;
+    kubelets
+        .register_all((0..scenario.size.nodes).map(cluster::node))
+        .await?;
     let cloud = Cloud::start(contender, scenario.setting, folder.path(), "a").await?;
     let log = |name: &str| -> PathBuf { folder.path().join(name) };
     let start = async |log: PathBuf, kubeconfig: &Path| {
@@ -61,7 +73,9 @@ async fn resident(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow
 
     let mut first = start(log("first.log"), &kubeconfig).await?;
     let done = first.during(initialised(server.client(), scenario.size.nodes));
-    timeout(LIMIT, done).await.context("not all nodes were initialised")??;
+    timeout(LIMIT, done)
+        .await
+        .context("not all nodes were initialised")??;
     first.terminate().await?;
     first.wait().await?;
 
@@ -75,8 +89,9 @@ async fn resident(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow
     Ok((usage.rss, usage.peak_rss))
 }
 
-/// Waits until all nodes are initialised, and a while longer for what follows. The embedded server has no narrow watch, but
-/// its load counts for nobody. With many nodes there is no moment without a heartbeat, so that quiet is not waited for.
+/// Waits until all nodes are initialised, and a while longer for what follows. The embedded server
+/// has no narrow watch, but its load counts for nobody. With many nodes there is no moment without
+/// a heartbeat, so that quiet is not waited for.
 async fn initialised(client: Client, nodes: usize) -> anyhow::Result<()> {
     let api = Api::<Node>::all(client);
     // The write that takes the taint off sets the label.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::mebibytes;
 use crate::{
-    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario,
-    subject::BenchmarkedManager,
+    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun,
+    scenario::Scenario, subject::BenchmarkedManager,
 };
 
 /// Long enough for everything that a start does, and for a few periods of the loops that never end.
@@ -14,14 +14,21 @@ const WINDOW: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(20);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+) -> anyhow::Result<Measurements> {
     let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut first = world.launch(Election::Off, "first.log").await?;
     world.converged(&mut first).await?;
     first.stays(SETTLE).await?;
     // The Go manager's cloud ends with it, and counts from nothing in the next process.
-    let calls_before = if contender.is_go() { admin.save().await.map(|()| None)? } else { Some(admin.calls().await?) };
+    let calls_before = if contender.is_go() {
+        admin.save().await.map(|()| None)?
+    } else {
+        Some(admin.calls().await?)
+    };
     first.terminate().await?;
     first.wait().await?;
     let requests_before = world.cluster.requests(contender)?;

@@ -1,4 +1,5 @@
-//! The process under test: `ccm-mock` itself, built as a part of these suites so that they can find it.
+//! The process under test: `ccm-mock` itself, built as a part of these suites so that they can find
+//! it.
 
 use std::process::ExitCode;
 

@@ -6,8 +6,12 @@ use serde_json::{Value, json};
 use super::*;
 
 fn services(list: &[Value]) -> Services {
-    let parsed = list.iter().map(|value| serde_json::from_value::<Service>(value.clone()).expect("it is a Service"));
-    parsed.map(|service| (service.name_any(), Arc::new(service))).collect()
+    let parsed = list
+        .iter()
+        .map(|value| serde_json::from_value::<Service>(value.clone()).expect("it is a Service"));
+    parsed
+        .map(|service| (service.name_any(), Arc::new(service)))
+        .collect()
 }
 
 fn service() -> Value {
@@ -20,8 +24,7 @@ fn service() -> Value {
 
 fn node(name: &str, excluded: &str) -> (String, Arc<Node>) {
     let labels = json!({"node.kubernetes.io/exclude-from-external-load-balancers": excluded});
-    let node =
-        json!({"metadata": {"name": name, "labels": labels}, "spec": {"providerID": format!("mock://r/{name}")}});
+    let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"providerID": format!("mock://r/{name}")}});
     (name.to_owned(), Arc::new(serde_json::from_value(node).expect("it is a Node")))
 }
 
@@ -43,8 +46,13 @@ fn balancer() -> LoadBalancer {
         nodes: ["in".to_owned()].into(),
         address,
         addresses: vec![address],
-        settings: LoadBalancerSettings { listeners: vec![listener], ..LoadBalancerSettings::default() },
-        members: Members::Nodes([NodeMember { name: "in".into(), provider_id: Some("mock://r/in".into()) }].into()),
+        settings: LoadBalancerSettings {
+            listeners: vec![listener],
+            ..LoadBalancerSettings::default()
+        },
+        members: Members::Nodes(
+            [NodeMember { name: "in".into(), provider_id: Some("mock://r/in".into()) }].into(),
+        ),
         generation: 1,
     }
 }

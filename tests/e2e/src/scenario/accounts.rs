@@ -15,18 +15,27 @@ use crate::manifests::{self, all_grants};
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Scenario {
-    /// Starts a cloud-controller-manager as a service account of kube-system, as its pod runs. Flags given here win over
-    /// the scenario's.
+    /// Starts a cloud-controller-manager as a service account of kube-system, as its pod runs.
+    /// Flags given here win over the scenario's.
     ///
     /// # Errors
     /// There is no such account, or the server is the embedded one.
-    pub async fn start_as(&self, account: &str, config: &str, process: &str, flags: &[&str]) -> anyhow::Result<Ccm> {
+    pub async fn start_as(
+        &self,
+        account: &str,
+        config: &str,
+        process: &str,
+        flags: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.kubeconfig(process);
-        self.server.write_account_kubeconfig(&kubeconfig, "kube-system", account).await?;
+        self.server
+            .write_account_kubeconfig(&kubeconfig, "kube-system", account)
+            .await?;
         self.launch(kubeconfig, config, process, flags).await
     }
 
-    /// The same for another program, which knows this scenario's cloud by region and endpoint and reads JSON.
+    /// The same for another program, which knows this scenario's cloud by region and endpoint and
+    /// reads JSON.
     ///
     /// # Errors
     /// As [`start_as`](Self::start_as).
@@ -38,9 +47,12 @@ impl Scenario {
         flags: &[&str],
     ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.kubeconfig(process);
-        self.server.write_account_kubeconfig(&kubeconfig, "kube-system", account).await?;
+        self.server
+            .write_account_kubeconfig(&kubeconfig, "kube-system", account)
+            .await?;
         let config = json!({"region": self.region(), "endpoint": self.endpoint}).to_string();
-        self.launch_program(program, kubeconfig, &config, process, flags).await
+        self.launch_program(program, kubeconfig, &config, process, flags)
+            .await
     }
 
     /// Where the kubeconfig of a process is, once it was started.
@@ -48,8 +60,8 @@ impl Scenario {
         self.path(process, "kubeconfig")
     }
 
-    /// Applies manifests, waits until what they grant to a service account of kube-system is in force, and takes them away
-    /// again whatever becomes of the work.
+    /// Applies manifests, waits until what they grant to a service account of kube-system is in
+    /// force, and takes them away again whatever becomes of the work.
     ///
     /// # Errors
     /// The server refuses a manifest or does not grant a right, or the work failed.
@@ -75,7 +87,10 @@ impl Scenario {
         let reviews: Api<SubjectAccessReview> = Api::all(self.server.client());
         let limit = Instant::now() + SOON;
         for grant in all_grants(applied)? {
-            let (resource, subresource) = grant.resource.split_once('/').unwrap_or((&grant.resource, ""));
+            let (resource, subresource) = grant
+                .resource
+                .split_once('/')
+                .unwrap_or((&grant.resource, ""));
             let asked = json!({"spec": {
                 "user": account_user(account),
                 "resourceAttributes": {
@@ -84,7 +99,12 @@ impl Scenario {
                 },
             }});
             let review: SubjectAccessReview = serde_json::from_value(asked)?;
-            while !reviews.create(&PostParams::default(), &review).await?.status.is_some_and(|status| status.allowed) {
+            while !reviews
+                .create(&PostParams::default(), &review)
+                .await?
+                .status
+                .is_some_and(|status| status.allowed)
+            {
                 anyhow::ensure!(Instant::now() < limit, "the API server does not grant {grant}");
                 tokio::time::sleep(LOOK).await;
             }
@@ -98,7 +118,12 @@ impl Scenario {
     /// The server is the embedded one.
     pub async fn requests(&self, account: &str) -> anyhow::Result<Vec<AuditEvent>> {
         let user = account_user(account);
-        Ok(self.server.audit_log().await?.filter(|event| event.user == user).events)
+        Ok(self
+            .server
+            .audit_log()
+            .await?
+            .filter(|event| event.user == user)
+            .events)
     }
 }
 

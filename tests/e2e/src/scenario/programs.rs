@@ -20,9 +20,14 @@ impl Scenario {
         &self.program
     }
 
-    /// Starts a program that becomes the binary under test, with these arguments and no others. It is judged like the
-    /// processes that [`start`](Self::start) starts.
-    pub async fn start_program(&self, process: &str, program: &Path, args: Vec<OsString>) -> anyhow::Result<Ccm> {
+    /// Starts a program that becomes the binary under test, with these arguments and no others. It
+    /// is judged like the processes that [`start`](Self::start) starts.
+    pub async fn start_program(
+        &self,
+        process: &str,
+        program: &Path,
+        args: Vec<OsString>,
+    ) -> anyhow::Result<Ccm> {
         let name = format!("{process}{}", self.processes.lock().len());
         self.processes.lock().push(name.clone());
         Ccm::start(program, self.directory.path(), &name, args).await

@@ -27,7 +27,12 @@ pub(crate) struct CallBreakpoint {
 impl CallBreakpoint {
     /// Shuts a gate in front of the scenario's cloud, in place of the last one.
     pub(crate) fn shut(s: &Scenario, operation: Operation, at: At) -> Arc<Self> {
-        let gate = Self { operation, at, held: watch::Sender::new(0), open: watch::Sender::new(false) };
+        let gate = Self {
+            operation,
+            at,
+            held: watch::Sender::new(0),
+            open: watch::Sender::new(false),
+        };
         let gate = Arc::new(gate);
         s.cloud.set_hook(Some(gate.clone()));
         gate

@@ -8,5 +8,8 @@ use crate::run::Case;
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = rbac::cases();
     cases.extend(chart::cases());
-    cases.into_iter().map(|case| Case { alone: true, ..case }).collect()
+    cases
+        .into_iter()
+        .map(|case| Case { alone: true, ..case })
+        .collect()
 }

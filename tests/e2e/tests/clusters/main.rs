@@ -1,8 +1,8 @@
-//! The controllers, and the process with its surroundings, in whole clusters: on the embedded API server in the first tier,
-//! on real ones in the second.
+//! The controllers, and the process with its surroundings, in whole clusters: on the embedded API
+//! server in the first tier, on real ones in the second.
 //!
-//! A case is called `<server>::<subject>::<what must hold>`; a filter such as `nodes::` chooses the subject. Each subject has
-//! a module with `cases()`.
+//! A case is called `<server>::<subject>::<what must hold>`; a filter such as `nodes::` chooses the
+//! subject. Each subject has a module with `cases()`.
 
 mod call_breakpoint;
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -30,7 +30,8 @@ fn cases() -> Vec<Case> {
         ("nodes", nodes::cases()),
         ("install", install::cases()),
     ];
-    let named =
-        |(subject, cases): (&'static str, Vec<Case>)| cases.into_iter().map(move |case| Case { subject, ..case });
+    let named = |(subject, cases): (&'static str, Vec<Case>)| {
+        cases.into_iter().map(move |case| Case { subject, ..case })
+    };
     subjects.into_iter().flat_map(named).collect()
 }

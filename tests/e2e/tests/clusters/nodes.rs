@@ -1,6 +1,7 @@
 //! The node controllers.
 //!
-//! Each scenario has a cloud of its own, hence nodes of its own, so that many run side by side in one cluster.
+//! Each scenario has a cloud of its own, hence nodes of its own, so that many run side by side in
+//! one cluster.
 
 mod deletion;
 mod initialization;

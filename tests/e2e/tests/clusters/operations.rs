@@ -1,4 +1,5 @@
-//! The process in its surroundings: health and metrics, elections beside Go's client, credentials, shadow mode, takeover.
+//! The process in its surroundings: health and metrics, elections beside Go's client, credentials,
+//! shadow mode, takeover.
 //!
 //! Most need a cluster for themselves, because a cloud-controller-manager serves the whole cluster.
 
@@ -24,5 +25,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(serving::cases());
     cases.extend(auth::cases());
     cases.extend(metrics::cases());
-    cases.into_iter().map(|case| Case { alone: true, ..case }).collect()
+    cases
+        .into_iter()
+        .map(|case| Case { alone: true, ..case })
+        .collect()
 }

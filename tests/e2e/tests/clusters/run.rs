@@ -22,7 +22,8 @@ pub(crate) const EVERYWHERE: &[ServerKind] = &[ServerKind::Embedded, ServerKind:
 
 /// Scenarios at a time: they mostly wait, and the machines that run them have few processors.
 const AT_ONCE: usize = 8;
-/// Real servers for cases that want one for themselves, by turns. Another one is for all others together.
+/// Real servers for cases that want one for themselves, by turns. Another one is for all others
+/// together.
 const ALONE: usize = 2;
 
 /// What a case does.
@@ -61,7 +62,8 @@ pub(crate) struct Case {
     pub(crate) slug: &'static str,
     /// Servers it runs on.
     pub(crate) on: &'static [ServerKind],
-    /// Whether it bears no others beside it: it then runs alone on a real server, and has an embedded one of its own.
+    /// Whether it bears no others beside it: it then runs alone on a real server, and has an
+    /// embedded one of its own.
     pub(crate) alone: bool,
     /// Settings of an embedded server of its own.
     pub(crate) own_server: Option<fn() -> apiserver::Options>,
@@ -110,9 +112,17 @@ pub(crate) fn main(cases: &[Case]) -> anyhow::Result<ExitCode> {
     let servers = Arc::new(Servers::new(cases));
     let trials = places(cases).into_iter().filter_map(|(case, place)| {
         let (kind, _) = place;
-        let tier = case.tier.unwrap_or(if kind == ServerKind::Embedded { Tier::Quick } else { Tier::Full });
+        let tier = case.tier.unwrap_or(if kind == ServerKind::Embedded {
+            Tier::Quick
+        } else {
+            Tier::Full
+        });
         // What is missing takes a look, which nobody needs who does not run it.
-        let missing = if tier == chosen { servers.missing(case, kind) } else { None };
+        let missing = if tier == chosen {
+            servers.missing(case, kind)
+        } else {
+            None
+        };
         let name = format!("{}::{}::{}", kind.name(), case.subject, case.name);
         let (servers, handle) = (servers.clone(), runtime.handle().clone());
         tier.case(chosen, name, missing, move || run(&handle, &servers, case, place))
@@ -124,8 +134,8 @@ pub(crate) fn main(cases: &[Case]) -> anyhow::Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-/// Each case with each of its places, so that no server's cases come all at once: those that wait for it would be in the way
-/// of those that could run.
+/// Each case with each of its places, so that no server's cases come all at once: those that wait
+/// for it would be in the way of those that could run.
 fn places(cases: &[Case]) -> Vec<(Case, ServerSlot)> {
     let mut turns: BTreeMap<ServerKind, usize> = BTreeMap::new();
     let mut lengths: BTreeMap<ServerSlot, usize> = BTreeMap::new();
@@ -146,7 +156,9 @@ fn places(cases: &[Case]) -> Vec<(Case, ServerSlot)> {
         }
     }
     all.sort_by_key(|(position, ..)| *position);
-    all.into_iter().map(|(_, case, place)| (case, place)).collect()
+    all.into_iter()
+        .map(|(_, case, place)| (case, place))
+        .collect()
 }
 
 struct Servers {
@@ -161,7 +173,9 @@ struct Servers {
 impl Servers {
     fn new(cases: &[Case]) -> Self {
         let both = |slug: &str| ["a", "b"].map(|process| user(slug, process));
-        let users = cases.iter().flat_map(|case| [both(case.slug), both(&neighbour(case.slug))].concat());
+        let users = cases
+            .iter()
+            .flat_map(|case| [both(case.slug), both(&neighbour(case.slug))].concat());
         Self {
             binaries: Binaries::find().map_err(|missing| missing.to_string()),
             users: users.collect(),
@@ -191,20 +205,36 @@ impl Servers {
     async fn get(&self, case: &Case, (kind, number): ServerSlot) -> anyhow::Result<Arc<Server>> {
         let cell = match (kind, case.own_server) {
             (ServerKind::Embedded, Some(options)) => return Server::embedded(options()).await,
-            (ServerKind::Embedded, None) if case.alone => return Server::embedded(settings()).await,
+            (ServerKind::Embedded, None) if case.alone => {
+                return Server::embedded(settings()).await;
+            }
             (ServerKind::Embedded, None) => {
-                return self.embedded.get_or_try_init(|| Server::embedded(settings())).await.cloned();
+                return self
+                    .embedded
+                    .get_or_try_init(|| Server::embedded(settings()))
+                    .await
+                    .cloned();
             }
             (ServerKind::Real, _) => &self.real[number],
             (ServerKind::RealWithoutWatchList, _) => &self.without_watchlist,
             (ServerKind::RealWithControllers, _) => &self.with_controllers,
         };
-        let binaries = self.binaries.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
-        cell.get_or_try_init(|| Server::real(kind, binaries, &self.users)).await.cloned()
+        let binaries = self
+            .binaries
+            .as_ref()
+            .map_err(|missing| anyhow::anyhow!("{missing}"))?;
+        cell.get_or_try_init(|| Server::real(kind, binaries, &self.users))
+            .await
+            .cloned()
     }
 }
 
-fn run(handle: &Handle, servers: &Arc<Servers>, case: Case, place: ServerSlot) -> Result<(), Failed> {
+fn run(
+    handle: &Handle,
+    servers: &Arc<Servers>,
+    case: Case,
+    place: ServerSlot,
+) -> Result<(), Failed> {
     let done = handle.block_on(async {
         let server = servers.get(&case, place).await?;
         if case.alone {
@@ -225,8 +255,11 @@ async fn play(server: &Arc<Server>, case: Case) -> anyhow::Result<()> {
     // What was seen all along is worth knowing even when the scenario failed otherwise.
     let verdict = scenario.verdict();
     let cleaned = scenario.clean_up().await;
-    let problems: Vec<_> =
-        [result.err(), verdict.err(), cleaned.err()].into_iter().flatten().map(|e| format!("{e:#}")).collect();
+    let problems: Vec<_> = [result.err(), verdict.err(), cleaned.err()]
+        .into_iter()
+        .flatten()
+        .map(|e| format!("{e:#}"))
+        .collect();
     anyhow::ensure!(problems.is_empty(), "{}\n{}", problems.join("\n"), scenario.log_tails());
     Ok(())
 }

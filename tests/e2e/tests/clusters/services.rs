@@ -1,7 +1,7 @@
 //! Services, routes and pod CIDRs.
 //!
-//! A cloud-controller-manager serves the Services of the whole cluster. So each scenario has an embedded server of its
-//! own, and a real one for itself while it runs.
+//! A cloud-controller-manager serves the Services of the whole cluster. So each scenario has an
+//! embedded server of its own, and a real one for itself while it runs.
 
 mod crash;
 mod finalizers;
@@ -24,5 +24,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(rules::cases());
     cases.extend(routes::cases());
     cases.extend(ipam::cases());
-    cases.into_iter().map(|case| Case { alone: true, ..case }).collect()
+    cases
+        .into_iter()
+        .map(|case| Case { alone: true, ..case })
+        .collect()
 }

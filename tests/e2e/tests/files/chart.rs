@@ -1,4 +1,5 @@
-//! The Helm chart as far as it needs no server: linted, rendered, compared, and refused where values are wrong.
+//! The Helm chart as far as it needs no server: linted, rendered, compared, and refused where
+//! values are wrong.
 
 mod alerts;
 mod objects;
@@ -47,19 +48,26 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn render(helm: &Helm, name: &str) -> String {
-    helm.template(helm::RELEASE, &["--values", example(name).to_str().unwrap()]).unwrap()
+    helm.template(helm::RELEASE, &["--values", example(name).to_str().unwrap()])
+        .unwrap()
 }
 
 /// The Deployment or DaemonSet.
 fn workload(objects: &[Value]) -> &Value {
-    only(objects, "Deployment").or_else(|_| only(objects, "DaemonSet")).unwrap()
+    only(objects, "Deployment")
+        .or_else(|_| only(objects, "DaemonSet"))
+        .unwrap()
 }
 
 fn the_chart_is_clean_in_helms_eyes() {
     let helm = Helm::find().unwrap();
     let chart = chart();
     let mut values = vec![vec!["--set".to_owned(), "provider=mock".to_owned()]];
-    values.extend(examples().iter().map(|name| vec!["--values".to_owned(), example(name).display().to_string()]));
+    values.extend(
+        examples()
+            .iter()
+            .map(|name| vec!["--values".to_owned(), example(name).display().to_string()]),
+    );
     for values in values {
         let mut args = vec!["lint".to_owned(), "--strict".to_owned(), chart.display().to_string()];
         args.extend(values);
@@ -78,20 +86,27 @@ fn examples_render_as_checked_in() {
     }
     for name in &names {
         let rendered = render(&helm, name);
-        let file = chart().join("examples/rendered").join(format!("{name}.yaml"));
+        let file = chart()
+            .join("examples/rendered")
+            .join(format!("{name}.yaml"));
         if refresh {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, &rendered).unwrap();
         }
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        let first = rendered.lines().zip(kept.lines()).find(|(new, old)| new != old);
+        let first = rendered
+            .lines()
+            .zip(kept.lines())
+            .find(|(new, old)| new != old);
         assert!(
             rendered == kept,
             "{name} renders otherwise than {} says, first in {first:?}; CCM_UPDATE_REFERENCE=1 refreshes",
             file.display()
         );
     }
-    let kept = std::fs::read_dir(chart().join("examples/rendered")).unwrap().count();
+    let kept = std::fs::read_dir(chart().join("examples/rendered"))
+        .unwrap()
+        .count();
     assert_eq!(kept, names.len(), "one file for each example");
 }
 
@@ -126,17 +141,35 @@ fn the_mock_needs_no_other_value() {
 /// Arguments of examples and of the defaults, parsed as the binary would.
 fn the_binary_accepts_every_rendered_argument() {
     let helm = Helm::find().unwrap();
-    let mut renderings: Vec<_> = examples().iter().map(|name| (name.clone(), render(&helm, name))).collect();
-    let default = helm.template(helm::RELEASE, &["--set", "provider=mock"]).unwrap();
+    let mut renderings: Vec<_> = examples()
+        .iter()
+        .map(|name| (name.clone(), render(&helm, name)))
+        .collect();
+    let default = helm
+        .template(helm::RELEASE, &["--set", "provider=mock"])
+        .unwrap();
     renderings.push(("default".to_owned(), default));
     let guide = std::fs::read_to_string(helm::root().join("docs/install.md")).unwrap();
-    let block = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let block = guide
+        .split("```yaml\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
     renderings.push(("docs/install.md".to_owned(), block.to_owned()));
     let mut product = Product::new("ccm-test", "v0.0.0", &["aws", "openstack", "mock", "example"]);
     // The AWS provider's own, of which its crate tests the values.
     let (name, client_name) = ("tagging", "tagging-controller");
-    product.controllers.push(ControllerInfo { name, aliases: &[], client_name, enabled_by_default: false });
-    product.extra_flags = ["tags", "resources"].map(|name| Flag::provider(name, "", "")).into();
+    product.controllers.push(ControllerInfo {
+        name,
+        aliases: &[],
+        client_name,
+        enabled_by_default: false,
+    });
+    product.extra_flags = ["tags", "resources"]
+        .map(|name| Flag::provider(name, "", ""))
+        .into();
     for (name, rendered) in renderings {
         let objects = helm::objects(&rendered).unwrap();
         let args = strings(&container(workload(&objects))["args"]);

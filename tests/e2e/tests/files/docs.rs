@@ -39,7 +39,10 @@ fn rows(text: &str, columns: usize) -> Vec<Vec<&str>> {
     let is_rule = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("|---"));
     let is_row = |at: usize| lines[at].starts_with('|') && !is_rule(at) && !is_rule(at + 1);
     let table = (0..lines.len()).filter(|at| is_row(*at));
-    table.map(|at| cells(lines[at])).filter(|cells| cells.len() == columns).collect()
+    table
+        .map(|at| cells(lines[at]))
+        .filter(|cells| cells.len() == columns)
+        .collect()
 }
 
 fn cells(line: &str) -> Vec<&str> {
@@ -52,11 +55,14 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_test_name(text: &str) -> bool {
-    text.contains('_') && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    text.contains('_')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Collects the names of all tests. Where a suite has a main of its own these are not functions with an attribute:
-/// see [`Listing`].
+/// Collects the names of all tests. Where a suite has a main of its own these are not functions
+/// with an attribute: see [`Listing`].
 fn tests_in_the_tree() -> anyhow::Result<BTreeSet<String>> {
     let (mut names, mut folders) = (BTreeSet::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
@@ -106,14 +112,18 @@ enum Listing {
     None,
     /// Where cases are listed by macros `case!`, `cases!` and `async_cases!`.
     Macro,
-    /// By functions, none of which is unused, and in a main file by text that comes first in a call or a tuple.
+    /// By functions, none of which is unused, and in a main file by text that comes first in a call
+    /// or a tuple.
     Function { main: bool },
 }
 
 impl Listing {
     /// That of the file at this place in the repository.
     fn of(path: &Path) -> Self {
-        let below_tests = |path: &Path| path.parent().is_some_and(|p| p.iter().any(|part| part == "tests"));
+        let below_tests = |path: &Path| {
+            path.parent()
+                .is_some_and(|p| p.iter().any(|part| part == "tests"))
+        };
         if path.starts_with("tests/e2e/tests") || path.starts_with("tests/testkit/tests") {
             Self::Macro
         } else if path.starts_with("providers") && below_tests(path) {
@@ -128,17 +138,35 @@ impl Listing {
             Self::None => BTreeSet::new(),
             Self::Macro => {
                 let lists = |macro_call: &str, end: char| {
-                    source.split(macro_call).skip(1).filter_map(move |list| list.split(end).next()).collect::<Vec<_>>()
+                    source
+                        .split(macro_call)
+                        .skip(1)
+                        .filter_map(move |list| list.split(end).next())
+                        .collect::<Vec<_>>()
                 };
                 let lists = [lists("case!(", ')'), lists("cases![", ']')].concat();
                 let words = lists.iter().flat_map(|list| list.split([',', ' ', '\n']));
-                words.filter(|word| is_test_name(word)).map(str::to_owned).collect()
+                words
+                    .filter(|word| is_test_name(word))
+                    .map(str::to_owned)
+                    .collect()
             }
             Self::Function { main } => {
-                let functions = source.lines().map(str::trim).filter_map(function).map(str::to_owned);
-                let first = |line: &str| line.split_once("(\"")?.1.split_once("\",").map(|(text, _)| text.to_owned());
+                let functions = source
+                    .lines()
+                    .map(str::trim)
+                    .filter_map(function)
+                    .map(str::to_owned);
+                let first = |line: &str| {
+                    line.split_once("(\"")?
+                        .1
+                        .split_once("\",")
+                        .map(|(text, _)| text.to_owned())
+                };
                 let texts = source.lines().filter(|_| main).filter_map(first);
-                functions.chain(texts.filter(|text| is_test_name(text))).collect()
+                functions
+                    .chain(texts.filter(|text| is_test_name(text)))
+                    .collect()
             }
         }
     }
@@ -152,7 +180,11 @@ static KNOWN: LazyLock<Result<BTreeSet<String>, String>> =
 fn check_tests(page: &str, columns: usize, at_least: usize) -> anyhow::Result<()> {
     let text = read(page)?;
     let rows = rows(&text, columns);
-    assert!(rows.len() >= at_least, "{page} has {} rows only: is its table still read?", rows.len());
+    assert!(
+        rows.len() >= at_least,
+        "{page} has {} rows only: is its table still read?",
+        rows.len()
+    );
     let known = KNOWN.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut wrong = Vec::new();
     for row in rows {
@@ -162,7 +194,11 @@ fn check_tests(page: &str, columns: usize, at_least: usize) -> anyhow::Result<()
             wrong.push(format!("{:?} names no test", row[0]));
         }
         let names = quoted(cell).filter(|name| !excused || is_test_name(name));
-        wrong.extend(names.filter(|name| !known.contains(*name)).map(|name| format!("there is no test {name}")));
+        wrong.extend(
+            names
+                .filter(|name| !known.contains(*name))
+                .map(|name| format!("there is no test {name}")),
+        );
     }
     assert!(wrong.is_empty(), "{page}:\n{}", wrong.join("\n"));
     Ok(())
@@ -175,7 +211,11 @@ fn files_in_the_architecture_table_exist() -> anyhow::Result<()> {
     let wrong: Vec<_> = rows
         .iter()
         .filter(|row| !row[1].contains(OPEN))
-        .filter(|row| quoted(row[1]).next().is_none_or(|path| !root().join(path).exists()))
+        .filter(|row| {
+            quoted(row[1])
+                .next()
+                .is_none_or(|path| !root().join(path).exists())
+        })
         .map(|row| row.join(": "))
         .collect();
     assert!(wrong.is_empty(), "these files do not exist:\n{}", wrong.join("\n"));
@@ -185,11 +225,17 @@ fn files_in_the_architecture_table_exist() -> anyhow::Result<()> {
 fn tests_in_the_comparison_exist_and_every_weakness_has_its_row() -> anyhow::Result<()> {
     check_tests("docs/compare.md", 4, 14)?;
     let text = read("docs/compare.md")?;
-    let have: Vec<_> = rows(&text, 4).into_iter().map(|row| row[0].to_owned()).collect();
+    let have: Vec<_> = rows(&text, 4)
+        .into_iter()
+        .map(|row| row[0].to_owned())
+        .collect();
     let plain = |numbers: std::ops::RangeInclusive<u32>| numbers.map(|n| format!("W{n}"));
     // The seventeenth are eight.
     let lettered = ('a'..='h').map(|letter| format!("W17{letter}"));
-    let want: Vec<_> = plain(1..=16).chain(lettered).chain(plain(18..=40)).collect();
+    let want: Vec<_> = plain(1..=16)
+        .chain(lettered)
+        .chain(plain(18..=40))
+        .collect();
     assert_eq!(have, want);
     Ok(())
 }
@@ -223,18 +269,24 @@ fn the_catalogue_of_aws_has_every_case() -> anyhow::Result<()> {
         ("LB", 12),
         ("OU", 9),
     ];
-    let want = cases.iter().flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number}")));
+    let want = cases
+        .iter()
+        .flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number}")));
     let missing: Vec<_> = want.filter(|code| !have.contains_key(code)).collect();
     assert!(missing.is_empty(), "without a row: {missing:?}");
     Ok(())
 }
 
-/// Returns what covers each code that the rows of a page begin with: `AB1`, `AB1–AB3`, with numbers of so many digits.
+/// Returns what covers each code that the rows of a page begin with: `AB1`, `AB1–AB3`, with numbers
+/// of so many digits.
 fn codes_of_rows(page: &str, digits: usize) -> anyhow::Result<BTreeMap<String, String>> {
     let text = read(page)?;
     let mut have = BTreeMap::new();
     for row in rows(&text, 2) {
-        for code in row[0].split([' ', ',']).flat_map(|part| codes(part, digits)) {
+        for code in row[0]
+            .split([' ', ','])
+            .flat_map(|part| codes(part, digits))
+        {
             have.insert(code, row[1].to_owned());
         }
     }
@@ -243,11 +295,19 @@ fn codes_of_rows(page: &str, digits: usize) -> anyhow::Result<BTreeMap<String, S
 
 /// Reads a code or a range of them; none where the text is something else.
 fn codes(part: &str, digits: usize) -> Vec<String> {
-    let number = |code: &str| code.trim_start_matches(|c: char| c.is_ascii_uppercase()).parse::<u32>();
-    let kind = part.split(|c: char| !c.is_ascii_uppercase()).next().filter(|kind| !kind.is_empty());
+    let number = |code: &str| {
+        code.trim_start_matches(|c: char| c.is_ascii_uppercase())
+            .parse::<u32>()
+    };
+    let kind = part
+        .split(|c: char| !c.is_ascii_uppercase())
+        .next()
+        .filter(|kind| !kind.is_empty());
     let (first, last) = part.split_once('–').unwrap_or((part, part));
     match (kind, number(first), number(last)) {
-        (Some(kind), Ok(first), Ok(last)) => (first..=last).map(|number| format!("{kind}{number:0digits$}")).collect(),
+        (Some(kind), Ok(first), Ok(last)) => (first..=last)
+            .map(|number| format!("{kind}{number:0digits$}"))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -277,15 +337,22 @@ fn the_catalogue_of_openstack_has_every_case_and_the_tests_that_claim_it() -> an
         ("V", 5),
         ("Q", 11),
     ];
-    let want = cases.iter().flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number:02}")));
+    let want = cases
+        .iter()
+        .flat_map(|(kind, last)| (1..=*last).map(move |number| format!("{kind}{number:02}")));
     let missing: Vec<_> = want.filter(|code| !have.contains_key(code)).collect();
     assert!(missing.is_empty(), "without a row: {missing:?}");
 
     let (mut claims, mut wrong) = (0, Vec::new());
     for (code, test) in claimed(&root().join("providers/openstack/src"))? {
         claims += 1;
-        if !have.get(&code).is_some_and(|cell| quoted(cell).any(|name| name == test)) {
-            wrong.push(format!("{test} says that it covers {code}, and the row of that names another"));
+        if !have
+            .get(&code)
+            .is_some_and(|cell| quoted(cell).any(|name| name == test))
+        {
+            wrong.push(format!(
+                "{test} says that it covers {code}, and the row of that names another"
+            ));
         }
     }
     assert!(claims >= 190, "only {claims} codes above tests: are they still read?");
@@ -304,7 +371,9 @@ fn claimed(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
             let mut above = Vec::new();
             for line in read(&path)?.lines().map(str::trim) {
                 if let Some(comment) = line.strip_prefix("// ") {
-                    let words = comment.split([' ', ',', '.', ':', ';']).filter(|word| !word.is_empty());
+                    let words = comment
+                        .split([' ', ',', '.', ':', ';'])
+                        .filter(|word| !word.is_empty());
                     above.extend(words.map_while(|word| codes(word, 2).into_iter().next()));
                 } else if let Some((_, rest)) = line.split_once("fn ") {
                     let name = rest.split('(').next().unwrap_or_default();
@@ -322,10 +391,18 @@ fn tests_are_recognised_by_their_attribute_or_where_cases_are_listed() {
     let source = "#[test]\nfn in_a() {}\nfn not_b() {}\n#[tokio::test(start_paused = true)]\n/// Doc.\nasync fn in_c() {\n\
                   #[derive(Debug)]\nfn not_d() {}\nlet word = \"not_e\";";
     assert_eq!(with_attribute(source), ["in_a", "in_c"]);
-    let names = |path: &str, source: &str| Listing::of(Path::new(path)).names(source).into_iter().collect::<Vec<_>>();
+    let names = |path: &str, source: &str| {
+        Listing::of(Path::new(path))
+            .names(source)
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
     let source = "vec![case!(\"slug\", &[X], in_f), Case { x, ..case!(\"a_b\",\n REAL,\n in_g) }]\n\
                   async fn in_f(s: &Scenario)\ncases![\n    in_h,\n    in_i,\n]\nassert_eq!(not_k, \"not_l\");";
-    assert_eq!(names("tests/e2e/tests/clusters/nodes.rs", source), ["in_f", "in_g", "in_h", "in_i"]);
+    assert_eq!(
+        names("tests/e2e/tests/clusters/nodes.rs", source),
+        ["in_f", "in_g", "in_h", "in_i"]
+    );
     let source = "async fn in_m(stage: &Stage) {}\nTrial::test(\"in_n\", run),\n(\"in_o\", run),\nlet x = \"not_p\";";
     assert_eq!(names("providers/x/tests/suite/main.rs", source), ["in_m", "in_n", "in_o"]);
     assert_eq!(names("providers/x/tests/suite/rules.rs", source), ["in_m"]);
@@ -347,7 +424,10 @@ fn nothing_in_the_documentation_is_pending() -> anyhow::Result<()> {
     let mut open = Vec::new();
     for page in pages {
         let text = read(page)?;
-        let lines = text.lines().enumerate().filter(|(_, line)| line.contains(OPEN));
+        let lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.contains(OPEN));
         open.extend(lines.map(|(at, line)| format!("{page}:{}: {line}", at + 1)));
     }
     assert!(open.is_empty(), "still to be filled in:\n{}", open.join("\n"));

@@ -19,7 +19,11 @@ fn read(path: &str) -> String {
 /// Values of `ARG name=value` lines.
 fn argument(dockerfile: &str, name: &str) -> String {
     let prefix = format!("ARG {name}=");
-    dockerfile.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap().to_owned()
+    dockerfile
+        .lines()
+        .find_map(|line| line.strip_prefix(&prefix))
+        .unwrap()
+        .to_owned()
 }
 
 fn the_dockerfile_fits_the_chart_and_the_tool_chain() {
@@ -30,34 +34,70 @@ fn the_dockerfile_fits_the_chart_and_the_tool_chain() {
     let codenames = [("12", "bookworm"), ("13", "trixie")];
     let debian = (argument(&dockerfile, "DEBIAN"), argument(&dockerfile, "DEBIAN_NAME"));
     assert!(codenames.contains(&(&*debian.0, &*debian.1)), "{debian:?}");
-    assert!(argument(&dockerfile, "BASE").contains("cc-debian${DEBIAN}"), "not the release that it is built on");
+    assert!(
+        argument(&dockerfile, "BASE").contains("cc-debian${DEBIAN}"),
+        "not the release that it is built on"
+    );
 
-    let values: Value = serde_saphyr::from_str(&read("charts/cloud-controller-manager/values.yaml")).unwrap();
-    let user = dockerfile.lines().rfind(|line| line.starts_with("USER ")).unwrap();
+    let values: Value =
+        serde_saphyr::from_str(&read("charts/cloud-controller-manager/values.yaml")).unwrap();
+    let user = dockerfile
+        .lines()
+        .rfind(|line| line.starts_with("USER "))
+        .unwrap();
     let security = &values["podSecurityContext"];
-    assert_eq!(user, format!("USER {}:{}", security["runAsUser"], security["runAsGroup"]), "chart and image differ");
-    let port = dockerfile.lines().rfind(|line| line.starts_with("EXPOSE ")).unwrap();
+    assert_eq!(
+        user,
+        format!("USER {}:{}", security["runAsUser"], security["runAsGroup"]),
+        "chart and image differ"
+    );
+    let port = dockerfile
+        .lines()
+        .rfind(|line| line.starts_with("EXPOSE "))
+        .unwrap();
     assert_eq!(port, format!("EXPOSE {}", values["serving"]["port"]), "chart and image differ");
-    let entrypoint = dockerfile.lines().rfind(|line| line.starts_with("ENTRYPOINT ")).unwrap();
+    let entrypoint = dockerfile
+        .lines()
+        .rfind(|line| line.starts_with("ENTRYPOINT "))
+        .unwrap();
     let path = entrypoint.split('"').nth(1).unwrap();
-    assert!(dockerfile.contains(&format!(" /out/cloud-controller-manager {path}\n")), "{path} is not what is copied");
-    assert!(dockerfile.contains(" --no-default-features ${features} "), "a demo would be in the image");
+    assert!(
+        dockerfile.contains(&format!(" /out/cloud-controller-manager {path}\n")),
+        "{path} is not what is copied"
+    );
+    assert!(
+        dockerfile.contains(" --no-default-features ${features} "),
+        "a demo would be in the image"
+    );
     let sdk = "case \"${PROVIDER}\" in aws) features='--features sdk' ;; *) features='' ;; esac";
     assert!(dockerfile.contains(sdk), "a provider would lack its cloud");
     let manifest = read("providers/aws/Cargo.toml");
-    assert!(manifest.contains("\nrequired-features = [\"sdk\"]\n"), "the binary is built without the SDK");
+    assert!(
+        manifest.contains("\nrequired-features = [\"sdk\"]\n"),
+        "the binary is built without the SDK"
+    );
 }
 
 /// Folders and files that a build does not get must not be needed by it.
 fn the_build_gets_all_crates() {
-    let ignored: Vec<_> = read("images/Dockerfile.dockerignore").lines().map(str::to_owned).collect();
+    let ignored: Vec<_> = read("images/Dockerfile.dockerignore")
+        .lines()
+        .map(str::to_owned)
+        .collect();
     let manifest = read("Cargo.toml");
     let (_, members) = manifest.split_once("\nmembers = [").unwrap();
     let (members, _) = members.split_once(']').unwrap();
-    let members: Vec<_> = members.split('"').skip(1).step_by(2).map(PathBuf::from).collect();
+    let members: Vec<_> = members
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .map(PathBuf::from)
+        .collect();
     assert!(members.len() > 4, "{members:?}");
     for member in &members {
-        let hit = ignored.iter().find(|pattern| !pattern.starts_with('#') && member.starts_with(pattern));
+        let hit = ignored
+            .iter()
+            .find(|pattern| !pattern.starts_with('#') && member.starts_with(pattern));
         assert!(hit.is_none(), "{} is left out by {hit:?}", member.display());
     }
 }

@@ -1,9 +1,13 @@
-//! Files that are shipped and files that describe: the Helm chart as far as it needs no cluster, the Dockerfile, and the
-//! documentation.
+//! Files that are shipped and files that describe: the Helm chart as far as it needs no cluster,
+//! the Dockerfile, and the documentation.
 //!
 //! What has to be rendered needs helm, and is ignored where there is none.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
 
 mod chart;
 mod docs;

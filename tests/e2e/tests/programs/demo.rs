@@ -41,7 +41,10 @@ async fn demo(folder: &Path, args: &[&str]) -> Ccm {
 fn said(demo: &Ccm, word: &str) -> PathBuf {
     let log = demo.log();
     let line = log.lines().find_map(|line| line.strip_prefix(word));
-    PathBuf::from(line.unwrap_or_else(|| panic!("no {word:?} in {log}")).trim())
+    PathBuf::from(
+        line.unwrap_or_else(|| panic!("no {word:?} in {log}"))
+            .trim(),
+    )
 }
 
 async fn once_shows_everything_and_ends_well() {
@@ -51,7 +54,11 @@ async fn once_shows_everything_and_ends_well() {
     let log = demo.log();
     assert!(status.success(), "{status}: {log}");
     assert!(log.contains("all 12 nodes initialised"), "{log}");
-    assert_eq!(log.matches("  initialised  zone=demo-1").count(), 10, "the first ten are shown one by one: {log}");
+    assert_eq!(
+        log.matches("  initialised  zone=demo-1").count(),
+        10,
+        "the first ten are shown one by one: {log}"
+    );
     assert_eq!(log.matches("  route 100.64.").count(), 10, "so are routes: {log}");
     said_with_calls(&log, "all 12 nodes have a pod CIDR and a route", &["12 create_route"]);
     assert_eq!(log.matches("<pending>").count(), 3, "{log}");
@@ -62,14 +69,23 @@ async fn once_shows_everything_and_ends_well() {
     assert!(log.contains("zonal  untouched"), "{log}");
     said_with_calls(&log, "no balancer leads to node-", &["2 update_load_balancer"]);
     assert!(log.contains("Node node-11 deleted"), "{log}");
-    said_with_calls(&log, "no balancer and no route leads to node-11", &["1 delete_route", "update_load_balancer"]);
+    said_with_calls(
+        &log,
+        "no balancer and no route leads to node-11",
+        &["1 delete_route", "update_load_balancer"],
+    );
     assert!(!said(&demo, "kubeconfig").exists(), "the kubeconfig goes away with the demo");
 }
 
 /// Checks that the first line of cloud calls after a text names these.
 fn said_with_calls(log: &str, text: &str, calls: &[&str]) {
-    let after = log.split_once(text).unwrap_or_else(|| panic!("no {text:?} in {log}")).1;
-    let (_, line) = after.split_once("cloud calls: ").unwrap_or_else(|| panic!("no calls after {text:?} in {log}"));
+    let after = log
+        .split_once(text)
+        .unwrap_or_else(|| panic!("no {text:?} in {log}"))
+        .1;
+    let (_, line) = after
+        .split_once("cloud calls: ")
+        .unwrap_or_else(|| panic!("no calls after {text:?} in {log}"));
     let line = line.lines().next().unwrap_or_default();
     assert!(calls.iter().all(|call| line.contains(call)), "{calls:?} are not all in {line:?}");
 }
@@ -81,7 +97,10 @@ async fn it_stays_until_it_is_told_to_end_and_does_not_show_its_token() {
     let file = said(&demo, "kubeconfig");
     let kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let mut secrets = Secrets::default();
-    secrets.add("the administrator's token", kubeconfig["users"][0]["user"]["token"].as_str().unwrap());
+    secrets.add(
+        "the administrator's token",
+        kubeconfig["users"][0]["user"]["token"].as_str().unwrap(),
+    );
     demo.signal(Signal::Term).await.unwrap();
     let status = demo.exit(LIMIT).await.unwrap();
     assert!(status.success(), "{status}: {}", demo.log());
@@ -96,7 +115,10 @@ async fn kubectl_shows_what_it_made() {
     let kubeconfig = said(&demo, "kubeconfig");
     let kubectl = async |args: &[&str]| ask_kubectl(&kubeconfig, folder.path(), args).await;
     let nodes = kubectl(&["get", "nodes", "-o", "wide", "--show-labels"]).await;
-    assert!(nodes.contains("node-0") && nodes.contains("node-1") && !nodes.contains("node-2 "), "{nodes}");
+    assert!(
+        nodes.contains("node-0") && nodes.contains("node-1") && !nodes.contains("node-2 "),
+        "{nodes}"
+    );
     assert_eq!(nodes.matches("topology.kubernetes.io/zone=demo-1").count(), 2, "{nodes}");
     let events = kubectl(&["describe", "node", "node-0"]).await;
     assert!(events.contains("Node synced successfully"), "{events}");
@@ -118,7 +140,12 @@ async fn bad_arguments_are_explained() {
 /// What kubectl prints.
 async fn ask_kubectl(kubeconfig: &Path, home: &Path, args: &[&str]) -> String {
     let mut command = Command::new(kubectl::find().unwrap());
-    let output = command.arg("--kubeconfig").arg(kubeconfig).args(args).env("HOME", home).output();
+    let output = command
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(args)
+        .env("HOME", home)
+        .output();
     let output = tokio::time::timeout(LIMIT, output).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

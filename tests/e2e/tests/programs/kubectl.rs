@@ -1,7 +1,8 @@
 //! An unmodified kubectl against the embedded server, over TLS on loopback.
 //!
-//! kubectl exercises what no client of ours does: discovery in both forms, tables, field validation by `OpenAPI`,
-//! client-side apply, strategic merge patches, watches of tables. Without kubectl on `PATH` these cases are ignored.
+//! kubectl exercises what no client of ours does: discovery in both forms, tables, field validation
+//! by `OpenAPI`, client-side apply, strategic merge patches, watches of tables. Without kubectl on
+//! `PATH` these cases are ignored.
 
 mod harness;
 mod reading;

@@ -1,7 +1,12 @@
-//! The binary itself, without a cluster or with an embedded API server: what it prints, refuses and keeps to itself, its demo,
-//! its image; and kubectl against the embedded server.
+//! The binary itself, without a cluster or with an embedded API server: what it prints, refuses and
+//! keeps to itself, its demo, its image; and kubectl against the embedded server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
 
 mod demo;
 mod image;
@@ -44,6 +49,9 @@ macro_rules! async_cases {
 
 /// Runs a case to its end, in a runtime of its own.
 fn block_on<T>(case: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("threads can be started").block_on(case)
 }

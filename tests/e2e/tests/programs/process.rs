@@ -1,4 +1,5 @@
-//! The process and its person: bad input, a server that is away. Each answer is clear, none is a panic.
+//! The process and its person: bad input, a server that is away. Each answer is clear, none is a
+//! panic.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -24,7 +25,10 @@ use crate::{async_cases, cases};
 
 pub(crate) fn cases() -> Vec<Case> {
     let minute = async_cases![an_api_server_that_is_away_is_waited_for_a_minute];
-    let mut cases: Vec<_> = minute.into_iter().map(|case| Case { tier: Tier::Nightly, ..case }).collect();
+    let mut cases: Vec<_> = minute
+        .into_iter()
+        .map(|case| Case { tier: Tier::Nightly, ..case })
+        .collect();
     cases.extend(cases![a_manager_waits_a_minute_for_an_api_server_that_is_away]);
     cases.extend(async_cases![
         help_and_version_succeed,
@@ -73,8 +77,14 @@ impl TestDirectory {
     async fn start(&self, args: &[&str]) -> Ccm {
         let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
         // Many run side by side, and one port is not enough for them.
-        let args = ["--secure-port=0"].iter().chain(args).map(OsString::from).collect();
-        Ccm::start(program, self.directory.path(), "ccm", args).await.unwrap()
+        let args = ["--secure-port=0"]
+            .iter()
+            .chain(args)
+            .map(OsString::from)
+            .collect();
+        Ccm::start(program, self.directory.path(), "ccm", args)
+            .await
+            .unwrap()
     }
 
     /// Runs to the end; returns exit code and everything printed.
@@ -109,7 +119,13 @@ async fn help_and_version_succeed() {
     let bench = TestDirectory::new();
     let (code, help) = bench.run(&["--help"]).await;
     assert_eq!(code, Some(0), "{help}");
-    for word in ["ccm-mock", "--cloud-provider", "--cloud-config", "--node-deletion-safety", "--leader-elect"] {
+    for word in [
+        "ccm-mock",
+        "--cloud-provider",
+        "--cloud-config",
+        "--node-deletion-safety",
+        "--leader-elect",
+    ] {
         assert!(help.contains(word), "{word} is not in\n{help}");
     }
     let (code, version) = bench.run(&["--version"]).await;
@@ -119,14 +135,25 @@ async fn help_and_version_succeed() {
 
 async fn mistakes_in_flags_are_reported_together() {
     let bench = TestDirectory::new();
-    let text = bench.refused(&["--cloud-provider=mock", "--no-such-flag=1"]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", "--no-such-flag=1"])
+        .await;
     assert!(text.contains("--no-such-flag"), "{text}");
-    let text = bench.refused(&["--cloud-provider=mock", "--node-monitor-period=5parsecs"]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", "--node-monitor-period=5parsecs"])
+        .await;
     assert!(text.contains("node-monitor-period") && text.contains("5parsecs"), "{text}");
-    let text = bench.refused(&["--cloud-provider=mock", "--node-monitor-period=soon", "--no-such-flag"]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", "--node-monitor-period=soon", "--no-such-flag"])
+        .await;
     assert!(text.contains("node-monitor-period") && text.contains("--no-such-flag"), "{text}");
-    let text =
-        bench.refused(&["--cloud-provider=mock", "--concurrent-node-syncs=0", "--controllers=no-such-one"]).await;
+    let text = bench
+        .refused(&[
+            "--cloud-provider=mock",
+            "--concurrent-node-syncs=0",
+            "--controllers=no-such-one",
+        ])
+        .await;
     assert!(text.contains("concurrent-node-syncs") && text.contains("no-such-one"), "{text}");
 }
 
@@ -168,18 +195,32 @@ async fn a_bad_migration_file_is_named_with_every_wrong_field() {
     let refused = async |file: &Path| {
         let kubeconfig = flag("kubeconfig", &kubeconfig);
         let flags = ["--cloud-provider=mock", &kubeconfig, "--enable-leader-migration"];
-        bench.refused(&[&flags[..], &[&flag("leader-migration-config", file)]].concat()).await
+        bench
+            .refused(&[&flags[..], &[&flag("leader-migration-config", file)]].concat())
+            .await
     };
     let missing = bench.directory.path().join("missing.yaml");
     let text = refused(&missing).await;
-    assert!(text.contains(&flag("leader-migration-config", &missing)) && text.contains("No such file"), "{text}");
+    assert!(
+        text.contains(&flag("leader-migration-config", &missing)) && text.contains("No such file"),
+        "{text}"
+    );
     let broken = bench.file("broken.yaml", "leaderName: [\n");
     let text = refused(&broken).await;
-    assert!(text.contains(&flag("leader-migration-config", &broken)) && text.contains("line "), "{text}");
+    assert!(
+        text.contains(&flag("leader-migration-config", &broken)) && text.contains("line "),
+        "{text}"
+    );
     let wrong = "apiVersion: controllermanager.config.k8s.io/v2\nkind: Other\n\
                  controllerLeaders:\n  - name: service-controller\n  - component: kube-controller-manager\n";
     let text = refused(&bench.file("wrong.yaml", wrong)).await;
-    for word in ["apiVersion", "kind", "leaderName", "controllerLeaders[0].component", "controllerLeaders[1].name"] {
+    for word in [
+        "apiVersion",
+        "kind",
+        "leaderName",
+        "controllerLeaders[0].component",
+        "controllerLeaders[1].name",
+    ] {
         assert!(text.contains(word), "{word} is not in {text}");
     }
     let lock = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n\
@@ -194,10 +235,20 @@ async fn a_bad_migration_file_is_named_with_every_wrong_field() {
 async fn help_has_groups_and_stages_and_version_has_forms() {
     let bench = TestDirectory::new();
     let (_, help) = bench.run(&["--help"]).await;
-    let groups =
-        ["Generic flags:", "Leader-migration flags:", "Secure serving flags:", "Webhook flags:", "Global flags:"];
-    let places: Vec<_> =
-        groups.iter().map(|group| help.find(group).unwrap_or_else(|| panic!("{group}\n{help}"))).collect();
+    let groups = [
+        "Generic flags:",
+        "Leader-migration flags:",
+        "Secure serving flags:",
+        "Webhook flags:",
+        "Global flags:",
+    ];
+    let places: Vec<_> = groups
+        .iter()
+        .map(|group| {
+            help.find(group)
+                .unwrap_or_else(|| panic!("{group}\n{help}"))
+        })
+        .collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(
         help.contains("CloudControllerManagerWatchBasedRoutesReconciliation=true|false (ALPHA - default=false)"),
@@ -223,7 +274,9 @@ async fn an_unknown_provider_is_named_beside_the_known_one() {
 async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
     let bench = TestDirectory::new();
     let missing = bench.directory.path().join("missing.yaml");
-    let text = bench.refused(&["--cloud-provider=mock", &flag("cloud-config", &missing)]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", &flag("cloud-config", &missing)])
+        .await;
     assert!(text.contains(&missing.display().to_string()), "{text}");
     assert!(text.contains("No such file"), "{text}");
 
@@ -235,7 +288,9 @@ async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
     ];
     for (content, line, key) in cases {
         let file = bench.file("cloud.yaml", content);
-        let text = bench.refused(&["--cloud-provider=mock", &flag("cloud-config", &file)]).await;
+        let text = bench
+            .refused(&["--cloud-provider=mock", &flag("cloud-config", &file)])
+            .await;
         for wanted in [&*file.display().to_string(), line, key] {
             assert!(text.contains(wanted), "{wanted:?} is not in {text}");
         }
@@ -245,10 +300,14 @@ async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
 async fn a_bad_kubeconfig_is_named() {
     let bench = TestDirectory::new();
     let missing = bench.directory.path().join("missing.kubeconfig");
-    let text = bench.refused(&["--cloud-provider=mock", &flag("kubeconfig", &missing)]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", &flag("kubeconfig", &missing)])
+        .await;
     assert!(text.contains(&missing.display().to_string()), "{text}");
     let broken = bench.file("broken.kubeconfig", "clusters: {");
-    let text = bench.refused(&["--cloud-provider=mock", &flag("kubeconfig", &broken)]).await;
+    let text = bench
+        .refused(&["--cloud-provider=mock", &flag("kubeconfig", &broken)])
+        .await;
     assert!(text.contains(&broken.display().to_string()), "{text}");
 }
 
@@ -275,16 +334,24 @@ impl Silent {
 
 /// In virtual time, and without a process around it.
 fn a_manager_waits_a_minute_for_an_api_server_that_is_away() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let (took, error) = runtime.block_on(async {
         let server = ApiServer::new(Options::default());
         let away = server.faults().add(Match::any(), Action::Drop);
         let args = ["--cloud-provider=mock", "--secure-port=0"].map(OsString::from);
-        let Ok(Invocation::Run(config)) = config::parse(&product(), args) else { panic!("these flags are in order") };
-        let provider = MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).unwrap());
+        let Ok(Invocation::Run(config)) = config::parse(&product(), args) else {
+            panic!("these flags are in order")
+        };
+        let provider =
+            MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).unwrap());
         let clients = server.clone();
         let clients: ClientFactory = Arc::new(move |_| clients.client());
-        let manager = Manager::with_clients(product(), *config, Arc::new(provider), clients, "api.test");
+        let manager =
+            Manager::with_clients(product(), *config, Arc::new(provider), clients, "api.test");
         let begin = Instant::now();
         let error = manager.run(CancellationToken::new()).await.unwrap_err();
         assert!(server.faults().met(away) > 50, "it looked {} times", server.faults().met(away));
@@ -300,14 +367,21 @@ async fn an_api_server_that_is_away_is_waited_for_a_minute() {
     let silent = Silent::take();
     let kubeconfig = bench.kubeconfig(&silent.url());
     let begin = Instant::now();
-    let mut ccm = bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)]).await;
-    ccm.logged("API server cannot be reached, trying again", AT_ONCE).await.unwrap();
+    let mut ccm = bench
+        .start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)])
+        .await;
+    ccm.logged("API server cannot be reached, trying again", AT_ONCE)
+        .await
+        .unwrap();
     let status = ccm.exit(Duration::from_secs(90)).await.unwrap();
     let (text, took) = (printed(&ccm), begin.elapsed());
     assert_eq!(status.code(), Some(1), "{text}");
     assert!(took >= Duration::from_secs(59), "it gave up after {took:?}");
     let last = text.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: ") && last.contains(&silent.host()) && last.contains("60s"), "{last}");
+    assert!(
+        last.starts_with("error: ") && last.contains(&silent.host()) && last.contains("60s"),
+        "{last}"
+    );
     assert!(last.contains("refused"), "the reason is in {last}");
 }
 
@@ -315,8 +389,12 @@ async fn sigterm_ends_the_wait_for_an_api_server_in_order() {
     let bench = TestDirectory::new();
     let silent = Silent::take();
     let kubeconfig = bench.kubeconfig(&silent.url());
-    let mut ccm = bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)]).await;
-    ccm.logged("API server cannot be reached", AT_ONCE).await.unwrap();
+    let mut ccm = bench
+        .start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)])
+        .await;
+    ccm.logged("API server cannot be reached", AT_ONCE)
+        .await
+        .unwrap();
     ccm.signal(Signal::Term).await.unwrap();
     let status = ccm.exit(Duration::from_secs(10)).await.unwrap();
     assert_eq!(status.code(), Some(0), "{}", printed(&ccm));

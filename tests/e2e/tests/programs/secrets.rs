@@ -1,5 +1,6 @@
-//! Credentials for the API server are shown nowhere: the whole process at the highest verbosity, with a server that takes
-//! them, with one that refuses and repeats them, and with credentials that cannot be used.
+//! Credentials for the API server are shown nowhere: the whole process at the highest verbosity,
+//! with a server that takes them, with one that refuses and repeats them, and with credentials that
+//! cannot be used.
 
 mod echo_server;
 
@@ -78,7 +79,10 @@ impl SecretsFixture {
 
     /// Each line of a private key is a secret.
     fn add_key(&mut self, pem: &str) {
-        for line in pem.lines().filter(|line| !line.starts_with("-----") && line.len() >= 16) {
+        for line in pem
+            .lines()
+            .filter(|line| !line.starts_with("-----") && line.len() >= 16)
+        {
             self.secrets.add("a line of the client's key", line);
         }
     }
@@ -108,8 +112,7 @@ impl SecretsFixture {
 
     /// A plug-in that says this.
     fn plugin_with(&self, status: &Value) -> Value {
-        let credential =
-            json!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status});
+        let credential = json!({"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status});
         let said = self.file("credential", &credential.to_string());
         self.plugin(&format!("cat {}\n", said.display()))
     }
@@ -118,7 +121,10 @@ impl SecretsFixture {
         let kubeconfig = kubeconfig.display();
         let args = [
             "--cloud-provider=mock".to_owned(),
-            format!("--cloud-config={}", self.file("cloud.yaml", "autoProvision: true\n").display()),
+            format!(
+                "--cloud-config={}",
+                self.file("cloud.yaml", "autoProvision: true\n").display()
+            ),
             "--leader-elect=false".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
             "--v=10".to_owned(),
@@ -131,10 +137,13 @@ impl SecretsFixture {
             format!("--secure-port={port}"),
         ];
         let program = Path::new(env!("CARGO_BIN_EXE_ccm-under-test"));
-        Ccm::start(program, self.folder.path(), "ccm", args.map(OsString::from).to_vec()).await.unwrap()
+        Ccm::start(program, self.folder.path(), "ccm", args.map(OsString::from).to_vec())
+            .await
+            .unwrap()
     }
 
-    /// Checks what a process printed; it must have said these as well, so that there was something to find.
+    /// Checks what a process printed; it must have said these as well, so that there was something
+    /// to find.
     fn check(&self, what: &str, log: &str, said: &[&str]) {
         self.secrets.check(what, log).unwrap();
         for text in said {
@@ -147,23 +156,43 @@ impl SecretsFixture {
 async fn at_work(user: impl FnOnce(&SecretsFixture) -> Value, format: &str) {
     let bench = SecretsFixture::new();
     let api = ApiServer::new(Options::default());
-    let serving = api.serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
+    let serving = api
+        .serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        .await
+        .unwrap();
     api.users().add(TOKEN, User::new("ccm", &[MASTERS]));
-    api.users().add(CALLER_TOKEN, User::new("reader", &[MASTERS]));
+    api.users()
+        .add(CALLER_TOKEN, User::new("reader", &[MASTERS]));
     let cluster = json!({
         "server": serving.url(),
         "certificate-authority-data": STANDARD.encode(serving.ca_pem()),
     });
     let port = free_port().unwrap();
-    let mut process = bench.start(&bench.kubeconfig(&cluster, &user(&bench)), format, port).await;
+    let mut process = bench
+        .start(&bench.kubeconfig(&cluster, &user(&bench)), format, port)
+        .await;
     let nodes = Match::resource("nodes");
-    process.until("no node is asked for", SOON, |_| api.log().count(&nodes) > 0).await.unwrap();
-    let shown = https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await.unwrap();
+    process
+        .until("no node is asked for", SOON, |_| api.log().count(&nodes) > 0)
+        .await
+        .unwrap();
+    let shown = https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON)
+        .await
+        .unwrap();
     // The server forgets it, and then knows it again.
     api.users().revoke(TOKEN);
-    let unknown = |api: &ApiServer| api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
+    let unknown = |api: &ApiServer| {
+        api.log()
+            .entries()
+            .iter()
+            .filter(|entry| entry.status == Some(401))
+            .count()
+    };
     api.faults().close_watches(&Match::any());
-    process.until("nothing is refused", SOON, |_| unknown(&api) > 2).await.unwrap();
+    process
+        .until("nothing is refused", SOON, |_| unknown(&api) > 2)
+        .await
+        .unwrap();
     api.users().add(TOKEN, User::new("ccm", &[MASTERS]));
     let log = process.log();
     process.terminate().await.unwrap();
@@ -193,16 +222,23 @@ async fn refused(
     let echo = EchoServer::start().await;
     let user = user(&mut bench, &echo);
     let port = free_port().unwrap();
-    let mut process = bench.start(&bench.kubeconfig(&echo.cluster(), &user), format, port).await;
+    let mut process = bench
+        .start(&bench.kubeconfig(&echo.cluster(), &user), format, port)
+        .await;
     let enough = |echo: &EchoServer| {
         let seen = echo.refused();
         seen.matches("refused ").count() > 3 && seen.contains("/configmaps/")
     };
-    process.until("too little is asked for", SOON, |_| enough(&echo)).await.unwrap();
+    process
+        .until("too little is asked for", SOON, |_| enough(&echo))
+        .await
+        .unwrap();
     let log = process.log();
     drop(process);
     match on_the_wire {
-        Some(text) => assert!(echo.refused().contains(text), "nothing was sent that could be repeated"),
+        Some(text) => {
+            assert!(echo.refused().contains(text), "nothing was sent that could be repeated");
+        }
         None => assert!(echo.certified() > 0, "the key was not used"),
     }
     bench.check("the log", &log, &["refused GET /api", "requesting"]);
@@ -223,7 +259,8 @@ async fn a_wrong_token_of_a_plug_in_is_not_shown() {
 
 async fn a_wrong_password_is_not_shown() {
     let sent = STANDARD.encode(format!("somebody:{PASSWORD}"));
-    refused(|_, _| json!({"username": "somebody", "password": PASSWORD}), Some(&sent), "json").await;
+    refused(|_, _| json!({"username": "somebody", "password": PASSWORD}), Some(&sent), "json")
+        .await;
 }
 
 async fn the_key_of_a_client_certificate_is_not_shown() {
@@ -251,11 +288,31 @@ async fn the_key_that_a_plug_in_gives_is_not_shown() {
 async fn credentials_that_cannot_be_used_are_not_shown() {
     type Make = fn(&SecretsFixture, &EchoServer) -> PathBuf;
     let cases: [(&str, Make, &str); 11] = [
-        ("a plug-in that fails", |b, e| b.kubeconfig(&e.cluster(), &b.plugin(FAILS)), "exec plug-in"),
-        ("a plug-in that says no credential", |b, e| b.kubeconfig(&e.cluster(), &b.plugin(BABBLES)), "exec plug-in"),
-        ("a plug-in with another form", |b, e| b.kubeconfig(&e.cluster(), &b.plugin(ANOTHER)), "exec plug-in"),
-        ("a plug-in that is not there", |b, e| b.kubeconfig(&e.cluster(), &missing(b)), "auth exec"),
-        ("a token that is none", |b, e| b.kubeconfig(&e.cluster(), &json!({"token": format!("{TOKEN}\n")})), "token"),
+        (
+            "a plug-in that fails",
+            |b, e| b.kubeconfig(&e.cluster(), &b.plugin(FAILS)),
+            "exec plug-in",
+        ),
+        (
+            "a plug-in that says no credential",
+            |b, e| b.kubeconfig(&e.cluster(), &b.plugin(BABBLES)),
+            "exec plug-in",
+        ),
+        (
+            "a plug-in with another form",
+            |b, e| b.kubeconfig(&e.cluster(), &b.plugin(ANOTHER)),
+            "exec plug-in",
+        ),
+        (
+            "a plug-in that is not there",
+            |b, e| b.kubeconfig(&e.cluster(), &missing(b)),
+            "auth exec",
+        ),
+        (
+            "a token that is none",
+            |b, e| b.kubeconfig(&e.cluster(), &json!({"token": format!("{TOKEN}\n")})),
+            "token",
+        ),
         ("a key that is none", |b, e| b.kubeconfig(&e.cluster(), &key(e, INNER)), "error"),
         ("a key that is cut", |b, e| b.kubeconfig(&e.cluster(), &key(e, &cut())), "error"),
         (
@@ -263,9 +320,21 @@ async fn credentials_that_cannot_be_used_are_not_shown() {
             |b, _| b.file("kubeconfig", &format!("users: [{{user: {{token: {TOKEN}")),
             "is no kubeconfig",
         ),
-        ("another type", |b, _| b.file("kubeconfig", &format!("users: {{token: {TOKEN}}}\n")), "is no kubeconfig"),
-        ("an address with a password", |b, _| b.kubeconfig(&json!({"server": with_password()}), &json!({})), "server"),
-        ("a proxy of an unknown kind", |b, e| b.kubeconfig(&proxied(e, "ftp"), &json!({})), "proxy-url"),
+        (
+            "another type",
+            |b, _| b.file("kubeconfig", &format!("users: {{token: {TOKEN}}}\n")),
+            "is no kubeconfig",
+        ),
+        (
+            "an address with a password",
+            |b, _| b.kubeconfig(&json!({"server": with_password()}), &json!({})),
+            "server",
+        ),
+        (
+            "a proxy of an unknown kind",
+            |b, e| b.kubeconfig(&proxied(e, "ftp"), &json!({})),
+            "proxy-url",
+        ),
     ];
     let echo = EchoServer::start().await;
     let each = cases.map(async |(name, make, said)| {
@@ -277,18 +346,28 @@ async fn credentials_that_cannot_be_used_are_not_shown() {
             return Some(format!("{shown:#}"));
         }
         // There was something to see.
-        let error = log.lines().filter(|line| line.starts_with("error: ")).collect::<String>();
-        let is_told = status.code() == Some(1) && error.contains(said) && log.contains("flag=v value=10");
+        let error = log
+            .lines()
+            .filter(|line| line.starts_with("error: "))
+            .collect::<String>();
+        let is_told =
+            status.code() == Some(1) && error.contains(said) && log.contains("flag=v value=10");
         (!is_told).then(|| format!("{name}: {status}: {log}"))
     });
-    let wrong: Vec<String> = futures::future::join_all(each).await.into_iter().flatten().collect();
+    let wrong: Vec<String> = futures::future::join_all(each)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Both of a plug-in's streams, its arguments and its environment hold the secret.
 const FAILS: &str = "echo \"out $INNER\"; echo \"err $1\" >&2; exit 3\n";
-const BABBLES: &str = "printf '{\"status\": {\"token\": \"kube.Tk4/Qp9+Lz6=\", \"x\": %s' \"$INNER\"\n";
-const ANOTHER: &str = "echo '{\"kind\": \"ExecCredential\", \"status\": [\"kube.Tk4/Qp9+Lz6=\"]}'\n";
+const BABBLES: &str =
+    "printf '{\"status\": {\"token\": \"kube.Tk4/Qp9+Lz6=\", \"x\": %s' \"$INNER\"\n";
+const ANOTHER: &str =
+    "echo '{\"kind\": \"ExecCredential\", \"status\": [\"kube.Tk4/Qp9+Lz6=\"]}'\n";
 
 fn missing(bench: &SecretsFixture) -> Value {
     let mut user = bench.plugin("");
@@ -312,24 +391,32 @@ fn with_password() -> String {
 /// Through a proxy that is not there.
 fn proxied(echo: &EchoServer, scheme: &str) -> Value {
     let mut cluster = echo.cluster();
-    cluster["proxy-url"] = format!("{scheme}://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1").into();
+    cluster["proxy-url"] =
+        format!("{scheme}://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1").into();
     cluster
 }
 
-/// A proxy that does not answer is waited for, as the API server is, and its password stays out of the log.
+/// A proxy that does not answer is waited for, as the API server is, and its password stays out of
+/// the log.
 async fn the_password_of_a_proxy_is_not_shown() {
     let bench = SecretsFixture::new();
     let echo = EchoServer::start().await;
-    let mut process = bench.start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0).await;
+    let mut process = bench
+        .start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0)
+        .await;
     let tried = |process: &Ccm| process.log().contains("API server cannot be reached");
-    process.until("the proxy is not tried", SOON, tried).await.unwrap();
+    process
+        .until("the proxy is not tried", SOON, tried)
+        .await
+        .unwrap();
     let log = process.log();
     drop(process);
     bench.check("the log", &log, &["API server cannot be reached"]);
     assert!(echo.refused().is_empty(), "the API server was reached without the proxy");
 }
 
-/// A plug-in that works at first and fails later: its failure is told with each request that it keeps from being sent.
+/// A plug-in that works at first and fails later: its failure is told with each request that it
+/// keeps from being sent.
 async fn a_plug_in_that_fails_later_shows_nothing() {
     let bench = SecretsFixture::new();
     let echo = EchoServer::start().await;
@@ -341,12 +428,24 @@ async fn a_plug_in_that_fails_later_shows_nothing() {
         broken.display(),
         bench.folder.path().join("credential").display()
     );
-    user["exec"]["args"][0] = bench.file("later.sh", &script.replace("3\n fi", "3; fi")).display().to_string().into();
-    let mut process = bench.start(&bench.kubeconfig(&echo.cluster(), &user), "text", 0).await;
-    process.until("nothing is asked for", SOON, |_| !echo.refused().is_empty()).await.unwrap();
+    user["exec"]["args"][0] = bench
+        .file("later.sh", &script.replace("3\n fi", "3; fi"))
+        .display()
+        .to_string()
+        .into();
+    let mut process = bench
+        .start(&bench.kubeconfig(&echo.cluster(), &user), "text", 0)
+        .await;
+    process
+        .until("nothing is asked for", SOON, |_| !echo.refused().is_empty())
+        .await
+        .unwrap();
     std::fs::write(&broken, "").unwrap();
     let told = |process: &Ccm| process.log().contains("the exec plug-in");
-    process.until("its failure is not told", SOON, told).await.unwrap();
+    process
+        .until("its failure is not told", SOON, told)
+        .await
+        .unwrap();
     let log = process.log();
     drop(process);
     bench.check("the log", &log, &["the exec plug-in"]);

@@ -30,7 +30,10 @@ impl Helm {
     }
 
     /// Runs helm in its own environment and returns what it printed, whether it succeeded or not.
-    pub(crate) fn output<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<Output> {
+    pub(crate) fn output<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> anyhow::Result<Output> {
         let mut command = Command::new(&self.program);
         command.env_clear().args(args).current_dir(self.home.path());
         for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HOME"] {
@@ -43,18 +46,31 @@ impl Helm {
     }
 
     /// Runs helm, which must succeed, and returns its standard output.
-    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<String> {
+    pub(crate) fn run<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> anyhow::Result<String> {
         let output = self.output(args)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        anyhow::ensure!(output.status.success(), "helm: {}{}", text(&output.stdout), text(&output.stderr));
+        anyhow::ensure!(
+            output.status.success(),
+            "helm: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
         Ok(text(&output.stdout))
     }
 
     /// Renders the chart as the release `name` in kube-system.
     pub(crate) fn template(&self, name: &str, args: &[&str]) -> anyhow::Result<String> {
         let chart = chart();
-        let fixed: [&OsStr; 5] =
-            ["template".as_ref(), name.as_ref(), chart.as_os_str(), "--namespace".as_ref(), "kube-system".as_ref()];
+        let fixed: [&OsStr; 5] = [
+            "template".as_ref(),
+            name.as_ref(),
+            chart.as_os_str(),
+            "--namespace".as_ref(),
+            "kube-system".as_ref(),
+        ];
         self.run(fixed.into_iter().chain(args.iter().map(OsStr::new)))
     }
 
@@ -81,7 +97,10 @@ pub(crate) fn root() -> PathBuf {
 /// The objects of a file of manifests.
 pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(text).context("read manifests")?;
-    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
+    Ok(objects
+        .into_iter()
+        .filter(|object| !object.is_null())
+        .collect())
 }
 
 /// The only object of a kind.
@@ -89,7 +108,9 @@ pub(crate) fn only<'a>(objects: &'a [Value], kind: &str) -> anyhow::Result<&'a V
     let mut found = objects.iter().filter(|object| object["kind"] == kind);
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
-        (one, _) => anyhow::bail!("{} objects of kind {kind}", if one.is_none() { "no" } else { "several" }),
+        (one, _) => {
+            anyhow::bail!("{} objects of kind {kind}", if one.is_none() { "no" } else { "several" })
+        }
     }
 }
 
@@ -100,5 +121,9 @@ pub(crate) fn container(workload: &Value) -> &Value {
 
 /// Strings of a list.
 pub(crate) fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Cases that are functions and need no cluster: they panic, or return an error, where something is wrong.
+//! Cases that are functions and need no cluster: they panic, or return an error, where something is
+//! wrong.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -23,8 +24,12 @@ pub(crate) struct Case {
 impl Case {
     fn trial(self, chosen: Tier) -> Option<Trial> {
         // The suite is told from others by its program.
-        let module = self.module.split_once("::").map_or("", |(_, module)| module);
-        self.tier.case(chosen, format!("{module}::{}", self.name), self.missing, self.body)
+        let module = self
+            .module
+            .split_once("::")
+            .map_or("", |(_, module)| module);
+        self.tier
+            .case(chosen, format!("{module}::{}", self.name), self.missing, self.body)
     }
 }
 
@@ -63,7 +68,10 @@ macro_rules! cases {
 /// These cases, where nothing is missing.
 pub(crate) fn needing(missing: Option<impl fmt::Display>, cases: Vec<Case>) -> Vec<Case> {
     let missing = missing.map(|missing| missing.to_string());
-    cases.into_iter().map(|case| Case { missing: missing.clone(), ..case }).collect()
+    cases
+        .into_iter()
+        .map(|case| Case { missing: missing.clone(), ..case })
+        .collect()
 }
 
 /// Runs these cases as the arguments of the process say.

@@ -43,15 +43,24 @@ impl MutantClient {
         Self { bug, ..Self::default() }
     }
 
-    /// The status that a request is answered with on its way, if it is: what is in the way, or what the process makes of it.
-    pub(crate) async fn barred(&self, bars: Option<StatusCode>, info: &RequestInfo) -> Option<StatusCode> {
+    /// The status that a request is answered with on its way, if it is: what is in the way, or what
+    /// the process makes of it.
+    pub(crate) async fn barred(
+        &self,
+        bars: Option<StatusCode>,
+        info: &RequestInfo,
+    ) -> Option<StatusCode> {
         let refused = match bars {
-            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => self.refused.fetch_or(true, Ordering::Relaxed),
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                self.refused.fetch_or(true, Ordering::Relaxed)
+            }
             _ => self.refused.load(Ordering::Relaxed),
         };
         match self.bug {
             Some(Bug::ExpiredForGood) if refused => Some(StatusCode::UNAUTHORIZED),
-            Some(Bug::EveryCacheNeeded) if refused && info.resource == "nodes" => std::future::pending().await,
+            Some(Bug::EveryCacheNeeded) if refused && info.resource == "nodes" => {
+                std::future::pending().await
+            }
             _ => bars,
         }
     }
@@ -76,17 +85,23 @@ impl MutantClient {
     ) -> Option<Response<Body>> {
         match self.bug? {
             Bug::FinalizerLate if adds_finalizer(info, body) => {
-                let object = server.store().get(("", "services"), &info.namespace, &info.name)?;
+                let object = server
+                    .store()
+                    .get(("", "services"), &info.namespace, &info.name)?;
                 let mut service = object.value();
                 service["metadata"]["finalizers"] = json!([FINALIZER]);
                 *self.held.lock() = Some(request.clone());
                 Some(respond(service.to_string().into()))
             }
-            Bug::NetworksRemembered if gives_networks(info, body) && !self.served.lock().insert(info.name.clone()) => {
+            Bug::NetworksRemembered
+                if gives_networks(info, body) && !self.served.lock().insert(info.name.clone()) =>
+            {
                 let node = server.store().get(("", "nodes"), "", &info.name)?;
                 Some(respond(node.value().to_string().into()))
             }
-            Bug::LeaseUnchecked if info.resource == "leases" && info.is_write() && process.is_cut_off() => {
+            Bug::LeaseUnchecked
+                if info.resource == "leases" && info.is_write() && process.is_cut_off() =>
+            {
                 Some(respond(body.clone()))
             }
             _ => None,
@@ -94,14 +109,24 @@ impl MutantClient {
     }
 
     /// What a cache that lags answers in the server's place.
-    pub(crate) fn answer_from_the_past(&self, server: &ApiServer, info: &RequestInfo, query: &str, seam: &Interceptor) {
+    pub(crate) fn answer_from_the_past(
+        &self,
+        server: &ApiServer,
+        info: &RequestInfo,
+        query: &str,
+        seam: &Interceptor,
+    ) {
         let is_one = info.verb == "list" && query.contains("fieldSelector=metadata.name");
         if self.bug == Some(Bug::ReadFromCache)
             && is_one
             && let Some(version) = seam.stands()
         {
-            let this = Match::resource(&info.resource).verb("list").user_agent(AGENT);
-            server.faults().add_times(this, Action::StaleRead(version), 1);
+            let this = Match::resource(&info.resource)
+                .verb("list")
+                .user_agent(AGENT);
+            server
+                .faults()
+                .add_times(this, Action::StaleRead(version), 1);
         }
     }
 
@@ -121,7 +146,10 @@ impl MutantClient {
 
     /// What is sent before this request, late.
     pub(crate) async fn catch_up(&self, server: &mut ApiServer, info: &RequestInfo) {
-        if self.bug == Some(Bug::NobodysDeleted) && info.resource == "nodes" && info.verb == "delete" {
+        if self.bug == Some(Bug::NobodysDeleted)
+            && info.resource == "nodes"
+            && info.verb == "delete"
+        {
             let nodes = server.store().list(("", "nodes"), None).0;
             for node in nodes.iter().map(|node| node.value()).filter(is_nobodys) {
                 let path = format!("/api/v1/nodes/{}", text(&node["metadata"]["name"]));
@@ -150,9 +178,18 @@ impl MutantClient {
         }
         let mut patch: Value = serde_json::from_slice(&body).unwrap_or_default();
         let network = format!("10.0.{}.0/24", self.given.fetch_add(1, Ordering::Relaxed));
-        for operation in patch.as_array_mut().into_iter().flatten().filter(|operation| is_network(operation)) {
+        for operation in patch
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .filter(|operation| is_network(operation))
+        {
             let is_list = operation["value"].is_array();
-            operation["value"] = if is_list { json!([network]) } else { json!(network) };
+            operation["value"] = if is_list {
+                json!([network])
+            } else {
+                json!(network)
+            };
         }
         patch.to_string().into()
     }
@@ -164,7 +201,9 @@ fn is_network(operation: &Value) -> bool {
 
 fn gives_networks(info: &RequestInfo, body: &Bytes) -> bool {
     let patch: Value = serde_json::from_slice(body).unwrap_or_default();
-    info.verb == "patch" && info.resource == "nodes" && patch.as_array().into_iter().flatten().any(is_network)
+    info.verb == "patch"
+        && info.resource == "nodes"
+        && patch.as_array().into_iter().flatten().any(is_network)
 }
 
 fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {
@@ -174,7 +213,9 @@ fn adds_finalizer(info: &RequestInfo, body: &Bytes) -> bool {
 
 /// A write without what it expects.
 fn unconditional(body: Bytes) -> Bytes {
-    let Ok(mut write) = serde_json::from_slice::<Value>(&body) else { return body };
+    let Ok(mut write) = serde_json::from_slice::<Value>(&body) else {
+        return body;
+    };
     if let Some(operations) = write.as_array_mut() {
         operations.retain(|operation| operation["op"] != "test");
     }

@@ -14,9 +14,10 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, NodeFields, NodeView, ServiceView},
     provider::{
-        BackendKind, Backends, BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances,
-        Inventory, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, NodeOwnership, NodeTarget, Op, OwnedObject,
-        Owner, PlannedChange, Progress, ReadMode, Route, RouteChange, Routes, ServiceInterpretation,
+        BackendKind, Backends, BatchLimits, CloudError, CloudProvider, InstanceQuery,
+        InstanceStatus, Instances, Inventory, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+        NodeOwnership, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Progress, ReadMode,
+        Route, RouteChange, Routes, ServiceInterpretation,
     },
     write_gate::WriteGate,
 };
@@ -56,16 +57,22 @@ struct MutantState {
 
 impl MutantProvider {
     pub(super) fn new(bug: Bug, inner: Arc<MockProvider>) -> Self {
-        let (state, count, late) = (Mutex::default(), AtomicU64::new(0), Mutex::new(JoinSet::new()));
+        let (state, count, late) =
+            (Mutex::default(), AtomicU64::new(0), Mutex::new(JoinSet::new()));
         Self { bug, inner, state, count, late, turn: Arc::default() }
     }
 
     fn balancers(&self) -> &dyn LoadBalancers {
-        self.inner.load_balancers().expect("the mock has load balancers")
+        self.inner
+            .load_balancers()
+            .expect("the mock has load balancers")
     }
 
     fn in_cloud(&self) -> Vec<LoadBalancer> {
-        self.inner.cloud().map(MockCloud::load_balancers).unwrap_or_default()
+        self.inner
+            .cloud()
+            .map(MockCloud::load_balancers)
+            .unwrap_or_default()
     }
 
     /// Makes something else of whether an instance is there.
@@ -73,11 +80,17 @@ impl MutantProvider {
         let is_gone = matches!(answer, Ok(InstanceStatus::NotFound));
         match self.bug {
             // By now it is on the second page.
-            Bug::FirstPage if &*node.name == "b" && !node.is_uninitialized() => *answer = Ok(InstanceStatus::NotFound),
-            Bug::DoubtedForEver if is_gone => *answer = Err(CloudError::transient("it may be somewhere else")),
+            Bug::FirstPage if &*node.name == "b" && !node.is_uninitialized() => {
+                *answer = Ok(InstanceStatus::NotFound);
+            }
+            Bug::DoubtedForEver if is_gone => {
+                *answer = Err(CloudError::transient("it may be somewhere else"));
+            }
             Bug::GoneByName if is_gone => drop(self.state.lock().gone.insert(node.name.clone())),
             // One that joins is asked about anew.
-            Bug::GoneByName if !node.is_uninitialized() && self.state.lock().gone.contains(&node.name) => {
+            Bug::GoneByName
+                if !node.is_uninitialized() && self.state.lock().gone.contains(&node.name) =>
+            {
                 *answer = Ok(InstanceStatus::NotFound);
             }
             _ => {}
@@ -96,7 +109,8 @@ impl MutantProvider {
                 drop(tell.send(balancers.ensure(&op, &want, depth).await));
             }
         });
-        told.await.unwrap_or_else(|_| LbOutcome::pending(BEHIND, "its turn"))
+        told.await
+            .unwrap_or_else(|_| LbOutcome::pending(BEHIND, "its turn"))
     }
 }
 
@@ -140,7 +154,10 @@ impl CloudProvider for MutantProvider {
 #[async_trait]
 impl Instances for MutantProvider {
     fn limits(&self) -> BatchLimits {
-        self.inner.instances().map(Instances::limits).unwrap_or_default()
+        self.inner
+            .instances()
+            .map(Instances::limits)
+            .unwrap_or_default()
     }
 
     async fn describe(
@@ -150,7 +167,9 @@ impl Instances for MutantProvider {
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let inner = self.inner.instances().expect("the mock has instances");
         if self.bug == Bug::StrangersClaimed {
-            let is_ours = |query: &&InstanceQuery| self.inner.node_ownership(&query.node) == NodeOwnership::Ours;
+            let is_ours = |query: &&InstanceQuery| {
+                self.inner.node_ownership(&query.node) == NodeOwnership::Ours
+            };
             let ours: Vec<InstanceQuery> = queries.iter().filter(is_ours).cloned().collect();
             let mut answers = inner.describe(op, &ours).await?.into_iter();
             let each = queries.iter().map(|query| match is_ours(&query) {
@@ -173,13 +192,20 @@ impl Instances for MutantProvider {
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(_) => {
-                let silent = queries.iter().filter(|query| !query.node.is_ready()).map(|query| query.node.name.clone());
+                let silent = queries
+                    .iter()
+                    .filter(|query| !query.node.is_ready())
+                    .map(|query| query.node.name.clone());
                 self.state.lock().gone.extend(silent);
                 inner.describe(op, queries).await?
             }
         };
         let state = self.state.lock();
-        for (answer, _) in answers.iter_mut().zip(queries).filter(|(_, query)| state.gone.contains(&query.node.name)) {
+        for (answer, _) in answers
+            .iter_mut()
+            .zip(queries)
+            .filter(|(_, query)| state.gone.contains(&query.node.name))
+        {
             *answer = Ok(InstanceStatus::NotFound);
         }
         Ok(answers)
@@ -210,7 +236,9 @@ impl LoadBalancers for MutantProvider {
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.balancers().backends_of_invalid(service).filter(|_| self.bug != Bug::InvalidLeftAlone)
+        self.balancers()
+            .backends_of_invalid(service)
+            .filter(|_| self.bug != Bug::InvalidLeftAlone)
     }
 
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
@@ -223,7 +251,8 @@ impl LoadBalancers for MutantProvider {
             (Bug::NeverEqual, Ok(Progress::Done)) => {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
                 let result = Ok(Progress::Pending { after: BEHIND, why: "not equal".into() });
-                LbOutcome { result, ..outcome }.with_annotation("mock.example/count", count.to_string())
+                LbOutcome { result, ..outcome }
+                    .with_annotation("mock.example/count", count.to_string())
             }
             _ => outcome,
         }
@@ -255,7 +284,10 @@ impl LoadBalancers for MutantProvider {
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         match self.bug {
             Bug::DeletionForgotten if self.state.lock().begun.insert(lb.uid.clone()) => {
-                let mut rest = self.in_cloud().into_iter().filter(|balancer| *balancer.uid == *lb.uid);
+                let mut rest = self
+                    .in_cloud()
+                    .into_iter()
+                    .filter(|balancer| *balancer.uid == *lb.uid);
                 if rest.any(|balancer| balancer.state == LoadBalancerState::Deleting) {
                     return Ok(Progress::Done);
                 }
@@ -280,18 +312,29 @@ impl LoadBalancers for MutantProvider {
 /// The address that a balancer will have, as somebody thinks.
 fn guessed() -> LbStatus {
     let mut status = LbStatus::default();
-    status.ingress.push(LbIngress { ip: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1))), ..LbIngress::default() });
+    status.ingress.push(LbIngress {
+        ip: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1))),
+        ..LbIngress::default()
+    });
     status
 }
 
 #[async_trait]
 impl Routes for MutantProvider {
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
-        let answer = self.inner.routes().expect("the mock has routes").list(op, nodes).await;
+        let answer = self
+            .inner
+            .routes()
+            .expect("the mock has routes")
+            .list(op, nodes)
+            .await;
         match answer {
             Err(_) if self.bug == Bug::RoutesPartial => {
                 let known = self.state.lock().routes.clone();
-                Ok(known.into_iter().map(|route| Route { node: None, ..route }).collect())
+                Ok(known
+                    .into_iter()
+                    .map(|route| Route { node: None, ..route })
+                    .collect())
             }
             Ok(routes) => {
                 self.state.lock().routes.clone_from(&routes);
@@ -302,24 +345,41 @@ impl Routes for MutantProvider {
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        self.inner.routes().expect("the mock has routes").apply(op, changes).await
+        self.inner
+            .routes()
+            .expect("the mock has routes")
+            .apply(op, changes)
+            .await
     }
 }
 
 #[async_trait]
 impl Inventory for MutantProvider {
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        self.inner.inventory().expect("the mock keeps an inventory").list_owned(op).await
+        self.inner
+            .inventory()
+            .expect("the mock keeps an inventory")
+            .list_owned(op)
+            .await
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let inventory = self.inner.inventory().expect("the mock keeps an inventory");
-        if let (Bug::DeletedByName, Owner::Service { namespace, name, .. }) = (self.bug, &object.owner) {
+        if let (Bug::DeletedByName, Owner::Service { namespace, name, .. }) =
+            (self.bug, &object.owner)
+        {
             let is_namesake = |other: &OwnedObject| match &other.owner {
-                Owner::Service { namespace: place, name: other, .. } => (place, other) == (namespace, name),
+                Owner::Service { namespace: place, name: other, .. } => {
+                    (place, other) == (namespace, name)
+                }
                 _ => false,
             };
-            for namesake in inventory.list_owned(op).await?.into_iter().filter(is_namesake) {
+            for namesake in inventory
+                .list_owned(op)
+                .await?
+                .into_iter()
+                .filter(is_namesake)
+            {
                 inventory.delete_owned(op, &namesake).await?;
             }
         }

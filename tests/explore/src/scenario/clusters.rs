@@ -1,5 +1,5 @@
-//! Clusters that others made: a role that lacks a right, a proxy before the API server, a certificate that has expired,
-//! nodes of nobody, names that are used again.
+//! Clusters that others made: a role that lacks a right, a proxy before the API server, a
+//! certificate that has expired, nodes of nobody, names that are used again.
 
 use std::time::Duration;
 
@@ -125,7 +125,10 @@ async fn replaced(world: &SimulatedCluster) -> Result<(), String> {
     world.destroy("b").await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     world.delete_node_if_there("b").await?;
-    world.cloud.put_instance("b", InstanceSpec::default()).map_err(|error| error.to_string())?;
+    world
+        .cloud
+        .put_instance("b", InstanceSpec::default())
+        .map_err(|error| error.to_string())?;
     world.join(NodeSpec::new("b")).await?;
     settled(world).await?;
     world.silence("b").await

@@ -29,23 +29,35 @@ async fn single(world: &SimulatedCluster) -> Result<(), String> {
 }
 
 async fn families_change(world: &SimulatedCluster) -> Result<(), String> {
-    world.serve_with("six", json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"})).await?;
-    world.serve_with("both", json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
+    world
+        .serve_with("six", json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"}))
+        .await?;
+    world
+        .serve_with("both", json!({"ipFamilyPolicy": "RequireDualStack"}))
+        .await?;
     settled(world).await?;
-    world.patch_service("growing", json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}})).await?;
+    world
+        .patch_service("growing", json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}))
+        .await?;
     settled(world).await?;
     world.delete_service("both").await
 }
 
 async fn classes(world: &SimulatedCluster) -> Result<(), String> {
-    world.serve_with("ours", json!({"loadBalancerClass": CLASS})).await?;
-    world.serve_with("theirs", json!({"loadBalancerClass": "other.example/lb"})).await?;
+    world
+        .serve_with("ours", json!({"loadBalancerClass": CLASS}))
+        .await?;
+    world
+        .serve_with("theirs", json!({"loadBalancerClass": "other.example/lb"}))
+        .await?;
     // Their controller's work.
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.7"}]}}});
     world.patch_service_status("theirs", status).await?;
     settled(world).await?;
     for name in ["ours", "theirs"] {
-        world.patch_service(name, json!({"spec": {"ports": [{"port": 443}]}})).await?;
+        world
+            .patch_service(name, json!({"spec": {"ports": [{"port": 443}]}}))
+            .await?;
     }
     settled(world).await?;
     world.delete_service("ours").await

@@ -26,7 +26,9 @@ fn ours(name: &str, block: u8) -> NodeSpec {
 async fn foreign_node(world: &SimulatedCluster, name: &str, block: u8) -> Result<(), String> {
     world.cloud.delete_instance(name);
     let spec = NodeSpec::new(name).provider_id(format!("other://zone/{name}"));
-    world.join(spec.pod_cidr(format!("10.244.{block}.0/24"))).await
+    world
+        .join(spec.pod_cidr(format!("10.244.{block}.0/24")))
+        .await
 }
 
 async fn mixed(world: &SimulatedCluster) -> Result<(), String> {

@@ -117,8 +117,13 @@ pub(super) static ALL: [Scenario; 10] = [
     },
 ];
 
-const ALL_CONTROLLERS: &[Controller] =
-    &[Controller::Node, Controller::Lifecycle, Controller::Service, Controller::Route, Controller::Ipam];
+const ALL_CONTROLLERS: &[Controller] = &[
+    Controller::Node,
+    Controller::Lifecycle,
+    Controller::Service,
+    Controller::Route,
+    Controller::Ipam,
+];
 
 pub(super) async fn join(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> {
     for name in names {
@@ -140,7 +145,8 @@ async fn all_denied(world: &SimulatedCluster) -> Result<(), String> {
     world.deny_instances(true)
 }
 
-/// Longer than every proof that the framework knows of: five minutes, and two questions a minute apart.
+/// Longer than every proof that the framework knows of: five minutes, and two questions a minute
+/// apart.
 async fn denials_end(world: &SimulatedCluster) -> Result<(), String> {
     tokio::time::sleep(Duration::from_secs(500)).await;
     world.deny_instances(false)?;
@@ -155,8 +161,12 @@ async fn return_to(world: &SimulatedCluster) -> Result<(), String> {
 
 async fn routed(world: &SimulatedCluster, nodes: &[(&str, u8)]) -> Result<(), String> {
     for (name, block) in nodes {
-        let spec = NodeSpec::new(*name).initialized().provider_id(format!("mock://r1/{name}"));
-        world.join(spec.pod_cidr(format!("10.244.{block}.0/24"))).await?;
+        let spec = NodeSpec::new(*name)
+            .initialized()
+            .provider_id(format!("mock://r1/{name}"));
+        world
+            .join(spec.pod_cidr(format!("10.244.{block}.0/24")))
+            .await?;
     }
     Ok(())
 }

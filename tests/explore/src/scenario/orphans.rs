@@ -1,4 +1,5 @@
-//! Load balancers that nobody asks for any more, or that somebody asks for again just when they are to be deleted.
+//! Load balancers that nobody asks for any more, or that somebody asks for again just when they are
+//! to be deleted.
 
 use std::time::Duration;
 
@@ -6,8 +7,12 @@ use super::{Scenario, services};
 use crate::cluster::SimulatedCluster;
 
 /// Looks every two minutes; the third look finds an orphan old enough.
-const COLLECTS: &[&str] =
-    &["--controllers=service", "--collect-orphans", "--orphan-report-period=2m", "--orphan-minimum-age=3m"];
+const COLLECTS: &[&str] = &[
+    "--controllers=service",
+    "--collect-orphans",
+    "--orphan-report-period=2m",
+    "--orphan-minimum-age=3m",
+];
 /// A bit after the first look.
 const SEEN: Duration = Duration::from_secs(130);
 /// So many lists of load balancers have been begun when the third look is under way.
@@ -22,7 +27,9 @@ pub(super) static ALL: [Scenario; 3] = [
         name: "orphans",
         about: "of Services that vanished without a trace one stays gone, one is made anew, one comes back: two are orphans",
         before: Some(|world| Box::pin(served(world, &["kept", "lost", "anew", "back"]))),
-        between: Some(|world| Box::pin(std::future::ready(vanish(world, &["lost", "anew", "back"])))),
+        between: Some(|world| {
+            Box::pin(std::future::ready(vanish(world, &["lost", "anew", "back"])))
+        }),
         story: |world| Box::pin(return_early(world)),
         ..BASE
     },
@@ -54,7 +61,9 @@ async fn served(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> 
 }
 
 fn vanish(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> {
-    names.iter().try_for_each(|name| world.remove_from_store(name))
+    names
+        .iter()
+        .try_for_each(|name| world.remove_from_store(name))
 }
 
 async fn return_early(world: &SimulatedCluster) -> Result<(), String> {

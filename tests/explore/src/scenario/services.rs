@@ -102,7 +102,9 @@ pub(super) static ALL: [Scenario; 11] = [
 ];
 
 pub(super) fn initialized(name: &str) -> NodeSpec {
-    NodeSpec::new(name).initialized().provider_id(format!("mock://r1/{name}"))
+    NodeSpec::new(name)
+        .initialized()
+        .provider_id(format!("mock://r1/{name}"))
 }
 
 /// Two initialised nodes.
@@ -132,15 +134,23 @@ async fn created_and_deleted(world: &SimulatedCluster) -> Result<(), String> {
 }
 
 async fn changed(world: &SimulatedCluster) -> Result<(), String> {
-    world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await?;
     settled(world).await?;
-    world.patch_service("web", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})).await
+    world
+        .patch_service("web", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}))
+        .await
 }
 
 async fn unexposed_and_exposed(world: &SimulatedCluster) -> Result<(), String> {
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await?;
     settled(world).await?;
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await
 }
 
 async fn unexposed(world: &SimulatedCluster) -> Result<(), String> {
@@ -149,15 +159,25 @@ async fn unexposed(world: &SimulatedCluster) -> Result<(), String> {
 }
 
 async fn exposed_and_unexposed(world: &SimulatedCluster) -> Result<(), String> {
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await?;
     settled(world).await?;
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await
 }
 
 async fn hasty(world: &SimulatedCluster) -> Result<(), String> {
-    world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
-    world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
-    world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
+    world
+        .patch_service("web", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await?;
+    world
+        .patch_service("web", json!({"spec": {"type": "ClusterIP"}}))
+        .await?;
+    world
+        .patch_service("web", json!({"spec": {"type": "LoadBalancer"}}))
+        .await?;
     tokio::time::sleep(MOMENT).await;
     world.delete_service("web").await?;
     // Its name is free when its finalizer is off.
@@ -169,13 +189,16 @@ async fn nodes_change(world: &SimulatedCluster) -> Result<(), String> {
     world.join(initialized("c")).await?;
     settled(world).await?;
     let label = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
-    world.patch_node("a", json!({"metadata": {"labels": label}})).await?;
+    world
+        .patch_node("a", json!({"metadata": {"labels": label}}))
+        .await?;
     settled(world).await?;
     world.delete_node("b").await
 }
 
 async fn spoilt(world: &SimulatedCluster) -> Result<(), String> {
-    let wrong = json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "nobody"}}});
+    let wrong =
+        json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "nobody"}}});
     world.patch_service("web", wrong).await?;
     world.join(initialized("c")).await
 }
@@ -206,7 +229,9 @@ async fn three(world: &SimulatedCluster) -> Result<(), String> {
 
 async fn turns(world: &SimulatedCluster) -> Result<(), String> {
     world.create_service("created").await?;
-    world.patch_service("changed", json!({"spec": {"ports": [{"port": 443}]}})).await?;
+    world
+        .patch_service("changed", json!({"spec": {"ports": [{"port": 443}]}}))
+        .await?;
     world.delete_service("deleted").await?;
     world.join(initialized("c")).await
 }

@@ -27,11 +27,17 @@ impl After<'_> {
     }
 
     fn others_alone(&self) -> bool {
-        !self.steps.is_empty() && self.steps.iter().all(|step| step.process != self.fault.process)
+        !self.steps.is_empty()
+            && self
+                .steps
+                .iter()
+                .all(|step| step.process != self.fault.process)
     }
 
     fn another_writes(&self) -> bool {
-        self.steps.iter().any(|step| step.process != self.fault.process && step.point.label.starts_with("cloud."))
+        self.steps.iter().any(|step| {
+            step.process != self.fault.process && step.point.label.starts_with("cloud.")
+        })
     }
 }
 
@@ -41,7 +47,12 @@ const EFFECTS: [Effect; 14] = [
     Effect {
         scenario: "service-created",
         plan: "cloud.create_load_balancer.default.web#1/crash-before",
-        seen: |after| after.others_alone() && after.first("cloud.create_load_balancer.default.web#2").is_some(),
+        seen: |after| {
+            after.others_alone()
+                && after
+                    .first("cloud.create_load_balancer.default.web#2")
+                    .is_some()
+        },
     },
     Effect {
         scenario: "service-created",
@@ -51,32 +62,56 @@ const EFFECTS: [Effect; 14] = [
     Effect {
         scenario: "service-created",
         plan: "cloud.create_load_balancer.default.web#1/broken",
-        seen: |after| after.first("cloud.create_load_balancer.default.web#2").is_some(),
+        seen: |after| {
+            after
+                .first("cloud.create_load_balancer.default.web#2")
+                .is_some()
+        },
     },
     Effect {
         scenario: "service-created",
         plan: "cloud.create_load_balancer.default.web#1/hang",
-        seen: |after| after.first("cloud.create_load_balancer.default.web#2").is_some_and(|time| time > 10 * SECOND),
+        seen: |after| {
+            after
+                .first("cloud.create_load_balancer.default.web#2")
+                .is_some_and(|time| time > 10 * SECOND)
+        },
     },
     Effect {
         scenario: "service-created",
         plan: "api.patch.services.status.default.web#1/status-429",
-        seen: |after| after.first("api.patch.services.status.default.web#2").is_some_and(|time| time >= 2 * SECOND),
+        seen: |after| {
+            after
+                .first("api.patch.services.status.default.web#2")
+                .is_some_and(|time| time >= 2 * SECOND)
+        },
     },
     Effect {
         scenario: "service-changed",
         plan: "cloud.get_load_balancer.default.web#1/lag",
-        seen: |after| after.first("cloud.modify_load_balancer").is_some_and(|time| time >= 29 * SECOND),
+        seen: |after| {
+            after
+                .first("cloud.modify_load_balancer")
+                .is_some_and(|time| time >= 29 * SECOND)
+        },
     },
     Effect {
         scenario: "service-changed",
         plan: "cloud.get_load_balancer.default.web#1/expire",
-        seen: |after| after.first("api.watch.services#2").is_some_and(|time| time < 5 * SECOND),
+        seen: |after| {
+            after
+                .first("api.watch.services#2")
+                .is_some_and(|time| time < 5 * SECOND)
+        },
     },
     Effect {
         scenario: "service-changed",
         plan: "cloud.get_load_balancer.default.web#1/missed",
-        seen: |after| after.first("api.watch.services#2").is_some_and(|time| time >= 30 * SECOND),
+        seen: |after| {
+            after
+                .first("api.watch.services#2")
+                .is_some_and(|time| time >= 30 * SECOND)
+        },
     },
     Effect {
         scenario: "service-changed",
@@ -91,7 +126,12 @@ const EFFECTS: [Effect; 14] = [
     Effect {
         scenario: "service-created",
         plan: "api.patch.services.status.default.web#1/crash-late",
-        seen: |after| after.others_alone() && after.first("api.patch.services.status.default.web#2").is_some(),
+        seen: |after| {
+            after.others_alone()
+                && after
+                    .first("api.patch.services.status.default.web#2")
+                    .is_some()
+        },
     },
     Effect {
         scenario: "fail-over",
@@ -115,13 +155,17 @@ pub(crate) fn trials(explorer: &Arc<Explorer>, tier: Tier) -> Vec<Trial> {
     let trial = |effect: &'static Effect| {
         let explorer = explorer.clone();
         let name = format!("explore/effects/{}/{}", effect.scenario, effect.plan);
-        Tier::Quick.case(tier, name, None::<&str>, move || check(&explorer, effect).map_err(Failed::from))
+        Tier::Quick
+            .case(tier, name, None::<&str>, move || check(&explorer, effect).map_err(Failed::from))
     };
     EFFECTS.iter().filter_map(trial).collect()
 }
 
 fn check(explorer: &Explorer, effect: &Effect) -> Result<(), String> {
-    let scenario = scenario::all().into_iter().find(|s| s.name == effect.scenario).ok_or("no such scenario")?;
+    let scenario = scenario::all()
+        .into_iter()
+        .find(|s| s.name == effect.scenario)
+        .ok_or("no such scenario")?;
     let outcome = explorer.run(scenario, &parse_shots(effect.plan)?, None, None);
     let steps: Vec<String> = outcome.steps.iter().map(ToString::to_string).collect();
     let at = outcome.steps.iter().position(|step| step.fault.is_some());
@@ -131,5 +175,9 @@ fn check(explorer: &Explorer, effect: &Effect) -> Result<(), String> {
     if outcome.findings.is_empty() && had && (effect.seen)(&after) {
         return Ok(());
     }
-    Err(format!("it had an effect: {had}\n{}\n{}", outcome.findings.join("\n"), steps.join("\n")))
+    Err(format!(
+        "it had an effect: {had}\n{}\n{}",
+        outcome.findings.join("\n"),
+        steps.join("\n")
+    ))
 }

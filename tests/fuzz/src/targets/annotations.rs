@@ -8,7 +8,9 @@ use ccm_core::{
     provider::{FieldError, LoadBalancers as _, ServiceInterpretation},
 };
 use ccm_mock::{CloudConfig, MockCloud, MockProvider, provider::annotations as mock};
-use ccm_openstack::lb::{annotations as openstack, features::Features, settings::LoadBalancerSettings, spec};
+use ccm_openstack::lb::{
+    annotations as openstack, features::Features, settings::LoadBalancerSettings, spec,
+};
 
 use crate::input::Input;
 
@@ -86,7 +88,9 @@ pub fn run(data: &[u8]) {
     let foreign = {
         let mut other = service.clone();
         for key in FOREIGN {
-            other.annotations.insert(key.into(), input.word(VALUES).into());
+            other
+                .annotations
+                .insert(key.into(), input.word(VALUES).into());
         }
         other
     };
@@ -105,12 +109,17 @@ fn keys() -> Vec<Box<str>> {
         mock::ACTIVATION_DELAY,
         mock::LOAD_BALANCER_ID,
     ];
-    ccm_aws::lb::spec::annotations::keys().chain(openstack::keys()).chain(mock.map(Box::from)).collect()
+    ccm_aws::lb::spec::annotations::keys()
+        .chain(openstack::keys())
+        .chain(mock.map(Box::from))
+        .collect()
 }
 
 fn service(input: &mut Input<'_>, keys: &[Box<str>]) -> ServiceView {
-    let mut service =
-        ServiceView { uid: "0f1e2d3c-0000-1111-2222-333344445555".into(), ..ServiceView::named("ns", "web") };
+    let mut service = ServiceView {
+        uid: "0f1e2d3c-0000-1111-2222-333344445555".into(),
+        ..ServiceView::named("ns", "web")
+    };
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     service.ports = input
         .list(3, |input| {
@@ -142,11 +151,20 @@ fn service(input: &mut Input<'_>, keys: &[Box<str>]) -> ServiceView {
         }
         // Several values at once, as lists have.
         let value = input.list(2, |input| input.word(VALUES)).join(",");
-        (Arc::from(key), Arc::from(if value.is_empty() { input.word(VALUES) } else { value }))
+        (
+            Arc::from(key),
+            Arc::from(if value.is_empty() {
+                input.word(VALUES)
+            } else {
+                value
+            }),
+        )
     });
     service.annotations = annotations.into_iter().collect();
     if input.one_in(2) {
-        service.annotations.insert("service.beta.kubernetes.io/aws-load-balancer-type".into(), "nlb".into());
+        service
+            .annotations
+            .insert("service.beta.kubernetes.io/aws-load-balancer-type".into(), "nlb".into());
     }
     service
 }
@@ -169,7 +187,12 @@ fn of_aws(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, k
     let _ = aws::node_requirements_of(service);
 }
 
-fn of_openstack(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, keys: &[Box<str>]) {
+fn of_openstack(
+    input: &mut Input<'_>,
+    service: &ServiceView,
+    foreign: &ServiceView,
+    keys: &[Box<str>],
+) {
     let settings = LoadBalancerSettings {
         driver: ccm_openstack::lb::features::Driver::parse(input.pick(&["amphora", "ovn"])),
         manage_security_groups: input.one_in(2),
@@ -187,7 +210,9 @@ fn of_openstack(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceV
 }
 
 fn of_mock(service: &ServiceView, foreign: &ServiceView, keys: &[Box<str>]) {
-    let provider = MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).expect("it is the default"));
+    let provider = MockProvider::new_in_process(
+        MockCloud::new(&CloudConfig::default()).expect("it is the default"),
+    );
     let claim = provider.interpret(service);
     assert_eq!(provider.interpret(foreign), claim, "annotations of others count");
     match claim {
@@ -197,7 +222,8 @@ fn of_mock(service: &ServiceView, foreign: &ServiceView, keys: &[Box<str>]) {
     }
 }
 
-/// There are mistakes, and each names its annotation, or its field of the Service; none is told twice.
+/// There are mistakes, and each names its annotation, or its field of the Service; none is told
+/// twice.
 fn named(mistakes: &[FieldError], service: &ServiceView, keys: &[Box<str>]) {
     assert!(!mistakes.is_empty());
     let told: BTreeSet<String> = mistakes.iter().map(ToString::to_string).collect();
@@ -205,7 +231,10 @@ fn named(mistakes: &[FieldError], service: &ServiceView, keys: &[Box<str>]) {
     for mistake in mistakes {
         let field = &*mistake.field;
         let known = keys.iter().any(|key| field.starts_with(&**key));
-        assert!(field.starts_with("spec.") || known || service.annotations.contains_key(field), "{mistake:?}");
+        assert!(
+            field.starts_with("spec.") || known || service.annotations.contains_key(field),
+            "{mistake:?}"
+        );
         assert!(!mistake.message.is_empty(), "{mistake:?}");
     }
 }

@@ -46,7 +46,8 @@ pub fn run(data: &[u8]) {
         Ok(settings) => {
             gcfg::in_order(&settings.warnings, &text);
             assert!(settings.effective().iter().all(|(key, _)| !key.is_empty()));
-            let again = |text: &str| parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+            let again =
+                |text: &str| parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
             assert_eq!(again(&format!("{text}\n; a comment\n")), settings, "a comment counts");
             if !text.contains('\r') {
                 assert_eq!(again(&text.replace('\n', "\r\n")), settings, "line ends count");
@@ -54,7 +55,10 @@ pub fn run(data: &[u8]) {
         }
         Err(error) => {
             gcfg::in_order(error.issues(), &text);
-            assert!(matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()), "{error:?}");
+            assert!(
+                matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()),
+                "{error:?}"
+            );
             assert_eq!(error.to_string().lines().count(), error.issues().len(), "{error}");
         }
     }

@@ -16,13 +16,15 @@ const MOST: u64 = 1 << 12;
 /// Draws a network and what is done with it from the bytes.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let (cluster, mask) = (net(&mut input, None), u8::try_from(input.up_to(140)).unwrap_or(u8::MAX));
+    let (cluster, mask) =
+        (net(&mut input, None), u8::try_from(input.up_to(140)).unwrap_or(u8::MAX));
     let most = cluster.max_prefix_len();
     let mut blocks = match CidrBlocks::new(cluster, mask) {
         Ok(blocks) => blocks,
         Err(error) => {
             let fits = (cluster.prefix_len()..=most).contains(&mask);
-            let too_many = cluster.addr().is_ipv6() && mask > cluster.prefix_len().saturating_add(16);
+            let too_many =
+                cluster.addr().is_ipv6() && mask > cluster.prefix_len().saturating_add(16);
             assert!(!fits || too_many, "{cluster} cut to /{mask}: {error}");
             return;
         }
@@ -48,7 +50,8 @@ fn step(input: &mut Input<'_>, blocks: &mut CidrBlocks, model: &mut Model, clust
         0 | 1 => match blocks.allocate() {
             Some(block) => {
                 let known = model.0.iter_mut().find(|(net, _)| *net == block);
-                let (_, taken) = known.unwrap_or_else(|| panic!("{block} is no block of {cluster}"));
+                let (_, taken) =
+                    known.unwrap_or_else(|| panic!("{block} is no block of {cluster}"));
                 assert!(!std::mem::replace(taken, true), "{block} was taken");
             }
             None => assert!(model.0.iter().all(|(_, taken)| *taken), "there is a free one"),
@@ -79,11 +82,15 @@ fn net(input: &mut Input<'_>, near: Option<IpNet>) -> IpNet {
         bits = (number(near.addr()) & mask) | (bits & !mask);
     }
     let address: IpAddr = if v4 {
-        std::net::Ipv4Addr::from_bits(u32::try_from(bits & u128::from(u32::MAX)).unwrap_or_default()).into()
+        std::net::Ipv4Addr::from_bits(
+            u32::try_from(bits & u128::from(u32::MAX)).unwrap_or_default(),
+        )
+        .into()
     } else {
         std::net::Ipv6Addr::from_bits(bits).into()
     };
-    IpNet::new(address, u8::try_from(prefix).unwrap_or_default()).expect("the prefix is within the width")
+    IpNet::new(address, u8::try_from(prefix).unwrap_or_default())
+        .expect("the prefix is within the width")
 }
 
 fn number(address: IpAddr) -> u128 {
@@ -104,8 +111,13 @@ impl Model {
 
     /// Sets what the network touches; how many of them were different, `None` when it touches none.
     fn set(&mut self, net: &IpNet, to: bool) -> Option<u64> {
-        let touched = self.0.iter_mut().filter(|(block, _)| block.contains(net) || net.contains(block));
-        let changed: Vec<bool> = touched.map(|(_, taken)| std::mem::replace(taken, to) != to).collect();
+        let touched = self
+            .0
+            .iter_mut()
+            .filter(|(block, _)| block.contains(net) || net.contains(block));
+        let changed: Vec<bool> = touched
+            .map(|(_, taken)| std::mem::replace(taken, to) != to)
+            .collect();
         (!changed.is_empty()).then(|| changed.iter().filter(|changed| **changed).count() as u64)
     }
 }

@@ -54,7 +54,8 @@ pub fn run(data: &[u8]) {
     if !secure.is_empty() {
         std::fs::write(folder.path().join("secure.yaml"), secure).expect("there is room");
     }
-    let conf = format!("[Global]\nuse-clouds = true\nclouds-file = \"{}\"\ncloud = one\n", file.display());
+    let conf =
+        format!("[Global]\nuse-clouds = true\nclouds-file = \"{}\"\ncloud = one\n", file.display());
     let shown = match parse(&conf, &Environment::default()) {
         Ok(settings) => {
             assert!(settings.sources.contains(&file), "{:?}", settings.sources);
@@ -72,7 +73,10 @@ pub fn run(data: &[u8]) {
             gather(&document, &mut found);
         }
     }
-    let telling = found.iter().map(String::as_str).filter(|secret| secrets::is_telling(secret, &text));
+    let telling = found
+        .iter()
+        .map(String::as_str)
+        .filter(|secret| secrets::is_telling(secret, &text));
     secrets::are_hidden(telling, &shown);
 }
 
@@ -82,7 +86,9 @@ fn gather(value: &Value, found: &mut Vec<String>) {
         Value::Object(map) => {
             for (key, value) in map {
                 match value {
-                    Value::String(text) if SECRET.contains(&key.as_str()) => found.push(text.clone()),
+                    Value::String(text) if SECRET.contains(&key.as_str()) => {
+                        found.push(text.clone());
+                    }
                     other => gather(other, found),
                 }
             }

@@ -43,34 +43,56 @@ pub fn run(data: &[u8]) {
             let document: Value = serde_saphyr::from_str(&text).expect("it was read");
             for controller in &known {
                 let lock = migration.lock(controller.name, &known);
-                assert_eq!(lock, expected(&document, controller), "{} of {document}", controller.name);
+                assert_eq!(
+                    lock,
+                    expected(&document, controller),
+                    "{} of {document}",
+                    controller.name
+                );
             }
         }
         Err(problems) => report(&problems),
     }
     match traces(&text) {
         Ok(traces) => {
-            assert!(traces.endpoint.contains(':') && traces.sampling_rate_per_million <= 1_000_000, "{traces:?}");
+            assert!(
+                traces.endpoint.contains(':') && traces.sampling_rate_per_million <= 1_000_000,
+                "{traces:?}"
+            );
         }
         Err(problems) => report(&problems),
     }
 }
 
 fn report(problems: &[String]) {
-    assert!(!problems.is_empty() && problems.iter().all(|problem| !problem.is_empty()), "{problems:?}");
+    assert!(
+        !problems.is_empty() && problems.iter().all(|problem| !problem.is_empty()),
+        "{problems:?}"
+    );
 }
 
 /// Which lock the file says, by a look at it that knows nothing of how it is read.
 fn expected(document: &Value, controller: &ControllerInfo) -> ControllerLock {
-    let old =
-        [("service-controller", controller_names::SERVICE_LB), ("route-controller", controller_names::NODE_ROUTE)];
+    let old = [
+        ("service-controller", controller_names::SERVICE_LB),
+        ("route-controller", controller_names::NODE_ROUTE),
+    ];
     let means = |name: &str| {
-        let renamed = old.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
-        renamed
-            .map_or_else(|| name == controller.name || controller.aliases.contains(&name), |new| new == controller.name)
+        let renamed = old
+            .iter()
+            .find(|(old, _)| *old == name)
+            .map(|(_, new)| *new);
+        renamed.map_or_else(
+            || name == controller.name || controller.aliases.contains(&name),
+            |new| new == controller.name,
+        )
     };
-    let leaders = document["controllerLeaders"].as_array().map_or(&[][..], Vec::as_slice);
-    let leader = leaders.iter().find(|leader| leader["name"].as_str().is_some_and(means));
+    let leaders = document["controllerLeaders"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let leader = leaders
+        .iter()
+        .find(|leader| leader["name"].as_str().is_some_and(means));
     match leader.and_then(|leader| leader["component"].as_str()) {
         None => ControllerLock::Main,
         Some("cloud-controller-manager" | "*") => ControllerLock::Migration,

@@ -46,10 +46,14 @@ pub fn run(data: &[u8]) {
     match parse(&product, text.lines()) {
         Ok(Invocation::Run(config)) => {
             let given = config.flags().iter().filter(|flag| flag.changed);
-            let again: Vec<String> = given.map(|flag| format!("--{}={}", flag.name, flag.value)).collect();
+            let again: Vec<String> = given
+                .map(|flag| format!("--{}={}", flag.name, flag.value))
+                .collect();
             let read = parse(&product, &again);
             // A deprecated name makes a warning beside the flag that it stands for.
-            let Ok(Invocation::Run(same)) = read else { panic!("{again:?}: {read:?}") };
+            let Ok(Invocation::Run(same)) = read else {
+                panic!("{again:?}: {read:?}")
+            };
             assert_eq!(same.flags(), config.flags(), "{again:?}");
             if config.leader_migration.config_file.is_none() {
                 assert!(configz(&config, &product.controllers).is_object());
@@ -58,7 +62,12 @@ pub fn run(data: &[u8]) {
         Ok(Invocation::Help(text) | Invocation::Version(text)) => assert!(!text.is_empty()),
         Err(errors) => {
             assert!(!errors.errors().is_empty());
-            assert!(errors.errors().iter().all(|error| !error.to_string().is_empty()));
+            assert!(
+                errors
+                    .errors()
+                    .iter()
+                    .all(|error| !error.to_string().is_empty())
+            );
         }
     }
 }

@@ -1,13 +1,16 @@
-//! The patches that controllers write: applied to the object that they were made from, they make it what was meant, and
-//! touch nothing else.
+//! The patches that controllers write: applied to the object that they were made from, they make it
+//! what was meant, and touch nothing else.
 
 use std::collections::BTreeMap;
 
 use ccm_core::{
-    fuzz::{Initialization, finalizer, initialization, pod_networks, release, shutdown_taint, status_patch},
+    fuzz::{
+        Initialization, finalizer, initialization, pod_networks, release, shutdown_taint,
+        status_patch,
+    },
     k8s::{
-        AddressType, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, ServiceFields, ServiceView,
-        well_known as wk,
+        AddressType, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, ServiceFields,
+        ServiceView, well_known as wk,
     },
     provider::InstanceMetadata,
     runtime::{
@@ -23,8 +26,18 @@ use crate::input::Input;
 /// Words of objects.
 pub const WORDS: &[&str] = WORDS_OF_OBJECTS;
 
-const WORDS_OF_OBJECTS: &[&str] =
-    &["a", "b", "", "team", "example.com/x~y", "10.0.0.1", "fd00::1", "z-1", "not a label", "é"];
+const WORDS_OF_OBJECTS: &[&str] = &[
+    "a",
+    "b",
+    "",
+    "team",
+    "example.com/x~y",
+    "10.0.0.1",
+    "fd00::1",
+    "z-1",
+    "not a label",
+    "é",
+];
 const KEYS: &[&str] = &[
     "team",
     "example.com/x~y",
@@ -62,14 +75,16 @@ fn service_view(object: &Value) -> ServiceView {
     read(ServiceFields::default(), object)
 }
 
-/// Applies a patch as the server would, and gives the object a new version; `None` when it does not apply.
+/// Applies a patch as the server would, and gives the object a new version; `None` when it does not
+/// apply.
 fn applied(plural: &str, object: &Value, patch: &Patch) -> Option<Value> {
     let def = resources::find("", "v1", plural)?;
     let body = match patch {
         Patch::Json(operations) => json!(operations),
         Patch::Merge(body) | Patch::Strategic(body) => body.clone(),
     };
-    let mut patched = apply_patch(def, object, patch.content_type(), body.to_string().as_bytes()).ok()?;
+    let mut patched =
+        apply_patch(def, object, patch.content_type(), body.to_string().as_bytes()).ok()?;
     if let Patch::Json(_) = patch {
         let mut by_rfc = object.clone();
         let parsed: json_patch::Patch = serde_json::from_value(body).expect("it is a JSON Patch");
@@ -97,20 +112,25 @@ fn without(object: &Value, pointers: &[&str]) -> Value {
     object
 }
 
-/// Every patch names the object that it was made from: it does not apply to a namesake, nor, where it may not overwrite,
-/// to a newer version.
+/// Every patch names the object that it was made from: it does not apply to a namesake, nor, where
+/// it may not overwrite, to a newer version.
 fn refuses_namesakes(plural: &str, object: &Value, patch: &Patch) {
     let mut namesake = object.clone();
     namesake["metadata"]["uid"] = json!("another");
     match patch {
         Patch::Json(_) => assert_eq!(applied(plural, &namesake, patch), None, "{patch:?}"),
         // The server compares the UID that it would write.
-        Patch::Merge(body) | Patch::Strategic(body) => assert_eq!(body["metadata"]["uid"], object["metadata"]["uid"]),
+        Patch::Merge(body) | Patch::Strategic(body) => {
+            assert_eq!(body["metadata"]["uid"], object["metadata"]["uid"]);
+        }
     }
 }
 
 fn map(input: &mut Input<'_>, most: usize) -> Map<String, Value> {
-    input.list(most, |input| (input.word(KEYS), json!(input.word(WORDS_OF_OBJECTS)))).into_iter().collect()
+    input
+        .list(most, |input| (input.word(KEYS), json!(input.word(WORDS_OF_OBJECTS))))
+        .into_iter()
+        .collect()
 }
 
 fn node(input: &mut Input<'_>) -> Value {
@@ -155,7 +175,10 @@ fn metadata(input: &mut Input<'_>) -> InstanceMetadata {
         zone: some(input),
         region: some(input),
         addresses: input.list(4, |input| {
-            NodeAddress::new(kinds[input.up_to(2)], input.word(&["10.0.0.1", "10.0.0.2", "fd00::1", "n"]))
+            NodeAddress::new(
+                kinds[input.up_to(2)],
+                input.word(&["10.0.0.1", "10.0.0.2", "fd00::1", "n"]),
+            )
         }),
         additional_labels: input
             .list(3, |input| (input.word(KEYS).into(), input.word(WORDS_OF_OBJECTS).into()))
@@ -165,13 +188,22 @@ fn metadata(input: &mut Input<'_>) -> InstanceMetadata {
 }
 
 fn initialize(node: &Value, meta: &InstanceMetadata) {
-    let Ok(plan) = initialization(&node_view(node), meta) else { return };
+    let Ok(plan) = initialization(&node_view(node), meta) else {
+        return;
+    };
     let mut now = node.clone();
     if let Some(patch) = &plan.addresses {
         refuses_namesakes("nodes", node, patch);
         now = must("nodes", node, patch);
-        assert_eq!(without(&now, &["/status/addresses"]), without(node, &["/status/addresses"]), "{patch:?}");
-        assert!(initialization(&node_view(&now), meta).is_ok_and(|plan| plan.addresses.is_none()), "{now}");
+        assert_eq!(
+            without(&now, &["/status/addresses"]),
+            without(node, &["/status/addresses"]),
+            "{patch:?}"
+        );
+        assert!(
+            initialization(&node_view(&now), meta).is_ok_and(|plan| plan.addresses.is_none()),
+            "{now}"
+        );
     }
     let rest = initialization(&node_view(&now), meta).expect("it could be planned before");
     refuses_namesakes("nodes", &now, &rest.rest);
@@ -188,17 +220,34 @@ fn check_initialized(before: &Value, after: &Value, plan: &Initialization) {
     let about = ["/metadata/labels", "/spec/taints", "/spec/providerID"];
     assert_eq!(without(after, &about), without(before, &about));
     let empty = Map::new();
-    let labels = |node: &'_ Value| node["metadata"]["labels"].as_object().unwrap_or(&empty).clone();
+    let labels = |node: &'_ Value| {
+        node["metadata"]["labels"]
+            .as_object()
+            .unwrap_or(&empty)
+            .clone()
+    };
     let mut expected = labels(before);
-    expected.extend(plan.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
+    expected.extend(
+        plan.labels
+            .iter()
+            .map(|(key, value)| (key.clone(), json!(value))),
+    );
     assert_eq!(labels(after), expected);
     let others = |node: &Value| {
-        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        taints.into_iter().filter(|taint| taint["key"] != wk::TAINT_UNINITIALIZED).collect::<Vec<_>>()
+        let taints = node["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        taints
+            .into_iter()
+            .filter(|taint| taint["key"] != wk::TAINT_UNINITIALIZED)
+            .collect::<Vec<_>>()
     };
     assert_eq!(others(after), others(before));
     assert_eq!(after["spec"]["taints"].as_array().map_or(0, Vec::len), others(after).len());
-    let known = before["spec"]["providerID"].as_str().filter(|id| !id.is_empty());
+    let known = before["spec"]["providerID"]
+        .as_str()
+        .filter(|id| !id.is_empty());
     assert!(known.is_none_or(|known| after["spec"]["providerID"] == known), "{after}");
 }
 
@@ -210,10 +259,17 @@ fn shut_down(node: &Value) {
     let after = must("nodes", node, &patch);
     assert_eq!(node_view(&after).has_shutdown_taint(), wanted, "{after}");
     assert_eq!(without(&after, &["/spec/taints"]), without(node, &["/spec/taints"]));
-    let ours = |taint: &Value| taint["key"] == wk::TAINT_SHUTDOWN && taint["effect"] == "NoSchedule";
+    let ours =
+        |taint: &Value| taint["key"] == wk::TAINT_SHUTDOWN && taint["effect"] == "NoSchedule";
     let others = |node: &Value| {
-        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        taints.into_iter().filter(|taint| !ours(taint)).collect::<Vec<_>>()
+        let taints = node["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        taints
+            .into_iter()
+            .filter(|taint| !ours(taint))
+            .collect::<Vec<_>>()
     };
     assert_eq!(others(&after), others(node));
 }
@@ -224,7 +280,11 @@ fn networks(input: &mut Input<'_>, node: &Value) {
     let patch = pod_networks(&node_view(node), networks);
     refuses_namesakes("nodes", node, &patch);
     let after = must("nodes", node, &patch);
-    let given: Vec<String> = node_view(&after).pod_cidrs.iter().map(ToString::to_string).collect();
+    let given: Vec<String> = node_view(&after)
+        .pod_cidrs
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(given, networks.iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(after["spec"]["podCIDR"], given[0]);
     assert_eq!(without(&after, &["/spec/podCIDR", "/spec/podCIDRs"]), without(node, &[]));
@@ -241,7 +301,9 @@ fn service(input: &mut Input<'_>) -> Value {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}], "foreign": true},
         "status": {"loadBalancer": {}, "conditions": [{"type": "x", "status": "True"}]},
     });
-    let finalizers = input.list(3, |input| json!(input.word(&[wk::FINALIZER_LOAD_BALANCER, "example.com/other", "x"])));
+    let finalizers = input.list(3, |input| {
+        json!(input.word(&[wk::FINALIZER_LOAD_BALANCER, "example.com/other", "x"]))
+    });
     if !finalizers.is_empty() {
         service["metadata"]["finalizers"] = json!(finalizers);
     }
@@ -265,15 +327,28 @@ fn add_finalizer(service: &Value) {
     refuses_namesakes("services", service, &patch);
     let after = must("services", service, &patch);
     assert!(service_view(&after).has_finalizer());
-    assert_eq!(without(&after, &["/metadata/finalizers"]), without(service, &["/metadata/finalizers"]));
+    assert_eq!(
+        without(&after, &["/metadata/finalizers"]),
+        without(service, &["/metadata/finalizers"])
+    );
     assert_eq!(foreign(&after), foreign(service));
-    assert_eq!(without(&must("services", &after, &patch), &[]), without(&after, &[]), "a second time");
+    assert_eq!(
+        without(&must("services", &after, &patch), &[]),
+        without(&after, &[]),
+        "a second time"
+    );
 }
 
 /// Finalizers of others, each once: the server merges them as a set.
 fn foreign(service: &Value) -> std::collections::BTreeSet<String> {
-    let finalizers = service["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let others = finalizers.iter().filter_map(Value::as_str).filter(|name| *name != wk::FINALIZER_LOAD_BALANCER);
+    let finalizers = service["metadata"]["finalizers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let others = finalizers
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|name| *name != wk::FINALIZER_LOAD_BALANCER);
     others.map(str::to_owned).collect()
 }
 
@@ -281,7 +356,10 @@ fn publish(input: &mut Input<'_>, service: &Value) {
     let view = service_view(service);
     let status = (!input.one_in(4)).then(|| LbStatus {
         ingress: input.list(2, |input| LbIngress {
-            ip: input.pick(&["10.0.0.1", "10.0.0.2", "fd00::1"]).parse().ok(),
+            ip: input
+                .pick(&["10.0.0.1", "10.0.0.2", "fd00::1"])
+                .parse()
+                .ok(),
             ..LbIngress::default()
         }),
     });
@@ -303,7 +381,13 @@ fn publish(input: &mut Input<'_>, service: &Value) {
     for (key, value) in &wanted {
         assert_eq!(now.annotations.get(&**key).map(|value| &**value), value.as_deref(), "{key}");
     }
-    let addresses = |status: &LbStatus| status.ingress.iter().map(|ingress| ingress.ip).collect::<Vec<_>>();
+    let addresses = |status: &LbStatus| {
+        status
+            .ingress
+            .iter()
+            .map(|ingress| ingress.ip)
+            .collect::<Vec<_>>()
+    };
     if let Some(status) = &status {
         assert_eq!(addresses(&now.status), addresses(status));
     }
@@ -311,7 +395,11 @@ fn publish(input: &mut Input<'_>, service: &Value) {
     assert_eq!(without(&after, &about), without(service, &about));
     let mut others = view.annotations.clone();
     others.retain(|key, _| !wanted.contains_key(&**key));
-    assert!(others.iter().all(|(key, value)| now.annotations.get(key) == Some(value)));
+    assert!(
+        others
+            .iter()
+            .all(|(key, value)| now.annotations.get(key) == Some(value))
+    );
 }
 
 fn take_off(input: &mut Input<'_>, service: &Value) {
@@ -323,16 +411,28 @@ fn take_off(input: &mut Input<'_>, service: &Value) {
     };
     refuses_namesakes("services", service, &patch);
     // A finalizer that stands twice goes in two rounds; the API server keeps no two alike.
-    let finalizers = service["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
-    let twice = finalizers.iter().filter(|name| **name == wk::FINALIZER_LOAD_BALANCER).count() > 1;
+    let finalizers = service["metadata"]["finalizers"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let twice = finalizers
+        .iter()
+        .filter(|name| **name == wk::FINALIZER_LOAD_BALANCER)
+        .count()
+        > 1;
     let after = must("services", service, &patch);
     let now = service_view(&after);
     assert!(twice || !now.has_finalizer());
     assert_eq!(foreign(&after), foreign(service));
     let about = ["/metadata/annotations", "/metadata/finalizers", "/status/loadBalancer"];
     assert_eq!(without(&after, &about), without(service, &about));
-    let kept = view.annotations.iter().filter(|(key, _)| view.deleting || !stale.iter().any(|gone| **gone == ***key));
-    assert!(kept.clone().all(|(key, value)| now.annotations.get(key) == Some(value)));
+    let kept = view
+        .annotations
+        .iter()
+        .filter(|(key, _)| view.deleting || !stale.iter().any(|gone| **gone == ***key));
+    assert!(
+        kept.clone()
+            .all(|(key, value)| now.annotations.get(key) == Some(value))
+    );
     assert!(view.deleting || now.annotations.len() == kept.count());
     assert!(twice || release(&now, &stale).is_none(), "{now:?}");
 }

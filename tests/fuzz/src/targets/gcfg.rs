@@ -30,7 +30,11 @@ fn facts(document: &Document) -> Facts<'_> {
     let sections = document.sections.iter();
     sections
         .map(|section| {
-            let entries = section.entries.iter().map(|entry| (&*entry.key, entry.value.as_deref())).collect();
+            let entries = section
+                .entries
+                .iter()
+                .map(|entry| (&*entry.key, entry.value.as_deref()))
+                .collect();
             (&*section.name, section.sub.as_deref(), entries)
         })
         .collect()

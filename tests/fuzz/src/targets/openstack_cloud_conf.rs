@@ -40,7 +40,8 @@ pub const WORDS: &[&str] = &[
 ];
 
 /// Keys of what nobody may see.
-const SECRET: [&str; 4] = ["password", "trustee-password", "application-credential-secret", "token"];
+const SECRET: [&str; 4] =
+    ["password", "trustee-password", "application-credential-secret", "token"];
 
 /// Reads the bytes as the file.
 pub fn run(data: &[u8]) {
@@ -62,13 +63,25 @@ pub fn run(data: &[u8]) {
         }
         Err(error) => {
             gcfg::in_order(error.issues(), &text);
-            assert!(matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()), "{error:?}");
+            assert!(
+                matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()),
+                "{error:?}"
+            );
             shown.extend([error.to_string(), format!("{error:?}")]);
         }
     }
     let document = reader::parse(&text);
-    let entries = document.sections.iter().flat_map(|section| &section.entries);
-    let hidden = entries.filter(|entry| SECRET.iter().any(|key| key.eq_ignore_ascii_case(&entry.key)));
-    let hidden = hidden.filter_map(|entry| entry.value.as_deref()).filter(|value| secrets::is_telling(value, &text));
+    let entries = document
+        .sections
+        .iter()
+        .flat_map(|section| &section.entries);
+    let hidden = entries.filter(|entry| {
+        SECRET
+            .iter()
+            .any(|key| key.eq_ignore_ascii_case(&entry.key))
+    });
+    let hidden = hidden
+        .filter_map(|entry| entry.value.as_deref())
+        .filter(|value| secrets::is_telling(value, &text));
     secrets::are_hidden(hidden, &shown);
 }

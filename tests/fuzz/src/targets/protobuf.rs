@@ -1,4 +1,5 @@
-//! Objects in protobuf: the framework's narrow reading of them beside the embedded API server's whole one.
+//! Objects in protobuf: the framework's narrow reading of them beside the embedded API server's
+//! whole one.
 
 use bytes::Bytes;
 use ccm_core::{
@@ -42,8 +43,11 @@ fn alike<T: CachedObject + PartialEq + std::fmt::Debug>(
     let narrow = decoder.object(Encoding::Protobuf, &body);
     let _ = page(decoder, Encoding::Protobuf, &body);
     let _ = decoder.object(Encoding::Protobuf, &Bytes::copy_from_slice(message));
-    let (Ok(narrow), Ok(whole)) = (narrow, decode_protobuf(&body)) else { return };
-    // The whole reading may hold what the narrow one, in JSON, refuses: a port beyond its bounds, say.
+    let (Ok(narrow), Ok(whole)) = (narrow, decode_protobuf(&body)) else {
+        return;
+    };
+    // The whole reading may hold what the narrow one, in JSON, refuses: a port beyond its bounds,
+    // say.
     if let Ok(other) = decoder.object(Encoding::Json, &whole.to_string().into()) {
         assert_eq!(narrow, other, "{whole}");
     }
@@ -52,7 +56,9 @@ fn alike<T: CachedObject + PartialEq + std::fmt::Debug>(
 /// Puts a message into the envelope of the API.
 fn envelope(version: &str, kind: &str, message: &[u8]) -> Bytes {
     let meta = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
-    [b"k8s\0".to_vec(), field(1, &meta), field(2, message)].concat().into()
+    [b"k8s\0".to_vec(), field(1, &meta), field(2, message)]
+        .concat()
+        .into()
 }
 
 /// A field whose value has a length.

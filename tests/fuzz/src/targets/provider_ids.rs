@@ -41,7 +41,10 @@ pub fn run(data: &[u8]) {
     let _ = aws::zone_of(&text);
     match openstack::ProviderId::parse(&text) {
         Ok(id) => {
-            assert!(!foreign_to(openstack::SCHEME) && !openstack::is_foreign(&text), "a foreign provider ID is {id:?}");
+            assert!(
+                !foreign_to(openstack::SCHEME) && !openstack::is_foreign(&text),
+                "a foreign provider ID is {id:?}"
+            );
             let written = id.to_string();
             assert_eq!(openstack::ProviderId::parse(&written).as_ref(), Ok(&id));
             assert!(!text.starts_with(openstack::SCHEME) || written == text, "{written}");

@@ -40,7 +40,8 @@ const VALUES: &[&str] = &["", "a", "b", "c.d-e_f"];
 const FIELDS: &[&str] = &["metadata.name", "metadata.namespace", "spec.type", "spec.clusterIP"];
 const TEXTS: &[&str] = &["", "web", "ns", "LoadBalancer", "a,b", "a=b", "a\\b", "!=", "10.0.0.1"];
 
-/// Reads the bytes as a selector, of labels up to the first line end and of fields behind it; and draws one of them.
+/// Reads the bytes as a selector, of labels up to the first line end and of fields behind it; and
+/// draws one of them.
 pub fn run(data: &[u8]) {
     let def = resources::find("", "v1", "services").expect("it is served");
     let text = text_of(data);
@@ -54,7 +55,11 @@ pub fn run(data: &[u8]) {
 /// What is written is read again as the same.
 fn same_when_written(def: &'static ResourceDef, selector: &Selector) {
     let (labels, fields) = selector.texts();
-    assert_eq!(Selector::parse(def, &labels, &fields).as_ref(), Ok(selector), "{labels:?} {fields:?}");
+    assert_eq!(
+        Selector::parse(def, &labels, &fields).as_ref(),
+        Ok(selector),
+        "{labels:?} {fields:?}"
+    );
 }
 
 /// One demand of a label, and whether it is met.
@@ -67,31 +72,55 @@ enum Demand {
 
 /// A selector that is known for what it is means what it says.
 fn drawn(def: &'static ResourceDef, input: &mut Input<'_>) {
-    let labels: BTreeMap<&str, &str> =
-        input.list(3, |input| (input.pick(KEYS), input.pick(VALUES))).into_iter().collect();
-    let (name, namespace, kind, ip) = (input.pick(TEXTS), input.pick(TEXTS), input.pick(TEXTS), input.pick(TEXTS));
+    let labels: BTreeMap<&str, &str> = input
+        .list(3, |input| (input.pick(KEYS), input.pick(VALUES)))
+        .into_iter()
+        .collect();
+    let (name, namespace, kind, ip) =
+        (input.pick(TEXTS), input.pick(TEXTS), input.pick(TEXTS), input.pick(TEXTS));
     let object = json!({
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {"type": kind, "clusterIP": ip},
     });
     let demands = input.list(3, |input| (static_pick(input, KEYS), demand(input)));
-    let fields = input.list(2, |input| (static_pick(input, FIELDS), static_pick(input, TEXTS), input.one_in(3)));
-    let label_text: Vec<String> = demands.iter().map(|(key, demand)| written(input, key, demand)).collect();
+    let fields = input
+        .list(2, |input| (static_pick(input, FIELDS), static_pick(input, TEXTS), input.one_in(3)));
+    let label_text: Vec<String> = demands
+        .iter()
+        .map(|(key, demand)| written(input, key, demand))
+        .collect();
     let field_text: Vec<String> = fields
         .iter()
         .map(|(field, value, negated)| {
-            let operator = if *negated { "!=" } else { input.pick(&["=", "=="]) };
-            let value = value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+            let operator = if *negated {
+                "!="
+            } else {
+                input.pick(&["=", "=="])
+            };
+            let value = value
+                .replace('\\', "\\\\")
+                .replace(',', "\\,")
+                .replace('=', "\\=");
             format!("{field}{operator}{value}")
         })
         .collect();
-    let (label_text, field_text) = (label_text.join(input.pick(&[",", " , "])), field_text.join(","));
+    let (label_text, field_text) =
+        (label_text.join(input.pick(&[",", " , "])), field_text.join(","));
     let selector = Selector::parse(def, &label_text, &field_text);
-    let selector = selector.unwrap_or_else(|error| panic!("{label_text:?} {field_text:?}: {error}"));
+    let selector =
+        selector.unwrap_or_else(|error| panic!("{label_text:?} {field_text:?}: {error}"));
     same_when_written(def, &selector);
-    let by_label = demands.iter().all(|(key, demand)| is_met(demand, labels.get(key).copied()));
-    let by_field = fields.iter().all(|(field, value, negated)| (text_at(&object, field) == *value) != *negated);
-    assert_eq!(selector.matches(def, &object), by_label && by_field, "{label_text:?} {field_text:?} of {object}");
+    let by_label = demands
+        .iter()
+        .all(|(key, demand)| is_met(demand, labels.get(key).copied()));
+    let by_field = fields
+        .iter()
+        .all(|(field, value, negated)| (text_at(&object, field) == *value) != *negated);
+    assert_eq!(
+        selector.matches(def, &object),
+        by_label && by_field,
+        "{label_text:?} {field_text:?} of {object}"
+    );
 }
 
 fn static_pick(input: &mut Input<'_>, of: &[&'static str]) -> &'static str {
@@ -129,7 +158,9 @@ fn written(input: &mut Input<'_>, key: &str, demand: &Demand) -> String {
         Demand::In(values) if values.len() == 1 && input.one_in(2) => {
             write!(text, "{key}{}{}", input.pick(&["=", "==", " = "]), values[0])
         }
-        Demand::NotIn(values) if values.len() == 1 && input.one_in(2) => write!(text, "{key}!={}", values[0]),
+        Demand::NotIn(values) if values.len() == 1 && input.one_in(2) => {
+            write!(text, "{key}!={}", values[0])
+        }
         Demand::In(values) => write!(text, "{key} in ({})", values.join(input.pick(&[",", ", "]))),
         Demand::NotIn(values) => write!(text, "{key} notin ({})", values.join(",")),
         Demand::Exists => write!(text, "{key}"),
@@ -139,5 +170,8 @@ fn written(input: &mut Input<'_>, key: &str, demand: &Demand) -> String {
 }
 
 fn text_at<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.pointer(&format!("/{}", field.replace('.', "/"))).and_then(Value::as_str).unwrap_or_default()
+    object
+        .pointer(&format!("/{}", field.replace('.', "/")))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Patches in their three forms, as the embedded API server applies them, beside simpler ways to do the same.
+//! Patches in their three forms, as the embedded API server applies them, beside simpler ways to do
+//! the same.
 
 use ccm_testkit::apiserver::{
     parts::{apply_operation, apply_patch},
@@ -42,7 +43,8 @@ const DIRECTIVES: &[&str] = &[
     "$deleteFromPrimitiveList/finalizers",
     "$setElementOrder/taints",
 ];
-const VALUES: &[&str] = &["", "a", "b", "Ready", "InternalIP", "TCP", "delete", "replace", "merge", "10.0.0.1"];
+const VALUES: &[&str] =
+    &["", "a", "b", "Ready", "InternalIP", "TCP", "delete", "replace", "merge", "10.0.0.1"];
 
 /// Draws objects and patches from the bytes; what is left of them is a patch by itself.
 pub fn run(data: &[u8]) {
@@ -53,9 +55,11 @@ pub fn run(data: &[u8]) {
     operations(&mut input, &current);
     merge(&mut input, def, &current);
     strategic(&mut input, def, &current);
-    for media in
-        ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"]
-    {
+    for media in [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ] {
         let _ = apply_patch(def, &current, media, data);
     }
 }
@@ -105,7 +109,10 @@ fn gather(value: &Value, at: &mut String, places: &mut Vec<String>) {
     };
     match value {
         Value::Object(map) => map.iter().for_each(|(name, value)| visit(name, value)),
-        Value::Array(items) => items.iter().enumerate().for_each(|(at, value)| visit(&at.to_string(), value)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(at, value)| visit(&at.to_string(), value)),
         _ => {}
     }
 }
@@ -115,7 +122,8 @@ fn merge(input: &mut Input<'_>, def: &'static ResourceDef, current: &Value) {
     let patch = Value::Object(input.object(4, NAMES, VALUES));
     let apply = |to: &Value| {
         let body = patch.to_string();
-        apply_patch(def, to, "application/merge-patch+json", body.as_bytes()).unwrap_or_else(|e| panic!("{patch}: {e}"))
+        apply_patch(def, to, "application/merge-patch+json", body.as_bytes())
+            .unwrap_or_else(|e| panic!("{patch}: {e}"))
     };
     let merged = apply(current);
     assert_eq!(merged, by_rfc_7396(current, &patch), "{patch} of {current}");
@@ -123,7 +131,9 @@ fn merge(input: &mut Input<'_>, def: &'static ResourceDef, current: &Value) {
 }
 
 fn by_rfc_7396(current: &Value, patch: &Value) -> Value {
-    let Value::Object(patch) = patch else { return patch.clone() };
+    let Value::Object(patch) = patch else {
+        return patch.clone();
+    };
     let mut merged = current.as_object().cloned().unwrap_or_default();
     for (name, value) in patch {
         if value.is_null() {
@@ -136,8 +146,8 @@ fn by_rfc_7396(current: &Value, patch: &Value) -> Value {
     Value::Object(merged)
 }
 
-/// A strategic patch without lists is a merge patch; an empty one changes nothing; one that applies can be read by the
-/// same rules again.
+/// A strategic patch without lists is a merge patch; an empty one changes nothing; one that applies
+/// can be read by the same rules again.
 fn strategic(input: &mut Input<'_>, def: &'static ResourceDef, current: &Value) {
     const MEDIA: &str = "application/strategic-merge-patch+json";
     assert_eq!(apply_patch(def, current, MEDIA, b"{}").as_ref(), Ok(current));
@@ -152,7 +162,9 @@ fn strategic(input: &mut Input<'_>, def: &'static ResourceDef, current: &Value) 
 
 fn drop_lists_and_directives(value: &mut Value) {
     if let Value::Object(map) = value {
-        let kept = std::mem::take(map).into_iter().filter(|(name, value)| !name.starts_with('$') && !value.is_array());
+        let kept = std::mem::take(map)
+            .into_iter()
+            .filter(|(name, value)| !name.starts_with('$') && !value.is_array());
         *map = kept
             .map(|(name, mut value)| {
                 drop_lists_and_directives(&mut value);

@@ -51,9 +51,14 @@ fn each<T: CachedObject + PartialEq + std::fmt::Debug>(decoder: &Decoder<T>, dat
     if let Ok(object) = decoder.object(Encoding::Json, &body) {
         let text = String::from_utf8_lossy(data);
         let list = format!("{{\"items\":[{text}]}}");
-        let listed = page(decoder, Encoding::Json, &list.into()).expect("a list of one that can be read");
+        let listed =
+            page(decoder, Encoding::Json, &list.into()).expect("a list of one that can be read");
         assert_eq!((&listed.items[..], listed.malformed), (&[object][..], 0));
-        let added = event(decoder, Encoding::Json, &format!("{{\"type\":\"ADDED\",\"object\":{text}}}").into());
+        let added = event(
+            decoder,
+            Encoding::Json,
+            &format!("{{\"type\":\"ADDED\",\"object\":{text}}}").into(),
+        );
         assert!(added.is_ok_and(|event| event.starts_with("Applied(")), "{text}");
     }
 }

@@ -31,7 +31,12 @@ pub struct User {
 impl User {
     /// A user in `system:authenticated` and these groups.
     pub fn new(name: &str, groups: &[&str]) -> Self {
-        let groups = groups.iter().copied().chain([AUTHENTICATED]).map(str::to_owned).collect();
+        let groups = groups
+            .iter()
+            .copied()
+            .chain([AUTHENTICATED])
+            .map(str::to_owned)
+            .collect();
         Self { name: name.into(), uid: String::new(), groups }
     }
 
@@ -46,7 +51,11 @@ impl User {
     }
 
     pub(crate) fn anonymous() -> Self {
-        Self { name: ANONYMOUS.into(), uid: String::new(), groups: vec!["system:unauthenticated".into()] }
+        Self {
+            name: ANONYMOUS.into(),
+            uid: String::new(),
+            groups: vec!["system:unauthenticated".into()],
+        }
     }
 }
 
@@ -84,8 +93,8 @@ pub struct Rule {
     /// Paths that are no resource; a final `*` matches any rest.
     #[serde(rename = "nonResourceURLs")]
     pub non_resource_urls: Vec<String>,
-    /// Namespaces this rule is bound in; empty for the whole cluster. Not a field of `PolicyRule`: it stands for the
-    /// namespace of a `RoleBinding`.
+    /// Namespaces this rule is bound in; empty for the whole cluster. Not a field of `PolicyRule`:
+    /// it stands for the namespace of a `RoleBinding`.
     pub namespaces: Vec<String>,
 }
 
@@ -105,10 +114,13 @@ impl Rule {
             return false;
         }
         if wanted.resource.is_empty() {
-            return self.non_resource_urls.iter().any(|url| match url.strip_suffix('*') {
-                Some(prefix) => wanted.path.starts_with(prefix),
-                None => *url == wanted.path,
-            });
+            return self
+                .non_resource_urls
+                .iter()
+                .any(|url| match url.strip_suffix('*') {
+                    Some(prefix) => wanted.path.starts_with(prefix),
+                    None => *url == wanted.path,
+                });
         }
         let target = match wanted.subresource.as_str() {
             "" => wanted.resource.clone(),
@@ -146,7 +158,8 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Tokens and rights; cheap to clone, all clones are one. Users without rights of their own may do everything.
+/// Tokens and rights; cheap to clone, all clones are one. Users without rights of their own may do
+/// everything.
 #[derive(Clone, Default)]
 pub struct Users {
     shared: Arc<RwLock<UsersState>>,
@@ -168,18 +181,27 @@ impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Tokens are secrets.
         let state = self.shared.read();
-        f.debug_struct("Users").field("tokens", &state.tokens.len()).field("access", &state.access).finish()
+        f.debug_struct("Users")
+            .field("tokens", &state.tokens.len())
+            .field("access", &state.access)
+            .finish()
     }
 }
 
 impl Users {
     /// Lets this token stand for this user.
     pub fn add(&self, token: &str, user: User) {
-        self.shared.write().tokens.insert(token.into(), Token { user, expires: None });
+        self.shared
+            .write()
+            .tokens
+            .insert(token.into(), Token { user, expires: None });
     }
 
     pub(crate) fn add_until(&self, token: &str, user: User, expires: Timestamp) {
-        self.shared.write().tokens.insert(token.into(), Token { user, expires: Some(expires) });
+        self.shared
+            .write()
+            .tokens
+            .insert(token.into(), Token { user, expires: Some(expires) });
     }
 
     /// Makes a token unknown, as a rotated or revoked one.
@@ -248,9 +270,10 @@ fn is_public(user: &User, wanted: &Attributes) -> bool {
     let path = wanted.path.as_str();
     if wanted.resource.is_empty() {
         let for_all = ["/healthz", "/livez", "/readyz", "/version", "/version/"].contains(&path);
-        let for_known = ["/api", "/apis", "/openapi"]
-            .iter()
-            .any(|p| path.strip_prefix(p).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        let for_known = ["/api", "/apis", "/openapi"].iter().any(|p| {
+            path.strip_prefix(p)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
         return wanted.verb == "get" && (for_all || (known && for_known));
     }
     known && wanted.verb == "create" && wanted.resource == "selfsubjectaccessreviews"
@@ -265,7 +288,11 @@ impl Attributes {
             resource: info.resource.clone(),
             subresource: info.subresource.clone(),
             // The real server sees a namespace's name as its namespace too.
-            namespace: if namespaces { info.name.clone() } else { info.namespace.clone() },
+            namespace: if namespaces {
+                info.name.clone()
+            } else {
+                info.namespace.clone()
+            },
             name: info.name.clone(),
             path: info.path.clone(),
         }

@@ -7,7 +7,8 @@ use super::ApiServer;
 use super::auth::User;
 use crate::hooks::Hooks;
 
-/// Who sends a request, told by whatever hands it to the service. Without it the sender is in this process and trusted.
+/// Who sends a request, told by whatever hands it to the service. Without it the sender is in this
+/// process and trusted.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientIdentity {
     /// Over the network: known by token alone.
@@ -43,7 +44,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Asks these hooks around every write, and fails everything once they have crashed the process.
+    /// Asks these hooks around every write, and fails everything once they have crashed the
+    /// process.
     pub fn hooks(mut self, hooks: &Hooks) -> Self {
         self.hooks = Some(hooks.clone());
         self
@@ -54,9 +56,14 @@ impl ClientBuilder {
         let Self { server, user, user_agent, hooks } = self;
         let user_agent = user_agent.and_then(|v| HeaderValue::from_str(&v).ok());
         let service = server.map_request(move |mut request: Request<kube::client::Body>| {
-            request.extensions_mut().insert(ClientIdentity::Local { user: user.clone(), hooks: hooks.clone() });
+            request
+                .extensions_mut()
+                .insert(ClientIdentity::Local { user: user.clone(), hooks: hooks.clone() });
             if let Some(value) = &user_agent {
-                request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| value.clone());
+                request
+                    .headers_mut()
+                    .entry(header::USER_AGENT)
+                    .or_insert_with(|| value.clone());
             }
             request
         });

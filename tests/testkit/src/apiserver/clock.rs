@@ -36,5 +36,7 @@ impl Default for Clock {
 
 /// `time` as `metav1.Time` writes it.
 pub(crate) fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+    Timestamp::from_second(time.as_second())
+        .unwrap_or(time)
+        .to_string()
 }

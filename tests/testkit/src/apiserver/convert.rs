@@ -20,7 +20,11 @@ const FIELDS: [(&str, &str); 7] = [
 /// The definition under which objects of `def` are stored.
 pub(crate) fn storage(def: &'static ResourceDef) -> &'static ResourceDef {
     let (group, plural) = def.storage_key();
-    if group == def.group { def } else { resources::find(group, "v1", plural).unwrap_or(def) }
+    if group == def.group {
+        def
+    } else {
+        resources::find(group, "v1", plural).unwrap_or(def)
+    }
 }
 
 /// Whether objects of `def` are stored under other names.
@@ -43,7 +47,11 @@ pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
 
 /// From the form `def` shows to the stored one.
 pub(crate) fn incoming(def: &'static ResourceDef, object: Value) -> Value {
-    if is_converted(def) { rename(storage(def), object, |(core, new)| (new, core)) } else { object }
+    if is_converted(def) {
+        rename(storage(def), object, |(core, new)| (new, core))
+    } else {
+        object
+    }
 }
 
 fn rename(

@@ -1,4 +1,5 @@
-//! The paths by which clients find out what the server serves: `/api`, `/apis`, `/version`, health and `OpenAPI`.
+//! The paths by which clients find out what the server serves: `/api`, `/apis`, `/version`, health
+//! and `OpenAPI`.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,7 +13,8 @@ pub const KUBERNETES_VERSION: &str = "v1.36.3";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-const AGGREGATED_V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+const AGGREGATED_V2_BETA1: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 /// What a client accepts of what this module can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +23,11 @@ enum Form {
     Aggregated { version: &'static str, content_type: &'static str },
 }
 
-/// Answers a discovery path with status, content type and body; none if the path is not one of discovery's, or names a
-/// group or version that is not served.
+/// Answers a discovery path with status, content type and body; none if the path is not one of
+/// discovery's, or names a group or version that is not served.
 ///
-/// `path` is the path alone, without query. `accept` is the request's header. `/api` and `/apis` come in the aggregated
-/// form where the client asks for it. A client that takes no JSON gets 406.
+/// `path` is the path alone, without query. `accept` is the request's header. `/api` and `/apis`
+/// come in the aggregated form where the client asks for it. A client that takes no JSON gets 406.
 pub fn respond(
     path: &str,
     accept: Option<&str>,
@@ -65,9 +67,12 @@ fn document(path: &str, resources: &[ResourceDef]) -> Option<Value> {
     }
 }
 
-/// The first thing in the header that can be sent; preferences by `q` are not used by any known client.
+/// The first thing in the header that can be sent; preferences by `q` are not used by any known
+/// client.
 fn negotiate(accept: Option<&str>) -> Option<Form> {
-    let Some(accept) = accept.map(str::trim).filter(|a| !a.is_empty()) else { return Some(Form::Json) };
+    let Some(accept) = accept.map(str::trim).filter(|a| !a.is_empty()) else {
+        return Some(Form::Json);
+    };
     accept.split(',').find_map(|clause| {
         let mut parts = clause.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -75,7 +80,12 @@ fn negotiate(accept: Option<&str>) -> Option<Form> {
             return None;
         }
         let parameters: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
-        let value = |name: &str| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let value = |name: &str| {
+            parameters
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| *value)
+        };
         match (value("as"), value("g"), value("v")) {
             (None, ..) => Some(Form::Json),
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
@@ -134,18 +144,24 @@ fn groups(resources: &[ResourceDef]) -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 fn group_json(group: &str, versions: &[&str]) -> Value {
-    let entry = |version: &&str| json!({"groupVersion": group_version(group, version), "version": version});
+    let entry =
+        |version: &&str| json!({"groupVersion": group_version(group, version), "version": version});
     let entries: Vec<Value> = versions.iter().map(entry).collect();
     json!({"name": group, "versions": entries, "preferredVersion": entries.first()})
 }
 
 fn group_list(resources: &[ResourceDef]) -> Value {
-    let groups: Vec<Value> = groups(resources).iter().map(|(group, versions)| group_json(group, versions)).collect();
+    let groups: Vec<Value> = groups(resources)
+        .iter()
+        .map(|(group, versions)| group_json(group, versions))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 fn group_document(group: &str, resources: &[ResourceDef]) -> Option<Value> {
-    let (_, versions) = groups(resources).into_iter().find(|(name, _)| *name == group)?;
+    let (_, versions) = groups(resources)
+        .into_iter()
+        .find(|(name, _)| *name == group)?;
     let mut document = group_json(group, &versions);
     document["kind"] = "APIGroup".into();
     document["apiVersion"] = "v1".into();
@@ -153,14 +169,21 @@ fn group_document(group: &str, resources: &[ResourceDef]) -> Option<Value> {
 }
 
 fn resource_list(group: &str, version: &str, resources: &[ResourceDef]) -> Option<Value> {
-    let served: Vec<&ResourceDef> = resources.iter().filter(|d| d.group == group && d.version == version).collect();
+    let served: Vec<&ResourceDef> = resources
+        .iter()
+        .filter(|d| d.group == group && d.version == version)
+        .collect();
     if served.is_empty() {
         return None;
     }
     let entries: Vec<Value> = served
         .into_iter()
         .flat_map(|def| {
-            std::iter::once(resource_json(def)).chain(def.subresources.iter().map(|sub| subresource_json(def, sub)))
+            std::iter::once(resource_json(def)).chain(
+                def.subresources
+                    .iter()
+                    .map(|sub| subresource_json(def, sub)),
+            )
         })
         .collect();
     Some(json!({
@@ -205,12 +228,23 @@ fn subresource_json(def: &ResourceDef, sub: &SubresourceDef) -> Value {
 
 /// Everything of `/api` or `/apis` in one document.
 fn aggregated_groups(core: bool, discovery_version: &str, resources: &[ResourceDef]) -> Value {
-    let groups = if core { vec![("", vec!["v1"])] } else { groups(resources) };
+    let groups = if core {
+        vec![("", vec!["v1"])]
+    } else {
+        groups(resources)
+    };
     let items: Vec<Value> = groups
         .into_iter()
         .map(|(group, versions)| {
-            let versions: Vec<Value> = versions.iter().map(|v| aggregated_version(group, v, resources)).collect();
-            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|v| aggregated_version(group, v, resources))
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({})
+            } else {
+                json!({"name": group})
+            };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -223,7 +257,9 @@ fn aggregated_groups(core: bool, discovery_version: &str, resources: &[ResourceD
 }
 
 fn aggregated_version(group: &str, version: &str, resources: &[ResourceDef]) -> Value {
-    let served = resources.iter().filter(|d| d.group == group && d.version == version);
+    let served = resources
+        .iter()
+        .filter(|d| d.group == group && d.version == version);
     let entries: Vec<Value> = served.map(aggregated_resource).collect();
     json!({"version": version, "freshness": "Current", "resources": entries})
 }
@@ -267,7 +303,8 @@ mod tests {
     use crate::apiserver::resources::all;
 
     fn get(path: &str, accept: Option<&str>) -> (StatusCode, &'static str, Value) {
-        let (status, content_type, body) = respond(path, accept, all()).unwrap_or_else(|| panic!("{path}"));
+        let (status, content_type, body) =
+            respond(path, accept, all()).unwrap_or_else(|| panic!("{path}"));
         (status, content_type, serde_json::from_slice(&body).unwrap())
     }
 
@@ -279,9 +316,16 @@ mod tests {
 
     #[test]
     fn paths_that_are_not_discovery_are_left_to_others() {
-        for path in
-            ["/", "/api/v2", "/apis/apps", "/apis/apps/v1", "/api/v1/nodes", "/openapi", "/openapi/v3/api/v2", "/x"]
-        {
+        for path in [
+            "/",
+            "/api/v2",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/api/v1/nodes",
+            "/openapi",
+            "/openapi/v3/api/v2",
+            "/x",
+        ] {
             assert_eq!(respond(path, None, all()), None, "{path}");
         }
     }
@@ -290,7 +334,11 @@ mod tests {
     fn health_is_plain_text_whatever_the_client_accepts() {
         for path in ["/healthz", "/livez", "/readyz", "/readyz/"] {
             let want = (StatusCode::OK, TEXT, b"ok".to_vec());
-            assert_eq!(respond(path, Some("application/vnd.kubernetes.protobuf"), all()), Some(want), "{path}");
+            assert_eq!(
+                respond(path, Some("application/vnd.kubernetes.protobuf"), all()),
+                Some(want),
+                "{path}"
+            );
         }
     }
 
@@ -298,8 +346,12 @@ mod tests {
     fn classic_discovery_lists_groups_versions_and_resources() {
         assert_eq!(json_of("/api")["versions"], json!(["v1"]));
         let groups = json_of("/apis");
-        let names: Vec<&str> =
-            groups["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = groups["groups"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|g| g["name"].as_str().unwrap())
+            .collect();
         assert_eq!(
             names,
             [
@@ -316,8 +368,15 @@ mod tests {
             (&json!("APIGroup"), &json!("coordination.k8s.io/v1"))
         );
         let core = json_of("/api/v1");
-        let entry =
-            |name: &str| core["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).unwrap().clone();
+        let entry = |name: &str| {
+            core["resources"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|r| r["name"] == name)
+                .unwrap()
+                .clone()
+        };
         let nodes = json!({"name": "nodes", "singularName": "node", "namespaced": false, "kind": "Node", "shortNames": ["no"],
             "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]});
         assert_eq!(entry("nodes"), nodes);
@@ -325,7 +384,10 @@ mod tests {
         let status = json!({"name": "nodes/status", "singularName": "", "namespaced": false, "kind": "Node", "verbs": ["get", "patch", "update"]});
         assert_eq!(entry("nodes/status"), status);
         let token = entry("serviceaccounts/token");
-        assert_eq!((&token["group"], &token["kind"]), (&json!("authentication.k8s.io"), &json!("TokenRequest")));
+        assert_eq!(
+            (&token["group"], &token["kind"]),
+            (&json!("authentication.k8s.io"), &json!("TokenRequest"))
+        );
     }
 
     #[test]
@@ -334,14 +396,23 @@ mod tests {
         let (status, content_type, body) = get("/apis", Some(&accept));
         assert_eq!((status, content_type), (StatusCode::OK, AGGREGATED_V2));
         assert_eq!(body["apiVersion"], "apidiscovery.k8s.io/v2");
-        let leases =
-            body["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "coordination.k8s.io").unwrap();
+        let leases = body["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|g| g["metadata"]["name"] == "coordination.k8s.io")
+            .unwrap();
         assert_eq!(leases["versions"][0]["resources"][0]["responseKind"]["kind"], "Lease");
         let (_, content_type, core) = get("/api", Some(AGGREGATED_V2_BETA1));
         assert_eq!(content_type, AGGREGATED_V2_BETA1);
-        let resources = core["items"][0]["versions"][0]["resources"].as_array().unwrap();
+        let resources = core["items"][0]["versions"][0]["resources"]
+            .as_array()
+            .unwrap();
         let nodes = resources.iter().find(|r| r["resource"] == "nodes").unwrap();
-        assert_eq!((&nodes["scope"], &nodes["subresources"][0]["subresource"]), (&json!("Cluster"), &json!("status")));
+        assert_eq!(
+            (&nodes["scope"], &nodes["subresources"][0]["subresource"]),
+            (&json!("Cluster"), &json!("status"))
+        );
         // Only the two roots have that form.
         assert_eq!(get("/api/v1", Some(&accept)).1, JSON);
         assert_eq!(get("/apis", Some("application/json")).2["kind"], "APIGroupList");
@@ -367,6 +438,11 @@ mod tests {
     fn the_version_is_one_that_clients_can_compare() {
         let version = json_of("/version");
         assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));
-        assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.36."));
+        assert!(
+            version["gitVersion"]
+                .as_str()
+                .unwrap()
+                .starts_with("v1.36.")
+        );
     }
 }

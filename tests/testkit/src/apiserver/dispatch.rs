@@ -36,25 +36,46 @@ impl Call {
     /// # Errors
     /// 413: it was larger than the server reads.
     pub(crate) fn body(&self) -> Result<&Bytes, ApiError> {
-        self.body.as_ref().map_err(|_| ApiError::too_large("limit is 3145728"))
+        self.body
+            .as_ref()
+            .map_err(|_| ApiError::too_large("limit is 3145728"))
     }
 }
 
 impl ApiServer {
     /// Answers one request; an error breaks the connection.
-    pub(crate) async fn handle(&self, parts: Parts, body: Result<Bytes, BoxError>) -> Result<Response<Body>, BoxError> {
+    pub(crate) async fn handle(
+        &self,
+        parts: Parts,
+        body: Result<Bytes, BoxError>,
+    ) -> Result<Response<Body>, BoxError> {
         let info = RequestInfo::parse(&parts.method, &parts.uri, &parts.headers);
-        let mut call = Call { info, parts, body, user: User::default(), stale: None, unheld: false };
+        let mut call = Call {
+            info,
+            parts,
+            body,
+            user: User::default(),
+            stale: None,
+            unheld: false,
+        };
         let answer = self.with_hooks(&mut call).await;
         let status = answer.as_ref().ok().map(|r| r.status().as_u16());
         let body = call.body.as_deref().unwrap_or_default();
-        self.log().record(self.clock().now(), call.info.clone(), call.user.name.clone(), status, body);
+        self.log().record(
+            self.clock().now(),
+            call.info.clone(),
+            call.user.name.clone(),
+            status,
+            body,
+        );
         answer
     }
 
     async fn with_hooks(&self, call: &mut Call) -> Result<Response<Body>, BoxError> {
         let mut hooks = self.hooks_for(&call.info);
-        if let Some(ClientIdentity::Local { hooks: Some(own), .. }) = call.parts.extensions.get::<ClientIdentity>() {
+        if let Some(ClientIdentity::Local { hooks: Some(own), .. }) =
+            call.parts.extensions.get::<ClientIdentity>()
+        {
             hooks.push(own.clone());
         }
         for hooks in &hooks {
@@ -81,8 +102,12 @@ impl ApiServer {
         for action in self.faults().meet(&call.info) {
             match action {
                 Action::Delay(time) => tokio::time::sleep(time).await,
-                Action::Error { code, retry_after } => return Ok(refuse(&ApiError::injected(code, retry_after))),
-                Action::TooManyRequests { retry_after } => return Ok(too_many_requests(retry_after)),
+                Action::Error { code, retry_after } => {
+                    return Ok(refuse(&ApiError::injected(code, retry_after)));
+                }
+                Action::TooManyRequests { retry_after } => {
+                    return Ok(too_many_requests(retry_after));
+                }
                 Action::Drop => return Err(cut()),
                 Action::DropReply => lose_reply = true,
                 Action::StaleRead(version) => call.stale = Some(version),
@@ -98,8 +123,13 @@ impl ApiServer {
 
     fn answer(&self, call: &mut Call) -> Result<Response<Body>, ApiError> {
         call.user = self.authenticate(&call.parts)?;
-        self.users().authorize(&call.user, &Attributes::of(&call.info))?;
-        if call.info.is_resource() { self.serve_resource(call) } else { Ok(Self::serve_path(call)) }
+        self.users()
+            .authorize(&call.user, &Attributes::of(&call.info))?;
+        if call.info.is_resource() {
+            self.serve_resource(call)
+        } else {
+            Ok(Self::serve_path(call))
+        }
     }
 
     fn authenticate(&self, parts: &Parts) -> Result<User, ApiError> {
@@ -107,7 +137,10 @@ impl ApiServer {
         if let Some((scheme, token)) = header.split_once(' ')
             && scheme.eq_ignore_ascii_case("bearer")
         {
-            return self.users().authenticate(token.trim(), self.clock().now()).ok_or_else(ApiError::unauthorized);
+            return self
+                .users()
+                .authenticate(token.trim(), self.clock().now())
+                .ok_or_else(ApiError::unauthorized);
         }
         Ok(match parts.extensions.get::<ClientIdentity>() {
             None => User::admin(),
@@ -140,9 +173,12 @@ impl ApiServer {
         let verbs = if info.subresource.is_empty() {
             def.verbs
         } else {
-            def.subresource(&info.subresource).ok_or_else(ApiError::no_such_path)?.verbs
+            def.subresource(&info.subresource)
+                .ok_or_else(ApiError::no_such_path)?
+                .verbs
         };
-        // The object is named in the path for all but these; a creation names it for its subresource alone.
+        // The object is named in the path for all but these; a creation names it for its
+        // subresource alone.
         let collective = match info.verb.as_str() {
             "list" | "watch" | "deletecollection" => true,
             "create" => info.subresource.is_empty(),
@@ -152,8 +188,15 @@ impl ApiServer {
         if !verbs.contains(&info.verb.as_str()) || (collective == named && info.verb != "watch") {
             return Err(ApiError::method_not_allowed());
         }
-        if def.namespaced && info.namespace.is_empty() && !matches!(info.verb.as_str(), "list" | "watch") {
-            return Err(if named { ApiError::no_such_path() } else { ApiError::method_not_allowed() });
+        if def.namespaced
+            && info.namespace.is_empty()
+            && !matches!(info.verb.as_str(), "list" | "watch")
+        {
+            return Err(if named {
+                ApiError::no_such_path()
+            } else {
+                ApiError::method_not_allowed()
+            });
         }
         if !def.namespaced && !info.namespace.is_empty() {
             return Err(ApiError::no_such_path());
@@ -172,5 +215,9 @@ fn operation(info: &RequestInfo) -> Operation {
         ("", name) => name.to_owned(),
         (namespace, name) => format!("{namespace}/{name}"),
     };
-    Operation { side: Side::Api, action: format!("{} {}", info.verb, info.target()), object }
+    Operation {
+        side: Side::Api,
+        action: format!("{} {}", info.verb, info.target()),
+        object,
+    }
 }

@@ -43,7 +43,8 @@ impl Match {
     /// Only `create`, `update`, `patch`, `delete` and `deletecollection`.
     #[must_use]
     pub fn writes(mut self) -> Self {
-        self.verbs.extend(["create", "update", "patch", "delete", "deletecollection"].map(String::from));
+        self.verbs
+            .extend(["create", "update", "patch", "delete", "deletecollection"].map(String::from));
         self
     }
 
@@ -77,13 +78,17 @@ impl Match {
 
     /// Whether a request is met.
     pub fn matches(&self, info: &RequestInfo) -> bool {
-        let is = |wanted: &Option<String>, actual: &str| wanted.as_ref().is_none_or(|w| w == actual);
+        let is =
+            |wanted: &Option<String>, actual: &str| wanted.as_ref().is_none_or(|w| w == actual);
         (self.verbs.is_empty() || self.verbs.contains(&info.verb))
             && is(&self.resource, &info.resource)
             && is(&self.subresource, &info.subresource)
             && is(&self.name, &info.name)
             && is(&self.namespace, &info.namespace)
-            && self.user_agent.as_ref().is_none_or(|part| info.user_agent.contains(part.as_str()))
+            && self
+                .user_agent
+                .as_ref()
+                .is_none_or(|part| info.user_agent.contains(part.as_str()))
     }
 }
 
@@ -99,7 +104,8 @@ pub enum Action {
         /// Seconds in `Retry-After` and in the details.
         retry_after: Option<u32>,
     },
-    /// It is answered 429 in the plain-text form of priority and fairness, with `Retry-After`, and has no effect.
+    /// It is answered 429 in the plain-text form of priority and fairness, with `Retry-After`, and
+    /// has no effect.
     TooManyRequests {
         /// Seconds in `Retry-After`.
         retry_after: u32,
@@ -110,9 +116,10 @@ pub enum Action {
     DropReply,
     /// Lists are answered as of this version, as by a replica that lags.
     StaleRead(u64),
-    /// A deletion looks for finalizers at once and is carried out this much later: an object that had none goes then, whichever
-    /// it has been given in between. Everything else is judged then. The real server, too, reads an object first and deletes it
-    /// in a second step that depends on its UID and version at most, if those are given.
+    /// A deletion looks for finalizers at once and is carried out this much later: an object that
+    /// had none goes then, whichever it has been given in between. Everything else is judged then.
+    /// The real server, too, reads an object first and deletes it in a second step that depends on
+    /// its UID and version at most, if those are given.
     LateDelete(Duration),
 }
 
@@ -155,7 +162,8 @@ impl Faults {
         self.push(matching, action, 0, None)
     }
 
-    /// Lets `action` happen to every matching request after the next `skip` ones, until it is removed.
+    /// Lets `action` happen to every matching request after the next `skip` ones, until it is
+    /// removed.
     pub fn add_after(&self, skip: u64, matching: Match, action: Action) -> FaultId {
         self.push(matching, action, skip, None)
     }
@@ -169,7 +177,9 @@ impl Faults {
         let mut script = self.shared.script.lock();
         let id = FaultId(script.next);
         script.next += 1;
-        script.faults.push(Fault { id, matching, action, skip, left, met: 0 });
+        script
+            .faults
+            .push(Fault { id, matching, action, skip, left, met: 0 });
         id
     }
 
@@ -183,7 +193,13 @@ impl Faults {
 
     /// How many requests a fault has met. Used-up faults keep their count.
     pub fn met(&self, id: FaultId) -> u64 {
-        self.shared.script.lock().faults.iter().find(|f| f.id == id).map_or(0, |f| f.met)
+        self.shared
+            .script
+            .lock()
+            .faults
+            .iter()
+            .find(|f| f.id == id)
+            .map_or(0, |f| f.met)
     }
 
     /// Takes all faults and freezes back.
@@ -192,7 +208,8 @@ impl Faults {
         self.shared.watches.thaw_all();
     }
 
-    /// Ends matching open watches as a server does that shuts down: the stream ends without an error. Returns how many.
+    /// Ends matching open watches as a server does that shuts down: the stream ends without an
+    /// error. Returns how many.
     pub fn close_watches(&self, matching: &Match) -> usize {
         self.shared.watches.tell(matching, |s| s.closed = true)
     }
@@ -217,13 +234,16 @@ impl Faults {
         self.shared.watches.thaw(id);
     }
 
-    /// Makes matching open watches tell everything after `version` again, old states first, as a server does that went
-    /// back in time. Returns how many.
+    /// Makes matching open watches tell everything after `version` again, old states first, as a
+    /// server does that went back in time. Returns how many.
     pub fn rewind_watches(&self, matching: &Match, version: u64) -> usize {
-        self.shared.watches.tell(matching, |s| s.rewind = Some((s.rewind.map_or(0, |(n, _)| n + 1), version)))
+        self.shared
+            .watches
+            .tell(matching, |s| s.rewind = Some((s.rewind.map_or(0, |(n, _)| n + 1), version)))
     }
 
-    /// How many events have been told again because of [`rewind_watches`](Self::rewind_watches), by all watches together.
+    /// How many events have been told again because of [`rewind_watches`](Self::rewind_watches), by
+    /// all watches together.
     pub fn retold(&self) -> u64 {
         self.shared.watches.retold.load(Ordering::Relaxed)
     }
@@ -237,7 +257,11 @@ impl Faults {
     pub(crate) fn meet(&self, info: &RequestInfo) -> Vec<Action> {
         let mut script = self.shared.script.lock();
         let mut actions = Vec::new();
-        for fault in script.faults.iter_mut().filter(|f| f.left != Some(0) && f.matching.matches(info)) {
+        for fault in script
+            .faults
+            .iter_mut()
+            .filter(|f| f.left != Some(0) && f.matching.matches(info))
+        {
             if fault.skip > 0 {
                 fault.skip -= 1;
                 continue;
@@ -306,7 +330,10 @@ impl Watches {
 
     fn tell(&self, matching: &Match, change: impl Fn(&mut WatchState)) -> usize {
         let inner = self.inner.lock();
-        let met = inner.open.values().filter(|(info, sender)| !sender.is_closed() && matching.matches(info));
+        let met = inner
+            .open
+            .values()
+            .filter(|(info, sender)| !sender.is_closed() && matching.matches(info));
         met.map(|(_, sender)| sender.send_modify(&change)).count()
     }
 

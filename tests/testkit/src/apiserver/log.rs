@@ -23,7 +23,8 @@ pub struct LogEntry {
     pub user: String,
     /// HTTP status; none when the connection was broken.
     pub status: Option<u16>,
-    /// Body of a write; null for other requests and for bodies that are no JSON. Never a token or a secret.
+    /// Body of a write; null for other requests and for bodies that are no JSON. Never a token or a
+    /// secret.
     pub body: Value,
 }
 
@@ -53,7 +54,12 @@ struct RequestLogState {
 
 impl RequestLog {
     pub(crate) fn new(limit: usize) -> Self {
-        let state = RequestLogState { next: 0, limit, entries: VecDeque::new(), counts: BTreeMap::new() };
+        let state = RequestLogState {
+            next: 0,
+            limit,
+            entries: VecDeque::new(),
+            counts: BTreeMap::new(),
+        };
         Self { shared: Arc::new(Mutex::new(state)) }
     }
 
@@ -64,7 +70,13 @@ impl RequestLog {
 
     /// Entries that match, of those still kept.
     pub fn matching(&self, matching: &Match) -> Vec<Arc<LogEntry>> {
-        self.shared.lock().entries.iter().filter(|e| matching.matches(&e.request)).cloned().collect()
+        self.shared
+            .lock()
+            .entries
+            .iter()
+            .filter(|e| matching.matches(&e.request))
+            .cloned()
+            .collect()
     }
 
     /// How many kept entries match.
@@ -91,14 +103,30 @@ impl RequestLog {
         state.counts.clear();
     }
 
-    pub(crate) fn record(&self, time: Timestamp, request: RequestInfo, user: String, status: Option<u16>, body: &[u8]) {
+    pub(crate) fn record(
+        &self,
+        time: Timestamp,
+        request: RequestInfo,
+        user: String,
+        status: Option<u16>,
+        body: &[u8],
+    ) {
         let kept = request.is_write() && request.resource != "secrets";
-        let body = if kept { serde_json::from_slice(body).unwrap_or_default() } else { Value::Null };
+        let body = if kept {
+            serde_json::from_slice(body).unwrap_or_default()
+        } else {
+            Value::Null
+        };
         let mut state = self.shared.lock();
         let number = state.next;
         state.next += 1;
-        *state.counts.entry((request.verb.clone(), request.target(), status.unwrap_or(0))).or_default() += 1;
-        state.entries.push_back(Arc::new(LogEntry { number, time, request, user, status, body }));
+        *state
+            .counts
+            .entry((request.verb.clone(), request.target(), status.unwrap_or(0)))
+            .or_default() += 1;
+        state
+            .entries
+            .push_back(Arc::new(LogEntry { number, time, request, user, status, body }));
         while state.entries.len() > state.limit {
             state.entries.pop_front();
         }

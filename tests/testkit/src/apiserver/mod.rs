@@ -1,11 +1,12 @@
-//! Embedded Kubernetes API server: the part of the API that a cloud-controller-manager and kubectl use, in memory.
+//! Embedded Kubernetes API server: the part of the API that a cloud-controller-manager and kubectl
+//! use, in memory.
 //!
-//! **A test tool and a base for demos, never a production store**: nothing is persisted, nothing is encrypted, and
-//! every feature exists because a test needs it.
+//! **A test tool and a base for demos, never a production store**: nothing is persisted, nothing is
+//! encrypted, and every feature exists because a test needs it.
 //!
 //! [`ApiServer`] is a [`tower::Service`]: tests hand it to a `kube::Client` in process, where tokio's paused time works,
-//! and a watch held for an hour of virtual time costs a millisecond. TLS on loopback is a layer around the same service.
-//! Error forms, versions and watch behaviour follow kube-apiserver 1.36.
+//! and a watch held for an hour of virtual time costs a millisecond. TLS on loopback is a layer
+//! around the same service. Error forms, versions and watch behaviour follow kube-apiserver 1.36.
 
 pub mod defaulting;
 pub mod discovery;
@@ -91,14 +92,16 @@ pub struct Options {
     pub history_limit: usize,
     /// Time between bookmarks. Default one minute, as the real server.
     pub bookmark_period: Duration,
-    /// How long a watch without `timeoutSeconds` is held. Default 40 minutes; the real server picks 30 to 60.
+    /// How long a watch without `timeoutSeconds` is held. Default 40 minutes; the real server picks
+    /// 30 to 60.
     pub watch_timeout: Duration,
-    /// Whether `sendInitialEvents` is served; false answers as a server does whose WatchList feature is off.
+    /// Whether `sendInitialEvents` is served; false answers as a server does whose WatchList
+    /// feature is off.
     pub streaming_lists: bool,
     /// Ranges of cluster IPs, primary family first. Default `10.96.0.0/16`.
     pub service_ranges: Vec<IpNet>,
-    /// Whether new nodes get the taint `node.kubernetes.io/not-ready:NoSchedule`, as the real server's admission gives
-    /// them; the kube-controller-manager takes it off. Default true.
+    /// Whether new nodes get the taint `node.kubernetes.io/not-ready:NoSchedule`, as the real
+    /// server's admission gives them; the kube-controller-manager takes it off. Default true.
     pub taint_new_nodes: bool,
     /// Requests kept in the log. Default 20,000.
     pub log_limit: usize,
@@ -158,7 +161,8 @@ impl ApiServer {
         server
     }
 
-    /// A client in this process, with all rights and no network between. Must be called inside a tokio runtime.
+    /// A client in this process, with all rights and no network between. Must be called inside a
+    /// tokio runtime.
     pub fn client(&self) -> kube::Client {
         self.client_builder().build()
     }
@@ -179,7 +183,13 @@ impl ApiServer {
     }
 
     fn hooks_for(&self, info: &RequestInfo) -> Vec<Hooks> {
-        self.shared.hooks.lock().iter().filter(|(m, _)| m.matches(info)).map(|(_, h)| h.clone()).collect()
+        self.shared
+            .hooks
+            .lock()
+            .iter()
+            .filter(|(m, _)| m.matches(info))
+            .map(|(_, h)| h.clone())
+            .collect()
     }
 
     /// Tokens and rights.
@@ -216,7 +226,9 @@ impl ApiServer {
 impl fmt::Debug for ApiServerInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The administrator's token is a secret; the objects are too many.
-        f.debug_struct("ApiServerInner").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("ApiServerInner")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -238,7 +250,9 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body = http_body_util::Limited::new(body, MAX_BODY).collect().await;
-            server.handle(parts, body.map(http_body_util::Collected::to_bytes)).await
+            server
+                .handle(parts, body.map(http_body_util::Collected::to_bytes))
+                .await
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Namespaces: the ones that are always there, and deletion with all they hold.
 //!
-//! The real server leaves emptying to the namespace controller; here it happens in the delete itself.
+//! The real server leaves emptying to the namespace controller; here it happens in the delete
+//! itself.
 
 use std::sync::Arc;
 
@@ -29,7 +30,12 @@ pub(crate) fn not_found(name: &str) -> ApiError {
 /// `status.phase` of the namespace, if it exists.
 pub(crate) fn phase(tx: &Transaction<'_>, name: &str) -> Option<String> {
     let object = tx.get(KEY, "", name)?;
-    Some(object.value()["status"]["phase"].as_str().unwrap_or("Active").to_owned())
+    Some(
+        object.value()["status"]["phase"]
+            .as_str()
+            .unwrap_or("Active")
+            .to_owned(),
+    )
 }
 
 /// A namespace object as a fresh one looks before its metadata is filled.
@@ -51,9 +57,18 @@ const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 ///
 /// # Errors
 /// 403 for those every cluster needs.
-pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>) -> Result<DeleteOutcome, ApiError> {
+pub(crate) fn delete(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    old: &Arc<Object>,
+) -> Result<DeleteOutcome, ApiError> {
     if IMMORTAL.contains(&cx.name) {
-        return Err(ApiError::forbidden("", "namespaces", cx.name, "this namespace may not be deleted"));
+        return Err(ApiError::forbidden(
+            "",
+            "namespaces",
+            cx.name,
+            "this namespace may not be deleted",
+        ));
     }
     let mut object = old.value();
     if is_deleting(&object) || cx.dry_run {
@@ -68,12 +83,16 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object
 }
 
 fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {
-    let kinds =
-        resources::all().iter().filter(|d| d.namespaced && d.is_stored() && (d.group, d.plural) == d.storage_key());
+    let kinds = resources::all()
+        .iter()
+        .filter(|d| d.namespaced && d.is_stored() && (d.group, d.plural) == d.storage_key());
     for kind in kinds {
         for object in tx.list(kind.storage_key(), Some(cx.name)) {
             let mut value = object.value();
-            if value["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+            if value["metadata"]["finalizers"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+            {
                 tx.remove(kind, &object, value);
             } else if !is_deleting(&value) {
                 mark_deleted(&mut value, cx.clock);
@@ -85,11 +104,20 @@ fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {
 
 /// Removes a terminating namespace once nothing is left in it.
 pub(crate) fn finish_if_empty(tx: &mut Transaction<'_>, name: &str) {
-    let Some(object) = tx.get(KEY, "", name) else { return };
+    let Some(object) = tx.get(KEY, "", name) else {
+        return;
+    };
     let value = object.value();
-    let mut kinds = resources::all().iter().filter(|d| d.namespaced && d.is_stored());
-    let kept = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    if is_deleting(&value) && !kept && kinds.all(|d| tx.list(d.storage_key(), Some(name)).is_empty()) {
+    let mut kinds = resources::all()
+        .iter()
+        .filter(|d| d.namespaced && d.is_stored());
+    let kept = value["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|f| !f.is_empty());
+    if is_deleting(&value)
+        && !kept
+        && kinds.all(|d| tx.list(d.storage_key(), Some(name)).is_empty())
+    {
         tx.remove(def(), &object, value);
     }
 }

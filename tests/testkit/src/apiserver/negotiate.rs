@@ -37,21 +37,28 @@ pub(crate) fn choose(accept: &str, info: &RequestInfo) -> Result<Form, ApiError>
     let mut clauses: Vec<(f32, &str)> = accept.split(',').map(|c| (quality(c), c.trim())).collect();
     clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let form = clauses.into_iter().find_map(|(_, clause)| form(clause));
-    let conversion = accept.split(',').any(|clause| parameter(clause, "as").is_some());
+    let conversion = accept
+        .split(',')
+        .any(|clause| parameter(clause, "as").is_some());
     match form.ok_or_else(|| ApiError::not_acceptable(PRODUCED, conversion))? {
-        Form::Table(_) => {
-            IncludeObject::parse(info.query("includeObject")).map(Form::Table).map_err(ApiError::bad_request)
-        }
+        Form::Table(_) => IncludeObject::parse(info.query("includeObject"))
+            .map(Form::Table)
+            .map_err(ApiError::bad_request),
         other => Ok(other),
     }
 }
 
 fn quality(clause: &str) -> f32 {
-    parameter(clause, "q").and_then(|q| q.parse().ok()).unwrap_or(1.0)
+    parameter(clause, "q")
+        .and_then(|q| q.parse().ok())
+        .unwrap_or(1.0)
 }
 
 fn parameter<'a>(clause: &'a str, name: &str) -> Option<&'a str> {
-    clause.split(';').skip(1).find_map(|p| p.trim().strip_prefix(name)?.strip_prefix('='))
+    clause
+        .split(';')
+        .skip(1)
+        .find_map(|p| p.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 fn form(clause: &str) -> Option<Form> {
@@ -91,10 +98,16 @@ impl Encoder {
     /// One object.
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
-            Form::Full if convert::is_converted(self.def) => Bytes::from(self.value(object).to_string()),
+            Form::Full if convert::is_converted(self.def) => {
+                Bytes::from(self.value(object).to_string())
+            }
             Form::Full => object.json(),
-            Form::Metadata => Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string()),
-            Form::Table(include) => Bytes::from(self.table(&[self.value(object)], include).to_string()),
+            Form::Metadata => {
+                Bytes::from(partial(&object.value(), "PartialObjectMetadata").to_string())
+            }
+            Form::Table(include) => {
+                Bytes::from(self.table(&[self.value(object)], include).to_string())
+            }
         }
     }
 
@@ -108,7 +121,9 @@ impl Encoder {
 
     /// A watch event, with its line end.
     pub(crate) fn event(&mut self, kind: &str, object: &Object) -> Bytes {
-        let Form::Table(include) = self.form else { return event_line(kind, &self.object(object)) };
+        let Form::Table(include) = self.form else {
+            return event_line(kind, &self.object(object));
+        };
         let mut table = self.table(&[self.value(object)], include);
         if std::mem::replace(&mut self.columns_sent, true) {
             table::strip_columns(&mut table);
@@ -169,8 +184,11 @@ impl Encoder {
             Form::Full => (self.def.list_kind(), self.def.api_version()),
             Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         };
-        let head =
-            format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[", json!(kind), json!(version));
+        let head = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+            json!(kind),
+            json!(version)
+        );
         let mut out = BytesMut::from(head.as_bytes());
         for (at, object) in page.objects.iter().enumerate() {
             if at > 0 {

@@ -7,9 +7,11 @@ use serde_json::Value;
 
 use super::resources::ResourceDef;
 
-/// An immutable version of an object: its JSON text plus the few facts reads need without parsing it.
+/// An immutable version of an object: its JSON text plus the few facts reads need without parsing
+/// it.
 ///
-/// Text is about a fifth of what a parsed tree of the same node takes, and lists and watches send it as it is.
+/// Text is about a fifth of what a parsed tree of the same node takes, and lists and watches send
+/// it as it is.
 #[derive(Debug)]
 pub struct Object {
     /// Namespace, empty for cluster-scoped objects.
@@ -31,7 +33,8 @@ pub struct Object {
 }
 
 impl Object {
-    /// Takes over `value`, whose metadata must be complete but for the version, which is written here.
+    /// Takes over `value`, whose metadata must be complete but for the version, which is written
+    /// here.
     pub(crate) fn new(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(version.to_string());
         Self::of(def, value, version)
@@ -39,24 +42,50 @@ impl Object {
 
     /// What a dry run answers: a new object has no version.
     pub(crate) fn unwritten(def: &ResourceDef, value: Value) -> Self {
-        let version = value["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
+        let version = value["metadata"]["resourceVersion"]
+            .as_str()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(0);
         Self::of(def, value, version)
     }
 
     fn of(def: &ResourceDef, mut value: Value, version: u64) -> Self {
-        let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |path: &str| {
+            value
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let labels = value["metadata"]["labels"]
             .as_object()
-            .map(|m| m.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect())
+            .map(|m| {
+                m.iter()
+                    .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
+                    .collect()
+            })
             .unwrap_or_default();
         let head = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", def.kind, def.api_version());
-        let fields = selectable(def).iter().map(|(label, pointer)| (*label, field_text(&value, pointer))).collect();
-        let (namespace, name, uid) = (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/uid"));
+        let fields = selectable(def)
+            .iter()
+            .map(|(label, pointer)| (*label, field_text(&value, pointer)))
+            .collect();
+        let (namespace, name, uid) =
+            (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/uid"));
         if let Some(map) = value.as_object_mut() {
             map.remove("kind");
             map.remove("apiVersion");
         }
-        Self { namespace, name, uid, version, labels, fields, head, body: Bytes::from(value.to_string()) }
+        Self {
+            namespace,
+            name,
+            uid,
+            version,
+            labels,
+            fields,
+            head,
+            body: Bytes::from(value.to_string()),
+        }
     }
 
     /// The JSON text without kind and version, as it stands in a list.
@@ -91,8 +120,8 @@ fn field_text(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// Field labels a selector may name beside `metadata.name` and `metadata.namespace`, with the place of their value.
-/// From the `GetAttrs` functions in kubernetes/pkg/registry/core 1.36.
+/// Field labels a selector may name beside `metadata.name` and `metadata.namespace`, with the place
+/// of their value. From the `GetAttrs` functions in kubernetes/pkg/registry/core 1.36.
 pub(crate) fn selectable(def: &ResourceDef) -> &'static [(&'static str, &'static str)] {
     match def.storage_key() {
         ("", "nodes") => &[("spec.unschedulable", "/spec/unschedulable")],

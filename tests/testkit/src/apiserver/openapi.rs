@@ -1,4 +1,5 @@
-//! `OpenAPI` documents, generated from the type table: what `kubectl explain`, `apply` and field validation read.
+//! `OpenAPI` documents, generated from the type table: what `kubectl explain`, `apply` and field
+//! validation read.
 
 use serde_json::{Map, Value, json};
 
@@ -29,8 +30,11 @@ const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
-const PATCH_TYPES: [&str; 3] =
-    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
+const PATCH_TYPES: [&str; 3] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
 
 /// The index at `/openapi/v3`: where each group version's document is.
 pub(super) fn v3_index(resources: &[ResourceDef]) -> Value {
@@ -44,7 +48,10 @@ pub(super) fn v3_index(resources: &[ResourceDef]) -> Value {
 
 /// The document of one group version; none if it is not served.
 pub(super) fn v3(group: &str, version: &str, resources: &[ResourceDef]) -> Option<Value> {
-    let served: Vec<&ResourceDef> = resources.iter().filter(|d| d.group == group && d.version == version).collect();
+    let served: Vec<&ResourceDef> = resources
+        .iter()
+        .filter(|d| d.group == group && d.version == version)
+        .collect();
     if served.is_empty() {
         return None;
     }
@@ -68,17 +75,26 @@ pub(super) fn v2(resources: &[ResourceDef]) -> Value {
 }
 
 fn root(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
 }
 
 /// All types: the few that one group does not use cost less than finding out which.
 fn schemas(dialect: Dialect, served: &[&ResourceDef]) -> Map<String, Value> {
-    let mut schemas: Map<String, Value> =
-        TYPES.iter().map(|ty| (ty.name.to_owned(), type_schema(dialect, ty))).collect();
+    let mut schemas: Map<String, Value> = TYPES
+        .iter()
+        .map(|ty| (ty.name.to_owned(), type_schema(dialect, ty)))
+        .collect();
     for def in served {
         let Some(ty) = type_of(def) else { continue };
         if let Some(Value::Object(schema)) = schemas.get_mut(ty.name) {
-            schema.insert("x-kubernetes-group-version-kind".to_owned(), json!([group_version_kind(def)]));
+            schema.insert(
+                "x-kubernetes-group-version-kind".to_owned(),
+                json!([group_version_kind(def)]),
+            );
         }
         if def.supports("list") {
             let list = json!({
@@ -100,7 +116,9 @@ fn schemas(dialect: Dialect, served: &[&ResourceDef]) -> Map<String, Value> {
     let one_of = |types: [&str; 2]| json!({"oneOf": types.map(|t| json!({"type": t}))});
     let (quantity, int_or_string) = match dialect {
         // The older language has no alternatives; a string stands for both there.
-        Dialect::V2 => (json!({"type": "string"}), json!({"type": "string", "format": "int-or-string"})),
+        Dialect::V2 => {
+            (json!({"type": "string"}), json!({"type": "string", "format": "int-or-string"}))
+        }
         Dialect::V3 => (one_of(["string", "number"]), one_of(["integer", "string"])),
     };
     schemas.insert(QUANTITY.to_owned(), quantity);
@@ -130,9 +148,17 @@ fn group_version_kind(def: &ResourceDef) -> Value {
 }
 
 fn type_schema(dialect: Dialect, ty: &Type) -> Value {
-    let properties: Map<String, Value> =
-        ty.fields.iter().map(|field| (field.name.to_owned(), field_schema(dialect, field))).collect();
-    let required: Vec<&str> = ty.fields.iter().filter(|f| f.required).map(|f| f.name).collect();
+    let properties: Map<String, Value> = ty
+        .fields
+        .iter()
+        .map(|field| (field.name.to_owned(), field_schema(dialect, field)))
+        .collect();
+    let required: Vec<&str> = ty
+        .fields
+        .iter()
+        .filter(|f| f.required)
+        .map(|f| f.name)
+        .collect();
     let mut schema = json!({
         "type": "object",
         "description": format!("{} as Kubernetes {KUBERNETES_VERSION} defines it.", ty.short_name()),
@@ -182,11 +208,15 @@ fn value_schema(dialect: Dialect, ty: &Ty) -> Value {
     }
 }
 
-/// The paths of a resource. What matters to kubectl: which kinds take which patch types, and that writes take
-/// `fieldValidation`, so that it leaves checking fields to the server.
+/// The paths of a resource. What matters to kubectl: which kinds take which patch types, and that
+/// writes take `fieldValidation`, so that it leaves checking fields to the server.
 fn paths(def: &ResourceDef) -> Vec<(String, Value)> {
     let root = root(def.group, def.version);
-    let scope = if def.namespaced { "/namespaces/{namespace}" } else { "" };
+    let scope = if def.namespaced {
+        "/namespaces/{namespace}"
+    } else {
+        ""
+    };
     let collection = format!("/{root}{scope}/{}", def.plural);
     let mut on_collection = Map::new();
     let mut on_object = Map::new();
@@ -210,7 +240,8 @@ fn paths(def: &ResourceDef) -> Vec<(String, Value)> {
 }
 
 fn operation(def: &ResourceDef, action: &str) -> Value {
-    let object = type_of(def).map_or_else(|| json!({"type": "object"}), |ty| Dialect::V3.reference(ty.name));
+    let object =
+        type_of(def).map_or_else(|| json!({"type": "object"}), |ty| Dialect::V3.reference(ty.name));
     let mut operation = json!({
         "description": format!("{action} {}", def.plural),
         "operationId": format!("{action}{}{}", group_version(def.group, def.version).replace(['.', '/'], "_"), def.kind),
@@ -219,11 +250,16 @@ fn operation(def: &ResourceDef, action: &str) -> Value {
         "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": object}}}},
     });
     if matches!(action, "post" | "put" | "patch") {
-        let parameter =
-            |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-        operation["parameters"] = ["dryRun", "fieldManager", "fieldValidation"].map(parameter).to_vec().into();
+        let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+        operation["parameters"] = ["dryRun", "fieldManager", "fieldValidation"]
+            .map(parameter)
+            .to_vec()
+            .into();
         let bodies: Map<String, Value> = if action == "patch" {
-            PATCH_TYPES.iter().map(|t| ((*t).to_owned(), json!({"schema": Dialect::V3.reference(PATCH)}))).collect()
+            PATCH_TYPES
+                .iter()
+                .map(|t| ((*t).to_owned(), json!({"schema": Dialect::V3.reference(PATCH)})))
+                .collect()
         } else {
             Map::from_iter([("application/json".to_owned(), json!({"schema": object}))])
         };
@@ -241,7 +277,12 @@ mod tests {
     fn references(value: &Value, out: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
-                out.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                out.extend(
+                    fields
+                        .get("$ref")
+                        .and_then(Value::as_str)
+                        .map(str::to_owned),
+                );
                 fields.values().for_each(|v| references(v, out));
             }
             Value::Array(items) => items.iter().for_each(|v| references(v, out)),
@@ -254,7 +295,9 @@ mod tests {
         references(document, &mut found);
         assert!(!found.is_empty());
         for reference in found {
-            let name = reference.strip_prefix(prefix).unwrap_or_else(|| panic!("{reference}"));
+            let name = reference
+                .strip_prefix(prefix)
+                .unwrap_or_else(|| panic!("{reference}"));
             assert!(schemas.get(name).is_some(), "{reference} leads nowhere");
         }
     }
@@ -278,9 +321,22 @@ mod tests {
     fn kubectl_finds_what_it_looks_for() {
         let document = v3("", "v1", all()).unwrap();
         let patch = &document["paths"]["/api/v1/namespaces/{namespace}/services/{name}"]["patch"];
-        assert_eq!(patch["x-kubernetes-group-version-kind"], json!({"group": "", "version": "v1", "kind": "Service"}));
-        assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_some());
-        assert!(patch["parameters"].as_array().unwrap().iter().any(|p| p["name"] == "fieldValidation"));
+        assert_eq!(
+            patch["x-kubernetes-group-version-kind"],
+            json!({"group": "", "version": "v1", "kind": "Service"})
+        );
+        assert!(
+            patch["requestBody"]["content"]
+                .get("application/strategic-merge-patch+json")
+                .is_some()
+        );
+        assert!(
+            patch["parameters"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|p| p["name"] == "fieldValidation")
+        );
         let schemas = &document["components"]["schemas"];
         let ports = &schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"];
         assert_eq!(
@@ -291,6 +347,10 @@ mod tests {
         let node = &schemas["io.k8s.api.core.v1.Node"]["x-kubernetes-group-version-kind"];
         assert_eq!(*node, json!([{"group": "", "version": "v1", "kind": "Node"}]));
         assert!(document["paths"].get("/api/v1/nodes").is_some());
-        assert!(document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"].get("patch").is_none());
+        assert!(
+            document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
+                .get("patch")
+                .is_none()
+        );
     }
 }

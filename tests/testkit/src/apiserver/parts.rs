@@ -1,5 +1,5 @@
-//! Parts of the server for tests of their own, and as references for what is tested: patches, selectors, and bodies in
-//! protobuf. Without storage, admission or validation.
+//! Parts of the server for tests of their own, and as references for what is tested: patches,
+//! selectors, and bodies in protobuf. Without storage, admission or validation.
 
 use serde_json::Value;
 
@@ -11,15 +11,24 @@ use super::{json_op, patch, protobuf, selectors};
 ///
 /// # Errors
 /// What the server would answer.
-pub fn apply_patch(def: &ResourceDef, current: &Value, media: &str, body: &[u8]) -> Result<Value, String> {
+pub fn apply_patch(
+    def: &ResourceDef,
+    current: &Value,
+    media: &str,
+    body: &[u8],
+) -> Result<Value, String> {
     let patch = patch::Patch::parse(media, body).map_err(|error| error.to_value().to_string())?;
-    patch.apply(def, current).map_err(|error| error.to_value().to_string())
+    patch
+        .apply(def, current)
+        .map_err(|error| error.to_value().to_string())
 }
 
 /// Applies one operation of a JSON Patch; `None` if it does not apply.
 pub fn apply_operation(document: &Value, operation: &Value) -> Option<Value> {
     let mut patched = document.clone();
-    json_op::apply(&mut patched, operation).ok().map(|()| patched)
+    json_op::apply(&mut patched, operation)
+        .ok()
+        .map(|()| patched)
 }
 
 /// Reads a body in protobuf into the object it stands for, `apiVersion` and `kind` included.
@@ -41,7 +50,9 @@ impl Selector {
     /// What the server would answer.
     pub fn parse(def: &ResourceDef, labels: &str, fields: &str) -> Result<Self, String> {
         let parsed = selectors::Selector::parse(def, Some(labels), Some(fields));
-        parsed.map(Self).map_err(|error| error.to_value().to_string())
+        parsed
+            .map(Self)
+            .map_err(|error| error.to_value().to_string())
     }
 
     /// Returns the two query parameters that say this.

@@ -12,9 +12,9 @@ use super::strategic_merge;
 use super::verbs::strict_error;
 use super::write::{Context, WriteOutcome, replace};
 
-/// Media types the real server lists when it is given another. Apply is listed as it would be with apply switched off.
-const ACCEPTED: &str =
-    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+/// Media types the real server lists when it is given another. Apply is listed as it would be with
+/// apply switched off.
+const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
 
 /// Operations a JSON Patch may have (`maxJSONPatchOperations` upstream).
 const MAX_OPERATIONS: usize = 10_000;
@@ -31,11 +31,12 @@ impl Patch {
     /// Reads the body of a PATCH.
     ///
     /// # Errors
-    /// 415 for another media type, server-side apply among them; 400 for a body that is no such patch; 413 for too
-    /// many operations.
+    /// 415 for another media type, server-side apply among them; 400 for a body that is no such
+    /// patch; 413 for too many operations.
     pub(crate) fn parse(content_type: &str, body: &[u8]) -> Result<Self, ApiError> {
         let media = content_type.split(';').next().unwrap_or_default().trim();
-        let bad = |e: serde_json::Error| ApiError::bad_request(format!("error decoding patch: {e}"));
+        let bad =
+            |e: serde_json::Error| ApiError::bad_request(format!("error decoding patch: {e}"));
         let parse = || serde_json::from_slice::<Value>(body).map_err(bad);
         match media {
             "application/json-patch+json" => {
@@ -61,7 +62,8 @@ impl Patch {
             Self::Json(patch) => {
                 let mut patched = current.clone();
                 for operation in patch {
-                    json_op::apply(&mut patched, operation).map_err(|_| ApiError::patch_did_not_apply())?;
+                    json_op::apply(&mut patched, operation)
+                        .map_err(|_| ApiError::patch_did_not_apply())?;
                 }
                 Ok(patched)
             }
@@ -87,8 +89,8 @@ fn object(patch: Value) -> Result<Value, ApiError> {
     }
 }
 
-/// Applies `patch`, written for objects as `def` shows them, to the object the request names. `strict` refuses unknown
-/// fields.
+/// Applies `patch`, written for objects as `def` shows them, to the object the request names.
+/// `strict` refuses unknown fields.
 ///
 /// # Errors
 /// 404, 409, 422, 400 as the real server.
@@ -119,7 +121,12 @@ fn check_uid(cx: Context<'_>, uid: &str, patched: &Value) -> Result<(), ApiError
 }
 
 /// Refuses what would no longer decode as the kind, or would name another object.
-fn check_shape(cx: Context<'_>, def: &'static ResourceDef, patched: &Value, strict: bool) -> Result<(), ApiError> {
+fn check_shape(
+    cx: Context<'_>,
+    def: &'static ResourceDef,
+    patched: &Value,
+    strict: bool,
+) -> Result<(), ApiError> {
     let invalid = |why: &str| {
         let error = FieldError::invalid("patch", &format!("{:?}", patched.to_string()), why);
         ApiError::invalid("", "", "", &[error])

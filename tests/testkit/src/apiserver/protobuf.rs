@@ -1,9 +1,10 @@
-//! Request bodies in protobuf, which Go's typed clients send: kubectl's `create namespace` and `auth can-i`, leader
-//! election, event recorders. Answers are always JSON, which all of them accept.
+//! Request bodies in protobuf, which Go's typed clients send: kubectl's `create namespace` and
+//! `auth can-i`, leader election, event recorders. Answers are always JSON, which all of them
+//! accept.
 //!
-//! The form is apimachinery's: four magic bytes, then an envelope (`runtime.Unknown`) with type and message. Go writes
-//! fields that are not pointers even when they are zero, so empty texts and zero numbers count as absent here, as they
-//! would be in JSON.
+//! The form is apimachinery's: four magic bytes, then an envelope (`runtime.Unknown`) with type and
+//! message. Go writes fields that are not pointers even when they are zero, so empty texts and zero
+//! numbers count as absent here, as they would be in JSON.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,9 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Why a body could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
-    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+    )]
     NoMagic,
     #[error("protobuf message is cut short or malformed")]
     Malformed,
@@ -119,7 +122,9 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
 }
 
 fn text(bytes: &[u8]) -> Result<String, DecodeError> {
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Malformed)
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| DecodeError::Malformed)
 }
 
 /// How deep messages may nest; no type of ours comes near.
@@ -129,32 +134,49 @@ fn message(ty: &'static Type, bytes: &[u8]) -> Result<Map<String, Value>, Decode
     nested(ty, bytes, MAX_DEPTH)
 }
 
-fn nested(ty: &'static Type, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, DecodeError> {
+fn nested(
+    ty: &'static Type,
+    bytes: &[u8],
+    depth: usize,
+) -> Result<Map<String, Value>, DecodeError> {
     let depth = depth.checked_sub(1).ok_or(DecodeError::Malformed)?;
     let mut object = Map::new();
     // A message given more than once is one message: its parts, one after another.
     let mut parts: BTreeMap<&str, (&'static Field, Vec<u8>)> = BTreeMap::new();
     for field in fields(bytes) {
         let (number, wire) = field?;
-        let Some(field) = ty.numbered(number) else { continue };
+        let Some(field) = ty.numbered(number) else {
+            continue;
+        };
         match &field.ty {
             Ty::List(of, _) => {
                 if let Some(item) = value(of, &wire, depth)?
-                    && let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([]))
+                    && let Value::Array(items) =
+                        object.entry(field.name).or_insert_with(|| json!([]))
                 {
                     items.push(item);
                 }
             }
             Ty::Map(of) => {
                 let (key, entry) = map_entry(of, &wire, depth)?;
-                if let Value::Object(entries) = object.entry(field.name).or_insert_with(|| json!({})) {
+                if let Value::Object(entries) =
+                    object.entry(field.name).or_insert_with(|| json!({}))
+                {
                     entries.insert(key, entry);
                 }
             }
-            Ty::Text | Ty::Bytes | Ty::Int32 | Ty::Int64 | Ty::Bool => set(&mut object, field, &wire, depth)?,
+            Ty::Text | Ty::Bytes | Ty::Int32 | Ty::Int64 | Ty::Bool => {
+                set(&mut object, field, &wire, depth)?;
+            }
             _ => {
-                let Wire::Bytes(part) = wire else { return Err(DecodeError::Malformed) };
-                parts.entry(field.name).or_insert_with(|| (field, Vec::new())).1.extend_from_slice(part);
+                let Wire::Bytes(part) = wire else {
+                    return Err(DecodeError::Malformed);
+                };
+                parts
+                    .entry(field.name)
+                    .or_insert_with(|| (field, Vec::new()))
+                    .1
+                    .extend_from_slice(part);
             }
         }
     }
@@ -178,13 +200,20 @@ fn set(
     Ok(())
 }
 
-/// Whether Go would leave the value out of JSON. `false` stays: where it is meant, the field is a pointer.
+/// Whether Go would leave the value out of JSON. `false` stays: where it is meant, the field is a
+/// pointer.
 fn is_zero(value: &Value) -> bool {
     value == "" || value.as_i64() == Some(0)
 }
 
-fn map_entry(of: &'static Ty, wire: &Wire<'_>, depth: usize) -> Result<(String, Value), DecodeError> {
-    let Wire::Bytes(bytes) = wire else { return Err(DecodeError::Malformed) };
+fn map_entry(
+    of: &'static Ty,
+    wire: &Wire<'_>,
+    depth: usize,
+) -> Result<(String, Value), DecodeError> {
+    let Wire::Bytes(bytes) = wire else {
+        return Err(DecodeError::Malformed);
+    };
     let (mut key, mut entry) = (String::new(), None);
     for field in fields(bytes) {
         match field? {
@@ -221,17 +250,22 @@ fn value(ty: &'static Ty, wire: &Wire<'_>, depth: usize) -> Result<Option<Value>
     }))
 }
 
-/// A time, none if it has no seconds. Those that are whole in JSON are read as whole, as Go reads them.
+/// A time, none if it has no seconds. Those that are whole in JSON are read as whole, as Go reads
+/// them.
 fn time(bytes: &[u8], digits: usize) -> Result<Option<Value>, DecodeError> {
     let (mut seconds, mut nanos) = (None, 0);
     for field in fields(bytes) {
         match field? {
             (1, Wire::Varint(number)) => seconds = Some(number.cast_signed()),
-            (2, Wire::Varint(number)) if digits > 0 => nanos = i32::try_from(number.cast_signed()).unwrap_or_default(),
+            (2, Wire::Varint(number)) if digits > 0 => {
+                nanos = i32::try_from(number.cast_signed()).unwrap_or_default();
+            }
             _ => {}
         }
     }
-    let Some(seconds) = seconds else { return Ok(None) };
+    let Some(seconds) = seconds else {
+        return Ok(None);
+    };
     let time = Timestamp::new(seconds, nanos).map_err(|_| DecodeError::Malformed)?;
     Ok(Some(format!("{time:.digits$}").into()))
 }
@@ -312,9 +346,12 @@ mod tests {
             bytes(14, b"example.com/x"),
         ]
         .concat();
-        let target = |kind: i64, int: i64, name: &[u8]| [number(1, kind), number(2, int), bytes(3, name)].concat();
+        let target = |kind: i64, int: i64, name: &[u8]| {
+            [number(1, kind), number(2, int), bytes(3, name)].concat()
+        };
         let port = |name: &[u8], target: &[u8]| {
-            [bytes(1, name), bytes(2, b"TCP"), number(3, 80), bytes(4, target), number(5, 0)].concat()
+            [bytes(1, name), bytes(2, b"TCP"), number(3, 80), bytes(4, target), number(5, 0)]
+                .concat()
         };
         let spec = [
             bytes(1, &port(b"a", &target(0, 8080, b""))),
@@ -351,22 +388,30 @@ mod tests {
         );
         let meta = bytes(8, &number(1, 1_767_225_600));
         let capacity = bytes(1, &[bytes(1, b"cpu"), bytes(2, &bytes(1, b"4"))].concat());
-        let node = decode(&body("v1", "Node", &[bytes(1, &meta), bytes(3, &capacity)].concat())).unwrap();
+        let node =
+            decode(&body("v1", "Node", &[bytes(1, &meta), bytes(3, &capacity)].concat())).unwrap();
         assert_eq!(node["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
         assert_eq!(node["status"]["capacity"], json!({"cpu": "4"}));
         let data = bytes(2, &[bytes(1, b"k"), bytes(2, b"\x00\xff")].concat());
         assert_eq!(decode(&body("v1", "Secret", &data)).unwrap()["data"], json!({"k": "AP8="}));
-        let extra = bytes(5, &[bytes(1, b"scopes"), bytes(2, &[bytes(1, b"a"), bytes(1, b"b")].concat())].concat());
-        let review = decode(&body("authorization.k8s.io/v1", "SubjectAccessReview", &bytes(2, &extra))).unwrap();
+        let extra = bytes(
+            5,
+            &[bytes(1, b"scopes"), bytes(2, &[bytes(1, b"a"), bytes(1, b"b")].concat())].concat(),
+        );
+        let review =
+            decode(&body("authorization.k8s.io/v1", "SubjectAccessReview", &bytes(2, &extra)))
+                .unwrap();
         assert_eq!(review["spec"]["extra"], json!({"scopes": ["a", "b"]}));
-        let options = decode(&body("policy/v1", "DeleteOptions", &bytes(2, &bytes(1, b"u")))).unwrap();
+        let options =
+            decode(&body("policy/v1", "DeleteOptions", &bytes(2, &bytes(1, b"u")))).unwrap();
         assert_eq!(options["preconditions"], json!({"uid": "u"}));
     }
 
     // As generated code in Go has it, which calls the same reader again for each part.
     #[test]
     fn what_is_given_again_counts_and_messages_come_together() {
-        let first = bytes(1, &[bytes(1, b"web"), bytes(5, b"uid-1"), bytes(14, b"example.com/x")].concat());
+        let first =
+            bytes(1, &[bytes(1, b"web"), bytes(5, b"uid-1"), bytes(14, b"example.com/x")].concat());
         let spec = bytes(2, &[bytes(4, b"LoadBalancer"), bytes(8, b"192.0.2.1")].concat());
         let again = bytes(1, &[bytes(1, b"other"), bytes(14, b"example.com/y")].concat());
         let more = bytes(2, &[bytes(1, &number(3, 80)), bytes(8, b"")].concat());
@@ -374,9 +419,14 @@ mod tests {
         let metadata = json!({"name": "other", "uid": "uid-1", "finalizers": ["example.com/x", "example.com/y"]});
         assert_eq!(read["metadata"], metadata);
         assert_eq!(read["spec"], json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
-        let half = |seconds: &[u8]| bytes(1, &bytes(8, &[seconds.to_vec(), number(2, 500_000_000)].concat()));
+        let half = |seconds: &[u8]| {
+            bytes(1, &bytes(8, &[seconds.to_vec(), number(2, 500_000_000)].concat()))
+        };
         let created = |meta: &[u8]| decode(&body("v1", "Node", meta)).unwrap()["metadata"].clone();
-        assert_eq!(created(&half(&number(1, 1))), json!({"creationTimestamp": "1970-01-01T00:00:01Z"}));
+        assert_eq!(
+            created(&half(&number(1, 1))),
+            json!({"creationTimestamp": "1970-01-01T00:00:01Z"})
+        );
         assert_eq!(created(&half(b"")), json!({}));
     }
 
@@ -384,21 +434,37 @@ mod tests {
     fn what_is_no_such_body_is_refused() {
         assert_eq!(decode(b"{}"), Err(DecodeError::NoMagic));
         let unknown = decode(&body("apps/v1", "Deployment", b""));
-        assert_eq!(unknown, Err(DecodeError::UnknownKind { version: "apps/v1".into(), kind: "Deployment".into() }));
+        assert_eq!(
+            unknown,
+            Err(DecodeError::UnknownKind { version: "apps/v1".into(), kind: "Deployment".into() })
+        );
         let whole = body("v1", "ConfigMap", &bytes(1, &bytes(1, b"name")));
         assert_eq!(decode(&whole[..whole.len() - 8]), Err(DecodeError::Malformed));
         // A name that is a number on the wire.
-        assert_eq!(decode(&body("v1", "ConfigMap", &bytes(1, &number(1, 5)))), Err(DecodeError::Malformed));
+        assert_eq!(
+            decode(&body("v1", "ConfigMap", &bytes(1, &number(1, 5)))),
+            Err(DecodeError::Malformed)
+        );
     }
 
     #[test]
     fn field_numbers_are_given_once_per_type() {
         for ty in schema::types::TYPES {
-            let mut numbers: Vec<u32> = ty.fields.iter().map(|f| f.number).filter(|n| *n != 0).collect();
+            let mut numbers: Vec<u32> = ty
+                .fields
+                .iter()
+                .map(|f| f.number)
+                .filter(|n| *n != 0)
+                .collect();
             numbers.sort_unstable();
             assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{}", ty.name);
             for field in ty.fields.iter().filter(|f| f.number == 0) {
-                assert!(["apiVersion", "kind"].contains(&field.name), "{}.{} has no number", ty.name, field.name);
+                assert!(
+                    ["apiVersion", "kind"].contains(&field.name),
+                    "{}.{} has no number",
+                    ty.name,
+                    field.name
+                );
             }
         }
     }

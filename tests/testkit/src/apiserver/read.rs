@@ -40,7 +40,9 @@ pub(crate) fn selector(def: &ResourceDef, info: &RequestInfo) -> Result<Selector
 /// # Errors
 /// 400 when it is no number; on a watch the real server says 500.
 pub(crate) fn version(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
-    let Some(text) = info.query("resourceVersion") else { return Ok(None) };
+    let Some(text) = info.query("resourceVersion") else {
+        return Ok(None);
+    };
     text.parse().map(Some).map_err(|_| {
         let why = format!(
             "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
@@ -58,8 +60,12 @@ pub(crate) fn version(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
 /// # Errors
 /// 400 when it is no number.
 pub(crate) fn number(info: &RequestInfo, key: &str) -> Result<u64, ApiError> {
-    let Some(text) = info.query(key) else { return Ok(0) };
-    text.parse().map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))
+    let Some(text) = info.query(key) else {
+        return Ok(0);
+    };
+    text.parse().map_err(|_| {
+        ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+    })
 }
 
 /// One page of the list a request asks for. `stale` answers as a server that lags would.
@@ -79,12 +85,20 @@ pub(crate) fn list(
     let (objects, at, start) = if let Some(token) = info.query("continue") {
         continued(store, def, info, token)?
     } else if let Some(at) = stale {
-        (store.list_at(def.storage_key(), scope(info), at).map_err(|_| too_old())?, at, None)
+        (
+            store
+                .list_at(def.storage_key(), scope(info), at)
+                .map_err(|_| too_old())?,
+            at,
+            None,
+        )
     } else {
         first_page(store, def, info, wanted)?
     };
-    let objects =
-        objects.into_iter().filter(|o| start.as_ref().is_none_or(|s| key_of(o) > *s)).filter(|o| selector.matches(o));
+    let objects = objects
+        .into_iter()
+        .filter(|o| start.as_ref().is_none_or(|s| key_of(o) > *s))
+        .filter(|o| selector.matches(o));
     // The watch cache, which answers version 0, knows no pages.
     let limit = if wanted == Some(0) { 0 } else { limit };
     Ok(page(objects.collect(), at, limit, selector.is_empty()))
@@ -104,7 +118,9 @@ fn first_page(
             && wanted.is_some_and(|v| v > 0));
     if let Some(version) = wanted.filter(|_| exact) {
         check_not_ahead(store, version)?;
-        let objects = store.list_at(def.storage_key(), scope(info), version).map_err(|_| too_old())?;
+        let objects = store
+            .list_at(def.storage_key(), scope(info), version)
+            .map_err(|_| too_old())?;
         return Ok((objects, version, None));
     }
     if let Some(version) = wanted {
@@ -125,7 +141,9 @@ fn continued(
     token: &str,
 ) -> Result<ListResult, ApiError> {
     if info.query("resourceVersion").is_some_and(|v| v != "0") {
-        return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        return Err(ApiError::bad_request(
+            "specifying resource version is not allowed when using continue",
+        ));
     }
     let (version, start) = decode_token(token)?;
     if version < 0 {
@@ -150,7 +168,11 @@ fn continued(
 /// 504, after which clients try again.
 pub(crate) fn check_not_ahead(store: &Store, version: u64) -> Result<(), ApiError> {
     let current = store.version();
-    if version > current { Err(ApiError::too_large_resource_version(version, current)) } else { Ok(()) }
+    if version > current {
+        Err(ApiError::too_large_resource_version(version, current))
+    } else {
+        Ok(())
+    }
 }
 
 fn page(mut objects: Vec<Arc<Object>>, version: u64, limit: usize, unfiltered: bool) -> Page {
@@ -159,8 +181,15 @@ fn page(mut objects: Vec<Arc<Object>>, version: u64, limit: usize, unfiltered: b
     }
     let remaining = objects.len() - limit;
     objects.truncate(limit);
-    let continue_token = objects.last().map(|o| encode_token(i64::try_from(version).unwrap_or(i64::MAX), &key_of(o)));
-    Page { objects, version, continue_token, remaining: unfiltered.then_some(remaining) }
+    let continue_token = objects
+        .last()
+        .map(|o| encode_token(i64::try_from(version).unwrap_or(i64::MAX), &key_of(o)));
+    Page {
+        objects,
+        version,
+        continue_token,
+        remaining: unfiltered.then_some(remaining),
+    }
 }
 
 fn key_of(object: &Object) -> ObjectKey {
@@ -168,16 +197,27 @@ fn key_of(object: &Object) -> ObjectKey {
 }
 
 fn encode_token(version: i64, (namespace, name): &ObjectKey) -> String {
-    let start = if namespace.is_empty() { format!("{name}\u{0}") } else { format!("{namespace}/{name}\u{0}") };
-    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string())
+    let start = if namespace.is_empty() {
+        format!("{name}\u{0}")
+    } else {
+        format!("{namespace}/{name}\u{0}")
+    };
+    URL_SAFE_NO_PAD
+        .encode(json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string())
 }
 
 fn decode_token(token: &str) -> Result<(i64, ObjectKey), ApiError> {
     let invalid = || ApiError::bad_request("invalid continue token: continue key is not valid");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let version = value["rv"].as_i64().filter(|v| *v != 0).ok_or_else(invalid)?;
-    let start = value["start"].as_str().and_then(|s| s.strip_suffix('\u{0}')).ok_or_else(invalid)?;
+    let version = value["rv"]
+        .as_i64()
+        .filter(|v| *v != 0)
+        .ok_or_else(invalid)?;
+    let start = value["start"]
+        .as_str()
+        .and_then(|s| s.strip_suffix('\u{0}'))
+        .ok_or_else(invalid)?;
     let (namespace, name) = start.split_once('/').unwrap_or(("", start));
     Ok((version, (namespace.to_owned(), name.to_owned())))
 }
@@ -193,7 +233,10 @@ fn validate_options(info: &RequestInfo) -> Result<(), ApiError> {
             ));
         }
         if info.query("continue").is_some() {
-            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         if !["Exact", "NotOlderThan"].contains(&matching) {
             errors.push(FieldError {
@@ -212,7 +255,14 @@ fn validate_options(info: &RequestInfo) -> Result<(), ApiError> {
         }
     }
     if info.query("sendInitialEvents").is_some() {
-        errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        errors.push(FieldError::forbidden(
+            "sendInitialEvents",
+            "sendInitialEvents is forbidden for list",
+        ));
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors))
+    }
 }

@@ -9,8 +9,8 @@ use super::resources::{self, ResourceDef};
 /// A request, classified.
 #[derive(Debug, Clone, Default)]
 pub struct RequestInfo {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or the lower-case method for
-    /// paths that are no resource.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or the
+    /// lower-case method for paths that are no resource.
     pub verb: String,
     /// API group; empty for the core group.
     pub group: String,
@@ -43,7 +43,11 @@ impl RequestInfo {
             ..Self::default()
         };
         let path = info.path.clone();
-        let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(decode).collect();
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|p| !p.is_empty())
+            .map(decode)
+            .collect();
         let rest = match parts.split_first() {
             Some((first, rest)) if first == "api" && rest.len() >= 2 => rest,
             Some((first, rest)) if first == "apis" && rest.len() >= 3 => {
@@ -73,7 +77,10 @@ impl RequestInfo {
             self.namespace.clear();
         }
         self.def = resources::find(&self.group, &self.version, &self.resource);
-        let watching = self.query.get("watch").is_some_and(|w| !["false", "0", ""].contains(&w.as_str()));
+        let watching = self
+            .query
+            .get("watch")
+            .is_some_and(|w| !["false", "0", ""].contains(&w.as_str()));
         let verb = match *method {
             Method::POST => "create",
             Method::PUT => "update",
@@ -93,10 +100,11 @@ impl RequestInfo {
         !self.resource.is_empty()
     }
 
-    /// Whether the request changes something. Reviews and token requests are created but change nothing a controller
-    /// could lose.
+    /// Whether the request changes something. Reviews and token requests are created but change
+    /// nothing a controller could lose.
     pub fn is_write(&self) -> bool {
-        let changes = ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str());
+        let changes = ["create", "update", "patch", "delete", "deletecollection"]
+            .contains(&self.verb.as_str());
         changes && self.def.is_some_and(ResourceDef::is_stored) && self.subresource != "token"
     }
 
@@ -110,11 +118,16 @@ impl RequestInfo {
     }
 
     pub(crate) fn query(&self, key: &str) -> Option<&str> {
-        self.query.get(key).map(String::as_str).filter(|v| !v.is_empty())
+        self.query
+            .get(key)
+            .map(String::as_str)
+            .filter(|v| !v.is_empty())
     }
 
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.query.get(key).is_some_and(|v| !["false", "0"].contains(&v.as_str()))
+        self.query
+            .get(key)
+            .is_some_and(|v| !["false", "0"].contains(&v.as_str()))
     }
 
     pub(crate) fn dry_run(&self) -> bool {
@@ -123,7 +136,10 @@ impl RequestInfo {
 }
 
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> &'a str {
-    headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    headers
+        .get(name)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default()
 }
 
 fn parse_query(query: &str) -> HashMap<String, String> {
@@ -131,7 +147,8 @@ fn parse_query(query: &str) -> HashMap<String, String> {
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         // The real decoder takes the first of repeated parameters.
-        map.entry(decode(&key.replace('+', " "))).or_insert_with(|| decode(&value.replace('+', " ")));
+        map.entry(decode(&key.replace('+', " ")))
+            .or_insert_with(|| decode(&value.replace('+', " ")));
     }
     map
 }

@@ -1,8 +1,9 @@
 //! The resources the embedded server knows: names, scope, verbs and subresources.
 //!
-//! One table feeds routing, discovery, `OpenAPI`, printing and validation, so that a resource cannot be served but not
-//! discovered. Names, short names, categories and verbs are those of kube-apiserver 1.36 (`api/discovery/` in
-//! kubernetes/kubernetes); resources the real server serves and this one does not are simply absent.
+//! One table feeds routing, discovery, `OpenAPI`, printing and validation, so that a resource
+//! cannot be served but not discovered. Names, short names, categories and verbs are those of
+//! kube-apiserver 1.36 (`api/discovery/` in kubernetes/kubernetes); resources the real server
+//! serves and this one does not are simply absent.
 
 /// One served resource.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,12 +54,20 @@ impl ResourceDef {
 
     /// `plural` or `plural.group`, as error messages and RBAC name the resource.
     pub fn qualified_name(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 
     /// Group and plural under which objects are stored: events of both groups are the same objects.
     pub fn storage_key(&self) -> (&'static str, &'static str) {
-        if self.plural == "events" { ("", "events") } else { (self.group, self.plural) }
+        if self.plural == "events" {
+            ("", "events")
+        } else {
+            (self.group, self.plural)
+        }
     }
 
     /// Whether objects are kept; reviews are answered and forgotten.
@@ -84,7 +93,11 @@ impl ResourceDef {
 
 /// `version` or `group/version`.
 pub fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 /// Every resource served, in the order discovery shows them.
@@ -94,21 +107,32 @@ pub fn all() -> &'static [ResourceDef] {
 
 /// The resource at `group`, `version` and `plural`.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static ResourceDef> {
-    ALL.iter().find(|d| d.group == group && d.version == version && d.plural == plural)
+    ALL.iter()
+        .find(|d| d.group == group && d.version == version && d.plural == plural)
 }
 
-const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Namespaces cannot be deleted as a collection.
 const NAMESPACE_VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const READ_VERBS: &[&str] = &["get", "list", "watch"];
 const CREATE: &[&str] = &["create"];
 
-const STATUS: SubresourceDef = SubresourceDef { name: "status", body: None, verbs: &["get", "patch", "update"] };
-const FINALIZE: SubresourceDef = SubresourceDef { name: "finalize", body: None, verbs: &["update"] };
-const TOKEN: SubresourceDef =
-    SubresourceDef { name: "token", body: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: CREATE };
+const STATUS: SubresourceDef = SubresourceDef {
+    name: "status",
+    body: None,
+    verbs: &["get", "patch", "update"],
+};
+const FINALIZE: SubresourceDef =
+    SubresourceDef { name: "finalize", body: None, verbs: &["update"] };
+const TOKEN: SubresourceDef = SubresourceDef {
+    name: "token",
+    body: Some(("authentication.k8s.io", "v1", "TokenRequest")),
+    verbs: CREATE,
+};
 
-/// A namespaced core/v1 resource with all verbs: what most rows below differ from by a field or two.
+/// A namespaced core/v1 resource with all verbs: what most rows below differ from by a field or
+/// two.
 const CORE: ResourceDef = ResourceDef {
     group: "",
     version: "v1",
@@ -126,9 +150,27 @@ const CORE: ResourceDef = ResourceDef {
 const REVIEW: ResourceDef = ResourceDef { namespaced: false, verbs: CREATE, ..CORE };
 
 const ALL: &[ResourceDef] = &[
-    ResourceDef { kind: "ConfigMap", plural: "configmaps", singular: "configmap", short_names: &["cm"], ..CORE },
-    ResourceDef { kind: "Endpoints", plural: "endpoints", singular: "endpoints", short_names: &["ep"], ..CORE },
-    ResourceDef { kind: "Event", plural: "events", singular: "event", short_names: &["ev"], ..CORE },
+    ResourceDef {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        singular: "configmap",
+        short_names: &["cm"],
+        ..CORE
+    },
+    ResourceDef {
+        kind: "Endpoints",
+        plural: "endpoints",
+        singular: "endpoints",
+        short_names: &["ep"],
+        ..CORE
+    },
+    ResourceDef {
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        ..CORE
+    },
     ResourceDef {
         kind: "Namespace",
         plural: "namespaces",
@@ -158,7 +200,12 @@ const ALL: &[ResourceDef] = &[
         categories: &["all"],
         ..CORE
     },
-    ResourceDef { kind: "Secret", plural: "secrets", singular: "secret", ..CORE },
+    ResourceDef {
+        kind: "Secret",
+        plural: "secrets",
+        singular: "secret",
+        ..CORE
+    },
     ResourceDef {
         kind: "ServiceAccount",
         plural: "serviceaccounts",
@@ -205,7 +252,13 @@ const ALL: &[ResourceDef] = &[
         singular: "subjectaccessreview",
         ..REVIEW
     },
-    ResourceDef { group: "coordination.k8s.io", kind: "Lease", plural: "leases", singular: "lease", ..CORE },
+    ResourceDef {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        ..CORE
+    },
     ResourceDef {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
@@ -222,7 +275,10 @@ mod tests {
     #[test]
     fn every_resource_is_found_once_by_its_path() {
         for def in all() {
-            let same = all().iter().filter(|d| (d.group, d.plural) == (def.group, def.plural)).count();
+            let same = all()
+                .iter()
+                .filter(|d| (d.group, d.plural) == (def.group, def.plural))
+                .count();
             assert_eq!(same, 1, "{}", def.qualified_name());
             assert_eq!(find(def.group, def.version, def.plural), Some(def));
         }
@@ -232,7 +288,8 @@ mod tests {
     #[test]
     fn verbs_are_sorted_as_discovery_shows_them() {
         for def in all() {
-            for verbs in std::iter::once(def.verbs).chain(def.subresources.iter().map(|s| s.verbs)) {
+            for verbs in std::iter::once(def.verbs).chain(def.subresources.iter().map(|s| s.verbs))
+            {
                 assert!(verbs.is_sorted() && !verbs.is_empty(), "{}", def.qualified_name());
             }
         }

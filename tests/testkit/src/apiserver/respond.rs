@@ -20,9 +20,15 @@ pub(crate) fn plain(code: StatusCode, text: &'static str) -> Response<Body> {
 
 /// An answer of any type.
 pub(crate) fn whole(code: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    let mut response = Response::new(
+        Full::new(body)
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    );
     *response.status_mut() = code;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -30,15 +36,20 @@ pub(crate) fn whole(code: StatusCode, content_type: &'static str, body: Bytes) -
 pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
     let mut response = json(error.code, Bytes::from(error.to_value().to_string()));
     if let Some(seconds) = error.retry_after() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
 /// A refusal of priority and fairness, which is plain text.
 pub(crate) fn too_many_requests(retry_after: u32) -> Response<Body> {
-    let mut response = plain(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+    let mut response =
+        plain(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
     response
 }
 

@@ -1,4 +1,5 @@
-//! Requests that are answered and not kept: token and access reviews, and tokens for service accounts.
+//! Requests that are answered and not kept: token and access reviews, and tokens for service
+//! accounts.
 
 use std::time::Duration;
 
@@ -25,7 +26,12 @@ const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 ///
 /// # Errors
 /// 422 for a review that asks nothing.
-pub(crate) fn review(server: &ApiServer, def: &ResourceDef, user: &User, mut body: Value) -> Result<Value, ApiError> {
+pub(crate) fn review(
+    server: &ApiServer,
+    def: &ResourceDef,
+    user: &User,
+    mut body: Value,
+) -> Result<Value, ApiError> {
     body["kind"] = json!(def.kind);
     body["apiVersion"] = json!(def.api_version());
     if !body["metadata"].is_object() {
@@ -33,13 +39,18 @@ pub(crate) fn review(server: &ApiServer, def: &ResourceDef, user: &User, mut bod
     }
     let status = match def.plural {
         "tokenreviews" if text(&body["spec"], "token").is_empty() => {
-            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+            return Err(ApiError::bad_request(
+                "token is required for TokenReview in authentication",
+            ));
         }
         "tokenreviews" => token(server, &body["spec"]),
         "selfsubjectaccessreviews" => access(server, def, user, &body["spec"])?,
         _ => {
-            let named =
-                User { name: text(&body["spec"], "user"), uid: text(&body["spec"], "uid"), groups: groups(&body) };
+            let named = User {
+                name: text(&body["spec"], "user"),
+                uid: text(&body["spec"], "uid"),
+                groups: groups(&body),
+            };
             if named.name.is_empty() && named.groups.is_empty() {
                 let why = "at least one of user or group must be specified";
                 return Err(ApiError::invalid(
@@ -57,9 +68,16 @@ pub(crate) fn review(server: &ApiServer, def: &ResourceDef, user: &User, mut bod
 }
 
 fn token(server: &ApiServer, spec: &Value) -> Value {
-    match server.users().authenticate(&text(spec, "token"), server.clock().now()) {
+    match server
+        .users()
+        .authenticate(&text(spec, "token"), server.clock().now())
+    {
         Some(user) => {
-            let audiences = if spec["audiences"].is_array() { spec["audiences"].clone() } else { json!([AUDIENCE]) };
+            let audiences = if spec["audiences"].is_array() {
+                spec["audiences"].clone()
+            } else {
+                json!([AUDIENCE])
+            };
             json!({"authenticated": true, "audiences": audiences,
                 "user": {"username": user.name, "uid": user.uid, "groups": user.groups}})
         }
@@ -67,7 +85,12 @@ fn token(server: &ApiServer, spec: &Value) -> Value {
     }
 }
 
-fn access(server: &ApiServer, def: &ResourceDef, user: &User, spec: &Value) -> Result<Value, ApiError> {
+fn access(
+    server: &ApiServer,
+    def: &ResourceDef,
+    user: &User,
+    spec: &Value,
+) -> Result<Value, ApiError> {
     let resource = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
     if resource.is_object() == path.is_object() {
@@ -87,7 +110,11 @@ fn access(server: &ApiServer, def: &ResourceDef, user: &User, spec: &Value) -> R
             path: String::new(),
         }
     } else {
-        Attributes { verb: text(path, "verb"), path: text(path, "path"), ..Attributes::default() }
+        Attributes {
+            verb: text(path, "verb"),
+            path: text(path, "path"),
+            ..Attributes::default()
+        }
     };
     Ok(json!({"allowed": server.users().allowed(user, &wanted)}))
 }
@@ -102,9 +129,13 @@ pub(crate) fn issue_token(
     info: &RequestInfo,
     mut body: Value,
 ) -> Result<Value, ApiError> {
-    let account = server.store().get(def.storage_key(), &info.namespace, &info.name);
+    let account = server
+        .store()
+        .get(def.storage_key(), &info.namespace, &info.name);
     let account = account.ok_or_else(|| ApiError::not_found(def, &info.name))?;
-    let lifetime = body["spec"]["expirationSeconds"].as_u64().unwrap_or(TOKEN_SECONDS);
+    let lifetime = body["spec"]["expirationSeconds"]
+        .as_u64()
+        .unwrap_or(TOKEN_SECONDS);
     if !TOKEN_RANGE.contains(&lifetime) {
         let why = if lifetime < *TOKEN_RANGE.start() {
             "may not specify a duration less than 10 minutes"
@@ -114,11 +145,21 @@ pub(crate) fn issue_token(
         let error = FieldError::invalid("spec.expirationSeconds", &lifetime.to_string(), why);
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
     }
-    let expires = server.clock().now().saturating_add(Duration::from_secs(lifetime)).unwrap_or(jiff::Timestamp::MAX);
+    let expires = server
+        .clock()
+        .now()
+        .saturating_add(Duration::from_secs(lifetime))
+        .unwrap_or(jiff::Timestamp::MAX);
     let token = format!("embedded-{}", uuid::Uuid::new_v4());
-    let user = User { uid: account.uid.clone(), ..User::service_account(&info.namespace, &info.name) };
+    let user = User {
+        uid: account.uid.clone(),
+        ..User::service_account(&info.namespace, &info.name)
+    };
     server.users().add_until(&token, user, expires);
-    if body["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+    if body["spec"]["audiences"]
+        .as_array()
+        .is_none_or(Vec::is_empty)
+    {
         body["spec"]["audiences"] = json!([AUDIENCE]);
     }
     if body["spec"].get("boundObjectRef").is_none() {
@@ -126,8 +167,7 @@ pub(crate) fn issue_token(
     }
     body["kind"] = json!("TokenRequest");
     body["apiVersion"] = json!("authentication.k8s.io/v1");
-    body["metadata"] =
-        json!({"name": info.name, "namespace": info.namespace, "creationTimestamp": server.clock().stamp()});
+    body["metadata"] = json!({"name": info.name, "namespace": info.namespace, "creationTimestamp": server.clock().stamp()});
     body["spec"]["expirationSeconds"] = json!(lifetime);
     body["status"] = json!({"token": token, "expirationTimestamp": seconds(expires)});
     Ok(body)
@@ -139,5 +179,7 @@ fn text(value: &Value, key: &str) -> String {
 
 fn groups(body: &Value) -> Vec<String> {
     let groups = body["spec"]["groups"].as_array().into_iter().flatten();
-    groups.filter_map(|g| g.as_str().map(str::to_owned)).collect()
+    groups
+        .filter_map(|g| g.as_str().map(str::to_owned))
+        .collect()
 }

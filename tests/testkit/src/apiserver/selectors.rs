@@ -32,8 +32,13 @@ impl Selector {
     /// Parses the two query parameters for objects of `def`.
     ///
     /// # Errors
-    /// 400, as the real server gives it, for malformed selectors and for fields that cannot be selected on.
-    pub(crate) fn parse(def: &ResourceDef, labels: Option<&str>, fields: Option<&str>) -> Result<Self, ApiError> {
+    /// 400, as the real server gives it, for malformed selectors and for fields that cannot be
+    /// selected on.
+    pub(crate) fn parse(
+        def: &ResourceDef,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Result<Self, ApiError> {
         let mut selector = Self::default();
         for part in split_outside_parentheses(labels.unwrap_or_default()) {
             selector.labels.push(parse_requirement(part)?);
@@ -60,13 +65,18 @@ impl Selector {
     /// Also asks for this name.
     #[must_use]
     pub(crate) fn and_name(mut self, name: &str) -> Self {
-        self.fields.push(FieldRequirement { field: "metadata.name".into(), value: name.into(), negated: false });
+        self.fields.push(FieldRequirement {
+            field: "metadata.name".into(),
+            value: name.into(),
+            negated: false,
+        });
         self
     }
 
     /// Whether `object` is selected.
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        self.labels.iter().all(|r| r.matches(object)) && self.fields.iter().all(|f| f.matches(object))
+        self.labels.iter().all(|r| r.matches(object))
+            && self.fields.iter().all(|f| f.matches(object))
     }
 }
 
@@ -86,7 +96,11 @@ impl FieldRequirement {
         let value = match self.field.as_str() {
             "metadata.name" => object.name.as_str(),
             "metadata.namespace" => object.namespace.as_str(),
-            field => object.fields.iter().find(|(label, _)| *label == field).map_or("", |(_, v)| v.as_str()),
+            field => object
+                .fields
+                .iter()
+                .find(|(label, _)| *label == field)
+                .map_or("", |(_, v)| v.as_str()),
         };
         (value == self.value) != self.negated
     }
@@ -119,7 +133,9 @@ impl fmt::Display for FieldRequirement {
 
 fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiError> {
     let Some((field, value, negated)) = split_at_operator(part) else {
-        return Err(ApiError::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'")));
+        return Err(ApiError::bad_request(format!(
+            "invalid selector: '{part}'; can't understand '{part}'"
+        )));
     };
     let known = ["metadata.name", "metadata.namespace"].contains(&field)
         || selectable(def).iter().any(|(label, _)| *label == field);
@@ -128,7 +144,9 @@ fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiErr
         let why = match def.group {
             "" | "events.k8s.io" => format!("field label not supported: {field}"),
             _ => {
-                format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                format!(
+                    "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )
             }
         };
         return Err(ApiError::bad_request(why));
@@ -176,7 +194,8 @@ fn unescaped(text: &str) -> Result<String, ApiError> {
                 Some(c @ ('\\' | ',' | '=')) => value.push(c),
                 other => {
                     let sequence: String = std::iter::once('\\').chain(other).collect();
-                    let why = format!("invalid field selector: invalid escape sequence: {sequence}");
+                    let why =
+                        format!("invalid field selector: invalid escape sequence: {sequence}");
                     return Err(ApiError::bad_request(why));
                 }
             },
@@ -193,20 +212,28 @@ fn unescaped(text: &str) -> Result<String, ApiError> {
 
 fn parse_requirement(part: &str) -> Result<Requirement, ApiError> {
     let malformed = |found: &str, expected: &str| {
-        ApiError::bad_request(format!("unable to parse requirement: found '{found}', expected: {expected}"))
+        ApiError::bad_request(format!(
+            "unable to parse requirement: found '{found}', expected: {expected}"
+        ))
     };
-    let key = |text: &str| checked_key(text.trim()).ok_or_else(|| malformed(text.trim(), "identifier"));
+    let key =
+        |text: &str| checked_key(text.trim()).ok_or_else(|| malformed(text.trim(), "identifier"));
     if let Some(absent) = part.strip_prefix('!') {
         return Ok(Requirement::Absent(key(absent)?));
     }
     if let Some((head, values)) = part.split_once('(') {
-        let values = values.strip_suffix(')').ok_or_else(|| malformed("", "',' or ')'"))?;
+        let values = values
+            .strip_suffix(')')
+            .ok_or_else(|| malformed("", "',' or ')'"))?;
         let value = |text: &str| match text.trim() {
             "" => Ok(String::new()),
             text => key(text),
         };
         let values = values.split(',').map(value).collect::<Result<_, _>>()?;
-        let (name, operator) = head.trim().rsplit_once(char::is_whitespace).unwrap_or((head, ""));
+        let (name, operator) = head
+            .trim()
+            .rsplit_once(char::is_whitespace)
+            .unwrap_or((head, ""));
         return match operator {
             "in" => Ok(Requirement::In(key(name)?, values)),
             "notin" => Ok(Requirement::NotIn(key(name)?, values)),
@@ -251,5 +278,9 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
         }
     }
     parts.push(&text[start..]);
-    parts.into_iter().map(str::trim).filter(|p| !p.is_empty()).collect()
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|p| !p.is_empty())
+        .collect()
 }

@@ -1,6 +1,8 @@
-//! Errors in the form the real API server answers them: a `Status` object with reason, code and details.
+//! Errors in the form the real API server answers them: a `Status` object with reason, code and
+//! details.
 //!
-//! Messages follow `k8s.io/apimachinery/pkg/api/errors` 1.36, because clients and people match on them.
+//! Messages follow `k8s.io/apimachinery/pkg/api/errors` 1.36, because clients and people match on
+//! them.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -21,12 +23,20 @@ pub struct FieldError {
 impl FieldError {
     /// A field that must not be set here.
     pub fn forbidden(field: &str, message: &str) -> Self {
-        Self { reason: "FieldValueForbidden".into(), message: format!("Forbidden: {message}"), field: field.into() }
+        Self {
+            reason: "FieldValueForbidden".into(),
+            message: format!("Forbidden: {message}"),
+            field: field.into(),
+        }
     }
 
     /// A field that must be set.
     pub fn required(field: &str, message: &str) -> Self {
-        Self { reason: "FieldValueRequired".into(), message: format!("Required value: {message}"), field: field.into() }
+        Self {
+            reason: "FieldValueRequired".into(),
+            message: format!("Required value: {message}"),
+            field: field.into(),
+        }
     }
 
     /// A field whose value is not allowed; `value` is printed as given.
@@ -39,7 +49,11 @@ impl FieldError {
     }
 
     fn text(&self) -> String {
-        if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
+        if self.field.is_empty() {
+            self.message.clone()
+        } else {
+            format!("{}: {}", self.field, self.message)
+        }
     }
 }
 
@@ -60,7 +74,13 @@ pub struct ApiError {
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }
     }
 
     fn with(mut self, entries: impl IntoIterator<Item = (&'static str, Value)>) -> Self {
@@ -90,7 +110,11 @@ impl ApiError {
 
     /// 403 for a resource; `why` follows the colon.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
-        let qualified = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let qualified = if group.is_empty() {
+            resource.to_owned()
+        } else {
+            format!("{resource}.{group}")
+        };
         let message = match (qualified.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
             (false, true) => format!("{qualified} is forbidden: {why}"),
@@ -105,13 +129,22 @@ impl ApiError {
 
     /// 404 for an object.
     pub fn not_found(def: &ResourceDef, name: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", def.qualified_name()))
-            .about(def, name)
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("{} \"{name}\" not found", def.qualified_name()),
+        )
+        .about(def, name)
     }
 
     /// 404 for a path that serves nothing.
     pub fn no_such_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource").with([])
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with([])
     }
 
     /// 405: the resource does not take this verb.
@@ -120,7 +153,8 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with([])
     }
 
-    /// 406: nothing the client accepts can be produced. `conversion`: a media type would do, but not in that form.
+    /// 406: nothing the client accepts can be produced. `conversion`: a media type would do, but
+    /// not in that form.
     pub fn not_acceptable(produced: &str, conversion: bool) -> Self {
         if conversion {
             let message = format!("only the following media types are accepted: {produced}");
@@ -143,7 +177,13 @@ impl ApiError {
     }
 
     /// 409 with its own reason; `kind` is what the details name.
-    pub fn conflict_because(qualified: &str, group: &str, kind: &str, name: &str, why: &str) -> Self {
+    pub fn conflict_because(
+        qualified: &str,
+        group: &str,
+        kind: &str,
+        name: &str,
+        why: &str,
+    ) -> Self {
         let message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).with([
             ("group", json!(group)),
@@ -165,19 +205,30 @@ impl ApiError {
 
     /// 415: the body has a media type that is not read.
     pub fn unsupported_media_type(accepted: &str) -> Self {
-        let message =
-            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
     /// 415 for a PATCH, which the real server refuses before it looks at the resource.
     pub fn unsupported_patch() -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type").with([])
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+        )
+        .with([])
     }
 
-    /// 422 with one cause per rejected field. `group` and `kind` are the object's, not the resource's.
+    /// 422 with one cause per rejected field. `group` and `kind` are the object's, not the
+    /// resource's.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let qualified = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
         let mut texts: Vec<String> = Vec::new();
         for text in errors.iter().map(FieldError::text) {
             if !texts.contains(&text) {
@@ -189,8 +240,10 @@ impl ApiError {
             [one] => format!("{qualified} \"{name}\" is invalid: {one}"),
             many => format!("{qualified} \"{name}\" is invalid: [{}]", many.join(", ")),
         };
-        let causes: Vec<Value> =
-            errors.iter().map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field})).collect();
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field}))
+            .collect();
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with([
             ("group", json!(group)),
             ("kind", json!(kind)),
@@ -207,8 +260,12 @@ impl ApiError {
 
     /// 500 with the text in the message and as the only cause.
     pub fn internal(message: &str) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", format!("Internal error occurred: {message}"))
-            .with([("causes", json!([{"message": message}]))])
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+        .with([("causes", json!([{"message": message}]))])
     }
 
     /// 500 as an error without a status of its own is sent: no reason, the bare text.
@@ -228,20 +285,26 @@ impl ApiError {
     /// A scripted answer, in the general form of that code.
     pub fn injected(code: StatusCode, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {
-            StatusCode::BAD_REQUEST => ("BadRequest", "the server rejected our request for an unknown reason"),
+            StatusCode::BAD_REQUEST => {
+                ("BadRequest", "the server rejected our request for an unknown reason")
+            }
             StatusCode::UNAUTHORIZED => ("Unauthorized", "Unauthorized"),
             StatusCode::FORBIDDEN => ("Forbidden", "forbidden: injected fault"),
-            StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource"),
-            StatusCode::CONFLICT => ("Conflict", "the server reported a conflict"),
-            StatusCode::GONE => {
-                ("Expired", "The provided continue parameter is too old to display a consistent list result.")
+            StatusCode::NOT_FOUND => {
+                ("NotFound", "the server could not find the requested resource")
             }
+            StatusCode::CONFLICT => ("Conflict", "the server reported a conflict"),
+            StatusCode::GONE => (
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result.",
+            ),
             StatusCode::UNPROCESSABLE_ENTITY => {
                 ("Invalid", "the server rejected our request due to an error in our request")
             }
-            StatusCode::TOO_MANY_REQUESTS => {
-                ("TooManyRequests", "the server has received too many requests and has asked us to try again later")
-            }
+            StatusCode::TOO_MANY_REQUESTS => (
+                "TooManyRequests",
+                "the server has received too many requests and has asked us to try again later",
+            ),
             StatusCode::SERVICE_UNAVAILABLE => {
                 ("ServiceUnavailable", "the server is currently unable to handle the request")
             }
@@ -255,7 +318,8 @@ impl ApiError {
             ),
             _ => ("", "injected fault"),
         };
-        Self::new(code, reason, message).with([("retryAfterSeconds", json!(retry_after.unwrap_or(0)))])
+        Self::new(code, reason, message)
+            .with([("retryAfterSeconds", json!(retry_after.unwrap_or(0)))])
     }
 
     /// Seconds the client is asked to wait, as also sent in `Retry-After`.

@@ -17,7 +17,8 @@ pub type ResourceKey = (&'static str, &'static str);
 /// Namespace and name; the order of lists.
 pub type ObjectKey = (String, String);
 
-/// Version of the empty store. Real clusters never show versions near 1, which would read like a count.
+/// Version of the empty store. Real clusters never show versions near 1, which would read like a
+/// count.
 const FIRST: u64 = 100;
 
 /// What happened to an object.
@@ -93,11 +94,18 @@ struct Table {
 impl Store {
     /// An empty store that keeps up to `history_limit` events of each resource.
     pub(crate) fn new(history_limit: usize, allocations: Allocations) -> Self {
-        let keys = || resources::all().iter().filter(|d| d.is_stored()).map(ResourceDef::storage_key);
+        let keys = || {
+            resources::all()
+                .iter()
+                .filter(|d| d.is_stored())
+                .map(ResourceDef::storage_key)
+        };
         Self {
             state: Mutex::new(StoreState {
                 version: FIRST,
-                tables: keys().map(|k| (k, Table { dropped: FIRST, ..Table::default() })).collect(),
+                tables: keys()
+                    .map(|k| (k, Table { dropped: FIRST, ..Table::default() }))
+                    .collect(),
                 allocations,
                 history_limit,
             }),
@@ -112,13 +120,22 @@ impl Store {
 
     /// One object.
     pub fn get(&self, key: ResourceKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        self.state.lock().table(key)?.objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.state
+            .lock()
+            .table(key)?
+            .objects
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .cloned()
     }
 
-    /// All objects of a resource, of one namespace or of all, with the version at which this is true.
+    /// All objects of a resource, of one namespace or of all, with the version at which this is
+    /// true.
     pub fn list(&self, key: ResourceKey, namespace: Option<&str>) -> (Vec<Arc<Object>>, u64) {
         let state = self.state.lock();
-        let objects = state.table(key).map(|t| t.range(namespace)).unwrap_or_default();
+        let objects = state
+            .table(key)
+            .map(|t| t.range(namespace))
+            .unwrap_or_default();
         (objects, state.version)
     }
 
@@ -133,13 +150,23 @@ impl Store {
         version: u64,
     ) -> Result<Vec<Arc<Object>>, Expired> {
         let state = self.state.lock();
-        let Some(table) = state.table(key) else { return Ok(Vec::new()) };
+        let Some(table) = state.table(key) else {
+            return Ok(Vec::new());
+        };
         if version < table.dropped {
             return Err(Expired { oldest: table.dropped });
         }
-        let mut objects: BTreeMap<ObjectKey, Arc<Object>> =
-            table.range(namespace).into_iter().map(|o| ((o.namespace.clone(), o.name.clone()), o)).collect();
-        for event in table.history.iter().rev().take_while(|e| e.version > version) {
+        let mut objects: BTreeMap<ObjectKey, Arc<Object>> = table
+            .range(namespace)
+            .into_iter()
+            .map(|o| ((o.namespace.clone(), o.name.clone()), o))
+            .collect();
+        for event in table
+            .history
+            .iter()
+            .rev()
+            .take_while(|e| e.version > version)
+        {
             if namespace.is_some_and(|n| n != event.object.namespace) {
                 continue;
             }
@@ -156,26 +183,39 @@ impl Store {
     ///
     /// # Errors
     /// The history no longer reaches back that far.
-    pub fn backlog(&self, key: ResourceKey, position: u64, limit: usize) -> Result<Backlog, Expired> {
+    pub fn backlog(
+        &self,
+        key: ResourceKey,
+        position: u64,
+        limit: usize,
+    ) -> Result<Backlog, Expired> {
         let state = self.state.lock();
-        let Some(table) = state.table(key) else { return Ok(Backlog { events: Vec::new(), upto: position }) };
+        let Some(table) = state.table(key) else {
+            return Ok(Backlog { events: Vec::new(), upto: position });
+        };
         if position < table.dropped {
             return Err(Expired { oldest: table.dropped });
         }
         let start = table.history.partition_point(|e| e.version <= position);
         let events: Vec<_> = table.history.range(start..).take(limit).cloned().collect();
         let cut = start + events.len() < table.history.len();
-        let upto = if cut { events.last().map_or(position, |e| e.version) } else { state.version.max(position) };
+        let upto = if cut {
+            events.last().map_or(position, |e| e.version)
+        } else {
+            state.version.max(position)
+        };
         Ok(Backlog { events, upto })
     }
 
     /// Told after every write to the resource.
     pub fn subscribe(&self, key: ResourceKey) -> watch::Receiver<()> {
-        self.changed.get(&key).map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
+        self.changed
+            .get(&key)
+            .map_or_else(|| watch::channel(()).1, watch::Sender::subscribe)
     }
 
-    /// Runs `write` with everything else held off. What it changed stays changed even if it returns an error, so it
-    /// checks first and changes last.
+    /// Runs `write` with everything else held off. What it changed stays changed even if it returns
+    /// an error, so it checks first and changes last.
     pub fn write<T>(&self, write: impl FnOnce(&mut Transaction<'_>) -> T) -> T {
         let (result, touched) = {
             let mut state = self.state.lock();
@@ -191,7 +231,8 @@ impl Store {
         result
     }
 
-    /// Drops the whole history, as etcd's compaction does: watches and lists from any earlier version get 410.
+    /// Drops the whole history, as etcd's compaction does: watches and lists from any earlier
+    /// version get 410.
     pub fn compact(&self) {
         let mut state = self.state.lock();
         let version = state.version;
@@ -201,7 +242,8 @@ impl Store {
         }
     }
 
-    /// Advances the version without touching an object, as a write to something not served here would.
+    /// Advances the version without touching an object, as a write to something not served here
+    /// would.
     pub fn skip_versions(&self, count: u64) {
         self.state.lock().version += count;
     }
@@ -239,12 +281,19 @@ impl Table {
 impl Transaction<'_> {
     /// One object.
     pub fn get(&self, key: ResourceKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
-        self.state.table(key)?.objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.state
+            .table(key)?
+            .objects
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .cloned()
     }
 
     /// All objects of a resource, of one namespace or of all.
     pub fn list(&self, key: ResourceKey, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        self.state.table(key).map(|t| t.range(namespace)).unwrap_or_default()
+        self.state
+            .table(key)
+            .map(|t| t.range(namespace))
+            .unwrap_or_default()
     }
 
     /// Cluster IPs and ports that services hold.
@@ -263,26 +312,49 @@ impl Transaction<'_> {
         let object = Arc::new(Object::new(def, value, version));
         let limit = self.state.history_limit;
         let table = self.state.tables.entry(key).or_default();
-        let previous = table.objects.insert((object.namespace.clone(), object.name.clone()), object.clone());
-        let change = if previous.is_some() { Change::Modified } else { Change::Added };
+        let previous = table
+            .objects
+            .insert((object.namespace.clone(), object.name.clone()), object.clone());
+        let change = if previous.is_some() {
+            Change::Modified
+        } else {
+            Change::Added
+        };
         table.record(Event { version, change, object: object.clone(), previous }, limit);
         self.touched.push(key);
         object
     }
 
     /// Removes an object under a new version and returns its last state, carrying that version.
-    pub fn remove(&mut self, def: &'static ResourceDef, object: &Object, last: Value) -> Arc<Object> {
+    pub fn remove(
+        &mut self,
+        def: &'static ResourceDef,
+        object: &Object,
+        last: Value,
+    ) -> Arc<Object> {
         let key = def.storage_key();
         self.state.version += 1;
         let version = self.state.version;
         if key == ("", "services") {
-            self.state.allocations.release(&object.namespace, &object.name);
+            self.state
+                .allocations
+                .release(&object.namespace, &object.name);
         }
         let last = Arc::new(Object::new(def, last, version));
         let limit = self.state.history_limit;
         let table = self.state.tables.entry(key).or_default();
-        let previous = table.objects.remove(&(object.namespace.clone(), object.name.clone()));
-        table.record(Event { version, change: Change::Deleted, object: last.clone(), previous }, limit);
+        let previous = table
+            .objects
+            .remove(&(object.namespace.clone(), object.name.clone()));
+        table.record(
+            Event {
+                version,
+                change: Change::Deleted,
+                object: last.clone(),
+                previous,
+            },
+            limit,
+        );
         self.touched.push(key);
         last
     }

@@ -1,7 +1,7 @@
 //! Strategic merge patch: merge patch that knows which lists are keyed.
 //!
-//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch` 1.36; which list merges by which key is in
-//! [`super::schema`].
+//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch` 1.36; which list merges by
+//! which key is in [`super::schema`].
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,8 @@ const DELETE_PRIMITIVES: &str = "$deleteFromPrimitiveList/";
 /// Applies `patch` to `object`.
 ///
 /// # Errors
-/// A message for a malformed patch: an unknown directive, a keyed item without its key, a non-list directive.
+/// A message for a malformed patch: an unknown directive, a keyed item without its key, a non-list
+/// directive.
 pub(crate) fn apply(def: &ResourceDef, object: &Value, patch: &Value) -> Result<Value, String> {
     let (Some(object), Some(patch)) = (object.as_object(), patch.as_object()) else {
         return Err("cannot restore struct from: the patch is not an object".into());
@@ -30,7 +31,11 @@ fn rule(def: &ResourceDef, path: &str) -> Merge {
 }
 
 fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
 fn merge_maps(
@@ -42,21 +47,35 @@ fn merge_maps(
     match patch.get(PATCH).map(|v| v.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
         Some("replace") => {
-            return Ok(patch.iter().filter(|(k, _)| *k != PATCH).map(|(k, v)| (k.clone(), v.clone())).collect());
+            return Ok(patch
+                .iter()
+                .filter(|(k, _)| *k != PATCH)
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect());
         }
         Some("delete") => return Ok(Map::new()),
-        Some(other) => return Err(format!("unknown patch type: {other} in map: {}", Value::Object(patch.clone()))),
+        Some(other) => {
+            return Err(format!(
+                "unknown patch type: {other} in map: {}",
+                Value::Object(patch.clone())
+            ));
+        }
     }
     if let Some(kept) = patch.get(RETAIN_KEYS) {
-        let kept = kept.as_array().ok_or("invalid patch format of retainKeys: not a list")?;
+        let kept = kept
+            .as_array()
+            .ok_or("invalid patch format of retainKeys: not a list")?;
         original.retain(|k, _| kept.iter().any(|v| v == k));
     }
     let ordered = patch.keys().filter_map(|k| k.strip_prefix(SET_ORDER));
-    let before: Map<String, Value> =
-        ordered.filter_map(|field| Some((field.to_owned(), original.get(field)?.clone()))).collect();
+    let before: Map<String, Value> = ordered
+        .filter_map(|field| Some((field.to_owned(), original.get(field)?.clone())))
+        .collect();
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(DELETE_PRIMITIVES) {
-            let gone = value.as_array().ok_or("invalid patch format of primitive list: not a list")?;
+            let gone = value
+                .as_array()
+                .ok_or("invalid patch format of primitive list: not a list")?;
             if let Some(Value::Array(list)) = original.get_mut(field) {
                 list.retain(|v| !gone.contains(v));
             }
@@ -71,10 +90,15 @@ fn merge_maps(
     }
     for (key, order) in patch {
         if let Some(field) = key.strip_prefix(SET_ORDER) {
-            let order = order.as_array().ok_or("invalid patch format of setElementOrder list: not a list")?;
+            let order = order
+                .as_array()
+                .ok_or("invalid patch format of setElementOrder list: not a list")?;
             let rule = rule(def, &join(path, field));
             if let Some(Value::Array(list)) = original.get_mut(field) {
-                let live = before.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let live = before
+                    .get(field)
+                    .and_then(Value::as_array)
+                    .map_or(&[][..], Vec::as_slice);
                 *list = arrange(std::mem::take(list), order, live, rule);
             }
         }
@@ -82,22 +106,39 @@ fn merge_maps(
     Ok(original)
 }
 
-fn merge_values(def: &ResourceDef, path: &str, old: Option<Value>, patch: &Value) -> Result<Value, String> {
+fn merge_values(
+    def: &ResourceDef,
+    path: &str,
+    old: Option<Value>,
+    patch: &Value,
+) -> Result<Value, String> {
     match (old, patch) {
-        (Some(Value::Object(old)), Value::Object(patch)) => merge_maps(def, path, old, patch).map(Value::Object),
+        (Some(Value::Object(old)), Value::Object(patch)) => {
+            merge_maps(def, path, old, patch).map(Value::Object)
+        }
         // A map that was not there is still read for directives and nulls.
         (_, Value::Object(patch)) => merge_maps(def, path, Map::new(), patch).map(Value::Object),
-        (Some(Value::Array(old)), Value::Array(patch)) => merge_lists(def, path, old, patch).map(Value::Array),
+        (Some(Value::Array(old)), Value::Array(patch)) => {
+            merge_lists(def, path, old, patch).map(Value::Array)
+        }
         (_, Value::Array(patch)) => {
             // Nothing to merge with: taken as it is, duplicates included, but for directives.
             let items = patch.iter().filter(|item| item.get(PATCH).is_none());
-            items.map(|item| merge_values(def, path, None, item)).collect::<Result<_, _>>().map(Value::Array)
+            items
+                .map(|item| merge_values(def, path, None, item))
+                .collect::<Result<_, _>>()
+                .map(Value::Array)
         }
         (_, other) => Ok(other.clone()),
     }
 }
 
-fn merge_lists(def: &ResourceDef, path: &str, old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>, String> {
+fn merge_lists(
+    def: &ResourceDef,
+    path: &str,
+    old: Vec<Value>,
+    patch: &[Value],
+) -> Result<Vec<Value>, String> {
     let rule = rule(def, path);
     match rule {
         Merge::Atomic => Ok(patch.to_vec()),
@@ -157,22 +198,25 @@ fn merge_keyed(
     Ok(arrange(all, &items, &old, Merge::Key(key, &[])))
 }
 
-/// Puts the elements that `order` names in its order, the others in that of the `live` list, and lets one of the others
-/// go first only where both were in the live list and it stood before: so new elements come before old ones that the
-/// patch does not name.
+/// Puts the elements that `order` names in its order, the others in that of the `live` list, and
+/// lets one of the others go first only where both were in the live list and it stood before: so
+/// new elements come before old ones that the patch does not name.
 fn arrange(list: Vec<Value>, order: &[Value], live: &[Value], rule: Merge) -> Vec<Value> {
     let place = |list: &[Value], value: &Value| match rule {
         Merge::Key(key, _) => list.iter().position(|o| o.get(key) == value.get(key)),
         Merge::Atomic | Merge::Set => list.iter().position(|o| o == value),
     };
-    let (mut named, mut others): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|v| place(order, v).is_some());
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        list.into_iter().partition(|v| place(order, v).is_some());
     named.sort_by_key(|v| place(order, v));
     others.sort_by_key(|v| place(live, v).unwrap_or(usize::MAX));
     let mut result = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for value in named {
         let at = place(live, &value);
-        while let Some(other) = others.next_if(|o| at.is_some() && place(live, o).is_some_and(|p| Some(p) < at)) {
+        while let Some(other) =
+            others.next_if(|o| at.is_some() && place(live, o).is_some_and(|p| Some(p) < at))
+        {
             result.push(other);
         }
         result.push(value);

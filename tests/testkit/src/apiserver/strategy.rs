@@ -32,7 +32,8 @@ fn counts_generations(def: &ResourceDef) -> bool {
     matches!(def.plural, "endpointslices" | "pods")
 }
 
-/// Taint that the real server's TaintNodesByCondition admission puts on every new node, because no condition is known yet.
+/// Taint that the real server's TaintNodesByCondition admission puts on every new node, because no
+/// condition is known yet.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Does what admission does to a new node.
@@ -46,7 +47,10 @@ pub(crate) fn taint_new_node(def: &ResourceDef, object: &mut Value) {
     let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
     match &mut object["spec"]["taints"] {
         Value::Array(taints) => {
-            if !taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule") {
+            if !taints
+                .iter()
+                .any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule")
+            {
                 taints.push(taint);
             }
         }
@@ -59,7 +63,9 @@ fn show_unset_times(def: &ResourceDef, object: &mut Value) {
     if def.plural != "nodes" {
         return;
     }
-    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    let conditions = object
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
         if let Some(condition) = condition.as_object_mut() {
             condition.entry("lastHeartbeatTime").or_insert(Value::Null);
@@ -74,8 +80,11 @@ pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
     defaulting::default(def, object);
     show_unset_times(def, object);
     if matches!(def.plural, "services" | "pods") {
-        object["status"] =
-            if def.plural == "services" { json!({"loadBalancer": {}}) } else { json!({"phase": "Pending"}) };
+        object["status"] = if def.plural == "services" {
+            json!({"loadBalancer": {}})
+        } else {
+            json!({"phase": "Pending"})
+        };
     }
     if def.plural == "namespaces" {
         namespaces::prepare(object);
@@ -85,14 +94,20 @@ pub(crate) fn prepare_create(def: &ResourceDef, object: &mut Value) {
     }
 }
 
-/// Keeps what this path cannot change: the status on the main path; on `status`, the specification. Labels,
-/// annotations and finalizers change through both, as on the real server.
-pub(crate) fn prepare_update(def: &ResourceDef, subresource: &str, before: &Value, object: &mut Value) {
+/// Keeps what this path cannot change: the status on the main path; on `status`, the specification.
+/// Labels, annotations and finalizers change through both, as on the real server.
+pub(crate) fn prepare_update(
+    def: &ResourceDef,
+    subresource: &str,
+    before: &Value,
+    object: &mut Value,
+) {
     prune(def, object);
     if def.plural == "services" {
         carry_families(before, object);
     }
-    // Before anything is kept: defaults follow from what the client sent, as decoding gives them on the real server.
+    // Before anything is kept: defaults follow from what the client sent, as decoding gives them on
+    // the real server.
     defaulting::default(def, object);
     show_unset_times(def, object);
     if subresource == "status" {
@@ -130,7 +145,9 @@ fn differs(before: &Value, object: &Value) -> bool {
 }
 
 fn keep(before: &Value, object: &mut Value, field: &str) {
-    let Some(map) = object.as_object_mut() else { return };
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
     match before.get(field) {
         Some(kept) => map.insert(field.into(), kept.clone()),
         None => map.remove(field),
@@ -139,7 +156,11 @@ fn keep(before: &Value, object: &mut Value, field: &str) {
 
 /// Findings of validation in the form of an answer.
 pub(crate) fn errors(causes: Vec<Cause>) -> Vec<FieldError> {
-    let form = |c: Cause| FieldError { reason: c.reason.to_owned(), message: c.message, field: c.field };
+    let form = |c: Cause| FieldError {
+        reason: c.reason.to_owned(),
+        message: c.message,
+        field: c.field,
+    };
     causes.into_iter().map(form).collect()
 }
 
@@ -157,8 +178,15 @@ pub(crate) fn allocate(
         return Ok(());
     }
     let allocations = tx.allocations();
-    let configured =
-        if allocations.is_dual_stack() { vec!["IPv4", "IPv6"] } else { vec![allocations.primary_family()] };
+    let configured = if allocations.is_dual_stack() {
+        vec!["IPv4", "IPv6"]
+    } else {
+        vec![allocations.primary_family()]
+    };
     let causes = validation::validate_cluster_ips(before, object, &configured);
-    if causes.is_empty() { allocations.fill(object) } else { Err(errors(causes)) }
+    if causes.is_empty() {
+        allocations.fill(object)
+    } else {
+        Err(errors(causes))
+    }
 }

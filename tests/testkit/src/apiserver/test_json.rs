@@ -1,5 +1,5 @@
-//! Arbitrary JSON for property tests: random values under the field names that the code looks at, since text drawn at
-//! random would never name one.
+//! Arbitrary JSON for property tests: random values under the field names that the code looks at,
+//! since text drawn at random would never name one.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -101,8 +101,7 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
         prop::sample::select(WORDS).prop_map(Value::from),
         ".{0,8}".prop_map(Value::from),
     ];
-    let field =
-        prop_oneof![4 => prop::sample::select(FIELDS).prop_map(str::to_owned), 1 => ".{0,4}".prop_map(String::from)];
+    let field = prop_oneof![4 => prop::sample::select(FIELDS).prop_map(str::to_owned), 1 => ".{0,4}".prop_map(String::from)];
     leaf.prop_recursive(5, 60, 6, move |inner| {
         prop_oneof![
             1 => prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),

@@ -15,7 +15,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::json;
@@ -53,7 +54,8 @@ pub enum ServeError {
     Tls(#[from] rustls::Error),
 }
 
-/// A server on a socket. Owns its tasks: dropping it ends them at once, [`stop`](Self::stop) lets requests finish.
+/// A server on a socket. Owns its tasks: dropping it ends them at once, [`stop`](Self::stop) lets
+/// requests finish.
 #[derive(Debug)]
 pub struct Serving {
     server: ApiServer,
@@ -74,7 +76,12 @@ impl ApiServer {
         let identity = Identity::new(address)?;
         let tasks = Tasks::default();
         tasks.spawn(accept(listener, identity.acceptor, self.clone(), tasks.clone()));
-        Ok(Serving { server: self.clone(), address, ca_pem: identity.ca_pem, tasks })
+        Ok(Serving {
+            server: self.clone(),
+            address,
+            ca_pem: identity.ca_pem,
+            tasks,
+        })
     }
 }
 
@@ -125,10 +132,13 @@ impl Serving {
         options.write(true).create(true).truncate(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(path)?.write_all(self.kubeconfig(token).as_bytes())
+        options
+            .open(path)?
+            .write_all(self.kubeconfig(token).as_bytes())
     }
 
-    /// Takes no new connections, ends watches, lets requests finish for up to three seconds, then ends what is left.
+    /// Takes no new connections, ends watches, lets requests finish for up to three seconds, then
+    /// ends what is left.
     pub async fn stop(self) {
         self.tasks.stopping.cancel();
         self.server.faults().close_watches(&Match::any());
@@ -207,7 +217,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: ApiServer,
     let mut builder = Builder::new(tasks.clone());
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -231,15 +242,22 @@ impl Identity {
     fn new(address: SocketAddr) -> Result<Self, ServeError> {
         let mut ca = CertificateParams::new(Vec::<String>::new())?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.distinguished_name.push(DnType::CommonName, "embedded-api-server-ca");
+        ca.distinguished_name
+            .push(DnType::CommonName, "embedded-api-server-ca");
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca_key = KeyPair::generate()?;
         let ca_pem = ca.self_signed(&ca_key)?.pem();
         let issuer = Issuer::new(ca, ca_key);
 
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), address.ip().to_string()];
+        let names = [
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+            address.ip().to_string(),
+        ];
         let mut leaf = CertificateParams::new(names.to_vec())?;
-        leaf.distinguished_name.push(DnType::CommonName, "embedded-api-server");
+        leaf.distinguished_name
+            .push(DnType::CommonName, "embedded-api-server");
         leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         // Go's verifier wants it once the issuer has a key identifier.

@@ -33,7 +33,10 @@ impl ApiServer {
         let info = &call.info;
         match info.verb.as_str() {
             "get" => self.get(def, info, &mut encoder),
-            "list" => Ok(json(StatusCode::OK, encoder.list(&read::list(self.store(), def, info, call.stale)?))),
+            "list" => Ok(json(
+                StatusCode::OK,
+                encoder.list(&read::list(self.store(), def, info, call.stale)?),
+            )),
             "watch" => self.watch(def, info, encoder),
             "create" if !def.is_stored() => {
                 let answer = reviews::review(self, def, &call.user, body_object(def, call)?)?;
@@ -64,11 +67,18 @@ impl ApiServer {
         }
     }
 
-    fn get(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: &mut Encoder) -> VerbResult {
+    fn get(
+        &self,
+        def: &'static ResourceDef,
+        info: &RequestInfo,
+        encoder: &mut Encoder,
+    ) -> VerbResult {
         if let Some(version) = read::version(info)? {
             read::check_not_ahead(self.store(), version)?;
         }
-        let object = self.store().get(def.storage_key(), &info.namespace, &info.name);
+        let object = self
+            .store()
+            .get(def.storage_key(), &info.namespace, &info.name);
         let object = object.ok_or_else(|| ApiError::not_found(def, &info.name))?;
         Ok(json(StatusCode::OK, encoder.object(&object)))
     }
@@ -87,7 +97,9 @@ impl ApiServer {
             Some((next.map(Frame::data), watch))
         });
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)
     }
 
@@ -111,7 +123,9 @@ impl ApiServer {
         let parsed = Patch::parse(call.header(&header::CONTENT_TYPE), call.body()?)?;
         let cx = self.context(def, &call.info);
         let strict = call.info.query("fieldValidation") == Some("Strict");
-        let written = self.store().write(|tx| patch::patch(tx, cx, def, &parsed, strict))?;
+        let written = self
+            .store()
+            .write(|tx| patch::patch(tx, cx, def, &parsed, strict))?;
         Ok(written_answer(&written, encoder))
     }
 
@@ -125,24 +139,38 @@ impl ApiServer {
             DeleteOutcome::Gone(object) if strategy::returns_deleted(def) => {
                 json(StatusCode::OK, encoder.object(&object))
             }
-            DeleteOutcome::Gone(object) => json(StatusCode::OK, success(def, &object.name, &object.uid)),
+            DeleteOutcome::Gone(object) => {
+                json(StatusCode::OK, success(def, &object.name, &object.uid))
+            }
         })
     }
 
     /// Whether an object is there that no finalizer holds.
     pub(super) fn has_no_finalizers(&self, info: &RequestInfo) -> bool {
         let Some(def) = info.def else { return false };
-        let object = self.store().get(convert::storage(def).storage_key(), &info.namespace, &info.name);
+        let object =
+            self.store()
+                .get(convert::storage(def).storage_key(), &info.namespace, &info.name);
         object.is_some_and(|object| write::has_no_finalizers(def, &object.value()))
     }
 
-    fn delete_collection(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
+    fn delete_collection(
+        &self,
+        def: &'static ResourceDef,
+        call: &Call,
+        encoder: &mut Encoder,
+    ) -> VerbResult {
         let (options, dry_run) = delete_options(call)?;
         let page = read::list(self.store(), def, &call.info, None)?;
         self.store().write(|tx| {
             for object in &page.objects {
                 let base = self.context(def, &call.info);
-                let cx = Context { namespace: &object.namespace, name: &object.name, dry_run, ..base };
+                let cx = Context {
+                    namespace: &object.namespace,
+                    name: &object.name,
+                    dry_run,
+                    ..base
+                };
                 match write::delete(tx, cx, &options) {
                     // Gone in between is as good as deleted.
                     Ok(_) => {}
@@ -158,14 +186,24 @@ impl ApiServer {
     pub(super) fn create_initial_objects(&self) {
         for name in namespaces::INITIAL {
             // A namespace cannot be refused by an empty store.
-            let _ = self.seed(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+            let _ = self.seed(
+                &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            );
         }
         self.create_kubernetes_service();
     }
 
     /// The service through which pods reach the API, which every cluster has.
     pub(super) fn create_kubernetes_service(&self) {
-        let Some(ip) = self.shared.options.service_ranges.first().and_then(|r| r.hosts().next()) else { return };
+        let Some(ip) = self
+            .shared
+            .options
+            .service_ranges
+            .first()
+            .and_then(|r| r.hosts().next())
+        else {
+            return;
+        };
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "kubernetes", "namespace": "default",
@@ -177,16 +215,21 @@ impl ApiServer {
         let _ = self.seed(&service);
     }
 
-    /// Creates an object without request, log, hooks or faults: the state a test starts from. Unlike a creation over
-    /// the API it keeps the status given, and finalizers and labels as they are.
+    /// Creates an object without request, log, hooks or faults: the state a test starts from.
+    /// Unlike a creation over the API it keeps the status given, and finalizers and labels as they
+    /// are.
     ///
     /// # Errors
     /// 404 for an unknown kind, else as a creation.
     pub fn seed(&self, object: &Value) -> Result<Value, ApiError> {
         let part = |key: &str| object[key].as_str().unwrap_or_default();
         let version = part("apiVersion");
-        let known = resources::all().iter().find(|d| d.kind == part("kind") && d.api_version() == version);
-        let def = known.filter(|d| d.is_stored()).ok_or_else(ApiError::no_such_path)?;
+        let known = resources::all()
+            .iter()
+            .find(|d| d.kind == part("kind") && d.api_version() == version);
+        let def = known
+            .filter(|d| d.is_stored())
+            .ok_or_else(ApiError::no_such_path)?;
         let namespace = match object["metadata"]["namespace"].as_str() {
             Some(namespace) => namespace,
             None if def.namespaced => "default",
@@ -198,7 +241,9 @@ impl ApiServer {
         let status = stored.get("status").cloned();
         let created = self.store().write(|tx| {
             let created = write::create(tx, cx, stored)?;
-            let Some(status) = status else { return Ok(created) };
+            let Some(status) = status else {
+                return Ok(created);
+            };
             let mut object = created.value();
             object["status"] = status;
             let cx = Context { subresource: "status", name: &created.name, ..cx };
@@ -208,10 +253,18 @@ impl ApiServer {
     }
 }
 
-/// Rules of a form under which objects are not stored: the newer events are stricter than the older.
-fn check_unconverted(def: &ResourceDef, info: &RequestInfo, object: &Value) -> Result<(), ApiError> {
+/// Rules of a form under which objects are not stored: the newer events are stricter than the
+/// older.
+fn check_unconverted(
+    def: &ResourceDef,
+    info: &RequestInfo,
+    object: &Value,
+) -> Result<(), ApiError> {
     let metadata = &object["metadata"];
-    let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
+    let name = metadata["name"]
+        .as_str()
+        .or(metadata["generateName"].as_str())
+        .unwrap_or_default();
     if !convert::is_converted(def) || name.is_empty() {
         return Ok(());
     }
@@ -222,22 +275,38 @@ fn check_unconverted(def: &ResourceDef, info: &RequestInfo, object: &Value) -> R
     let errors = strategy::errors(validation::validate_create(def, &object));
     // The real server reports them under the group of the stored form.
     let group = def.storage_key().0;
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, def.kind, name, &errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid(group, def.kind, name, &errors))
+    }
 }
 
 fn written_answer(written: &WriteOutcome, encoder: &mut Encoder) -> Response<Body> {
-    let code = if matches!(written, WriteOutcome::Created(_)) { StatusCode::CREATED } else { StatusCode::OK };
+    let code = if matches!(written, WriteOutcome::Created(_)) {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     json(code, encoder.object(written.object()))
 }
 
 fn parse_body(call: &Call) -> Result<Value, ApiError> {
-    let media = call.header(&header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let media = call
+        .header(&header::CONTENT_TYPE)
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
     if media == protobuf::MEDIA_TYPE {
         return protobuf::decode(call.body()?).map_err(|e| ApiError::bad_request(e.to_string()));
     }
     if !["", "application/json", "*/*"].contains(&media) {
         // Other types the real server lists are not read here, so they are not promised.
-        return Err(ApiError::unsupported_media_type(&format!("application/json, {}", protobuf::MEDIA_TYPE)));
+        return Err(ApiError::unsupported_media_type(&format!(
+            "application/json, {}",
+            protobuf::MEDIA_TYPE
+        )));
     }
     serde_json::from_slice(call.body()?).map_err(|e| {
         let kind = call.info.def.map_or("", |d| d.kind);
@@ -258,7 +327,11 @@ fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError
         )));
     }
     if call.info.query("fieldValidation") == Some("Strict") && !checked.unknown_fields.is_empty() {
-        let head = format!("{kind} in version \"{}\" cannot be handled as a {kind}: ", def.version, kind = def.kind);
+        let head = format!(
+            "{kind} in version \"{}\" cannot be handled as a {kind}: ",
+            def.version,
+            kind = def.kind
+        );
         return Err(ApiError::bad_request(head + &strict_error(&checked.unknown_fields)));
     }
     Ok(object)
@@ -266,7 +339,10 @@ fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError
 
 /// What strict decoding says of unknown fields.
 pub(crate) fn strict_error(unknown: &[String]) -> String {
-    let fields: Vec<String> = unknown.iter().map(|f| format!("unknown field \"{f}\"")).collect();
+    let fields: Vec<String> = unknown
+        .iter()
+        .map(|f| format!("unknown field \"{f}\""))
+        .collect();
     format!("strict decoding error: {}", fields.join(", "))
 }
 
@@ -279,14 +355,18 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
         options.uid = text(&body["preconditions"]["uid"]);
         options.resource_version = text(&body["preconditions"]["resourceVersion"]);
         check_propagation(&body)?;
-        dry_run |= body["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
+        dry_run |= body["dryRun"]
+            .as_array()
+            .is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     Ok((options, dry_run))
 }
 
 /// Only `All` is a dry run.
 fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
-    let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else { return Ok(()) };
+    let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else {
+        return Ok(());
+    };
     let kind = match info.verb.as_str() {
         "create" => "CreateOptions",
         "update" => "UpdateOptions",
@@ -303,7 +383,9 @@ fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
 }
 
 fn check_propagation(options: &Value) -> Result<(), ApiError> {
-    let policy = options["propagationPolicy"].as_str().unwrap_or("Background");
+    let policy = options["propagationPolicy"]
+        .as_str()
+        .unwrap_or("Background");
     if ["Foreground", "Background", "Orphan"].contains(&policy) {
         return Ok(());
     }

@@ -20,7 +20,8 @@ use super::selectors::Selector;
 use super::status::{ApiError, FieldError};
 use super::store::{Change, Event, ResourceKey, Store};
 
-/// Events taken from the history at a time, so that a watch from far back does not hold all of them.
+/// Events taken from the history at a time, so that a watch from far back does not hold all of
+/// them.
 const BATCH: usize = 200;
 
 /// Marks the bookmark after the initial events (KEP-3157).
@@ -80,17 +81,23 @@ impl Watch {
             selector = selector.and_name(&info.name);
         }
         let version = read::version(info)?;
-        // A plain watch from the future is held in silence until the present has caught up, as on the real server.
+        // A plain watch from the future is held in silence until the present has caught up, as on
+        // the real server.
         if let Some(version) = version.filter(|_| info.query("sendInitialEvents").is_some()) {
             read::check_not_ahead(&store, version)?;
         }
         let seconds = read::number(info, "timeoutSeconds")?;
-        let timeout = if seconds == 0 { settings.default_timeout } else { Duration::from_secs(seconds) };
+        let timeout = if seconds == 0 {
+            settings.default_timeout
+        } else {
+            Duration::from_secs(seconds)
+        };
         let now = Instant::now();
         let key = def.storage_key();
-        let bookmarks = info
-            .flag("allowWatchBookmarks")
-            .then(|| Bookmarks { period: settings.bookmark_period, next: now + settings.bookmark_period });
+        let bookmarks = info.flag("allowWatchBookmarks").then(|| Bookmarks {
+            period: settings.bookmark_period,
+            next: now + settings.bookmark_period,
+        });
         let mut watch = Self {
             changed: store.subscribe(key),
             fate: watches.register(info),
@@ -113,7 +120,9 @@ impl Watch {
 
     /// What comes first: nothing, all objects, or all objects and a bookmark.
     fn queue_initial_events(&mut self, info: &RequestInfo, version: Option<u64>) {
-        let streaming = info.query("sendInitialEvents").map(|_| info.flag("sendInitialEvents"));
+        let streaming = info
+            .query("sendInitialEvents")
+            .map(|_| info.flag("sendInitialEvents"));
         let from_now = version.unwrap_or(0) == 0;
         if streaming == Some(false) && from_now {
             self.position = self.store.version();
@@ -126,7 +135,9 @@ impl Watch {
             }
             self.position = at;
             if streaming == Some(true) && self.bookmarks.is_some() {
-                let line = self.encoder.bookmark(at, json!({INITIAL_EVENTS_END: "true"}));
+                let line = self
+                    .encoder
+                    .bookmark(at, json!({INITIAL_EVENTS_END: "true"}));
                 self.pending.push_back(line);
             }
         }
@@ -171,15 +182,18 @@ impl Watch {
                 self.position = backlog.upto;
                 for event in &backlog.events {
                     let line = self.encode(event);
-                    self.fate.retell(u64::from(line.is_some() && event.version <= self.told));
+                    self.fate
+                        .retell(u64::from(line.is_some() && event.version <= self.told));
                     self.pending.extend(line);
                 }
                 // Events that the selector hides still count as progress.
                 !backlog.events.is_empty()
             }
             Err(expired) => {
-                let text = format!("too old resource version: {} ({})", self.position, expired.oldest);
-                self.pending.push_back(Encoder::error(&ApiError::expired(text)));
+                let text =
+                    format!("too old resource version: {} ({})", self.position, expired.oldest);
+                self.pending
+                    .push_back(Encoder::error(&ApiError::expired(text)));
                 self.last_words = true;
                 true
             }
@@ -197,9 +211,16 @@ impl Watch {
     }
 
     async fn wait(&mut self) {
-        let wake = self.bookmarks.as_ref().map_or(self.deadline, |b| b.next.min(self.deadline));
+        let wake = self
+            .bookmarks
+            .as_ref()
+            .map_or(self.deadline, |b| b.next.min(self.deadline));
         // A frozen watch sends no bookmark, so one that is due must not wake it for ever.
-        let wake = if self.fate.is_frozen() { self.deadline } else { wake };
+        let wake = if self.fate.is_frozen() {
+            self.deadline
+        } else {
+            wake
+        };
         tokio::select! {
             _ = self.changed.changed() => {}
             () = self.fate.changed() => {}
@@ -209,16 +230,23 @@ impl Watch {
 
     /// An event as this watch sees it: objects that enter or leave the selection appear and vanish.
     fn encode(&mut self, event: &Event) -> Option<Bytes> {
-        if self.namespace.as_ref().is_some_and(|n| *n != event.object.namespace) {
+        if self
+            .namespace
+            .as_ref()
+            .is_some_and(|n| *n != event.object.namespace)
+        {
             return None;
         }
         let before = event.previous.as_ref().filter(|o| self.selector.matches(o));
-        let after = (event.change != Change::Deleted && self.selector.matches(&event.object)).then_some(&event.object);
+        let after = (event.change != Change::Deleted && self.selector.matches(&event.object))
+            .then_some(&event.object);
         match (before, after) {
             (None, None) => None,
             (None, Some(object)) => Some(self.encoder.event("ADDED", object)),
             (Some(_), Some(object)) => Some(self.encoder.event("MODIFIED", object)),
-            (Some(_), None) if event.change == Change::Deleted => Some(self.encoder.event("DELETED", &event.object)),
+            (Some(_), None) if event.change == Change::Deleted => {
+                Some(self.encoder.event("DELETED", &event.object))
+            }
             (Some(before), None) => {
                 // The old state under the new version, as the watch cache sends it.
                 let gone = Object::new(self.encoder.def(), before.value(), event.version);
@@ -238,24 +266,35 @@ fn validate_options(info: &RequestInfo, streaming_lists: bool) -> Result<(), Api
         errors.push(FieldError::forbidden(field, why));
     }
     if initial && !streaming_lists {
-        let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        let why =
+            "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
         errors.push(FieldError::forbidden("sendInitialEvents", why));
     }
     if let Some(matching) = matching {
         if !initial {
-            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            let why =
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             errors.push(FieldError::forbidden(field, why));
         }
         if matching != "NotOlderThan" {
             errors.push(FieldError {
                 reason: "FieldValueNotSupported".into(),
-                message: format!("Unsupported value: \"{matching}\": supported values: \"NotOlderThan\""),
+                message: format!(
+                    "Unsupported value: \"{matching}\": supported values: \"NotOlderThan\""
+                ),
                 field: field.into(),
             });
         }
         if info.query("continue").is_some() {
-            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors))
+    }
 }

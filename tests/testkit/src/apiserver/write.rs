@@ -1,4 +1,5 @@
-//! Create, update, delete: what the generic registry of the real server does around the rules of each kind.
+//! Create, update, delete: what the generic registry of the real server does around the rules of
+//! each kind.
 //!
 //! Order of checks and which field survives follow `k8s.io/apiserver/pkg/registry/rest` and
 //! `.../generic/registry/store.go` 1.36.
@@ -53,7 +54,11 @@ impl Context<'_> {
     }
 
     fn store(&self, tx: &mut Transaction<'_>, value: Value) -> Arc<Object> {
-        if self.dry_run { Arc::new(Object::unwritten(self.def, value)) } else { tx.put(self.def, value) }
+        if self.dry_run {
+            Arc::new(Object::unwritten(self.def, value))
+        } else {
+            tx.put(self.def, value)
+        }
     }
 }
 
@@ -61,11 +66,17 @@ impl Context<'_> {
 ///
 /// # Errors
 /// As the real server: 400, 403, 404 (namespace), 409, 422, 500.
-pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<Arc<Object>, ApiError> {
+pub(crate) fn create(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    mut object: Value,
+) -> Result<Arc<Object>, ApiError> {
     check_type(cx.def, &mut object)?;
     ensure_namespace(cx, &mut object)?;
     if !text(&object, "resourceVersion").is_empty() {
-        return Err(ApiError::unclassified("resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::unclassified(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     prepare_metadata(cx, &mut object);
     let name = choose_name(tx, cx, &mut object)?;
@@ -76,8 +87,10 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
     if cx.taint_new_nodes {
         strategy::taint_new_node(cx.def, &mut object);
     }
-    // Addresses and ports come before validation, which wants them; what is refused later has claimed nothing yet.
-    strategy::allocate(tx, cx.def, None, &mut object).map_err(|errors| cx.invalid(&name, &errors))?;
+    // Addresses and ports come before validation, which wants them; what is refused later has
+    // claimed nothing yet.
+    strategy::allocate(tx, cx.def, None, &mut object)
+        .map_err(|errors| cx.invalid(&name, &errors))?;
     let errors = strategy::errors(validation::validate_create(cx.def, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(&name, &errors));
@@ -92,13 +105,19 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
 ///
 /// # Errors
 /// As the real server: 400, 404, 409, 422.
-pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<WriteOutcome, ApiError> {
+pub(crate) fn update(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    mut object: Value,
+) -> Result<WriteOutcome, ApiError> {
     check_type(cx.def, &mut object)?;
     ensure_namespace(cx, &mut object)?;
     let name = text(&object, "name").to_owned();
     if name.is_empty() {
-        let why =
-            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", cx.name);
+        let why = format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            cx.name
+        );
         return Err(ApiError::bad_request(why));
     }
     if name != cx.name {
@@ -132,7 +151,8 @@ pub(crate) fn replace(
     carry_metadata(&before, &mut object);
     strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
     object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-    strategy::allocate(tx, cx.def, Some(&before), &mut object).map_err(|errors| cx.invalid(cx.name, &errors))?;
+    strategy::allocate(tx, cx.def, Some(&before), &mut object)
+        .map_err(|errors| cx.invalid(cx.name, &errors))?;
     let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
     if !errors.is_empty() {
         return Err(cx.invalid(cx.name, &errors));
@@ -202,7 +222,12 @@ pub(crate) fn mark_deleted(object: &mut Value, clock: &Clock) {
     }
 }
 
-fn remove(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>, last: Value) -> Arc<Object> {
+fn remove(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    old: &Arc<Object>,
+    last: Value,
+) -> Arc<Object> {
     if cx.dry_run {
         return old.clone();
     }
@@ -211,18 +236,30 @@ fn remove(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>, last: Va
     removed
 }
 
-fn check_preconditions(cx: Context<'_>, old: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
-    let kind =
-        if cx.def.group.is_empty() { cx.def.kind.to_owned() } else { format!("{}.{}", cx.def.kind, cx.def.group) };
+fn check_preconditions(
+    cx: Context<'_>,
+    old: &Object,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let kind = if cx.def.group.is_empty() {
+        cx.def.kind.to_owned()
+    } else {
+        format!("{}.{}", cx.def.kind, cx.def.group)
+    };
     // The real server names the kind where other conflicts name the resource.
-    let conflict = |why: String| ApiError::conflict_because(&kind, cx.def.group, cx.def.kind, cx.name, &why);
+    let conflict =
+        |why: String| ApiError::conflict_because(&kind, cx.def.group, cx.def.kind, cx.name, &why);
     if let Some(uid) = options.uid.as_ref().filter(|u| **u != old.uid) {
         return Err(conflict(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             old.uid
         )));
     }
-    if let Some(version) = options.resource_version.as_ref().filter(|v| **v != old.version.to_string()) {
+    if let Some(version) = options
+        .resource_version
+        .as_ref()
+        .filter(|v| **v != old.version.to_string())
+    {
         return Err(conflict(format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             old.version
@@ -235,7 +272,11 @@ fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<()
     let version = text(object, "resourceVersion");
     if version.is_empty() || version == "0" {
         if !strategy::unconditional_update(cx.def) {
-            let error = FieldError::invalid("metadata.resourceVersion", "0", "must be specified for an update");
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                "0",
+                "must be specified for an update",
+            );
             // Here the real server gives the resource where the kind belongs.
             return Err(ApiError::invalid(cx.def.group, cx.def.plural, cx.name, &[error]));
         }
@@ -253,16 +294,27 @@ fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<()
             cx.def.plural, cx.name, old.uid
         );
         let qualified = cx.def.qualified_name();
-        return Err(ApiError::conflict_because(&qualified, cx.def.group, cx.def.plural, cx.name, &why));
+        return Err(ApiError::conflict_because(
+            &qualified,
+            cx.def.group,
+            cx.def.plural,
+            cx.name,
+            &why,
+        ));
     }
     Ok(())
 }
 
 /// Fields of metadata a client cannot change.
 fn carry_metadata(before: &Value, object: &mut Value) {
-    for field in
-        ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
-    {
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
         let kept = &before["metadata"][field];
         if let Some(metadata) = object["metadata"].as_object_mut() {
             if kept.is_null() {
@@ -290,7 +342,13 @@ fn tidy_metadata(object: &mut Value) {
 
 fn prepare_metadata(cx: Context<'_>, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        for field in [
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+        ] {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
@@ -299,7 +357,11 @@ fn prepare_metadata(cx: Context<'_>, object: &mut Value) {
     tidy_metadata(object);
 }
 
-fn choose_name(tx: &Transaction<'_>, cx: Context<'_>, object: &mut Value) -> Result<String, ApiError> {
+fn choose_name(
+    tx: &Transaction<'_>,
+    cx: Context<'_>,
+    object: &mut Value,
+) -> Result<String, ApiError> {
     let name = text(object, "name").to_owned();
     if !name.is_empty() {
         return Ok(name);
@@ -312,7 +374,9 @@ fn choose_name(tx: &Transaction<'_>, cx: Context<'_>, object: &mut Value) -> Res
     // Names are at most 63 characters after generation; the suffix takes five.
     let base: String = base.chars().take(58).collect();
     let taken = |name: &str| tx.get(cx.def.storage_key(), cx.namespace, name).is_some();
-    let name = (0..8).map(|_| format!("{base}{}", random_suffix())).find(|n| !taken(n));
+    let name = (0..8)
+        .map(|_| format!("{base}{}", random_suffix()))
+        .find(|n| !taken(n));
     let name = name.ok_or_else(|| ApiError::already_exists(cx.def, &base))?;
     object["metadata"]["name"] = json!(name);
     Ok(name)
@@ -321,14 +385,23 @@ fn choose_name(tx: &Transaction<'_>, cx: Context<'_>, object: &mut Value) -> Res
 fn random_suffix() -> String {
     // The real server's alphabet: no vowels, so that no words appear, and no look-alikes.
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    (0..5).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
+    (0..5)
+        .map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())]))
+        .collect()
 }
 
 fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
     let Some(map) = object.as_object_mut() else {
-        return Err(ApiError::bad_request("couldn't get version/kind; json parse error: the body is not an object"));
+        return Err(ApiError::bad_request(
+            "couldn't get version/kind; json parse error: the body is not an object",
+        ));
     };
-    let given = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let given = |key: &str| {
+        map.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let (kind, version) = (given("kind"), given("apiVersion"));
     let expected = def.api_version();
     if (!kind.is_empty() && kind != def.kind) || (!version.is_empty() && version != expected) {
@@ -366,11 +439,16 @@ fn check_namespace(tx: &Transaction<'_>, cx: Context<'_>, name: &str) -> Result<
     match super::namespaces::phase(tx, cx.namespace).as_deref() {
         None => Err(super::namespaces::not_found(cx.namespace)),
         Some("Terminating") => {
-            let why =
-                format!("unable to create new content in namespace {} because it is being terminated", cx.namespace);
+            let why = format!(
+                "unable to create new content in namespace {} because it is being terminated",
+                cx.namespace
+            );
             let mut error = ApiError::forbidden(cx.def.group, cx.def.plural, name, &why);
             let cause = json!([{"reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", cx.namespace), "field": "metadata.namespace"}]);
-            error.details.get_or_insert_default().insert("causes".into(), cause);
+            error
+                .details
+                .get_or_insert_default()
+                .insert("causes".into(), cause);
             Err(error)
         }
         Some(_) => Ok(()),
@@ -383,7 +461,8 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 pub(super) fn has_no_finalizers(def: &ResourceDef, object: &Value) -> bool {
     let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
-    none(&object["metadata"]["finalizers"]) && (def.plural != "namespaces" || none(&object["spec"]["finalizers"]))
+    none(&object["metadata"]["finalizers"])
+        && (def.plural != "namespaces" || none(&object["spec"]["finalizers"]))
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use super::{CallCount, CallFaultKind, InjectedCallFault};
 
-/// The part of a [`FaultyCloud`](super::FaultyCloud) that is the same for every cloud whose calls pass one place: counts
-/// them, spoils them, slows them down. Clones share it.
+/// The part of a [`FaultyCloud`](super::FaultyCloud) that is the same for every cloud whose calls
+/// pass one place: counts them, spoils them, slows them down. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CallScript(Arc<Mutex<ScriptState>>);
 
@@ -40,17 +40,28 @@ impl CallScript {
         *self.0.lock() = ScriptState::default();
     }
 
-    /// Counts a call and makes it: `call` is its effect, and is not begun when it is dropped before.
+    /// Counts a call and makes it: `call` is its effect, and is not begun when it is dropped
+    /// before.
     ///
     /// # Errors
-    /// What the script says. [`CallFaultKind::Fails`] comes in place of the effect; at [`CallFaultKind::AnswerLost`] the call had
-    /// its effect, and the answer is not to arrive.
-    pub async fn around<T>(&self, writes: bool, call: impl Future<Output = T>) -> Result<T, CallFaultKind> {
+    /// What the script says. [`CallFaultKind::Fails`] comes in place of the effect; at
+    /// [`CallFaultKind::AnswerLost`] the call had its effect, and the answer is not to arrive.
+    pub async fn around<T>(
+        &self,
+        writes: bool,
+        call: impl Future<Output = T>,
+    ) -> Result<T, CallFaultKind> {
         let (trouble, latency) = {
             let mut page = self.0.lock();
-            *(if writes { &mut page.tally.writes } else { &mut page.tally.reads }) += 1;
+            *(if writes {
+                &mut page.tally.writes
+            } else {
+                &mut page.tally.reads
+            }) += 1;
             let number = page.tally.calls();
-            let hit = |trouble: &InjectedCallFault| trouble.call == number || trouble.lasts && trouble.call < number;
+            let hit = |trouble: &InjectedCallFault| {
+                trouble.call == number || trouble.lasts && trouble.call < number
+            };
             (page.trouble.filter(hit).map(|trouble| trouble.kind), page.latency)
         };
         wait(latency).await;
@@ -84,7 +95,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_are_counted_spoilt_and_slowed_down() {
         let (script, effects) = (CallScript::default(), Cell::new(0));
-        let call = async |writes| script.around(writes, async { effects.set(effects.get() + 1) }).await;
+        let call = async |writes| {
+            script
+                .around(writes, async { effects.set(effects.get() + 1) })
+                .await
+        };
         let fault = InjectedFault::Denied;
         script.start(Some(InjectedCallFault::fail(2, fault)));
         assert_eq!(call(false).await, Ok(()));
@@ -101,7 +116,11 @@ mod tests {
         assert_eq!(call(false).await, Ok(()));
         assert_eq!((begun.elapsed(), script.tally().calls()), (Duration::from_secs(6), 1));
         // Dropped before its effect.
-        assert!(tokio::time::timeout(Duration::from_secs(2), call(true)).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(2), call(true))
+                .await
+                .is_err()
+        );
         assert_eq!((effects.get(), script.tally().writes), (5, 1));
     }
 }

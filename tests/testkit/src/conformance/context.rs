@@ -28,7 +28,8 @@ const LONGEST_REASON: usize = 128;
 /// Name of the cluster that the provider under test works for.
 pub(super) const CLUSTER: &str = "conformance";
 
-/// What a rule works with: the cloud, fresh providers, things of its own. The suites add what they need.
+/// What a rule works with: the cloud, fresh providers, things of its own. The suites add what they
+/// need.
 pub(super) struct RuleContext<'a, C: ?Sized> {
     make: &'a Make,
     pub(super) cloud: &'a C,
@@ -72,7 +73,9 @@ impl<'a, C: ?Sized> RuleContext<'a, C> {
     /// Makes a provider that remembers nothing.
     pub(super) async fn make(&self) -> Verdict<Arc<dyn CloudProvider>> {
         let made = tokio::time::timeout(PATIENCE, (self.make)()).await;
-        let made = made.map_err(|_| Problem::Failed(format!("the constructor did not end within {PATIENCE:?}")))?;
+        let made = made.map_err(|_| {
+            Problem::Failed(format!("the constructor did not end within {PATIENCE:?}"))
+        })?;
         made.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
     }
 }
@@ -88,21 +91,40 @@ impl MutationRecords {
     pub(super) fn new(provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
         let (registry, named) = (Registry::new(), provider.mutation_operations());
         let metrics = MutationMetrics::register(&registry, named);
-        let metrics = metrics.map_err(|error| Problem::Failed(format!("mutations {named:?}: {error}")))?;
+        let metrics =
+            metrics.map_err(|error| Problem::Failed(format!("mutations {named:?}: {error}")))?;
         Ok(Self { registry, metrics, named })
     }
 
     /// Counts the changes of each operation.
     fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        for family in self.registry.gather().iter().filter(|family| family.name() == "ccm_cloud_mutations_total") {
+        for family in self
+            .registry
+            .gather()
+            .iter()
+            .filter(|family| family.name() == "ccm_cloud_mutations_total")
+        {
             for metric in family.get_metric() {
-                let operation = metric.get_label().iter().find(|label| label.name() == "operation");
+                let operation = metric
+                    .get_label()
+                    .iter()
+                    .find(|label| label.name() == "operation");
                 let made = metric.get_counter().get_value().round();
                 // Counts of a run are small and never negative.
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a small count"
+                )]
                 let made = made as u64;
-                *counts.entry(operation.map(|label| label.value().to_owned()).unwrap_or_default()).or_default() += made;
+                *counts
+                    .entry(
+                        operation
+                            .map(|label| label.value().to_owned())
+                            .unwrap_or_default(),
+                    )
+                    .or_default() += made;
             }
         }
         counts
@@ -112,17 +134,22 @@ impl MutationRecords {
         self.counts().values().sum()
     }
 
-    /// Checks that every writing call since `before` records were there has one, of a kind that is named.
+    /// Checks that every writing call since `before` records were there has one, of a kind that is
+    /// named.
     pub(super) fn cover(&self, before: u64, writes: u64, what: &str) -> Verdict {
         let made = self.made() - before;
-        expect(made >= writes, || format!("{what}: {writes} writing calls, {made} changes are recorded"))?;
+        expect(made >= writes, || {
+            format!("{what}: {writes} writing calls, {made} changes are recorded")
+        })?;
         let strange: Vec<_> = self
             .counts()
             .into_iter()
             .filter(|(operation, made)| *made > 0 && !self.named.contains(&operation.as_str()))
             .map(|(operation, _)| operation)
             .collect();
-        expect(strange.is_empty(), || format!("{what}: mutation_operations() does not name {strange:?}"))
+        expect(strange.is_empty(), || {
+            format!("{what}: mutation_operations() does not name {strange:?}")
+        })
     }
 }
 
@@ -145,8 +172,8 @@ pub(super) fn holds(text: &str, secrets: &[String]) -> bool {
 
 /// Says what is wrong with the reason of an event.
 pub(super) fn event_reason(reason: &str) -> Result<(), String> {
-    let pascal =
-        reason.starts_with(|c: char| c.is_ascii_uppercase()) && reason.chars().all(|c| c.is_ascii_alphanumeric());
+    let pascal = reason.starts_with(|c: char| c.is_ascii_uppercase())
+        && reason.chars().all(|c| c.is_ascii_alphanumeric());
     match pascal && reason.len() <= LONGEST_REASON {
         true => Ok(()),
         false => Err(format!("the event reason {reason:?} is not one word in PascalCase")),

@@ -1,9 +1,11 @@
-//! Provider conformance kit: the rules that every provider must keep, checked against a cloud that can be scripted.
+//! Provider conformance kit: the rules that every provider must keep, checked against a cloud that
+//! can be scripted.
 //!
-//! Three suites, one per capability: [`check_instances`], [`check_load_balancers`] (with what the inventory says of them)
-//! and [`check_routes`]. An author brings an async constructor of the provider and adapters that look at the cloud behind
-//! it and change it, [`InstanceCloud`] for the first and [`FaultyCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`]
-//! for the others; each suite answers a [`Report`]:
+//! Three suites, one per capability: [`check_instances`], [`check_load_balancers`] (with what the
+//! inventory says of them) and [`check_routes`]. An author brings an async constructor of the
+//! provider and adapters that look at the cloud behind it and change it, [`InstanceCloud`] for the
+//! first and [`FaultyCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`] for the others; each
+//! suite answers a [`Report`]:
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -16,22 +18,26 @@
 //! # }
 //! ```
 //!
-//! What is changed in the cloud is tried at every step: an error, a lost answer and a cancellation at each call, in the
-//! same process and in a new one. A provider or an adapter that hangs or panics breaks the rule at hand and does not end
-//! the run, whose time is bounded ([`Limits`]). [`runner::run`] makes a program of suites, which also outlives code that
-//! keeps its thread, and panics in tasks that nobody awaits.
+//! What is changed in the cloud is tried at every step: an error, a lost answer and a cancellation
+//! at each call, in the same process and in a new one. A provider or an adapter that hangs or
+//! panics breaks the rule at hand and does not end the run, whose time is bounded ([`Limits`]).
+//! [`runner::run`] makes a program of suites, which also outlives code that keeps its thread, and
+//! panics in tasks that nobody awaits.
 //!
-//! Code that keeps its thread (a blocking client, a sleep or a lock without await) cannot be stopped from within. When a
-//! rule that one of the three functions checks has not ended ten seconds after its limit (less, where the limit is less than a
-//! second), and does not even notice that it is woken, they print the report as far as it goes and abort the process, with all
-//! tests in it. They see it where it is the rule's own task that keeps its thread and, on a runtime of one thread, where any
-//! task does. Code that keeps it for less than the limit is not found, neither here nor by the runner: time that is paused
-//! does not show it.
+//! Code that keeps its thread (a blocking client, a sleep or a lock without await) cannot be
+//! stopped from within. When a rule that one of the three functions checks has not ended ten
+//! seconds after its limit (less, where the limit is less than a second), and does not even notice
+//! that it is woken, they print the report as far as it goes and abort the process, with all tests
+//! in it. They see it where it is the rule's own task that keeps its thread and, on a runtime of
+//! one thread, where any task does. Code that keeps it for less than the limit is not found,
+//! neither here nor by the runner: time that is paused does not show it.
 //!
-//! [`CloudProvider::start`] is called by the rules about it alone. All others see a provider as its constructor made it.
+//! [`CloudProvider::start`] is called by the rules about it alone. All others see a provider as its
+//! constructor made it.
 //!
-//! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
-//! that cannot be judged because another one is broken names that one instead of failing too.
+//! Rules are judged apart: each uses instances and, where answers could be remembered, providers of
+//! its own, and a rule that cannot be judged because another one is broken names that one instead
+//! of failing too.
 
 mod call_script;
 mod context;
@@ -58,7 +64,9 @@ use futures::future::BoxFuture;
 pub use call_script::CallScript;
 pub use faults::{CallCount, CallFaultKind, FaultyCloud, InjectedCallFault};
 pub use instances::INSTANCE_RULES;
-pub use load_balancers::{AllowedSources, CloudLoadBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
+pub use load_balancers::{
+    AllowedSources, CloudLoadBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud,
+};
 pub use progress::SuiteProgress;
 pub use report::{Case, Outcome, Report};
 pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
@@ -67,11 +75,12 @@ pub use time_limit::Limits;
 
 /// Changes the cloud behind the provider under test.
 ///
-/// A change is complete when its function returns: an instance that was stopped no longer runs. An error fails the rule
-/// that asked for the change.
+/// A change is complete when its function returns: an instance that was stopped no longer runs. An
+/// error fails the rule that asked for the change.
 #[async_trait]
 pub trait InstanceCloud: Send + Sync + 'static {
-    /// Creates a running instance for the node of this name (lower-case letters, digits, dashes; unique in the run).
+    /// Creates a running instance for the node of this name (lower-case letters, digits, dashes;
+    /// unique in the run).
     async fn create(&self, node: &str) -> anyhow::Result<()>;
 
     /// Shuts an instance down, so that it can be started again.
@@ -80,33 +89,35 @@ pub trait InstanceCloud: Send + Sync + 'static {
     /// Starts a stopped instance.
     async fn start(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Ends an instance for good, still listed if the cloud has that state; otherwise the same as `delete`.
+    /// Ends an instance for good, still listed if the cloud has that state; otherwise the same as
+    /// `delete`.
     async fn terminate(&self, node: &str) -> anyhow::Result<()>;
 
     /// Removes every trace of an instance; succeeds on nothing.
     async fn delete(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Makes the node as its kubelet registers it: without provider ID, with the facts that the provider asks for in
-    /// [`CloudProvider::node_fields`].
+    /// Makes the node as its kubelet registers it: without provider ID, with the facts that the
+    /// provider asks for in [`CloudProvider::node_fields`].
     fn node(&self, name: &str) -> NodeView {
         NodeView::named(name)
     }
 
-    /// Makes the cloud answer questions about instances with an error until [`restore`](Self::restore); `false` when
-    /// it cannot.
+    /// Makes the cloud answer questions about instances with an error until
+    /// [`restore`](Self::restore); `false` when it cannot.
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool>;
 
-    /// Makes the cloud take this long for an answer until [`restore`](Self::restore); `false` when it cannot.
+    /// Makes the cloud take this long for an answer until [`restore`](Self::restore); `false` when
+    /// it cannot.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
-    /// Tells whether an answer that throttles says when to come again. Where no answer of the cloud does, there is nothing
-    /// to hand on, and the rule about that is not checked.
+    /// Tells whether an answer that throttles says when to come again. Where no answer of the cloud
+    /// does, there is nothing to hand on, and the rule about that is not checked.
     fn names_pauses(&self) -> bool {
         true
     }
 
-    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be read anywhere; none by
-    /// default.
+    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be
+    /// read anywhere; none by default.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
@@ -116,13 +127,14 @@ pub trait InstanceCloud: Send + Sync + 'static {
         Limits::default()
     }
 
-    /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time is paused.
+    /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time
+    /// is paused.
     fn answer_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns how many instances are made to show that none is overlooked: more than a page of the cloud's listings has.
-    /// 120 by default.
+    /// Returns how many instances are made to show that none is overlooked: more than a page of the
+    /// cloud's listings has. 120 by default.
     fn many(&self) -> usize {
         120
     }
@@ -139,11 +151,17 @@ pub trait InstanceCloud: Send + Sync + 'static {
     /// Returns provider IDs of the provider's own scheme that mean nothing.
     fn malformed_provider_ids(&self) -> Vec<String>;
 
-    /// Returns provider IDs of other clouds. The default has those of well-known ones; a provider leaves out its own.
+    /// Returns provider IDs of other clouds. The default has those of well-known ones; a provider
+    /// leaves out its own.
     fn foreign_provider_ids(&self) -> Vec<String> {
-        ["aws:///eu-1a/i-0123456789abcdef0", "gce://project/zone/name", "openstack:///8f9e5b3a", "kind://a/b/c"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "aws:///eu-1a/i-0123456789abcdef0",
+            "gce://project/zone/name",
+            "openstack:///8f9e5b3a",
+            "kind://a/b/c",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 }
 
@@ -163,7 +181,8 @@ pub enum InjectedFault {
 
 impl InjectedFault {
     /// Every fault.
-    pub const ALL: [Self; 4] = [Self::Denied, Self::Throttled(Duration::from_secs(7)), Self::Invalid, Self::Transient];
+    pub const ALL: [Self; 4] =
+        [Self::Denied, Self::Throttled(Duration::from_secs(7)), Self::Invalid, Self::Transient];
 
     /// Returns the kind that belongs to it.
     pub fn kind(self) -> ErrorKind {
@@ -177,7 +196,8 @@ impl InjectedFault {
 }
 
 /// Constructor of the provider under test, boxed.
-type Make = Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Arc<dyn CloudProvider>>> + Send + Sync>;
+type Make =
+    Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Arc<dyn CloudProvider>>> + Send + Sync>;
 
 /// Checks every rule about instances. Takes some hundred calls; instances are deleted afterwards.
 ///
@@ -190,8 +210,8 @@ where
     SuiteProgress::alone().instances(make, cloud).await
 }
 
-/// Checks every rule about load balancers, several of which spoil each cloud call in turn: some thousand calls, under
-/// paused time within seconds.
+/// Checks every rule about load balancers, several of which spoil each cloud call in turn: some
+/// thousand calls, under paused time within seconds.
 ///
 /// `make` is called many times per rule and must give a provider that remembers nothing.
 pub async fn check_load_balancers<F, Fut>(make: F, cloud: &dyn LoadBalancerCloud) -> Report
@@ -219,7 +239,8 @@ mod tests {
 
     /// Makes the table that the guide shall have.
     fn rows<C: ?Sized>(rules: &[Rule<C>]) -> String {
-        let row = |rule: &Rule<C>| format!("| `{}` | {} |", rule.id, rule.expected.replace('<', "\\<"));
+        let row =
+            |rule: &Rule<C>| format!("| `{}` | {} |", rule.id, rule.expected.replace('<', "\\<"));
         rules.iter().map(row).collect::<Vec<_>>().join("\n")
     }
 

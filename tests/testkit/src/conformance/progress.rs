@@ -12,8 +12,8 @@ use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 
 use super::{
-    FaultyCloud, INSTANCE_RULES, InstanceCloud, LOAD_BALANCER_RULES, Limits, LoadBalancerCloud, Make, ROUTE_RULES,
-    Report, RouteCloud,
+    FaultyCloud, INSTANCE_RULES, InstanceCloud, LOAD_BALANCER_RULES, Limits, LoadBalancerCloud,
+    Make, ROUTE_RULES, Report, RouteCloud,
     context::RuleContext,
     report::{Case, Problem, Verdict},
     rule::Rule,
@@ -27,7 +27,8 @@ type Clean<C> = for<'a> fn(&'a RuleContext<'a, C>) -> BoxFuture<'a, Verdict>;
 #[derive(Clone, Debug, Default)]
 pub struct SuiteProgress {
     seen: Arc<Mutex<SuiteState>>,
-    /// Whether the process ends when a rule keeps its thread, because nobody looks on who could report that.
+    /// Whether the process ends when a rule keeps its thread, because nobody looks on who could
+    /// report that.
     alone: bool,
 }
 
@@ -47,7 +48,13 @@ struct SuiteState {
 impl Default for SuiteState {
     fn default() -> Self {
         let (cases, left, panics) = (Vec::new(), Vec::new(), Vec::new());
-        Self { limits: Limits::default(), cases, left, since: Instant::now(), panics }
+        Self {
+            limits: Limits::default(),
+            cases,
+            left,
+            since: Instant::now(),
+            panics,
+        }
     }
 }
 
@@ -65,16 +72,26 @@ impl SuiteProgress {
     {
         let make: Make = Box::new(move || make().boxed());
         let limits = cloud.limits();
-        self.check("instances", &INSTANCE_RULES, &make, cloud, limits, |bench| bench.clean().boxed()).await
+        self.check("instances", &INSTANCE_RULES, &make, cloud, limits, |bench| {
+            bench.clean().boxed()
+        })
+        .await
     }
 
-    /// Checks every rule about load balancers; as [`check_load_balancers`](super::check_load_balancers).
+    /// Checks every rule about load balancers; as
+    /// [`check_load_balancers`](super::check_load_balancers).
     pub async fn load_balancers<F, Fut>(&self, make: F, cloud: &dyn LoadBalancerCloud) -> Report
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
     {
-        self.check_scripted("load balancers", &LOAD_BALANCER_RULES, Box::new(move || make().boxed()), cloud).await
+        self.check_scripted(
+            "load balancers",
+            &LOAD_BALANCER_RULES,
+            Box::new(move || make().boxed()),
+            cloud,
+        )
+        .await
     }
 
     /// Checks every rule about routes; as [`check_routes`](super::check_routes).
@@ -83,7 +100,8 @@ impl SuiteProgress {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
     {
-        self.check_scripted("routes", &ROUTE_RULES, Box::new(move || make().boxed()), cloud).await
+        self.check_scripted("routes", &ROUTE_RULES, Box::new(move || make().boxed()), cloud)
+            .await
     }
 
     /// Checks rules against a cloud that is reset after each.
@@ -115,12 +133,17 @@ impl SuiteProgress {
         for rule in rules {
             let started = tokio::time::Instant::now();
             let verdict = if began.elapsed() > limits.suite {
-                Err(Problem::Failed(format!("not begun: the {:?} of the suite were over", limits.suite)))
+                Err(Problem::Failed(format!(
+                    "not begun: the {:?} of the suite were over",
+                    limits.suite
+                )))
             } else {
                 let bench = RuleContext::new(make, cloud, rule.id);
-                let verdict = limited(limits.rule, "the rule", kept.clone(), (rule.check)(&bench)).await;
+                let verdict =
+                    limited(limits.rule, "the rule", kept.clone(), (rule.check)(&bench)).await;
                 self.seen.lock().since = Instant::now();
-                let cleaned = limited(limits.rule, "cleaning up", kept.clone(), clean(&bench)).await;
+                let cleaned =
+                    limited(limits.rule, "cleaning up", kept.clone(), clean(&bench)).await;
                 self.without_panics(verdict.and(cleaned))
             };
             report.push(rule, verdict, started.elapsed());
@@ -131,7 +154,11 @@ impl SuiteProgress {
     }
 
     fn begin<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
-        let left = rules.iter().rev().map(|rule| (rule.id, rule.expected)).collect();
+        let left = rules
+            .iter()
+            .rev()
+            .map(|rule| (rule.id, rule.expected))
+            .collect();
         *self.seen.lock() = SuiteState { limits, left, ..SuiteState::default() };
     }
 
@@ -142,13 +169,16 @@ impl SuiteProgress {
         seen.since = Instant::now();
     }
 
-    /// A panic that nobody handed on, such as that of a task that the provider spawned, breaks the rule at hand.
+    /// A panic that nobody handed on, such as that of a task that the provider spawned, breaks the
+    /// rule at hand.
     fn without_panics(&self, verdict: Verdict) -> Verdict {
         let panics = std::mem::take(&mut self.seen.lock().panics);
         match verdict {
             Err(Problem::Failed(seen)) => Err(Problem::Failed(seen)),
             other if panics.is_empty() => other,
-            _ => Err(Problem::Failed(format!("something panicked meanwhile: {}", panics.join("; ")))),
+            _ => {
+                Err(Problem::Failed(format!("something panicked meanwhile: {}", panics.join("; "))))
+            }
         }
     }
 
@@ -164,15 +194,24 @@ impl SuiteProgress {
         (quiet > seen.limits.rule + seen.limits.rule / 2).then_some(quiet)
     }
 
-    /// Ends the process with the report as far as it goes. The thread that should go on cannot be had back, and the test
-    /// would never end; nothing but a message tells why.
+    /// Ends the process with the report as far as it goes. The thread that should go on cannot be
+    /// had back, and the test would never end; nothing but a message tells why.
     fn ends_the_process(&self, suite: &'static str) -> Kept {
         let watch = self.clone();
         Arc::new(move |text| {
-            let rule = watch.seen.lock().left.last().map_or("no rule", |(id, _)| *id);
+            let rule = watch
+                .seen
+                .lock()
+                .left
+                .last()
+                .map_or("no rule", |(id, _)| *id);
             let report = watch.broken_off(suite, &format!("{text}; code that waits must await"));
-            // Not by a macro, whose output a test keeps until its end. A closed pipe is no reason to go on.
-            let _ = writeln!(io::stderr(), "\n{report}\n{rule} of {suite}: {text}. The process is aborted.");
+            // Not by a macro, whose output a test keeps until its end. A closed pipe is no reason
+            // to go on.
+            let _ = writeln!(
+                io::stderr(),
+                "\n{report}\n{rule} of {suite}: {text}. The process is aborted."
+            );
             std::process::abort()
         })
     }

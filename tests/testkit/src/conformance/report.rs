@@ -23,7 +23,11 @@ pub(super) type Verdict<T = ()> = Result<T, Problem>;
 
 /// Fails with what was seen unless `ok`.
 pub(super) fn expect(ok: bool, seen: impl FnOnce() -> String) -> Verdict {
-    if ok { Ok(()) } else { Err(Problem::Failed(seen())) }
+    if ok {
+        Ok(())
+    } else {
+        Err(Problem::Failed(seen()))
+    }
 }
 
 /// What became of a rule.
@@ -75,15 +79,20 @@ impl Report {
     /// Adds a broken rule that was not checked to its end.
     pub(super) fn fail(&mut self, rule: &'static str, expected: &'static str, seen: String) {
         let (outcome, took) = (Outcome::Failed, Duration::ZERO);
-        self.cases.push(Case { rule, expected, seen, outcome, took });
+        self.cases
+            .push(Case { rule, expected, seen, outcome, took });
     }
 
-    /// Excuses these rules, each for the reason beside it, from being kept or checked, and expects that all others are kept.
-    /// What is excused and kept is a failure, so that no excuse outlives its reason.
+    /// Excuses these rules, each for the reason beside it, from being kept or checked, and expects
+    /// that all others are kept. What is excused and kept is a failure, so that no excuse outlives
+    /// its reason.
     #[must_use]
     pub fn excuse(mut self, excuses: &[(&str, &'static str)]) -> Self {
         for case in &mut self.cases {
-            let excuse = excuses.iter().find(|(rule, _)| *rule == case.rule).map(|(_, why)| *why);
+            let excuse = excuses
+                .iter()
+                .find(|(rule, _)| *rule == case.rule)
+                .map(|(_, why)| *why);
             let reason = case.reason();
             match (&case.outcome, excuse) {
                 (Outcome::Passed, Some(why)) => {
@@ -115,10 +124,12 @@ impl Report {
             Err(Problem::Unsupported(why)) => (Outcome::Unsupported, why),
             Err(Problem::Blocked(by, seen)) => (Outcome::Blocked(by), seen),
         };
-        self.cases.push(Case { rule: rule.id, expected: rule.expected, seen, outcome, took });
+        self.cases
+            .push(Case { rule: rule.id, expected: rule.expected, seen, outcome, took });
     }
 
-    /// Turns cases that blame a rule which did not fail into failures, so that nothing passes unseen.
+    /// Turns cases that blame a rule which did not fail into failures, so that nothing passes
+    /// unseen.
     pub(super) fn settle(&mut self) {
         let failed: Vec<_> = self.failures().map(|case| case.rule).collect();
         for case in &mut self.cases {
@@ -135,12 +146,18 @@ impl Report {
 
     /// Returns the broken rules.
     pub fn failures(&self) -> impl Iterator<Item = &Case> {
-        self.cases.iter().filter(|case| case.outcome == Outcome::Failed)
+        self.cases
+            .iter()
+            .filter(|case| case.outcome == Outcome::Failed)
     }
 
     /// Tells whether no rule is broken and at least one was checked.
     pub fn passed(&self) -> bool {
-        self.failures().next().is_none() && self.cases.iter().any(|case| case.outcome == Outcome::Passed)
+        self.failures().next().is_none()
+            && self
+                .cases
+                .iter()
+                .any(|case| case.outcome == Outcome::Passed)
     }
 
     /// Returns the report as a JUnit XML document.
@@ -174,7 +191,10 @@ impl Report {
                     escape(&case.seen)
                 ),
                 Outcome::Unsupported | Outcome::Blocked(_) | Outcome::Excused(_) => {
-                    format!("{head}>\n    <skipped message=\"{}\"/>\n  </testcase>\n", escape(&case.reason()))
+                    format!(
+                        "{head}>\n    <skipped message=\"{}\"/>\n  </testcase>\n",
+                        escape(&case.reason())
+                    )
                 }
             };
             xml.push_str(&element);
@@ -184,7 +204,9 @@ impl Report {
     }
 
     fn skipped(&self) -> impl Iterator<Item = &Case> {
-        self.cases.iter().filter(|case| !matches!(case.outcome, Outcome::Passed | Outcome::Failed))
+        self.cases
+            .iter()
+            .filter(|case| !matches!(case.outcome, Outcome::Passed | Outcome::Failed))
     }
 }
 
@@ -273,9 +295,18 @@ mod tests {
             Err(Problem::Blocked(first_rule(), "x > y".to_owned())),
         ]);
         let xml = report.junit();
-        assert!(xml.contains("tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"2\" time=\"6.000\""), "{xml}");
-        assert!(xml.contains(">a &lt; b &amp; &quot;c&quot; &apos;d&apos;&#10;\u{fffd}</failure>"), "{xml}");
-        assert!(xml.contains(&format!("not judged because of {}: x &gt; y", first_rule())), "{xml}");
+        assert!(
+            xml.contains("tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"2\" time=\"6.000\""),
+            "{xml}"
+        );
+        assert!(
+            xml.contains(">a &lt; b &amp; &quot;c&quot; &apos;d&apos;&#10;\u{fffd}</failure>"),
+            "{xml}"
+        );
+        assert!(
+            xml.contains(&format!("not judged because of {}: x &gt; y", first_rule())),
+            "{xml}"
+        );
         assert_eq!(xml.matches("<testcase").count(), 4);
         assert_eq!(xml.matches("</testcase>").count(), 3);
         assert!(!report.passed());
@@ -306,10 +337,19 @@ mod tests {
     #[test]
     fn what_providers_say_makes_no_other_xml() {
         let nasty = "]]> <!-- --> & &#0; <testcase/> \"'\u{0}\u{b}\u{ffff}\r\n\t😀 ﷐";
-        let broken =
-            || report(vec![Err(Problem::Failed(nasty.to_owned())), Ok(()), Err(Problem::Unsupported(nasty.into()))]);
+        let broken = || {
+            report(vec![
+                Err(Problem::Failed(nasty.to_owned())),
+                Ok(()),
+                Err(Problem::Unsupported(nasty.into())),
+            ])
+        };
         assert_eq!(cases_of(&broken().junit()), 3);
-        let all = junit(&[broken(), report(Vec::new()), broken().excuse(&[(first_rule(), "<so it is>")])]);
+        let all = junit(&[
+            broken(),
+            report(Vec::new()),
+            broken().excuse(&[(first_rule(), "<so it is>")]),
+        ]);
         assert_eq!(cases_of(&all), 6);
         assert_eq!(all.matches("<testsuite ").count(), 3);
     }
@@ -318,7 +358,10 @@ mod tests {
     fn a_person_reads_what_was_expected_and_seen() {
         let text = report(vec![Err(Problem::Failed("nothing".to_owned())), Ok(())]).to_string();
         assert!(text.starts_with("instances: 1 rules kept, 1 broken, 0 not checked\n"), "{text}");
-        assert!(text.contains(&format!("expected: {}\n", super::super::INSTANCE_RULES[0].expected)), "{text}");
+        assert!(
+            text.contains(&format!("expected: {}\n", super::super::INSTANCE_RULES[0].expected)),
+            "{text}"
+        );
         assert!(text.contains("seen:     nothing\n"), "{text}");
     }
 
@@ -329,20 +372,39 @@ mod tests {
             let broken = || Err(Problem::Failed("broken".to_owned()));
             vec![Ok(()), broken(), broken(), Err(Problem::Unsupported("cannot".to_owned()))]
         };
-        let excused = report(verdicts()).excuse(&[(rule(1), "so it is"), (rule(2), "so it is"), (rule(3), "so it is")]);
+        let excused = report(verdicts()).excuse(&[
+            (rule(1), "so it is"),
+            (rule(2), "so it is"),
+            (rule(3), "so it is"),
+        ]);
         assert!(excused.passed(), "{excused}");
-        assert!(excused.to_string().contains("excused, because so it is: broken"), "{excused}");
+        assert!(
+            excused
+                .to_string()
+                .contains("excused, because so it is: broken"),
+            "{excused}"
+        );
         let failed = |excuses: &[(&str, &'static str)]| {
-            report(verdicts()).excuse(excuses).failures().map(|case| case.rule).collect::<Vec<_>>()
+            report(verdicts())
+                .excuse(excuses)
+                .failures()
+                .map(|case| case.rule)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(failed(&[(rule(0), "it is kept"), (rule(1), "so it is")]), [rule(0), rule(2), rule(3)]);
+        assert_eq!(
+            failed(&[(rule(0), "it is kept"), (rule(1), "so it is")]),
+            [rule(0), rule(2), rule(3)]
+        );
     }
 
     #[test]
     fn nothing_passes_by_blaming_a_rule_that_holds() {
         let blaming = report(vec![Ok(()), Err(Problem::Blocked(first_rule(), "odd".to_owned()))]);
         assert_eq!(blaming.failures().count(), 1);
-        assert!(!report(vec![Err(Problem::Unsupported("cannot".to_owned()))]).passed(), "nothing was checked");
+        assert!(
+            !report(vec![Err(Problem::Unsupported("cannot".to_owned()))]).passed(),
+            "nothing was checked"
+        );
         assert!(report(vec![Ok(())]).passed());
     }
 }

@@ -15,22 +15,32 @@ pub struct Rule<C: ?Sized + 'static> {
 
 impl<C: ?Sized> fmt::Debug for Rule<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Rule")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 macro_rules! rule {
     ($id:expr, $check:path, $expected:literal) => {
-        Rule { id: $id, expected: $expected, check: |bench| Box::pin($check(bench)) }
+        Rule {
+            id: $id,
+            expected: $expected,
+            check: |bench| Box::pin($check(bench)),
+        }
     };
 }
 
 pub(super) use rule;
 
-/// Checks what tables of rules must keep: distinct ids that fit into the names of the things that rules make.
+/// Checks what tables of rules must keep: distinct ids that fit into the names of the things that
+/// rules make.
 #[cfg(test)]
 pub(super) fn check_table<C: ?Sized>(rules: &[Rule<C>]) {
     let ids: std::collections::BTreeSet<_> = rules.iter().map(|rule| rule.id).collect();
     assert_eq!(ids.len(), rules.len());
-    assert!(ids.iter().all(|id| id.len() < 40 && id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+    assert!(
+        ids.iter()
+            .all(|id| id.len() < 40 && id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+    );
 }

@@ -1,4 +1,5 @@
-//! Syntax rules of the Kubernetes API for what a provider's answers become (apimachinery `util/validation`).
+//! Syntax rules of the Kubernetes API for what a provider's answers become (apimachinery
+//! `util/validation`).
 
 use std::net::IpAddr;
 
@@ -60,7 +61,9 @@ fn is_label_text(text: &str) -> bool {
     text.len() <= MAX_LABEL
         && ends(text.chars().next())
         && ends(text.chars().next_back())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 pub(super) fn is_subdomain(text: &str) -> bool {
@@ -99,15 +102,30 @@ mod tests {
     #[test]
     fn addresses_are_checked_by_their_type() {
         let list = |entries: &[(AddressType, &str)]| {
-            addresses(&entries.iter().map(|(kind, text)| NodeAddress::new(*kind, *text)).collect::<Vec<_>>())
+            addresses(
+                &entries
+                    .iter()
+                    .map(|(kind, text)| NodeAddress::new(*kind, *text))
+                    .collect::<Vec<_>>(),
+            )
         };
         use AddressType::{ExternalDns, ExternalIp, Hostname, InternalIp};
         assert_eq!(
-            list(&[(InternalIp, "10.0.0.1"), (InternalIp, "fd00::1"), (Hostname, "Node-1"), (ExternalDns, "a.b")]),
+            list(&[
+                (InternalIp, "10.0.0.1"),
+                (InternalIp, "fd00::1"),
+                (Hostname, "Node-1"),
+                (ExternalDns, "a.b")
+            ]),
             Ok(())
         );
         assert_eq!(list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]), Ok(()));
-        for bad in [&[][..], &[(InternalIp, "node")], &[(Hostname, "")], &[(Hostname, "a"), (Hostname, "a")]] {
+        for bad in [
+            &[][..],
+            &[(InternalIp, "node")],
+            &[(Hostname, "")],
+            &[(Hostname, "a"), (Hostname, "a")],
+        ] {
             assert!(list(bad).is_err(), "{bad:?}");
         }
     }

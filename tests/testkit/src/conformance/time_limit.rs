@@ -16,15 +16,16 @@ use parking_lot::{Condvar, Mutex};
 
 use super::report::{Problem, Verdict};
 
-/// Longest time of a rule by the runtime's clock, which stands still or runs ahead where time is paused. Rules that spoil
-/// every call of a slow cloud take days of it.
+/// Longest time of a rule by the runtime's clock, which stands still or runs ahead where time is
+/// paused. Rules that spoil every call of a slow cloud take days of it.
 const LONGEST: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// How long a run may take, by the wall clock, whether tokio's time is paused or not. A run ends within
-/// `suite` and twice `rule`.
+/// How long a run may take, by the wall clock, whether tokio's time is paused or not. A run ends
+/// within `suite` and twice `rule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For one rule, and again for cleaning up after it. What takes longer is broken. Twenty minutes by default.
+    /// For one rule, and again for cleaning up after it. What takes longer is broken. Twenty
+    /// minutes by default.
     pub rule: Duration,
     /// For the whole suite. Rules that are not begun then are broken, too. One hour by default.
     pub suite: Duration,
@@ -32,24 +33,30 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { rule: Duration::from_secs(20 * 60), suite: Duration::from_secs(60 * 60) }
+        Self {
+            rule: Duration::from_secs(20 * 60),
+            suite: Duration::from_secs(60 * 60),
+        }
     }
 }
 
-/// Told, on a thread of its own, what is to be said of a part that keeps the thread on which it runs.
+/// Told, on a thread of its own, what is to be said of a part that keeps the thread on which it
+/// runs.
 pub(super) type Kept = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Looks that find a part as it was, beyond its limit, until it counts as keeping its thread. They are counted, so that a
-/// machine which runs neither it nor the one who looks says nothing.
+/// Looks that find a part as it was, beyond its limit, until it counts as keeping its thread. They
+/// are counted, so that a machine which runs neither it nor the one who looks says nothing.
 const GRACE: u32 = 10;
 
-/// How often it is looked whether a part still takes note of anything: each second, or sooner where it had less time.
+/// How often it is looked whether a part still takes note of anything: each second, or sooner where
+/// it had less time.
 fn tick(limit: Duration) -> Duration {
     limit.clamp(Duration::from_millis(200), Duration::from_secs(1))
 }
 
-/// Runs a part of a rule, which fails when it panics and when it takes too long, even if nothing wakes it or nothing lets
-/// the paused clock go on. What keeps its thread cannot be ended: `kept` is told, and the runner sees it by itself.
+/// Runs a part of a rule, which fails when it panics and when it takes too long, even if nothing
+/// wakes it or nothing lets the paused clock go on. What keeps its thread cannot be ended: `kept`
+/// is told, and the runner sees it by itself.
 pub(super) async fn limited(
     limit: Duration,
     what: &str,
@@ -64,12 +71,17 @@ pub(super) async fn limited(
         match work.as_mut().poll(cx) {
             Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
             Poll::Ready(Err(panic)) => {
-                return Poll::Ready(Err(Problem::Failed(format!("{what} panicked: {}", panic_text(&*panic)))));
+                return Poll::Ready(Err(Problem::Failed(format!(
+                    "{what} panicked: {}",
+                    panic_text(&*panic)
+                ))));
             }
             Poll::Pending => {}
         }
         if alarm.rang() {
-            let seen = format!("{what} did not end within {limit:?}: something never answers, or is never done");
+            let seen = format!(
+                "{what} did not end within {limit:?}: something never answers, or is never done"
+            );
             return Poll::Ready(Err(Problem::Failed(seen)));
         }
         longest.as_mut().poll(cx).map(|()| {
@@ -101,7 +113,8 @@ struct TimerState {
 }
 
 impl TimerInner {
-    /// Waits for the end, wakes the task, and then for as many ticks as it may take to notice; tells whether it did.
+    /// Waits for the end, wakes the task, and then for as many ticks as it may take to notice;
+    /// tells whether it did.
     fn watch(&self, end: Instant, tick: Duration) -> bool {
         let mut state = self.state.lock();
         while !state.over {
@@ -136,7 +149,10 @@ impl WallClockTimer {
             }
         };
         // Without a thread the end is seen when something else wakes the task.
-        let thread = std::thread::Builder::new().name("conformance-alarm".to_owned()).spawn(wait).ok();
+        let thread = std::thread::Builder::new()
+            .name("conformance-alarm".to_owned())
+            .spawn(wait)
+            .ok();
         Self { end, shared, thread }
     }
 
@@ -182,15 +198,21 @@ mod tests {
     #[tokio::test]
     async fn what_never_wakes_or_always_does_ends_in_real_time() {
         let began = Instant::now();
-        assert!(seen(limited(SHORT, "it", None, std::future::pending()).await).contains("it did not end within 50ms"));
-        assert!(seen(limited(SHORT, "it", None, spins()).await).contains("it did not end within 50ms"));
+        assert!(
+            seen(limited(SHORT, "it", None, std::future::pending()).await)
+                .contains("it did not end within 50ms")
+        );
+        assert!(
+            seen(limited(SHORT, "it", None, spins()).await).contains("it did not end within 50ms")
+        );
         assert!(began.elapsed() < 40 * SHORT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_never_wakes_or_always_does_ends_where_time_is_paused() {
         assert!(
-            seen(limited(Duration::from_secs(3600), "it", None, std::future::pending()).await).contains("virtual time")
+            seen(limited(Duration::from_secs(3600), "it", None, std::future::pending()).await)
+                .contains("virtual time")
         );
         assert!(seen(limited(SHORT, "it", None, spins()).await).contains("within 50ms"));
     }
@@ -214,13 +236,18 @@ mod tests {
             assert!(keep_it(), "it is told");
             Ok(())
         };
-        assert!(seen(limited(SHORT, "it", Some(kept.clone()), std::future::pending()).await).contains("50ms"));
+        assert!(
+            seen(limited(SHORT, "it", Some(kept.clone()), std::future::pending()).await)
+                .contains("50ms")
+        );
         assert!(seen(limited(SHORT, "it", Some(kept.clone()), spins()).await).contains("50ms"));
         assert_eq!(said.lock().len(), 0);
         assert_eq!(limited(SHORT, "it", Some(kept.clone()), keeps).await, Ok(()));
         let spawned = async {
             let keeps = async move { assert!(keep_task(), "it is told") };
-            tokio::spawn(keeps).await.map_err(|error| Problem::Failed(error.to_string()))
+            tokio::spawn(keeps)
+                .await
+                .map_err(|error| Problem::Failed(error.to_string()))
         };
         assert_eq!(limited(SHORT, "a task", Some(kept), spawned).await, Ok(()));
         let said = said.lock();

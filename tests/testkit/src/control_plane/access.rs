@@ -47,7 +47,11 @@ impl User {
     /// A user without groups and with a random token.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), groups: Vec::new(), token: Token::random() }
+        Self {
+            name: name.into(),
+            groups: Vec::new(),
+            token: Token::random(),
+        }
     }
 
     /// Adds a group.
@@ -60,7 +64,13 @@ impl User {
     /// The user's line of the API server's token file.
     pub(super) fn token_line(&self) -> String {
         // Four comma-separated columns: token, name, uid, and the groups as one quoted column.
-        format!("{},\"{}\",\"{}\",\"{}\"\n", self.token.reveal(), self.name, self.name, self.groups.join(","))
+        format!(
+            "{},\"{}\",\"{}\",\"{}\"\n",
+            self.token.reveal(),
+            self.name,
+            self.name,
+            self.groups.join(",")
+        )
     }
 }
 
@@ -128,7 +138,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_client_configuration_carries_address_and_ca() {
-        let ca_pem = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap().cert.pem();
+        let ca_pem = rcgen::generate_simple_self_signed(vec!["ca".to_owned()])
+            .unwrap()
+            .cert
+            .pem();
         let endpoint = Endpoint { url: "https://127.0.0.1:6443".to_owned(), ca_pem };
         let config = endpoint.config(&Token::new("t")).await.unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://127.0.0.1:6443/");

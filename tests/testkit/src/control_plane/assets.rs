@@ -1,15 +1,17 @@
-//! Where the control plane's binaries are kept, and which versions they have. `xtask`, which builds them, shares this
-//! file by path: std only.
+//! Where the control plane's binaries are kept, and which versions they have. `xtask`, which builds
+//! them, shares this file by path: std only.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 const ETCD_MODULE: &str = include_str!("../../../control-plane/etcd/go.mod");
 const KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes/go.mod");
-const OLDER_KUBERNETES_MODULE: &str = include_str!("../../../control-plane/kubernetes-older/go.mod");
+const OLDER_KUBERNETES_MODULE: &str =
+    include_str!("../../../control-plane/kubernetes-older/go.mod");
 const HELM_MODULE: &str = include_str!("../../../control-plane/helm/go.mod");
 
-/// Chooses another release of Kubernetes than the one that every run uses: `older`, the minor version before.
+/// Chooses another release of Kubernetes than the one that every run uses: `older`, the minor
+/// version before.
 const RELEASE_VARIABLE: &str = "CCM_KUBERNETES";
 
 /// A release of Kubernetes that suites run on.
@@ -28,11 +30,18 @@ impl Release {
     }
 
     fn of(choice: Option<&str>) -> Self {
-        if choice == Some("older") { Self::Older } else { Self::Current }
+        if choice == Some("older") {
+            Self::Older
+        } else {
+            Self::Current
+        }
     }
 
     /// Folder of its module below `tests/control-plane`.
-    #[allow(dead_code, reason = "xtask builds from it; the testkit, which shares this file, does not")]
+    #[allow(
+        dead_code,
+        reason = "xtask builds from it; the testkit, which shares this file, does not"
+    )]
     pub(crate) fn module(self) -> &'static str {
         match self {
             Self::Current => "kubernetes",
@@ -48,8 +57,8 @@ impl Release {
     }
 }
 
-/// Versions of the control plane's parts, without the leading `v`. Written once, in the `go.mod` files of
-/// `tests/control-plane`.
+/// Versions of the control plane's parts, without the leading `v`. Written once, in the `go.mod`
+/// files of `tests/control-plane`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Versions {
     /// Version of etcd.
@@ -61,8 +70,12 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// The versions pinned in this checkout, of the release of Kubernetes that the environment chooses.
-    #[allow(dead_code, reason = "the testkit uses it; xtask, which shares this file, asks for a release")]
+    /// The versions pinned in this checkout, of the release of Kubernetes that the environment
+    /// chooses.
+    #[allow(
+        dead_code,
+        reason = "the testkit uses it; xtask, which shares this file, asks for a release"
+    )]
     pub(crate) fn pinned() -> Self {
         Self::of(Release::chosen())
     }
@@ -76,7 +89,8 @@ impl Versions {
         }
     }
 
-    /// Name of the directory for exactly these versions, so that a new version is built beside the old one.
+    /// Name of the directory for exactly these versions, so that a new version is built beside the
+    /// old one.
     pub(crate) fn key(&self) -> String {
         format!("etcd-{}-kubernetes-{}-helm-{}", self.etcd, self.kubernetes, self.helm)
     }
@@ -84,7 +98,10 @@ impl Versions {
 
 /// The directory with the binaries: `KUBEBUILDER_ASSETS`, else one below the user's cache directory
 /// (`XDG_CACHE_HOME`, else `~/.cache`). `None` when none of the three variables is set.
-#[allow(dead_code, reason = "the testkit uses it; xtask, which shares this file, asks for a release")]
+#[allow(
+    dead_code,
+    reason = "the testkit uses it; xtask, which shares this file, asks for a release"
+)]
 pub(crate) fn directory() -> Option<PathBuf> {
     directory_of(Release::chosen())
 }
@@ -95,15 +112,27 @@ pub(crate) fn directory_of(release: Release) -> Option<PathBuf> {
 }
 
 /// [`directory`] with the environment as an argument.
-fn directory_from(release: Release, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+fn directory_from(
+    release: Release,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Option<PathBuf> {
+    let set = |name: &str| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     if let Some(assets) = set("KUBEBUILDER_ASSETS") {
         return Some(std::path::absolute(&assets).unwrap_or(assets));
     }
     // The XDG specification says that a relative XDG_CACHE_HOME is to be ignored.
-    let cache =
-        set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(cache.join("ccm-control-plane").join(Versions::of(release).key()))
+    let cache = set("XDG_CACHE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(
+        cache
+            .join("ccm-control-plane")
+            .join(Versions::of(release).key()),
+    )
 }
 
 /// Names the directory with the Go programs of this repository.
@@ -121,8 +150,8 @@ pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
 /// Prometheus' tool that judges alerts, from `tests/control-plane/promtool`.
 pub(crate) const PROMTOOL: &str = "promtool";
 
-/// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty when it is not
-/// there, which the test below excludes for the files that are compiled in.
+/// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty
+/// when it is not there, which the test below excludes for the files that are compiled in.
 fn required_version(go_mod: &str, module: &str) -> String {
     go_mod
         .lines()
@@ -150,16 +179,22 @@ mod tests {
 
     #[test]
     fn the_older_release_is_the_minor_version_before() {
-        let minor =
-            |choice| Versions::of(Release::of(choice)).kubernetes.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+        let minor = |choice| {
+            Versions::of(Release::of(choice))
+                .kubernetes
+                .split('.')
+                .nth(1)
+                .unwrap()
+                .parse::<u32>()
+                .unwrap()
+        };
         assert_eq!(minor(Some("older")) + 1, minor(None));
         assert_eq!(minor(Some("1.35")), minor(None), "a word that chooses nothing");
     }
 
     #[test]
     fn the_version_is_that_of_the_requirement() {
-        let go_mod =
-            "module m\n\nrequire (\n\ta.b/c v1.2.3\n\ta.b/c/d v2.0.0 // indirect\n)\n\nreplace a.b/d => a.b/d v9.9.9\n";
+        let go_mod = "module m\n\nrequire (\n\ta.b/c v1.2.3\n\ta.b/c/d v2.0.0 // indirect\n)\n\nreplace a.b/d => a.b/d v9.9.9\n";
         assert_eq!(required_version(go_mod, "a.b/c"), "1.2.3");
         assert_eq!(required_version(go_mod, "a.b/c/d"), "2.0.0");
         assert_eq!(required_version(go_mod, "a.b/d"), "");
@@ -170,11 +205,19 @@ mod tests {
     fn assets_come_first_then_the_cache_directory() {
         let lookup = |pairs: &'static [(&str, &str)]| {
             directory_from(Release::chosen(), move |name| {
-                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+                pairs
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| value.into())
             })
         };
-        let versioned =
-            |cache: &str| Some(PathBuf::from(cache).join("ccm-control-plane").join(Versions::pinned().key()));
+        let versioned = |cache: &str| {
+            Some(
+                PathBuf::from(cache)
+                    .join("ccm-control-plane")
+                    .join(Versions::pinned().key()),
+            )
+        };
         assert_eq!(
             lookup(&[("KUBEBUILDER_ASSETS", "/assets"), ("XDG_CACHE_HOME", "/cache")]),
             Some(PathBuf::from("/assets"))

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// The audit policy: one line per request, without bodies. `RequestReceived` would only repeat what the later stage
-/// says; a watch appears when it starts and again when it ends.
+/// The audit policy: one line per request, without bodies. `RequestReceived` would only repeat what
+/// the later stage says; a watch appears when it starts and again when it ends.
 pub(super) const POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
   "omitStages": ["RequestReceived"],
@@ -20,12 +20,13 @@ pub(super) const POLICY: &str = r#"{
 pub struct AuditEvent {
     /// Identifies the request; a watch's events share one.
     pub audit_id: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the HTTP method in lower
-    /// case for requests that are not about a resource.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the HTTP
+    /// method in lower case for requests that are not about a resource.
     pub verb: String,
     /// API group of the resource; empty for the core group.
     pub group: String,
-    /// Resource with its subresource, such as `nodes` or `nodes/status`; the path for other requests.
+    /// Resource with its subresource, such as `nodes` or `nodes/status`; the path for other
+    /// requests.
     pub resource: String,
     /// Namespace, empty for resources without.
     pub namespace: String,
@@ -83,7 +84,12 @@ impl From<RawEvent> for AuditEvent {
     fn from(raw: RawEvent) -> Self {
         let object = raw.object_ref.unwrap_or_default();
         let resource = match (object.resource.as_str(), object.subresource.as_str()) {
-            ("", _) => raw.request_uri.split('?').next().unwrap_or_default().to_owned(),
+            ("", _) => raw
+                .request_uri
+                .split('?')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             (resource, "") => resource.to_owned(),
             (resource, subresource) => format!("{resource}/{subresource}"),
         };
@@ -141,7 +147,14 @@ impl AuditLog {
     /// Only the requests that fit.
     #[must_use]
     pub fn filter(&self, mut fits: impl FnMut(&AuditEvent) -> bool) -> Self {
-        Self { events: self.events.iter().filter(|event| fits(event)).cloned().collect() }
+        Self {
+            events: self
+                .events
+                .iter()
+                .filter(|event| fits(event))
+                .cloned()
+                .collect(),
+        }
     }
 
     /// Only the requests of clients whose user agent starts so.
@@ -154,7 +167,11 @@ impl AuditLog {
     pub fn counts(&self) -> BTreeMap<AuditKey, usize> {
         let mut counts = BTreeMap::new();
         for AuditEvent { verb, resource, user_agent, .. } in &self.events {
-            let key = AuditKey { verb: verb.clone(), resource: resource.clone(), user_agent: user_agent.clone() };
+            let key = AuditKey {
+                verb: verb.clone(),
+                resource: resource.clone(),
+                user_agent: user_agent.clone(),
+            };
             *counts.entry(key).or_default() += 1;
         }
         counts
@@ -162,7 +179,10 @@ impl AuditLog {
 
     /// Number of requests with this verb on this resource.
     pub fn count(&self, verb: &str, resource: &str) -> usize {
-        self.events.iter().filter(|event| event.verb == verb && event.resource == resource).count()
+        self.events
+            .iter()
+            .filter(|event| event.verb == verb && event.resource == resource)
+            .count()
     }
 }
 
@@ -185,7 +205,13 @@ mod tests {
     #[test]
     fn a_request_counts_once_and_a_half_line_not_at_all() {
         let log = AuditLog::parse(LOG).unwrap();
-        assert_eq!(log.events.iter().map(|event| event.audit_id.as_str()).collect::<Vec<_>>(), ["1", "2", "3"]);
+        assert_eq!(
+            log.events
+                .iter()
+                .map(|event| event.audit_id.as_str())
+                .collect::<Vec<_>>(),
+            ["1", "2", "3"]
+        );
         assert_eq!(log.count("watch", "nodes"), 1);
         assert_eq!(log.count("patch", "nodes/status"), 1);
         assert_eq!(log.count("patch", "nodes"), 0);
@@ -198,8 +224,10 @@ mod tests {
     fn counts_are_by_verb_resource_and_agent() {
         let log = AuditLog::parse(LOG).unwrap();
         let counts = log.of_agent("ccm").counts();
-        let keys: Vec<_> =
-            counts.iter().map(|(key, count)| (key.verb.as_str(), key.resource.as_str(), *count)).collect();
+        let keys: Vec<_> = counts
+            .iter()
+            .map(|(key, count)| (key.verb.as_str(), key.resource.as_str(), *count))
+            .collect();
         assert_eq!(keys, [("patch", "nodes/status", 1), ("watch", "nodes", 1)]);
     }
 

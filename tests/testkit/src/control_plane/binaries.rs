@@ -48,9 +48,11 @@ impl Binaries {
     fn find_in(directory: Option<&Path>) -> Result<Self, Missing> {
         let look = |name: &str| Some(directory?.join(name)).filter(|path| path.is_file());
         match (look("etcd"), look("kube-apiserver")) {
-            (Some(etcd), Some(kube_apiserver)) => {
-                Ok(Self { etcd, kube_apiserver, kube_controller_manager: look("kube-controller-manager") })
-            }
+            (Some(etcd), Some(kube_apiserver)) => Ok(Self {
+                etcd,
+                kube_apiserver,
+                kube_controller_manager: look("kube-controller-manager"),
+            }),
             (etcd, kube_apiserver) => Err(Missing {
                 directory: directory.map(Path::to_owned),
                 names: [("etcd", etcd), ("kube-apiserver", kube_apiserver)]
@@ -62,46 +64,56 @@ impl Binaries {
     }
 }
 
-/// Finds helm, of the version that `tests/control-plane/helm` pins: what it renders is compared with what is checked in.
+/// Finds helm, of the version that `tests/control-plane/helm` pins: what it renders is compared
+/// with what is checked in.
 ///
 /// # Errors
 /// It is not there: what was looked for and how to get it.
 pub fn helm() -> Result<PathBuf, String> {
     let directory = assets::directory();
-    let found = directory.as_ref().map(|directory| directory.join("helm")).filter(|path| path.is_file());
+    let found = directory
+        .as_ref()
+        .map(|directory| directory.join("helm"))
+        .filter(|path| path.is_file());
     found.ok_or_else(|| Missing { directory, names: vec!["helm"] }.to_string())
 }
 
-/// Version of Kubernetes that suites run on, `v1.2.3`: the one that `tests/control-plane` pins for the release that the
-/// environment chooses.
+/// Version of Kubernetes that suites run on, `v1.2.3`: the one that `tests/control-plane` pins for
+/// the release that the environment chooses.
 pub fn kubernetes_version() -> String {
     format!("v{}", assets::Versions::pinned().kubernetes)
 }
 
-/// A program in Go that tests run beside ours; `cargo xtask test --full` and `--nightly` build those they need.
+/// A program in Go that tests run beside ours; `cargo xtask test --full` and `--nightly` build
+/// those they need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GoProgram {
-    /// A cloud-controller-manager on Go's `k8s.io/cloud-provider` with the cloud `mock` in its own memory; see
-    /// `tests/control-plane/kubernetes/ccm`.
+    /// A cloud-controller-manager on Go's `k8s.io/cloud-provider` with the cloud `mock` in its own
+    /// memory; see `tests/control-plane/kubernetes/ccm`.
     Ccm,
-    /// Takes part in an election with Go's client, and does nothing else; see `tests/control-plane/kubernetes/elector`.
+    /// Takes part in an election with Go's client, and does nothing else; see
+    /// `tests/control-plane/kubernetes/elector`.
     Elector,
     /// Upstream's AWS cloud-controller-manager, of the version that `tests/control-plane/aws` pins.
     AwsCcm,
-    /// Upstream's OpenStack cloud-controller-manager, of the version that `tests/control-plane/openstack` pins.
+    /// Upstream's OpenStack cloud-controller-manager, of the version that
+    /// `tests/control-plane/openstack` pins.
     OpenstackCcm,
-    /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool` pins; see
-    /// [`promtool`](crate::promtool).
+    /// Prometheus' tool that judges alerts, of the version that `tests/control-plane/promtool`
+    /// pins; see [`promtool`](crate::promtool).
     Promtool,
 }
 
 impl GoProgram {
-    /// Finds it in the directory that `CCM_GO_PROGRAMS` names, else in the target directory that the running test lies in.
+    /// Finds it in the directory that `CCM_GO_PROGRAMS` names, else in the target directory that
+    /// the running test lies in.
     ///
     /// # Errors
     /// It is not there: what was looked for and how to get it.
     pub fn find(self) -> Result<PathBuf, String> {
-        let named = std::env::var_os(assets::GO_PROGRAMS_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let named = std::env::var_os(assets::GO_PROGRAMS_VARIABLE)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from);
         find_go_program(self.name(), named.as_deref(), std::env::current_exe().ok().as_deref())
     }
 
@@ -116,19 +128,32 @@ impl GoProgram {
     }
 }
 
-/// Looks in the directory that is named, else in the target directory that the running test lies in.
-fn find_go_program(name: &str, named: Option<&Path>, running: Option<&Path>) -> Result<PathBuf, String> {
+/// Looks in the directory that is named, else in the target directory that the running test lies
+/// in.
+fn find_go_program(
+    name: &str,
+    named: Option<&Path>,
+    running: Option<&Path>,
+) -> Result<PathBuf, String> {
     let directories: Vec<PathBuf> = match (named, running) {
         (Some(named), _) => vec![std::path::absolute(named).unwrap_or_else(|_| named.to_owned())],
-        (None, Some(running)) => {
-            running.ancestors().skip(1).map(|folder| folder.join(assets::GO_PROGRAMS_DIRECTORY)).collect()
-        }
+        (None, Some(running)) => running
+            .ancestors()
+            .skip(1)
+            .map(|folder| folder.join(assets::GO_PROGRAMS_DIRECTORY))
+            .collect(),
         (None, None) => vec![],
     };
-    directories.iter().map(|directory| directory.join(name)).find(|program| program.is_file()).ok_or_else(|| {
-        let place = named.map(|named| format!(" in {}", named.display())).unwrap_or_default();
-        format!("no {name}{place}; `cargo xtask control-plane` builds it, it needs Go")
-    })
+    directories
+        .iter()
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file())
+        .ok_or_else(|| {
+            let place = named
+                .map(|named| format!(" in {}", named.display()))
+                .unwrap_or_default();
+            format!("no {name}{place}; `cargo xtask control-plane` builds it, it needs Go")
+        })
 }
 
 #[cfg(test)]
@@ -156,9 +181,17 @@ mod tests {
         let running = target.path().join("debug/deps/suite-0123");
         assert_eq!(find_go_program("some-program", None, Some(&running)), Ok(program.clone()));
         assert_eq!(find_go_program("some-program", Some(&directory), None), Ok(program));
-        let elsewhere = find_go_program("some-program", Some(target.path()), Some(&running)).unwrap_err();
-        assert!(elsewhere.contains(&format!("no some-program in {}", target.path().display())), "{elsewhere}");
-        assert!(find_go_program("other", None, Some(&running)).unwrap_err().contains("cargo xtask control-plane"));
+        let elsewhere =
+            find_go_program("some-program", Some(target.path()), Some(&running)).unwrap_err();
+        assert!(
+            elsewhere.contains(&format!("no some-program in {}", target.path().display())),
+            "{elsewhere}"
+        );
+        assert!(
+            find_go_program("other", None, Some(&running))
+                .unwrap_err()
+                .contains("cargo xtask control-plane")
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::pki::Pki;
 use super::{ControllerManager, Options};
 use crate::supervised::{CommandLine, free_port};
 
-/// Service addresses: the range most installers use, and one of IPv6 for Services that ask for that.
+/// Service addresses: the range most installers use, and one of IPv6 for Services that ask for
+/// that.
 const SERVICE_RANGE: &str = "10.96.0.0/16,fd00:10:96::/112";
 
 /// Common name of the only front proxy that may name users; the one that kubeadm uses.
@@ -24,7 +25,8 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Ports that are free now. A stranger may take one before our program does: the caller tries again.
+    /// Ports that are free now. A stranger may take one before our program does: the caller tries
+    /// again.
     pub(super) fn free() -> io::Result<Self> {
         Ok(Self {
             etcd_client: free_port()?,
@@ -85,12 +87,18 @@ impl Plan<'_> {
         CommandLine { name: "etcd", program: program.to_owned(), args: args.0 }
     }
 
-    pub(super) fn apiserver(&self, program: &Path, token_file: &Path, audit_policy: Option<&Path>) -> CommandLine {
+    pub(super) fn apiserver(
+        &self,
+        program: &Path,
+        token_file: &Path,
+        audit_policy: Option<&Path>,
+    ) -> CommandLine {
         let mut args = Args(Vec::new())
             .flag("etcd-servers", format!("http://127.0.0.1:{}", self.ports.etcd_client))
             .flag("bind-address", "127.0.0.1")
             .flag("secure-port", self.ports.apiserver.to_string())
-            // Without a guess at the machine's address, and without the Endpoints that may not hold a loopback one.
+            // Without a guess at the machine's address, and without the Endpoints that may not hold
+            // a loopback one.
             .flag("advertise-address", "127.0.0.1")
             .flag("endpoint-reconciler-type", "none")
             .flag("service-cluster-ip-range", SERVICE_RANGE)
@@ -98,7 +106,8 @@ impl Plan<'_> {
             .flag("tls-private-key-file", &self.pki.key)
             .flag("cert-dir", self.directory.join("certificates"))
             .flag("token-auth-file", token_file)
-            // What the API server tells other servers of the cluster in a ConfigMap: how to recognise clients.
+            // What the API server tells other servers of the cluster in a ConfigMap: how to
+            // recognise clients.
             .flag("client-ca-file", &self.pki.ca)
             .flag("requestheader-client-ca-file", &self.pki.proxy_ca)
             .flag("requestheader-allowed-names", PROXY_NAME)
@@ -112,10 +121,16 @@ impl Plan<'_> {
             // A request in flight when the test stops is not worth waiting for.
             .flag("shutdown-delay-duration", "0s");
         if let Some(policy) = audit_policy {
-            args = args.flag("audit-policy-file", policy).flag("audit-log-path", self.audit_log());
+            args = args
+                .flag("audit-policy-file", policy)
+                .flag("audit-log-path", self.audit_log());
         }
         args = self.feature_gates(args).extra(&self.options.apiserver_args);
-        CommandLine { name: "kube-apiserver", program: program.to_owned(), args: args.0 }
+        CommandLine {
+            name: "kube-apiserver",
+            program: program.to_owned(),
+            args: args.0,
+        }
     }
 
     pub(super) fn controller_manager(
@@ -140,14 +155,23 @@ impl Plan<'_> {
             args = args.flag("controllers", wanted.controllers.join(","));
         }
         args = self.feature_gates(args).extra(&wanted.args);
-        CommandLine { name: "kube-controller-manager", program: program.to_owned(), args: args.0 }
+        CommandLine {
+            name: "kube-controller-manager",
+            program: program.to_owned(),
+            args: args.0,
+        }
     }
 
     fn feature_gates(&self, args: Args) -> Args {
         if self.options.feature_gates.is_empty() {
             return args;
         }
-        let gates: Vec<_> = self.options.feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
+        let gates: Vec<_> = self
+            .options
+            .feature_gates
+            .iter()
+            .map(|(name, on)| format!("{name}={on}"))
+            .collect();
         args.flag("feature-gates", gates.join(","))
     }
 }

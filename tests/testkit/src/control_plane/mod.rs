@@ -1,8 +1,10 @@
-//! A real etcd and kube-apiserver (and, when asked, kube-controller-manager) on loopback, for tests.
+//! A real etcd and kube-apiserver (and, when asked, kube-controller-manager) on loopback, for
+//! tests.
 //!
-//! RBAC is on, service-account tokens are signed and checked, every directory, key, certificate and token is made for
-//! one control plane alone. The programs die with the process that started them, even when that is killed. The
-//! binaries come from `cargo xtask control-plane`; needs a Unix with `/bin/sh`.
+//! RBAC is on, service-account tokens are signed and checked, every directory, key, certificate and
+//! token is made for one control plane alone. The programs die with the process that started them,
+//! even when that is killed. The binaries come from `cargo xtask control-plane`; needs a Unix with
+//! `/bin/sh`.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,7 +47,8 @@ use access::Endpoint;
 
 use crate::supervised::{CommandLine, Supervised};
 
-/// How a control plane is started. The default is etcd and kube-apiserver alone with all defaults of Kubernetes.
+/// How a control plane is started. The default is etcd and kube-apiserver alone with all defaults
+/// of Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Feature gates, for instance `WatchList` off.
@@ -58,7 +61,8 @@ pub struct Options {
     pub apiserver_args: Vec<String>,
     /// Users beside the administrator.
     pub users: Vec<User>,
-    /// How long the whole start may take. Two minutes by default: it takes seconds, but test machines are busy.
+    /// How long the whole start may take. Two minutes by default: it takes seconds, but test
+    /// machines are busy.
     pub start_timeout: Duration,
 }
 
@@ -188,8 +192,8 @@ pub enum Component {
     ControllerManager,
 }
 
-/// A running control plane. Dropping it kills the programs and removes their directory; [`stop`](Self::stop) also waits
-/// until they are gone.
+/// A running control plane. Dropping it kills the programs and removes their directory;
+/// [`stop`](Self::stop) also waits until they are gone.
 #[derive(Debug)]
 pub struct ControlPlane {
     endpoint: Endpoint,
@@ -218,8 +222,8 @@ impl ControlPlane {
         Binaries::find()
     }
 
-    /// Starts a control plane and waits until it is ready: every check of `/readyz` passes and the system's namespaces
-    /// exist.
+    /// Starts a control plane and waits until it is ready: every check of `/readyz` passes and the
+    /// system's namespaces exist.
     ///
     /// # Errors
     /// See [`StartError`]; a port that somebody else took in between is tried again with others.
@@ -260,10 +264,12 @@ impl ControlPlane {
         Ok(kube::Client::try_from(self.kube_config_as(token).await?)?)
     }
 
-    /// A client with all rights that calls itself `user_agent`, so that the audit log can tell it from others.
+    /// A client with all rights that calls itself `user_agent`, so that the audit log can tell it
+    /// from others.
     pub async fn client_named(&self, user_agent: &str) -> Result<kube::Client, ClientError> {
         let mut config = self.kube_config().await?;
-        let value = http::HeaderValue::from_str(user_agent).map_err(|error| kube::Error::HttpError(error.into()))?;
+        let value = http::HeaderValue::from_str(user_agent)
+            .map_err(|error| kube::Error::HttpError(error.into()))?;
         config.headers.push((http::header::USER_AGENT, value));
         Ok(kube::Client::try_from(config)?)
     }
@@ -294,12 +300,26 @@ impl ControlPlane {
     }
 
     /// A token of a service account, which must exist; valid for an hour.
-    pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<Token, ClientError> {
-        let accounts: kube::Api<ServiceAccount> = kube::Api::namespaced(self.client().await?, namespace);
-        let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
+    pub async fn service_account_token(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Token, ClientError> {
+        let accounts: kube::Api<ServiceAccount> =
+            kube::Api::namespaced(self.client().await?, namespace);
+        let spec = TokenRequestSpec {
+            expiration_seconds: Some(3600),
+            ..TokenRequestSpec::default()
+        };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let answer = accounts.create_token_request(name, &kube::api::PostParams::default(), &request).await?;
-        answer.status.and_then(|status| status.token).map(Token::new).ok_or(ClientError::NoToken)
+        let answer = accounts
+            .create_token_request(name, &kube::api::PostParams::default(), &request)
+            .await?;
+        answer
+            .status
+            .and_then(|status| status.token)
+            .map(Token::new)
+            .ok_or(ClientError::NoToken)
     }
 
     /// The requests answered so far.
@@ -309,7 +329,10 @@ impl ControlPlane {
     pub fn audit_log(&self) -> io::Result<AuditLog> {
         match &self.audit_log {
             Some(path) => AuditLog::read(path),
-            None => Err(io::Error::new(io::ErrorKind::NotFound, "the control plane runs without an audit log")),
+            None => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the control plane runs without an audit log",
+            )),
         }
     }
 
@@ -344,9 +367,9 @@ impl ControlPlane {
         }
     }
 
-    /// Starts one program, anew if it runs, and waits until it does its work. What etcd held is still there. An API
-    /// server that was started anew has cut all watches and answers `410 Gone` to those that go on from before: its
-    /// watch cache begins with what it finds.
+    /// Starts one program, anew if it runs, and waits until it does its work. What etcd held is
+    /// still there. An API server that was started anew has cut all watches and answers `410 Gone`
+    /// to those that go on from before: its watch cache begins with what it finds.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -360,7 +383,8 @@ impl ControlPlane {
     /// Stops the programs, waits until they are gone and removes their directory.
     ///
     /// # Errors
-    /// When a program does not end within a minute of being killed, or the directory cannot be removed.
+    /// When a program does not end within a minute of being killed, or the directory cannot be
+    /// removed.
     pub async fn stop(mut self) -> io::Result<()> {
         // etcd last: the others would only complain about its absence.
         while let Some((_, program)) = self.programs.pop_last() {
@@ -376,6 +400,7 @@ const KILL_DEADLINE: Duration = Duration::from_mins(1);
 fn write_kubeconfig(endpoint: &Endpoint, path: &Path, token: &Token) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
+    let name =
+        name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
     pki::write_private(directory, name, &endpoint.kubeconfig("user", token).to_string()).map(drop)
 }

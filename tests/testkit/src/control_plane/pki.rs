@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 
-/// Paths of the files that kube-apiserver and kube-controller-manager are given, and the CA that clients trust.
+/// Paths of the files that kube-apiserver and kube-controller-manager are given, and the CA that
+/// clients trust.
 #[derive(Debug, Clone)]
 pub(super) struct Pki {
     /// The CA's certificate as PEM, for clients.
@@ -32,7 +33,8 @@ pub(super) struct Pki {
     pub(super) authorities: Authorities,
 }
 
-/// The two CAs whose client certificates the API server believes: of clients, and of proxies that name the user in headers.
+/// The two CAs whose client certificates the API server believes: of clients, and of proxies that
+/// name the user in headers.
 #[derive(Clone)]
 pub(super) struct Authorities {
     clients: Arc<CertifiedIssuer<'static, KeyPair>>,
@@ -50,7 +52,9 @@ pub struct Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,7 +66,10 @@ impl fmt::Debug for Authorities {
 
 impl Authorities {
     fn create() -> Result<Self, PkiError> {
-        Ok(Self { clients: Arc::new(authority("ccm-test-ca")?), proxies: Arc::new(authority("ccm-test-proxy-ca")?) })
+        Ok(Self {
+            clients: Arc::new(authority("ccm-test-ca")?),
+            proxies: Arc::new(authority("ccm-test-proxy-ca")?),
+        })
     }
 
     /// A client's certificate: the user's name, and perhaps a group.
@@ -84,20 +91,30 @@ fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, PkiError> 
     Ok(CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?)
 }
 
-fn identity(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
+fn identity(
+    issuer: &CertifiedIssuer<'static, KeyPair>,
+    name: &str,
+    group: Option<&str>,
+) -> Result<Identity, PkiError> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, name);
     if let Some(group) = group {
-        params.distinguished_name.push(DnType::OrganizationName, group);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
     }
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate()?;
-    Ok(Identity { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
+    Ok(Identity {
+        certificate: params.signed_by(&key, issuer)?.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
-/// Names the serving certificate is valid for: loopback, and the names and first service address that the API server
-/// has inside a cluster, whose absence it would warn about.
-const SERVING_NAMES: [&str; 5] = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1"];
+/// Names the serving certificate is valid for: loopback, and the names and first service address
+/// that the API server has inside a cluster, whose absence it would warn about.
+const SERVING_NAMES: [&str; 5] =
+    ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1"];
 
 impl Pki {
     /// Makes keys and certificates and writes them into `directory`.
@@ -106,7 +123,9 @@ impl Pki {
         let ca = &authorities.clients;
 
         let mut serving = CertificateParams::new(SERVING_NAMES.map(String::from))?;
-        serving.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        serving
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         serving.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
@@ -118,8 +137,16 @@ impl Pki {
             ca: write_private(directory, "ca.crt", &ca_pem)?,
             certificate: write_private(directory, "apiserver.crt", &certificate.pem())?,
             key: write_private(directory, "apiserver.key", &key.serialize_pem())?,
-            service_account_key: write_private(directory, "sa.key", &service_account.serialize_pem())?,
-            service_account_public_key: write_private(directory, "sa.pub", &service_account.public_key_pem())?,
+            service_account_key: write_private(
+                directory,
+                "sa.key",
+                &service_account.serialize_pem(),
+            )?,
+            service_account_public_key: write_private(
+                directory,
+                "sa.pub",
+                &service_account.public_key_pem(),
+            )?,
             proxy_ca: write_private(directory, "proxy-ca.crt", &authorities.proxies.pem())?,
             ca_pem,
             authorities,
@@ -142,7 +169,12 @@ pub enum PkiError {
 /// Writes a file that only its owner can read, as keys and tokens must be.
 pub(super) fn write_private(directory: &Path, name: &str, content: &str) -> io::Result<PathBuf> {
     let path = directory.join(name);
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
     file.write_all(content.as_bytes())?;
     Ok(path)
 }

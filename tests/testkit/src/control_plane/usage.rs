@@ -17,17 +17,27 @@ pub struct Usage {
 pub fn usage(pid: u32) -> Option<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(Usage { cpu: cpu(&stat)?, peak_rss: bytes(&status, "VmHWM:")?, rss: bytes(&status, "VmRSS:")? })
+    Some(Usage {
+        cpu: cpu(&stat)?,
+        peak_rss: bytes(&status, "VmHWM:")?,
+        rss: bytes(&status, "VmRSS:")?,
+    })
 }
 
-/// Length of the kernel's unit in `/proc/*/stat`: `USER_HZ`, which is 100 on every architecture we build for.
+/// Length of the kernel's unit in `/proc/*/stat`: `USER_HZ`, which is 100 on every architecture we
+/// build for.
 const TICK: Duration = Duration::from_millis(10);
 
-/// utime and stime are fields 14 and 15 of the line; field 2, the name, is in brackets and may hold anything.
+/// utime and stime are fields 14 and 15 of the line; field 2, the name, is in brackets and may hold
+/// anything.
 fn cpu(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
-    let ticks = fields.next()?.parse::<u32>().ok()?.checked_add(fields.next()?.parse().ok()?)?;
+    let ticks = fields
+        .next()?
+        .parse::<u32>()
+        .ok()?
+        .checked_add(fields.next()?.parse().ok()?)?;
     Some(TICK * ticks)
 }
 

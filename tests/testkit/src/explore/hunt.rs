@@ -5,16 +5,22 @@ impl Explorer {
     pub async fn replay(scenario: &dyn Scenario, faults: Faults, command: &str) -> Report {
         let (replay, command) = (Some((scenario.name(), faults)), command.to_owned());
         // There is no chance in it, so that the seed does not matter.
-        Self { effort: Effort::Full, seed: 0, pairs: 0, replay, command }.explore(scenario).await
+        Self { effort: Effort::Full, seed: 0, pairs: 0, replay, command }
+            .explore(scenario)
+            .await
     }
 }
 
-/// Looks for a bug that was planted in a scenario: with a fault of a kind at one call after another, or without any fault,
-/// until a run fails as `how` says.
+/// Looks for a bug that was planted in a scenario: with a fault of a kind at one call after
+/// another, or without any fault, until a run fails as `how` says.
 ///
 /// # Errors
 /// What was seen instead.
-pub async fn hunt(scenario: &dyn Scenario, kind: Option<FaultKind>, how: &str) -> Result<(), String> {
+pub async fn hunt(
+    scenario: &dyn Scenario,
+    kind: Option<FaultKind>,
+    how: &str,
+) -> Result<(), String> {
     let (mut points, mut seen) = (1, String::new());
     for at in 1.. {
         if at > points {
@@ -23,7 +29,11 @@ pub async fn hunt(scenario: &dyn Scenario, kind: Option<FaultKind>, how: &str) -
         let faults = Faults(kind.map(|kind| (at, kind)).into_iter().collect());
         // No command runs it again with the bug.
         let report = Explorer::replay(scenario, faults, "").await;
-        if report.failures.iter().any(|failure| failure.seen.contains(how)) {
+        if report
+            .failures
+            .iter()
+            .any(|failure| failure.seen.contains(how))
+        {
             return Ok(());
         }
         points = if kind.is_some() { report.points } else { 1 };

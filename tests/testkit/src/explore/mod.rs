@@ -1,10 +1,11 @@
-//! Explorer of faults: runs a scenario again and again, each time with another fault at one of its calls, and compares the
-//! end with that of the run without faults.
+//! Explorer of faults: runs a scenario again and again, each time with another fault at one of its
+//! calls, and compares the end with that of the run without faults.
 //!
-//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn ([`Effort::Bounded`]), or at
-//! some calls only ([`Effort::Smoke`]), then pairs of faults by chance. A scenario is whatever a provider does until
-//! it is done; how a kind of fault looks on its cloud's wire is the scenario's own. What both need in between, the count of
-//! calls and the death of a process, is a [`ScenarioRun`].
+//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn
+//! ([`Effort::Bounded`]), or at some calls only ([`Effort::Smoke`]), then pairs of faults by
+//! chance. A scenario is whatever a provider does until it is done; how a kind of fault looks on
+//! its cloud's wire is the scenario's own. What both need in between, the count of calls and the
+//! death of a process, is a [`ScenarioRun`].
 //!
 //! ```no_run
 //! # use ccm_testkit::explore::{Explorer, Scenario, ScenarioRun};
@@ -40,7 +41,8 @@ pub use self::{
     scenario_run::{Call, ScenarioRun},
 };
 
-/// A kind of fault, at one call. Its name is that of the exploration of the framework where both mean the same.
+/// A kind of fault, at one call. Its name is that of the exploration of the framework where both
+/// mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// The process dies before the call is sent.
@@ -53,7 +55,8 @@ pub enum FaultKind {
     TimesOut,
     /// The call has its effect, and its answer ends amid the body.
     CutShort,
-    /// The call is answered as a success by something that is not the cloud, such as a proxy's page, and has no effect.
+    /// The call is answered as a success by something that is not the cloud, such as a proxy's
+    /// page, and has no effect.
     Garbage,
     /// The answer takes long, but comes.
     Delayed,
@@ -120,7 +123,8 @@ impl FaultKind {
         }
     }
 
-    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in the end only.
+    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in
+    /// the end only.
     pub fn is_past(self) -> bool {
         matches!(self, Self::Stale | Self::Lagging)
     }
@@ -132,7 +136,11 @@ pub struct Faults(pub BTreeMap<usize, FaultKind>);
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<_> = self.0.iter().map(|(call, kind)| format!("{call}/{}", kind.as_str())).collect();
+        let all: Vec<_> = self
+            .0
+            .iter()
+            .map(|(call, kind)| format!("{call}/{}", kind.as_str()))
+            .collect();
         f.write_str(&all.join("/"))
     }
 }
@@ -143,8 +151,12 @@ impl FromStr for Faults {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
         let each = parts.chunks(2).map(|pair| {
-            let [call, name] = pair else { return Err(format!("{text:?} is not <call>/<fault>")) };
-            let kind = FaultKind::ALL.into_iter().find(|kind| kind.as_str() == *name);
+            let [call, name] = pair else {
+                return Err(format!("{text:?} is not <call>/<fault>"));
+            };
+            let kind = FaultKind::ALL
+                .into_iter()
+                .find(|kind| kind.as_str() == *name);
             let kind = kind.ok_or_else(|| format!("{name:?} is no kind of fault"))?;
             Ok((call.parse().map_err(|error| format!("{call:?}: {error}"))?, kind))
         });
@@ -158,15 +170,16 @@ pub trait Scenario: Send + Sync {
     /// Name, without slash, unique among those of a program.
     fn name(&self) -> String;
 
-    /// Tells whether a fault of this kind can happen to a call, by default each to any, but for those of a cloud whose reads
-    /// [show the past](FaultKind::is_past).
+    /// Tells whether a fault of this kind can happen to a call, by default each to any, but for
+    /// those of a cloud whose reads [show the past](FaultKind::is_past).
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         let _ = call;
         !kind.is_past()
     }
 
-    /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a description of the end that is
-    /// the same for every run that is right: without IDs, times and the order of things.
+    /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a
+    /// description of the end that is the same for every run that is right: without IDs, times and
+    /// the order of things.
     ///
     /// # Errors
     /// What went wrong: it never ended, or something happened on the way that must not.
@@ -184,12 +197,13 @@ pub struct Explorer {
     pub pairs: usize,
     /// Only this: name of a scenario, and faults.
     pub replay: Option<(String, Faults)>,
-    /// What does a run again, after the variable that says which: the rest of a line for a shell. By default all explorations
-    /// of the package.
+    /// What does a run again, after the variable that says which: the rest of a line for a shell.
+    /// By default all explorations of the package.
     pub command: String,
 }
 
-/// How many of the kinds of faults are tried at each call when the exploration is bounded, beside those of [`ALWAYS`].
+/// How many of the kinds of faults are tried at each call when the exploration is bounded, beside
+/// those of [`ALWAYS`].
 const IN_TURN: usize = 2;
 /// What is tried at each call in any case: the effect is there, and nobody knows of it.
 const ALWAYS: FaultKind = FaultKind::DiesAfter;
@@ -197,7 +211,8 @@ const ALWAYS: FaultKind = FaultKind::DiesAfter;
 const APART: usize = 3;
 
 impl Explorer {
-    /// Reads the [`Environment`]. By default 10 pairs are tried, 50 when everything is explored, and one in a smoke.
+    /// Reads the [`Environment`]. By default 10 pairs are tried, 50 when everything is explored,
+    /// and one in a smoke.
     ///
     /// # Errors
     /// One of the variables cannot be read.
@@ -212,8 +227,12 @@ impl Explorer {
     pub fn of(environment: &Environment) -> anyhow::Result<Self> {
         let Environment { effort, seed, pairs, ref replay } = *environment;
         let replay = replay.as_deref().map(|text| match text.split_once('/') {
-            Some((name, faults)) => Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?)),
-            None => Err(anyhow::anyhow!("CCM_EXPLORE_REPLAY={text:?} is not <scenario>/<call>/<fault>")),
+            Some((name, faults)) => {
+                Ok((name.to_owned(), faults.parse().map_err(anyhow::Error::msg)?))
+            }
+            None => {
+                Err(anyhow::anyhow!("CCM_EXPLORE_REPLAY={text:?} is not <scenario>/<call>/<fault>"))
+            }
         });
         let pairs = pairs.unwrap_or(match effort {
             Effort::Smoke => 1,
@@ -226,8 +245,9 @@ impl Explorer {
         Ok(Self { effort, seed, pairs, replay: replay.transpose()?, command })
     }
 
-    /// Reads the same, with a seed and a number of pairs where nothing is said. But for a smoke every kind is tried that a
-    /// scenario lets happen: it is for scenarios that choose a few themselves.
+    /// Reads the same, with a seed and a number of pairs where nothing is said. But for a smoke
+    /// every kind is tried that a scenario lets happen: it is for scenarios that choose a few
+    /// themselves.
     ///
     /// # Errors
     /// As [`of_environment`](Self::of_environment).
@@ -238,8 +258,16 @@ impl Explorer {
             Effort::Smoke => (Effort::Smoke, said.pairs.min(pairs)),
             Effort::Bounded | Effort::Full => (Effort::Full, pairs),
         };
-        let seed = if given("CCM_EXPLORE_SEED") { said.seed } else { seed };
-        let pairs = if given("CCM_EXPLORE_PAIRS") { said.pairs } else { pairs };
+        let seed = if given("CCM_EXPLORE_SEED") {
+            said.seed
+        } else {
+            seed
+        };
+        let pairs = if given("CCM_EXPLORE_PAIRS") {
+            said.pairs
+        } else {
+            pairs
+        };
         Ok(Self { effort, seed, pairs, ..said })
     }
 
@@ -299,23 +327,38 @@ impl Explorer {
         report
     }
 
-    /// Every kind of fault at every call, or at each some of them, all in turn, or that at some calls.
+    /// Every kind of fault at every call, or at each some of them, all in turn, or that at some
+    /// calls.
     fn singles(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
-        let possible =
-            |call| FaultKind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect::<Vec<_>>();
-        let points = (1..).zip(calls.iter().map(possible)).filter(|(_, kinds)| !kinds.is_empty());
+        let possible = |call| {
+            FaultKind::ALL
+                .into_iter()
+                .filter(|kind| scenario.applies(*kind, call))
+                .collect::<Vec<_>>()
+        };
+        let points = (1..)
+            .zip(calls.iter().map(possible))
+            .filter(|(_, kinds)| !kinds.is_empty());
         let chosen: Vec<(usize, Vec<FaultKind>)> = match self.effort {
             Effort::Full => points.collect(),
-            Effort::Bounded => points.map(|(at, kinds)| (at, in_turn(&kinds, at * IN_TURN))).collect(),
+            Effort::Bounded => points
+                .map(|(at, kinds)| (at, in_turn(&kinds, at * IN_TURN)))
+                .collect(),
             Effort::Smoke => {
-                // Scenarios begin alike, and few have many calls: each begins with a kind of its own.
+                // Scenarios begin alike, and few have many calls: each begins with a kind of its
+                // own.
                 let first: usize = scenario.name().bytes().map(usize::from).sum();
                 let points = points.step_by(APART).zip(first..);
-                points.map(|((at, kinds), turn)| (at, one_in_turn(kinds, turn))).collect()
+                points
+                    .map(|((at, kinds), turn)| (at, one_in_turn(kinds, turn)))
+                    .collect()
             }
         };
         let one = |at, kind| Faults([(at, kind)].into());
-        chosen.into_iter().flat_map(|(at, kinds)| kinds.into_iter().map(move |kind| one(at, kind))).collect()
+        chosen
+            .into_iter()
+            .flat_map(|(at, kinds)| kinds.into_iter().map(move |kind| one(at, kind)))
+            .collect()
     }
 
     fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
@@ -337,12 +380,15 @@ impl Explorer {
     }
 }
 
-/// What is tried in a bounded exploration of the kinds that can happen at a call: [`ALWAYS`], and those from a place on, which
-/// goes round.
+/// What is tried in a bounded exploration of the kinds that can happen at a call: [`ALWAYS`], and
+/// those from a place on, which goes round.
 fn in_turn(possible: &[FaultKind], first: usize) -> Vec<FaultKind> {
     let all = possible.len();
     let turn = |place: usize| (place + all - first % all) % all < IN_TURN;
-    let chosen = possible.iter().enumerate().filter(|(place, kind)| **kind == ALWAYS || turn(*place));
+    let chosen = possible
+        .iter()
+        .enumerate()
+        .filter(|(place, kind)| **kind == ALWAYS || turn(*place));
     chosen.map(|(_, kind)| *kind).collect()
 }
 

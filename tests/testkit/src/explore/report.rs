@@ -54,7 +54,8 @@ impl Report {
     }
 
     pub(super) fn fail(&mut self, faults: Faults, seen: &str) {
-        self.failures.push(Failure { faults, seen: seen.to_owned() });
+        self.failures
+            .push(Failure { faults, seen: seen.to_owned() });
     }
 
     /// Tells whether every run went well, and whether that says anything.
@@ -77,16 +78,31 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scenario, points, singles, more, missed, seed, failures, command, left_out } = self;
+        let Self {
+            scenario,
+            points,
+            singles,
+            more,
+            missed,
+            seed,
+            failures,
+            command,
+            left_out,
+        } = self;
         if *left_out {
             return write!(f, "{scenario}: not asked for");
         }
-        write!(f, "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})")?;
+        write!(
+            f,
+            "{scenario}: {points} calls, {singles} single faults, {more} pairs (CCM_EXPLORE_SEED={seed})"
+        )?;
         if *missed > 0 {
             write!(f, ", in {missed} runs a fault did not happen")?;
         }
         match self.proves_nothing() {
-            Some(reason) if failures.is_empty() => return write!(f, ", which proves nothing: {reason}"),
+            Some(reason) if failures.is_empty() => {
+                return write!(f, ", which proves nothing: {reason}");
+            }
             None if failures.is_empty() => return write!(f, ", all end alike"),
             _ => {}
         }
@@ -99,17 +115,30 @@ impl fmt::Display for Report {
                 failure.seen.replace('\n', "\n    ")
             )?;
         }
-        let rest: Vec<_> = failures.iter().skip(SHOWN).map(|failure| failure.faults.to_string()).collect();
-        if rest.is_empty() { Ok(()) } else { write!(f, "\n  and with {}", rest.join(" ")) }
+        let rest: Vec<_> = failures
+            .iter()
+            .skip(SHOWN)
+            .map(|failure| failure.faults.to_string())
+            .collect();
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "\n  and with {}", rest.join(" "))
+        }
     }
 }
 
 /// Tells which lines of two descriptions are only in one of them.
 pub(super) fn difference(wanted: &str, seen: &str) -> String {
     let mut count: BTreeMap<&str, i64> = BTreeMap::new();
-    wanted.lines().for_each(|line| *count.entry(line).or_default() -= 1);
-    seen.lines().for_each(|line| *count.entry(line).or_default() += 1);
+    wanted
+        .lines()
+        .for_each(|line| *count.entry(line).or_default() -= 1);
+    seen.lines()
+        .for_each(|line| *count.entry(line).or_default() += 1);
     let lines = count.into_iter().filter(|(_, times)| *times != 0);
-    let lines: Vec<_> = lines.map(|(line, times)| format!("{times:+} {line}")).collect();
+    let lines: Vec<_> = lines
+        .map(|(line, times)| format!("{times:+} {line}"))
+        .collect();
     format!("the end is another one:\n{}", lines.join("\n"))
 }

@@ -16,8 +16,8 @@ pub struct Call {
 
 /// One run of a scenario: which calls it has made, and what happens to those to come.
 ///
-/// The way to the cloud asks [`begin`](Self::begin) what happens to each call; whoever drives the provider does so within
-/// [`alive`](Self::alive).
+/// The way to the cloud asks [`begin`](Self::begin) what happens to each call; whoever drives the
+/// provider does so within [`alive`](Self::alive).
 #[derive(Debug)]
 pub struct ScenarioRun {
     faults: Faults,
@@ -70,7 +70,8 @@ impl ScenarioRun {
         std::future::pending().await
     }
 
-    /// Does something unless the process dies meanwhile: then it is dropped, and the answer is `None`.
+    /// Does something unless the process dies meanwhile: then it is dropped, and the answer is
+    /// `None`.
     pub async fn alive<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

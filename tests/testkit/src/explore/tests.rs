@@ -69,7 +69,13 @@ async fn call<T>(journey: &ScenarioRun, writes: bool, effect: impl FnOnce() -> T
 
 fn explorer(pairs: usize, replay: Option<&str>) -> Explorer {
     let replay = replay.map(|faults| ("toy".to_owned(), faults.parse().unwrap()));
-    Explorer { effort: Effort::Full, seed: 7, pairs, replay, command: String::new() }
+    Explorer {
+        effort: Effort::Full,
+        seed: 7,
+        pairs,
+        replay,
+        command: String::new(),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,10 +91,16 @@ async fn what_ends_otherwise_is_found_with_the_faults_that_show_it_again() {
     let report = explorer(0, None).explore(&Toy { careful: false }).await;
     assert!(!report.passed());
     let lost: Faults = "2/lost".parse().unwrap();
-    let found = report.failures.iter().find(|failure| failure.faults == lost).unwrap();
+    let found = report
+        .failures
+        .iter()
+        .find(|failure| failure.faults == lost)
+        .unwrap();
     assert_eq!(found.seen, "the end is another one:\n-1 3 things\n+1 5 things");
     assert!(report.to_string().contains("CCM_EXPLORE_REPLAY='toy/"), "{report}");
-    let again = explorer(0, Some(&lost.to_string())).explore(&Toy { careful: false }).await;
+    let again = explorer(0, Some(&lost.to_string()))
+        .explore(&Toy { careful: false })
+        .await;
     assert_eq!((again.singles, &again.failures[..]), (1, std::slice::from_ref(found)));
 }
 
@@ -110,13 +122,19 @@ fn kinds_have_names_of_their_own() {
 
 /// The single faults of an explorer: calls with a kind.
 fn chosen(explorer: &Explorer, toy: &Toy, calls: &[Call]) -> Vec<(usize, FaultKind)> {
-    explorer.singles(toy, calls).into_iter().map(|faults| faults.0.into_iter().next().unwrap()).collect()
+    explorer
+        .singles(toy, calls)
+        .into_iter()
+        .map(|faults| faults.0.into_iter().next().unwrap())
+        .collect()
 }
 
 #[test]
 fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
     let bounded = Explorer { effort: Effort::Bounded, ..explorer(0, None) };
-    let calls: Vec<_> = (0..20).map(|n| Call { writes: n % 2 == 0, what: String::new() }).collect();
+    let calls: Vec<_> = (0..20)
+        .map(|n| Call { writes: n % 2 == 0, what: String::new() })
+        .collect();
     let toy = Toy { careful: true };
     let chosen = chosen(&bounded, &toy, &calls);
     for call in 1..=20 {
@@ -132,7 +150,9 @@ fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
 #[test]
 fn a_smoke_meets_each_third_call_with_two_kinds_and_has_every_kind_in_turn() {
     let smoke = Explorer { effort: Effort::Smoke, ..explorer(0, None) };
-    let calls: Vec<_> = (0..60).map(|_| Call { writes: true, what: String::new() }).collect();
+    let calls: Vec<_> = (0..60)
+        .map(|_| Call { writes: true, what: String::new() })
+        .collect();
     let toy = Toy { careful: true };
     let chosen = chosen(&smoke, &toy, &calls);
     for call in 1..=60 {
@@ -149,9 +169,14 @@ fn a_smoke_meets_each_third_call_with_two_kinds_and_has_every_kind_in_turn() {
 #[test]
 fn a_smoke_counts_the_calls_that_a_fault_can_hit() {
     let smoke = Explorer { effort: Effort::Smoke, ..explorer(0, None) };
-    let calls: Vec<_> = (1..=9).map(|n| Call { writes: n > 2, what: "thing".to_owned() }).collect();
-    let points: Vec<usize> =
-        smoke.singles(&Writes, &calls).iter().flat_map(|faults| faults.0.keys().copied()).collect();
+    let calls: Vec<_> = (1..=9)
+        .map(|n| Call { writes: n > 2, what: "thing".to_owned() })
+        .collect();
+    let points: Vec<usize> = smoke
+        .singles(&Writes, &calls)
+        .iter()
+        .flat_map(|faults| faults.0.keys().copied())
+        .collect();
     assert_eq!(points, [3, 6, 9]);
 }
 
@@ -211,9 +236,16 @@ impl Scenario for Fewer {
 #[tokio::test]
 async fn an_exploration_without_a_call_fails() {
     for effort in [Effort::Smoke, Effort::Bounded, Effort::Full] {
-        let report = Explorer { effort, ..explorer(3, None) }.explore(&Idle).await;
+        let report = Explorer { effort, ..explorer(3, None) }
+            .explore(&Idle)
+            .await;
         assert!(!report.passed() && report.failures.is_empty(), "{effort:?}: {report}");
-        assert!(report.to_string().contains("there is no call at which a fault can happen"), "{effort:?}: {report}");
+        assert!(
+            report
+                .to_string()
+                .contains("there is no call at which a fault can happen"),
+            "{effort:?}: {report}"
+        );
     }
 }
 
@@ -228,7 +260,13 @@ async fn an_exploration_without_a_fault_fails() {
 async fn an_exploration_whose_faults_were_all_missed_fails() {
     let report = explorer(3, None).explore(&Fewer(0.into())).await;
     assert_eq!((report.points, report.missed), (1, report.singles + 3));
-    assert!(!report.passed() && report.to_string().contains("in no run did all its faults happen"), "{report}");
+    assert!(
+        !report.passed()
+            && report
+                .to_string()
+                .contains("in no run did all its faults happen"),
+        "{report}"
+    );
 }
 
 #[tokio::test]
@@ -252,9 +290,16 @@ async fn what_was_not_asked_for_does_not_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fault_that_did_not_happen_is_counted() {
-    let report = explorer(0, Some("99/lost")).explore(&Toy { careful: true }).await;
+    let report = explorer(0, Some("99/lost"))
+        .explore(&Toy { careful: true })
+        .await;
     assert_eq!((report.singles, report.missed), (1, 1));
-    assert!(report.to_string().contains("in 1 runs a fault did not happen"), "{report}");
+    assert!(
+        report
+            .to_string()
+            .contains("in 1 runs a fault did not happen"),
+        "{report}"
+    );
     assert!(!report.passed(), "{report}");
 }
 
@@ -273,25 +318,46 @@ async fn a_smoke_finds_what_each_death_shows() {
 #[test]
 fn the_environment_is_read_and_what_cannot_be_is_named() {
     let of = |pairs: &[(&str, &str)]| {
-        let pairs: BTreeMap<_, _> = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let pairs: BTreeMap<_, _> = pairs
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
         Environment::of(|name| pairs.get(name).cloned())
     };
     let bounded = Environment { effort: Effort::Bounded, seed: 1, pairs: None, replay: None };
     assert_eq!(of(&[("CCM_EXPLORE", "bounded")]).unwrap(), bounded);
-    assert_eq!(of(&[("CCM_EXPLORE", "smoke")]).unwrap(), Environment { effort: Effort::Smoke, ..bounded.clone() });
+    assert_eq!(
+        of(&[("CCM_EXPLORE", "smoke")]).unwrap(),
+        Environment { effort: Effort::Smoke, ..bounded.clone() }
+    );
     let seven = [("CCM_EXPLORE", "bounded"), ("CCM_EXPLORE_SEED", "7")];
     assert_eq!(of(&seven).unwrap(), Environment { seed: 7, ..bounded });
-    let full = [("CCM_EXPLORE", "full"), ("CCM_EXPLORE_PAIRS", "3"), ("CCM_EXPLORE_REPLAY", "toy/2/lost")];
+    let full = [
+        ("CCM_EXPLORE", "full"),
+        ("CCM_EXPLORE_PAIRS", "3"),
+        ("CCM_EXPLORE_REPLAY", "toy/2/lost"),
+    ];
     let full = of(&full).unwrap();
     assert_eq!((full.effort, full.pairs), (Effort::Full, Some(3)));
-    assert_eq!(Explorer::of(&full).unwrap().replay, Some(("toy".to_owned(), "2/lost".parse().unwrap())));
-    for (name, wrong) in
-        [("CCM_EXPLORE", "all"), ("CCM_TEST_TIER", "all"), ("CCM_EXPLORE_SEED", "x"), ("CCM_EXPLORE_PAIRS", "-1")]
-    {
+    assert_eq!(
+        Explorer::of(&full).unwrap().replay,
+        Some(("toy".to_owned(), "2/lost".parse().unwrap()))
+    );
+    for (name, wrong) in [
+        ("CCM_EXPLORE", "all"),
+        ("CCM_TEST_TIER", "all"),
+        ("CCM_EXPLORE_SEED", "x"),
+        ("CCM_EXPLORE_PAIRS", "-1"),
+    ] {
         assert!(of(&[(name, wrong)]).unwrap_err().to_string().contains(name));
     }
     let nothing = Environment { replay: Some("toy".to_owned()), ..full };
-    assert!(Explorer::of(&nothing).unwrap_err().to_string().contains("CCM_EXPLORE_REPLAY"));
+    assert!(
+        Explorer::of(&nothing)
+            .unwrap_err()
+            .to_string()
+            .contains("CCM_EXPLORE_REPLAY")
+    );
 }
 
 #[test]
@@ -304,9 +370,12 @@ fn the_tier_says_how_much_is_explored_where_nothing_else_does() {
         })
         .unwrap()
     };
-    for (tier, effort) in
-        [("", Effort::Smoke), ("quick", Effort::Smoke), ("full", Effort::Bounded), ("nightly", Effort::Full)]
-    {
+    for (tier, effort) in [
+        ("", Effort::Smoke),
+        ("quick", Effort::Smoke),
+        ("full", Effort::Bounded),
+        ("nightly", Effort::Full),
+    ] {
         assert_eq!(of("", tier).effort, effort, "{tier:?}");
         assert_eq!(of("bounded", tier).effort, Effort::Bounded, "{tier:?}");
     }
@@ -320,18 +389,31 @@ fn a_smoke_has_one_pair() {
         let environment = Environment { effort, seed: 1, pairs, replay: None };
         Explorer::of(&environment).unwrap().pairs
     };
-    assert_eq!((pairs(Effort::Smoke, None), pairs(Effort::Bounded, None), pairs(Effort::Full, None)), (1, 10, 50));
+    assert_eq!(
+        (pairs(Effort::Smoke, None), pairs(Effort::Bounded, None), pairs(Effort::Full, None)),
+        (1, 10, 50)
+    );
     assert_eq!(pairs(Effort::Smoke, Some(4)), 4);
 }
 
 #[test]
 fn a_seed_gives_the_same_pairs() {
-    let calls: [Call; 5] = std::array::from_fn(|_| Call { writes: false, what: "thing".to_owned() });
-    let pairs = |seed| Explorer { seed, ..explorer(50, None) }.pairs(&Toy { careful: true }, &calls);
+    let calls: [Call; 5] =
+        std::array::from_fn(|_| Call { writes: false, what: "thing".to_owned() });
+    let pairs =
+        |seed| Explorer { seed, ..explorer(50, None) }.pairs(&Toy { careful: true }, &calls);
     assert_eq!(pairs(7), pairs(7));
     assert_ne!(pairs(7), pairs(8));
-    let kinds: Vec<FaultKind> = pairs(7).into_iter().flat_map(|faults| faults.0.into_values()).collect();
-    assert!(kinds.iter().all(|kind| !kind.is_past() && *kind != FaultKind::Busy), "{kinds:?}");
+    let kinds: Vec<FaultKind> = pairs(7)
+        .into_iter()
+        .flat_map(|faults| faults.0.into_values())
+        .collect();
+    assert!(
+        kinds
+            .iter()
+            .all(|kind| !kind.is_past() && *kind != FaultKind::Busy),
+        "{kinds:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,7 +422,9 @@ async fn a_planted_bug_is_hunted_down_from_call_to_call() {
     assert_eq!(hunt(&blind, Some(FaultKind::AnswerLost), "4 things").await, Ok(()));
     // At the first call nothing is there yet that would be made twice; at the third two things are.
     assert_eq!(hunt(&blind, Some(FaultKind::DiesBefore), "5 things").await, Ok(()));
-    let seen = hunt(&careful, Some(FaultKind::AnswerLost), "4 things").await.unwrap_err();
+    let seen = hunt(&careful, Some(FaultKind::AnswerLost), "4 things")
+        .await
+        .unwrap_err();
     assert!(seen.starts_with("it is not found as \"4 things\": toy: 6 calls"), "{seen}");
     assert!(hunt(&blind, None, "4 things").await.is_err());
 }

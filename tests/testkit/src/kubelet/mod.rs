@@ -1,8 +1,10 @@
-//! Simulated kubelets: they register Nodes, report conditions, renew leases and fall silent, through any client.
+//! Simulated kubelets: they register Nodes, report conditions, renew leases and fall silent,
+//! through any client.
 //!
-//! They keep to a kubelet's rules where a cloud-controller-manager can tell the difference: addresses are written only
-//! while the status has none, a report touches the kubelet's own conditions alone, and a kubelet whose Node was deleted
-//! does not register again until it is restarted (`pkg/kubelet/kubelet_node_status.go` in Kubernetes).
+//! They keep to a kubelet's rules where a cloud-controller-manager can tell the difference:
+//! addresses are written only while the status has none, a report touches the kubelet's own
+//! conditions alone, and a kubelet whose Node was deleted does not register again until it is
+//! restarted (`pkg/kubelet/kubelet_node_status.go` in Kubernetes).
 
 mod shape;
 #[cfg(test)]
@@ -36,8 +38,8 @@ pub struct KubeletOptions {
     /// Time between two reports of an unchanged status. Five minutes by default, a kubelet's own
     /// `nodeStatusReportFrequency`; a change is reported at once.
     pub report_period: Duration,
-    /// Time between two renewals of the Lease in `kube-node-lease`; `None`, the default, means no Lease. A kubelet
-    /// renews every ten seconds.
+    /// Time between two renewals of the Lease in `kube-node-lease`; `None`, the default, means no
+    /// Lease. A kubelet renews every ten seconds.
     pub lease_period: Option<Duration>,
     /// Most requests in flight at once, over all kubelets. 32 by default.
     pub concurrency: usize,
@@ -45,7 +47,12 @@ pub struct KubeletOptions {
 
 impl Default for KubeletOptions {
     fn default() -> Self {
-        Self { shape: NodeShape::Light, report_period: Duration::from_mins(5), lease_period: None, concurrency: 32 }
+        Self {
+            shape: NodeShape::Light,
+            report_period: Duration::from_mins(5),
+            lease_period: None,
+            concurrency: 32,
+        }
     }
 }
 
@@ -73,12 +80,14 @@ pub enum KubeletError {
 
 /// Attempts at a request before it is given up: with the pauses below, about twenty seconds.
 const ATTEMPTS: u32 = 8;
-/// First pause between attempts, doubled each time up to [`LONGEST_PAUSE`]: a kubelet's own when it registers.
+/// First pause between attempts, doubled each time up to [`LONGEST_PAUSE`]: a kubelet's own when it
+/// registers.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 
-/// A set of simulated kubelets. Dropping it silences them all; [`stop`](Self::stop) also waits for them.
+/// A set of simulated kubelets. Dropping it silences them all; [`stop`](Self::stop) also waits for
+/// them.
 #[derive(Debug)]
 pub struct Kubelets {
     shared: Arc<KubeletsInner>,
@@ -96,14 +105,16 @@ struct KubeletsInner {
     in_flight: Semaphore,
     failed_reports: AtomicUsize,
     registered: AtomicUsize,
-    /// The wall clock when the set was made, and tokio's clock at that moment: time goes on by tokio's clock, so that
-    /// tests under paused time see the same time everywhere.
+    /// The wall clock when the set was made, and tokio's clock at that moment: time goes on by
+    /// tokio's clock, so that tests under paused time see the same time everywhere.
     started: (Timestamp, Instant),
 }
 
 impl std::fmt::Debug for KubeletsInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeletsInner").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("KubeletsInner")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -151,8 +162,8 @@ impl Kubelets {
         }
     }
 
-    /// Registers one node and starts its kubelet. A Node that is there already is taken over as it is, with its
-    /// conditions reported anew, as by a restarted kubelet.
+    /// Registers one node and starts its kubelet. A Node that is there already is taken over as it
+    /// is, with its conditions reported anew, as by a restarted kubelet.
     ///
     /// # Errors
     /// When the API server refuses, or stays unreachable or overloaded for about twenty seconds.
@@ -169,8 +180,13 @@ impl Kubelets {
         let order = self.shared.registered.fetch_add(1, Ordering::Relaxed);
         let run = Arc::clone(&self.shared).run(Arc::clone(&kubelet), order);
         let until = cancel.clone();
-        self.tasks.spawn(async move { until.run_until_cancelled(run).await });
-        if let Some(twin) = self.running.lock().insert(name, Running { kubelet, cancel }) {
+        self.tasks
+            .spawn(async move { until.run_until_cancelled(run).await });
+        if let Some(twin) = self
+            .running
+            .lock()
+            .insert(name, Running { kubelet, cancel })
+        {
             // Two registrations of one name crossed: the later one stays.
             twin.cancel.cancel();
         }
@@ -181,7 +197,10 @@ impl Kubelets {
     ///
     /// # Errors
     /// The first failure; others may have been registered.
-    pub async fn register_all(&self, specs: impl IntoIterator<Item = NodeSpec>) -> Result<(), KubeletError> {
+    pub async fn register_all(
+        &self,
+        specs: impl IntoIterator<Item = NodeSpec>,
+    ) -> Result<(), KubeletError> {
         stream::iter(specs)
             .map(|spec| self.register(spec))
             .buffer_unordered(self.shared.options.concurrency.max(1))
@@ -189,20 +208,28 @@ impl Kubelets {
             .await
     }
 
-    /// Changes a node's Ready condition and reports it at once. [`Ready::Unknown`] silences the kubelet and writes what
-    /// the control plane's node-lifecycle controller would write after a while; the other two wake it again.
+    /// Changes a node's Ready condition and reports it at once. [`Ready::Unknown`] silences the
+    /// kubelet and writes what the control plane's node-lifecycle controller would write after a
+    /// while; the other two wake it again.
     ///
     /// # Errors
     /// [`KubeletError::Unknown`] for a node without a running kubelet, or the API server's refusal.
     pub async fn set_ready(&self, name: &str, ready: impl Into<Ready>) -> Result<(), KubeletError> {
         let ready = ready.into();
-        let kubelet = self.running.lock().get(name).map(|running| Arc::clone(&running.kubelet));
+        let kubelet = self
+            .running
+            .lock()
+            .get(name)
+            .map(|running| Arc::clone(&running.kubelet));
         let kubelet = kubelet.ok_or_else(|| KubeletError::Unknown(name.to_owned()))?;
         let mut state = kubelet.state.lock().await;
         if state.ready != ready {
             *state = KubeletState { ready, transition: self.shared.now() };
         }
-        self.shared.report(&kubelet.spec.name, &state).await.map(drop)
+        self.shared
+            .report(&kubelet.spec.name, &state)
+            .await
+            .map(drop)
     }
 
     /// Ends one kubelet as a power cut would: its Node stays as it is.
@@ -210,7 +237,11 @@ impl Kubelets {
     /// # Errors
     /// [`KubeletError::Unknown`] for a node without a running kubelet.
     pub fn stop_node(&self, name: &str) -> Result<NodeSpec, KubeletError> {
-        let running = self.running.lock().remove(name).ok_or_else(|| KubeletError::Unknown(name.to_owned()))?;
+        let running = self
+            .running
+            .lock()
+            .remove(name)
+            .ok_or_else(|| KubeletError::Unknown(name.to_owned()))?;
         running.cancel.cancel();
         Ok(running.kubelet.spec.clone())
     }
@@ -229,8 +260,8 @@ impl Kubelets {
         self.running.lock().keys().cloned().collect()
     }
 
-    /// Number of periodic reports and lease renewals that failed. A kubelet goes on after a failure; that its Node was
-    /// deleted counts as one.
+    /// Number of periodic reports and lease renewals that failed. A kubelet goes on after a
+    /// failure; that its Node was deleted counts as one.
     pub fn failed_reports(&self) -> usize {
         self.shared.failed_reports.load(Ordering::Relaxed)
     }
@@ -251,8 +282,8 @@ impl KubeletsInner {
         wall.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
-    /// Reports and renews for ever. The n-th kubelet's first turn comes at its own moment of the period, so that
-    /// hundreds of them do not write together.
+    /// Reports and renews for ever. The n-th kubelet's first turn comes at its own moment of the
+    /// period, so that hundreds of them do not write together.
     async fn run(self: Arc<Self>, kubelet: Arc<Kubelet>, order: usize) {
         let start = |period: Duration| {
             // Multiples of the golden ratio spread evenly, however many there are.
@@ -272,7 +303,9 @@ impl KubeletsInner {
             }
         };
         let renewals = async {
-            let Some(period) = self.options.lease_period else { return };
+            let Some(period) = self.options.lease_period else {
+                return;
+            };
             let mut ticks = start(period);
             let mut held = None;
             loop {
@@ -291,7 +324,11 @@ impl KubeletsInner {
         result
             .inspect_err(|error| {
                 self.failed_reports.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(what, error = error as &dyn std::error::Error, "simulated kubelet failed");
+                tracing::debug!(
+                    what,
+                    error = error as &dyn std::error::Error,
+                    "simulated kubelet failed"
+                );
             })
             .ok()
     }
@@ -300,17 +337,23 @@ impl KubeletsInner {
         let node: Node = typed(shape::node(spec, self.options.shape, self.now()));
         let params = PostParams::default();
         match self.attempt(|| self.nodes.create(&params, &node)).await {
-            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => self.adopt(spec).await,
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                self.adopt(spec).await
+            }
             created => created.map_err(|source| failure("register", &spec.name, source)),
         }
     }
 
-    /// Goes on with a Node that is there: reports conditions, and addresses only when there are none.
+    /// Goes on with a Node that is there: reports conditions, and addresses only when there are
+    /// none.
     async fn adopt(&self, spec: &NodeSpec) -> Result<Node, KubeletError> {
         let node = self.attempt(|| self.nodes.get(&spec.name)).await;
         let node = node.map_err(|source| failure("read", &spec.name, source))?;
-        let has_addresses =
-            node.status.as_ref().and_then(|status| status.addresses.as_ref()).is_some_and(|list| !list.is_empty());
+        let has_addresses = node
+            .status
+            .as_ref()
+            .and_then(|status| status.addresses.as_ref())
+            .is_some_and(|list| !list.is_empty());
         let now = self.now();
         let mut status = json!({"conditions": shape::conditions(Ready::True, now, now)});
         if let (false, Some(addresses)) = (has_addresses, shape::addresses(spec)) {
@@ -321,14 +364,18 @@ impl KubeletsInner {
 
     async fn report(&self, name: &str, state: &KubeletState) -> Result<Node, KubeletError> {
         let conditions = shape::conditions(state.ready, self.now(), state.transition);
-        self.patch_status(name, json!({"conditions": conditions})).await
+        self.patch_status(name, json!({"conditions": conditions}))
+            .await
     }
 
-    /// Kubelets send strategic merge patches: conditions are merged by type, so those of others stay.
+    /// Kubelets send strategic merge patches: conditions are merged by type, so those of others
+    /// stay.
     async fn patch_status(&self, name: &str, status: Value) -> Result<Node, KubeletError> {
         let patch = Patch::Strategic(json!({"status": status}));
         let params = PatchParams::default();
-        let patched = self.attempt(|| self.nodes.patch_status(name, &params, &patch)).await;
+        let patched = self
+            .attempt(|| self.nodes.patch_status(name, &params, &patch))
+            .await;
         patched.map_err(|source| failure("report the status of", name, source))
     }
 
@@ -345,12 +392,15 @@ impl KubeletsInner {
             match found {
                 Some(found) => {
                     lease.metadata = found.metadata;
-                    self.attempt(|| self.leases.replace(name, &params, &lease)).await
+                    self.attempt(|| self.leases.replace(name, &params, &lease))
+                        .await
                 }
                 None => self.attempt(|| self.leases.create(&params, &lease)).await,
             }
         };
-        result.await.map_err(|source| failure("renew the lease of", name, source))
+        result
+            .await
+            .map_err(|source| failure("renew the lease of", name, source))
     }
 
     /// Makes one request among the few in flight, and again when the server cannot serve it now.

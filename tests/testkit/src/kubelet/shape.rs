@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Taint that a kubelet started with `--cloud-provider=external` registers with (`k8s.io/cloud-provider`,
-/// `api/well_known_taints.go`).
+/// Taint that a kubelet started with `--cloud-provider=external` registers with
+/// (`k8s.io/cloud-provider`, `api/well_known_taints.go`).
 pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Annotation with the addresses given by `--node-ip` (`k8s.io/cloud-provider`, `api/well_known_annotations.go`).
+/// Annotation with the addresses given by `--node-ip` (`k8s.io/cloud-provider`,
+/// `api/well_known_annotations.go`).
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Version that simulated kubelets report.
@@ -21,16 +22,18 @@ const VERSION: &str = "v1.36.3";
 pub struct NodeSpec {
     /// Name of the Node and its host name.
     pub name: String,
-    /// Addresses given by `--node-ip`, in order; they go into the annotation and, until a cloud-controller-manager
-    /// replaces them, into the status.
+    /// Addresses given by `--node-ip`, in order; they go into the annotation and, until a
+    /// cloud-controller-manager replaces them, into the status.
     pub provided_ips: Vec<IpAddr>,
     /// Provider ID given by `--provider-id`.
     pub provider_id: Option<String>,
     /// Labels given by `--node-labels`.
     pub labels: BTreeMap<String, String>,
-    /// Networks of the node's pods, as an allocator would have written them by now. A kubelet never does.
+    /// Networks of the node's pods, as an allocator would have written them by now. A kubelet never
+    /// does.
     pub pod_cidrs: Vec<String>,
-    /// Whether the node carries the taint that a cloud-controller-manager has to take off. On by default.
+    /// Whether the node carries the taint that a cloud-controller-manager has to take off. On by
+    /// default.
     pub uninitialized: bool,
 }
 
@@ -136,7 +139,8 @@ pub(super) fn node(spec: &NodeSpec, shape: NodeShape, now: Timestamp) -> Value {
     }
     let mut node_spec = json!({});
     if spec.uninitialized {
-        node_spec["taints"] = json!([{"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}]);
+        node_spec["taints"] =
+            json!([{"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}]);
     }
     if let Some(provider_id) = &spec.provider_id {
         node_spec["providerID"] = provider_id.as_str().into();
@@ -168,20 +172,32 @@ pub(super) fn node(spec: &NodeSpec, shape: NodeShape, now: Timestamp) -> Value {
     })
 }
 
-/// The addresses a kubelet reports while the cloud has said nothing: those of `--node-ip` and the host name, or none
-/// at all (`pkg/kubelet/nodestatus/setters.go`).
+/// The addresses a kubelet reports while the cloud has said nothing: those of `--node-ip` and the
+/// host name, or none at all (`pkg/kubelet/nodestatus/setters.go`).
 pub(super) fn addresses(spec: &NodeSpec) -> Option<Value> {
     if spec.provided_ips.is_empty() {
         return None;
     }
-    let internal = spec.provided_ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()}));
-    Some(internal.chain([json!({"type": "Hostname", "address": spec.name})]).collect())
+    let internal = spec
+        .provided_ips
+        .iter()
+        .map(|ip| json!({"type": "InternalIP", "address": ip.to_string()}));
+    Some(
+        internal
+            .chain([json!({"type": "Hostname", "address": spec.name})])
+            .collect(),
+    )
 }
 
-/// The conditions a kubelet owns. A silent kubelet's are all unknown, as the node-lifecycle controller leaves them.
+/// The conditions a kubelet owns. A silent kubelet's are all unknown, as the node-lifecycle
+/// controller leaves them.
 pub(super) fn conditions(ready: Ready, heartbeat: Timestamp, transition: Timestamp) -> Value {
     let own = [
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        (
+            "MemoryPressure",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
         ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ];
@@ -205,7 +221,9 @@ pub(super) fn conditions(ready: Ready, heartbeat: Timestamp, transition: Timesta
         Ready::False => ("KubeletNotReady", "container runtime is down"),
         Ready::Unknown => silent,
     };
-    pressure.chain([condition("Ready", ready.status(), why)]).collect()
+    pressure
+        .chain([condition("Ready", ready.status(), why)])
+        .collect()
 }
 
 /// A kubelet's Lease in `kube-node-lease`.
@@ -240,9 +258,14 @@ fn labels(spec: &NodeSpec, shape: NodeShape) -> BTreeMap<String, String> {
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/hostname", &spec.name),
     ];
-    let mut labels: BTreeMap<_, _> = own.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let mut labels: BTreeMap<_, _> = own
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
     if shape == NodeShape::Full {
-        labels.extend((0..FULL_LABELS).map(|n| (format!("pool.example.com/label-{n:02}"), format!("value-{n:02}"))));
+        labels.extend(
+            (0..FULL_LABELS)
+                .map(|n| (format!("pool.example.com/label-{n:02}"), format!("value-{n:02}"))),
+        );
     }
     labels.extend(spec.labels.clone());
     labels
@@ -272,7 +295,9 @@ fn resources(cpu: &str, memory: &str) -> Value {
 
 fn node_info(name: &str) -> Value {
     // Ids that differ by node and stay over a restart.
-    let id = uuid::Uuid::from_bytes(std::array::from_fn(|n| name.bytes().cycle().nth(n).unwrap_or_default()));
+    let id = uuid::Uuid::from_bytes(std::array::from_fn(|n| {
+        name.bytes().cycle().nth(n).unwrap_or_default()
+    }));
     json!({
         "architecture": "amd64",
         "bootID": id.to_string(),
@@ -301,12 +326,17 @@ mod tests {
         assert_eq!(node["metadata"]["labels"].as_object().unwrap().len(), 25);
         assert_eq!(node["status"]["images"].as_array().unwrap().len(), 50);
         let size = node.to_string().len();
-        assert!((12_500..15_500).contains(&size), "{size} bytes before the server adds its own fields");
+        assert!(
+            (12_500..15_500).contains(&size),
+            "{size} bytes before the server adds its own fields"
+        );
     }
 
     #[test]
     fn a_light_node_is_small() {
-        let size = node(&NodeSpec::new("n"), NodeShape::Light, now()).to_string().len();
+        let size = node(&NodeSpec::new("n"), NodeShape::Light, now())
+            .to_string()
+            .len();
         assert!(size < 3_000, "{size} bytes");
     }
 
@@ -338,7 +368,10 @@ mod tests {
 
     #[test]
     fn pod_networks_are_written_in_both_forms() {
-        let spec = NodeSpec::new("n").initialized().pod_cidr("10.1.0.0/24").pod_cidr("2001:db8::/64");
+        let spec = NodeSpec::new("n")
+            .initialized()
+            .pod_cidr("10.1.0.0/24")
+            .pod_cidr("2001:db8::/64");
         let node = node(&spec, NodeShape::Light, now());
         let both = json!({"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "2001:db8::/64"]});
         assert_eq!(node["spec"], both);

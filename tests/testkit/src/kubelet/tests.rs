@@ -34,7 +34,11 @@ impl Server {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
+                let body = if body.is_empty() {
+                    Value::Null
+                } else {
+                    serde_json::from_slice(&body).unwrap()
+                };
                 {
                     let mut world = server.0.lock();
                     world.in_flight += 1;
@@ -44,7 +48,9 @@ impl Server {
                 let mut world = server.0.lock();
                 world.in_flight -= 1;
                 let (code, answer) = world.answer(&parts.method, parts.uri.path(), body);
-                let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                let answer = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()));
                 Ok::<_, tower::BoxError>(answer.unwrap())
             }
         });
@@ -55,13 +61,19 @@ impl Server {
     fn bodies(&self, method: &Method, path: &str) -> Vec<Value> {
         let world = self.0.lock();
         let fits = |(seen, at, _): &&(Method, String, Value)| seen == method && at.ends_with(path);
-        world.requests.iter().filter(fits).map(|(_, _, body)| body.clone()).collect()
+        world
+            .requests
+            .iter()
+            .filter(fits)
+            .map(|(_, _, body)| body.clone())
+            .collect()
     }
 }
 
 impl Fixture {
     fn answer(&mut self, method: &Method, path: &str, body: Value) -> (StatusCode, Value) {
-        self.requests.push((method.clone(), path.to_owned(), body.clone()));
+        self.requests
+            .push((method.clone(), path.to_owned(), body.clone()));
         if self.unavailable > 0 {
             self.unavailable -= 1;
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
@@ -91,12 +103,18 @@ impl Fixture {
 }
 
 fn refusal(code: StatusCode, reason: &str) -> (StatusCode, Value) {
-    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()}))
+    (
+        code,
+        json!({"kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()}),
+    )
 }
 
 fn ready(patch: &Value) -> (&str, &str) {
     let conditions = patch["status"]["conditions"].as_array().unwrap();
-    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+    let ready = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Ready")
+        .unwrap();
     (ready["status"].as_str().unwrap(), ready["lastTransitionTime"].as_str().unwrap())
 }
 
@@ -104,7 +122,10 @@ fn ready(patch: &Value) -> (&str, &str) {
 async fn reports_touch_only_the_kubelets_own_conditions() {
     let server = Server::default();
     let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-    kubelets.register(NodeSpec::new("a").provided_ip("10.0.0.1".parse().unwrap())).await.unwrap();
+    kubelets
+        .register(NodeSpec::new("a").provided_ip("10.0.0.1".parse().unwrap()))
+        .await
+        .unwrap();
     assert_eq!(server.bodies(&Method::PATCH, "/status").len(), 0, "the status came with the Node");
 
     tokio::time::sleep(Duration::from_secs(601)).await;
@@ -112,7 +133,14 @@ async fn reports_touch_only_the_kubelets_own_conditions() {
     assert_eq!(patches.len(), 2, "one report in five minutes");
     for patch in &patches {
         assert_eq!(patch.as_object().unwrap().keys().collect::<Vec<_>>(), ["status"]);
-        assert_eq!(patch["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
+        assert_eq!(
+            patch["status"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .collect::<Vec<_>>(),
+            ["conditions"]
+        );
     }
     assert_eq!(ready(&patches[0]), ready(&patches[1]), "no transition");
     assert_ne!(patches[0], patches[1], "but a newer heartbeat");
@@ -122,11 +150,17 @@ async fn reports_touch_only_the_kubelets_own_conditions() {
 #[tokio::test(start_paused = true)]
 async fn a_change_is_reported_at_once_and_silence_lasts() {
     let server = Server::default();
-    let options = KubeletOptions { lease_period: Some(Duration::from_secs(10)), ..KubeletOptions::default() };
+    let options = KubeletOptions {
+        lease_period: Some(Duration::from_secs(10)),
+        ..KubeletOptions::default()
+    };
     let kubelets = Kubelets::new(server.client(), options);
     kubelets.register(NodeSpec::new("a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(95)).await;
-    assert!((8..=10).contains(&server.bodies(&Method::PUT, "/leases/a").len()), "a renewal every ten seconds");
+    assert!(
+        (8..=10).contains(&server.bodies(&Method::PUT, "/leases/a").len()),
+        "a renewal every ten seconds"
+    );
     let lease = &server.bodies(&Method::POST, "/namespaces/kube-node-lease/leases")[0];
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "uid-1");
 
@@ -166,12 +200,21 @@ async fn a_deleted_node_comes_back_only_with_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn addresses_of_the_cloud_are_left_alone() {
-    for (there, written) in [(json!([{"type": "InternalIP", "address": "10.9.9.9"}]), false), (json!([]), true)] {
+    for (there, written) in
+        [(json!([{"type": "InternalIP", "address": "10.9.9.9"}]), false), (json!([]), true)]
+    {
         let server = Server::default();
         let node = json!({"metadata": {"name": "a", "uid": "u"}, "status": {"addresses": there}});
-        server.0.lock().objects.insert("/api/v1/nodes/a".to_owned(), node);
+        server
+            .0
+            .lock()
+            .objects
+            .insert("/api/v1/nodes/a".to_owned(), node);
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-        kubelets.register(NodeSpec::new("a").provided_ip("10.0.0.1".parse().unwrap())).await.unwrap();
+        kubelets
+            .register(NodeSpec::new("a").provided_ip("10.0.0.1".parse().unwrap()))
+            .await
+            .unwrap();
         let patches = server.bodies(&Method::PATCH, "/status");
         assert_eq!(patches[0]["status"].get("addresses").is_some(), written, "{there}");
     }
@@ -205,7 +248,9 @@ async fn a_server_that_is_busy_is_asked_again_and_a_refusal_is_final() {
     server.0.lock().unavailable = usize::MAX;
     let failed = kubelets.register(NodeSpec::new("b")).await.unwrap_err();
     assert_eq!(failed.to_string(), "register node b");
-    assert!(matches!(failed, KubeletError::Api { source: kube::Error::Api(status), .. } if status.code == 503));
+    assert!(
+        matches!(failed, KubeletError::Api { source: kube::Error::Api(status), .. } if status.code == 503)
+    );
 }
 
 /// Callers register nodes in tasks of a runtime with many threads.

@@ -1,17 +1,21 @@
-//! A proxy in front of moto: records each request, has some of them go wrong, and repairs what moto answers otherwise
-//! than AWS:
+//! A proxy in front of moto: records each request, has some of them go wrong, and repairs what moto
+//! answers otherwise than AWS:
 //!
 //! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
-//! - Terminated instances, which keep their interfaces, addresses and names in moto, so that routes to them would be made.
+//! - Terminated instances, which keep their interfaces, addresses and names in moto, so that routes
+//!   to them would be made.
 //! - Networks of new routes, in which moto keeps the bits of a host.
-//! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or the error.
-//! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor its ALPN policy).
+//! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or
+//!   the error.
+//! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor
+//!   its ALPN policy).
 //! - Host names of network load balancers, which moto makes up like those of classic ones.
 //! - Health checks of new classic load balancers, which moto makes without any.
 //! - The timeout of HTTP health checks that is chosen for who names none.
 //! - Security policies, which moto gives listeners without TLS too.
 //! - Attributes with their defaults, some of which moto does not know until they are set.
-//! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is gone: no error.
+//! - `DescribeTargetGroups` of a load balancer without any, and `DeleteTargetGroup` of one that is
+//!   gone: no error.
 
 use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc};
 
@@ -47,7 +51,10 @@ pub struct Recorded {
 impl Recorded {
     /// Value of a parameter.
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+        self.parameters
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| &**value)
     }
 
     /// The action as IAM policies name it.
@@ -77,14 +84,15 @@ pub const ANY_CHANGE: &str = "*";
 pub enum ProxyFault {
     /// It is refused with this status and error code.
     Refused(u16, String),
-    /// It is answered with the status and the body that this makes of it: for services that moto does not have, and for
-    /// refusals in words of their own.
+    /// It is answered with the status and the body that this makes of it: for services that moto
+    /// does not have, and for refusals in words of their own.
     Answered(fn(&http::request::Parts, &[u8]) -> Response<String>),
     /// It is carried out, and the answer is lost.
     AnswerLost,
     /// It is lost on its way.
     RequestLost,
-    /// It is carried out, and the sender waits for the answer for ever: the moment to kill it. It is recorded at once.
+    /// It is carried out, and the sender waits for the answer for ever: the moment to kill it. It
+    /// is recorded at once.
     Stuck,
 }
 
@@ -112,7 +120,11 @@ impl FaultProxy {
         let url = format!("http://{}", listener.local_addr()?);
         let stop = CancellationToken::new();
         let state = Arc::new(Mutex::new(ProxyState::default()));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(serve(listener, to, Arc::clone(&state))));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serve(
+            listener,
+            to,
+            Arc::clone(&state),
+        )));
         Ok(Self { url, state, _stop: stop.drop_guard() })
     }
 
@@ -155,13 +167,17 @@ async fn serve(listener: TcpListener, to: QueryClient, state: Arc<Mutex<ProxySta
     // Ends with the proxy: dropping the set ends its connections.
     let mut connections = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         while connections.try_join_next().is_some() {}
         let (to, state) = (to.clone(), Arc::clone(&state));
         connections.spawn(async move {
             let service = service_fn(|request| answer(&to, &state, request));
             // A connection that breaks is the client's to notice.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
         });
     }
 }
@@ -201,7 +217,11 @@ async fn answer(
 }
 
 fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {
-    let scope = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let scope = head
+        .headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let service = scope.split('/').nth(3).unwrap_or_default().to_owned();
     let mut parameters = parameters(&String::from_utf8_lossy(body));
     let mut take = |name: &str| {
@@ -215,8 +235,11 @@ fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {
 /// What happens to this request; the first fault for its action that has anything left decides.
 fn trouble(faults: &mut [Fault], action: &str) -> Option<ProxyFault> {
     let is_change = !action.starts_with("Describe");
-    let concerns = |fault: &Fault| fault.action == action || fault.action == ANY_CHANGE && is_change;
-    let fault = faults.iter_mut().find(|fault| concerns(fault) && fault.times > 0)?;
+    let concerns =
+        |fault: &Fault| fault.action == action || fault.action == ANY_CHANGE && is_change;
+    let fault = faults
+        .iter_mut()
+        .find(|fault| concerns(fault) && fault.times > 0)?;
     if fault.after > 0 {
         fault.after -= 1;
         return None;
@@ -231,8 +254,13 @@ pub(super) async fn forward(
     head: http::request::Parts,
     body: Bytes,
 ) -> io::Result<Response<Full<Bytes>>> {
-    let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let mut request = Request::builder().method(head.method).uri(format!("{}{path}", to.url()));
+    let path = head
+        .uri
+        .path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str);
+    let mut request = Request::builder()
+        .method(head.method)
+        .uri(format!("{}{path}", to.url()));
     for (name, value) in &head.headers {
         // moto takes the service from the scope; the host has to be its own.
         if name != header::HOST && name != header::CONTENT_LENGTH {
@@ -240,7 +268,11 @@ pub(super) async fn forward(
         }
     }
     let request = request.body(Full::from(body)).map_err(io::Error::other)?;
-    let mut answer = to.forward(request).await.map_err(io::Error::other)?.map(Full::new);
+    let mut answer = to
+        .forward(request)
+        .await
+        .map_err(io::Error::other)?
+        .map(Full::new);
     for name in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONNECTION] {
         answer.headers_mut().remove(name);
     }
@@ -251,16 +283,22 @@ const REQUEST_ID: &str = "11111111-2222-3333-4444-555555555555";
 
 /// An error as the service would say it.
 pub(super) fn refusal(to: &Recorded, status: u16, code: &str) -> Response<Full<Bytes>> {
-    let error = format!("<Error><Code>{code}</Code><Message>{code} on request of a test</Message></Error>");
+    let error =
+        format!("<Error><Code>{code}</Code><Message>{code} on request of a test</Message></Error>");
     let body = match &*to.service {
-        "ec2" => format!("<Response><Errors>{error}</Errors><RequestID>{REQUEST_ID}</RequestID></Response>"),
+        "ec2" => format!(
+            "<Response><Errors>{error}</Errors><RequestID>{REQUEST_ID}</RequestID></Response>"
+        ),
         _ => format!("<ErrorResponse>{error}<RequestId>{REQUEST_ID}</RequestId></ErrorResponse>"),
     };
     with_id(Response::new(Full::from(body)), status)
 }
 
 fn with_id(mut answer: Response<Full<Bytes>>, status: u16) -> Response<Full<Bytes>> {
-    answer.headers_mut().insert("x-amzn-requestid", http::HeaderValue::from_static(REQUEST_ID));
-    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer
+        .headers_mut()
+        .insert("x-amzn-requestid", http::HeaderValue::from_static(REQUEST_ID));
+    *answer.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer
 }

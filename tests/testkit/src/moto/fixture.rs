@@ -1,4 +1,5 @@
-//! Things in AWS that a test takes as given: a VPC with subnets and route tables, instances, addresses, certificates.
+//! Things in AWS that a test takes as given: a VPC with subnets and route tables, instances,
+//! addresses, certificates.
 
 use super::query_api::{CLASSIC, EC2, QueryClient, REGION, WireError, XmlResponse};
 
@@ -60,23 +61,39 @@ impl Fixture {
     /// # Errors
     /// A request failed. So below.
     pub async fn vpc(&self, cidr: &str, tags: Tags<'_>) -> Result<Vpc, WireError> {
-        let made = self.wire.ask(EC2, "CreateVpc", [("CidrBlock", cidr), ("AmazonProvidedIpv6CidrBlock", "true")]);
+        let made = self.wire.ask(
+            EC2,
+            "CreateVpc",
+            [("CidrBlock", cidr), ("AmazonProvidedIpv6CidrBlock", "true")],
+        );
         let id = made.await?.text("vpcId")?;
         self.tag(&id, tags).await?;
-        let gateway = self.wire.ask(EC2, "CreateInternetGateway", []).await?.text("internetGatewayId")?;
+        let gateway = self
+            .wire
+            .ask(EC2, "CreateInternetGateway", [])
+            .await?
+            .text("internetGatewayId")?;
         let attach = [("InternetGatewayId", &*gateway), ("VpcId", &*id)];
         self.wire.ask(EC2, "AttachInternetGateway", attach).await?;
         let filter = [("Filter.1.Name", "vpc-id"), ("Filter.1.Value.1", &*id)];
-        let main_table = self.wire.ask(EC2, "DescribeRouteTables", filter).await?.text("routeTableId")?;
+        let main_table = self
+            .wire
+            .ask(EC2, "DescribeRouteTables", filter)
+            .await?
+            .text("routeTableId")?;
         Ok(Vpc { id, gateway, main_table })
     }
 
     /// IPv6 network of a VPC.
     pub async fn ipv6_network(&self, vpc: &Vpc) -> Result<String, WireError> {
-        self.wire.ask(EC2, "DescribeVpcs", [("VpcId.1", &*vpc.id)]).await?.text("ipv6CidrBlock")
+        self.wire
+            .ask(EC2, "DescribeVpcs", [("VpcId.1", &*vpc.id)])
+            .await?
+            .text("ipv6CidrBlock")
     }
 
-    /// Makes a subnet in a zone such as `a`; a public one gets a route table that leads to the internet.
+    /// Makes a subnet in a zone such as `a`; a public one gets a route table that leads to the
+    /// internet.
     pub async fn subnet(
         &self,
         vpc: &Vpc,
@@ -87,29 +104,57 @@ impl Fixture {
     ) -> Result<Subnet, WireError> {
         let zone = format!("{REGION}{zone}");
         let wanted = [("VpcId", &*vpc.id), ("CidrBlock", cidr), ("AvailabilityZone", &*zone)];
-        let id = self.wire.ask(EC2, "CreateSubnet", wanted).await?.text("subnetId")?;
+        let id = self
+            .wire
+            .ask(EC2, "CreateSubnet", wanted)
+            .await?
+            .text("subnetId")?;
         self.tag(&id, tags).await?;
-        let table = if public { Some(self.public_table(vpc, &id).await?) } else { None };
+        let table = if public {
+            Some(self.public_table(vpc, &id).await?)
+        } else {
+            None
+        };
         Ok(Subnet { id, zone, table })
     }
 
     async fn public_table(&self, vpc: &Vpc, subnet: &str) -> Result<String, WireError> {
-        let table = self.wire.ask(EC2, "CreateRouteTable", [("VpcId", &*vpc.id)]).await?.text("routeTableId")?;
-        let route = [("RouteTableId", &*table), ("DestinationCidrBlock", "0.0.0.0/0"), ("GatewayId", &*vpc.gateway)];
+        let table = self
+            .wire
+            .ask(EC2, "CreateRouteTable", [("VpcId", &*vpc.id)])
+            .await?
+            .text("routeTableId")?;
+        let route = [
+            ("RouteTableId", &*table),
+            ("DestinationCidrBlock", "0.0.0.0/0"),
+            ("GatewayId", &*vpc.gateway),
+        ];
         self.wire.ask(EC2, "CreateRoute", route).await?;
-        self.wire.ask(EC2, "AssociateRouteTable", [("RouteTableId", &*table), ("SubnetId", subnet)]).await?;
+        self.wire
+            .ask(EC2, "AssociateRouteTable", [("RouteTableId", &*table), ("SubnetId", subnet)])
+            .await?;
         Ok(table)
     }
 
     /// Makes a security group.
-    pub async fn security_group(&self, vpc: &Vpc, name: &str, tags: Tags<'_>) -> Result<String, WireError> {
+    pub async fn security_group(
+        &self,
+        vpc: &Vpc,
+        name: &str,
+        tags: Tags<'_>,
+    ) -> Result<String, WireError> {
         let wanted = [("GroupName", name), ("GroupDescription", name), ("VpcId", &*vpc.id)];
-        let id = self.wire.ask(EC2, "CreateSecurityGroup", wanted).await?.text("groupId")?;
+        let id = self
+            .wire
+            .ask(EC2, "CreateSecurityGroup", wanted)
+            .await?
+            .text("groupId")?;
         self.tag(&id, tags).await?;
         Ok(id)
     }
 
-    /// Launches an instance. Each launch is a reservation of its own, since moto counts pages by reservation.
+    /// Launches an instance. Each launch is a reservation of its own, since moto counts pages by
+    /// reservation.
     pub async fn instance(
         &self,
         subnet: &Subnet,
@@ -124,7 +169,12 @@ impl Fixture {
             ("InstanceType".into(), instance_type),
             ("SubnetId".into(), &subnet.id),
         ];
-        wanted.extend(groups.iter().enumerate().map(|(at, group)| (format!("SecurityGroupId.{}", at + 1), *group)));
+        wanted.extend(
+            groups
+                .iter()
+                .enumerate()
+                .map(|(at, group)| (format!("SecurityGroupId.{}", at + 1), *group)),
+        );
         let parameters = wanted.iter().map(|(name, value)| (&**name, *value));
         let made = self.wire.ask(EC2, "RunInstances", parameters).await?;
         let instance = Instance {
@@ -136,26 +186,44 @@ impl Fixture {
         Ok(instance)
     }
 
-    /// Stops, starts or terminates an instance: `StopInstances`, `StartInstances`, `TerminateInstances`.
+    /// Stops, starts or terminates an instance: `StopInstances`, `StartInstances`,
+    /// `TerminateInstances`.
     pub async fn instance_state(&self, action: &str, id: &str) -> Result<(), WireError> {
-        self.wire.ask(EC2, action, [("InstanceId.1", id)]).await.map(drop)
+        self.wire
+            .ask(EC2, action, [("InstanceId.1", id)])
+            .await
+            .map(drop)
     }
 
     /// Allocates an Elastic IP address and returns its allocation ID.
     pub async fn elastic_ip(&self) -> Result<String, WireError> {
-        self.wire.ask(EC2, "AllocateAddress", [("Domain", "vpc")]).await?.text("allocationId")
+        self.wire
+            .ask(EC2, "AllocateAddress", [("Domain", "vpc")])
+            .await?
+            .text("allocationId")
     }
 
     /// Requests a certificate and returns its ARN.
     pub async fn certificate(&self, domain: &str) -> Result<String, WireError> {
         let body = format!(r#"{{"DomainName":"{domain}"}}"#);
-        let XmlResponse(made) = self.wire.ask_json("acm", "CertificateManager.RequestCertificate", body).await?;
-        let arn = made.split('"').find(|part| part.starts_with("arn:")).map(str::to_owned);
+        let XmlResponse(made) = self
+            .wire
+            .ask_json("acm", "CertificateManager.RequestCertificate", body)
+            .await?;
+        let arn = made
+            .split('"')
+            .find(|part| part.starts_with("arn:"))
+            .map(str::to_owned);
         arn.ok_or_else(|| WireError::Missing { element: "CertificateArn".to_owned(), body: made })
     }
 
     /// Makes a classic load balancer with one TCP listener.
-    pub async fn classic(&self, name: &str, subnet: &Subnet, tags: Tags<'_>) -> Result<(), WireError> {
+    pub async fn classic(
+        &self,
+        name: &str,
+        subnet: &Subnet,
+        tags: Tags<'_>,
+    ) -> Result<(), WireError> {
         let mut wanted: Vec<(String, &str)> = vec![
             ("LoadBalancerName".into(), name),
             ("Listeners.member.1.Protocol".into(), "TCP"),
@@ -168,7 +236,10 @@ impl Fixture {
             wanted.push((format!("Tags.member.{}.Value", at + 1), value));
         }
         let parameters = wanted.iter().map(|(name, value)| (&**name, *value));
-        self.wire.ask(CLASSIC, "CreateLoadBalancer", parameters).await.map(drop)
+        self.wire
+            .ask(CLASSIC, "CreateLoadBalancer", parameters)
+            .await
+            .map(drop)
     }
 
     /// Puts tags on something of EC2.

@@ -1,9 +1,9 @@
-//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK ([`query_api`]), things that tests
-//! take as given ([`fixture`]), and a proxy that records requests, injects faults and repairs what moto hides
-//! ([`fault_proxy`], `response_fixes`).
+//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK
+//! ([`query_api`]), things that tests take as given ([`fixture`]), and a proxy that records
+//! requests, injects faults and repairs what moto hides ([`fault_proxy`], `response_fixes`).
 //!
-//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it wants a failure, and no
-//! ignored case, when it does not work.
+//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it
+//! wants a failure, and no ignored case, when it does not work.
 
 pub mod fault_proxy;
 pub mod fixture;
@@ -24,7 +24,8 @@ pub const PROGRAM_VARIABLE: &str = "CCM_MOTO_SERVER";
 /// Time that the server has to start. It takes a second; test machines are busy.
 const START: Duration = Duration::from_secs(60);
 
-/// Public machine images, which nobody here asks for, take moto a quarter of a second after each reset.
+/// Public machine images, which nobody here asks for, take moto a quarter of a second after each
+/// reset.
 const WITHOUT_IMAGES: &str = "MOTO_EC2_LOAD_DEFAULT_AMIS=false";
 
 /// Another program may take a free port before the server does.
@@ -35,7 +36,9 @@ const ATTEMPTS: usize = 3;
 /// # Errors
 /// [`PROGRAM_VARIABLE`] does not name it: how to get it.
 pub fn find() -> Result<PathBuf, String> {
-    let program = std::env::var_os(PROGRAM_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let program = std::env::var_os(PROGRAM_VARIABLE)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
     program.ok_or_else(|| {
         format!("{PROGRAM_VARIABLE} does not name moto_server; `cargo xtask test --full` installs it, it needs Python")
     })

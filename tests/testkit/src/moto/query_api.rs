@@ -1,4 +1,5 @@
-//! Requests in AWS' query protocol over plain HTTP, and the few looks into an XML answer that fixtures need.
+//! Requests in AWS' query protocol over plain HTTP, and the few looks into an XML answer that
+//! fixtures need.
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -70,7 +71,10 @@ pub struct QueryClient {
 impl QueryClient {
     /// Makes a client for the server at a URL such as `http://127.0.0.1:5000`.
     pub fn new(url: String) -> Self {
-        Self { url, client: Client::builder(TokioExecutor::new()).build_http() }
+        Self {
+            url,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
     }
 
     /// URL of the server.
@@ -95,11 +99,17 @@ impl QueryClient {
         self.answer(action, request).await
     }
 
-    /// Sends one request of the JSON protocol, such as `CertificateManager.RequestCertificate` of `acm`.
+    /// Sends one request of the JSON protocol, such as `CertificateManager.RequestCertificate` of
+    /// `acm`.
     ///
     /// # Errors
     /// There is no answer, or it is no success.
-    pub async fn ask_json(&self, service: &str, target: &str, body: String) -> Result<XmlResponse, WireError> {
+    pub async fn ask_json(
+        &self,
+        service: &str,
+        target: &str,
+        body: String,
+    ) -> Result<XmlResponse, WireError> {
         let request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/x-amz-json-1.1")
             .header(header::AUTHORIZATION, scope(service))
@@ -113,19 +123,27 @@ impl QueryClient {
     /// # Errors
     /// There is no answer, or it is no success.
     pub async fn post(&self, path: &str) -> Result<XmlResponse, WireError> {
-        self.answer(path, Request::post(format!("{}{path}", self.url)).body(Full::default())?).await
+        self.answer(path, Request::post(format!("{}{path}", self.url)).body(Full::default())?)
+            .await
     }
 
     /// Sends a request as it is.
     ///
     /// # Errors
     /// There is no answer.
-    pub async fn forward(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Bytes>, WireError> {
+    pub async fn forward(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<http::Response<Bytes>, WireError> {
         let (head, body) = self.client.request(request).await?.into_parts();
         Ok(http::Response::from_parts(head, body.collect().await?.to_bytes()))
     }
 
-    async fn answer(&self, action: &str, request: Request<Full<Bytes>>) -> Result<XmlResponse, WireError> {
+    async fn answer(
+        &self,
+        action: &str,
+        request: Request<Full<Bytes>>,
+    ) -> Result<XmlResponse, WireError> {
         let answer = self.forward(request).await?;
         let status = answer.status();
         let body = String::from_utf8_lossy(answer.body()).into_owned();
@@ -153,15 +171,21 @@ impl XmlResponse {
 
     /// Texts of all elements of this name, in order.
     pub fn texts(&self, element: &str) -> Vec<String> {
-        elements(&self.0, element).into_iter().map(|text| unescape(text.trim())).collect()
+        elements(&self.0, element)
+            .into_iter()
+            .map(|text| unescape(text.trim()))
+            .collect()
     }
 }
 
-/// Insides of all elements of this name, in order. Elements of one name inside each other are not told apart.
+/// Insides of all elements of this name, in order. Elements of one name inside each other are not
+/// told apart.
 pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let after = xml.split(&open).skip(1);
-    after.filter_map(|rest| rest.split_once(&close).map(|(inside, _)| inside)).collect()
+    after
+        .filter_map(|rest| rest.split_once(&close).map(|(inside, _)| inside))
+        .collect()
 }
 
 /// Service and region are told by the scope of the signature, whether or not anybody checks it.
@@ -186,7 +210,10 @@ pub(super) fn form<'a>(
 /// Name and value of each parameter of a form.
 pub fn parameters(form: &str) -> Vec<(String, String)> {
     let pairs = form.split('&').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(n, v)| (unquote(n), unquote(v))).collect()
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(n, v)| (unquote(n), unquote(v)))
+        .collect()
 }
 
 fn escape(text: &str) -> String {
@@ -208,7 +235,10 @@ fn unquote(text: &str) -> String {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        let code = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let code = bytes
+            .get(at + 1..at + 3)
+            .filter(|_| *byte == b'%')
+            .and_then(|code| std::str::from_utf8(code).ok());
         match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
             Some(decoded) => {
                 plain.push(decoded);
@@ -224,7 +254,10 @@ fn unquote(text: &str) -> String {
 }
 
 fn unescape(text: &str) -> String {
-    text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&amp;", "&")
 }
 
 #[cfg(test)]
@@ -244,6 +277,12 @@ mod tests {
         let answer = XmlResponse("<a><b>1</b><c>x</c><b> 2 &amp; 3 </b></a>".to_owned());
         assert_eq!(answer.texts("b"), ["1", "2 & 3"]);
         assert_eq!(answer.text("c").unwrap(), "x");
-        assert!(answer.text("d").unwrap_err().to_string().starts_with("d is not in"));
+        assert!(
+            answer
+                .text("d")
+                .unwrap_err()
+                .to_string()
+                .starts_with("d is not in")
+        );
     }
 }

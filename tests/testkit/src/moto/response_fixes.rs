@@ -38,7 +38,8 @@ pub(super) async fn answer(
     edited(balanced(to, head, body, request).await?, &HOST_NAME).await
 }
 
-/// moto gives network load balancers host names like those of classic ones; managers tell the two apart by them.
+/// moto gives network load balancers host names like those of classic ones; managers tell the two
+/// apart by them.
 const HOST_NAME: [&str; 2] = [".us-west-2.elb.amazonaws.com<", ".elb.us-west-2.amazonaws.com<"];
 
 async fn balanced(
@@ -57,7 +58,8 @@ async fn balanced(
             None => forward(to, head, timeout(request).unwrap_or(body)).await,
         },
         "CreateListener" => without_policies(forward(to, head, body).await?).await,
-        // moto knows the protocols of application load balancers only, and would serve TLS as HTTPS.
+        // moto knows the protocols of application load balancers only, and would serve TLS as
+        // HTTPS.
         "ModifyListener" => {
             let protocol = |value: &str| match value {
                 "TLS" => Some("HTTPS".to_owned()),
@@ -65,41 +67,72 @@ async fn balanced(
                 other => Some(other.to_owned()),
             };
             let changed = request.parameters.iter().filter_map(|(name, value)| {
-                let value = if name == "Protocol" { protocol(value)? } else { value.clone() };
+                let value = if name == "Protocol" {
+                    protocol(value)?
+                } else {
+                    value.clone()
+                };
                 Some((name.clone(), value))
             });
             let changed: Vec<_> = changed.collect();
-            let form = query_api::form(&request.action, &request.version, changed.iter().map(|(n, v)| (&**n, &**v)));
-            let answer = edited(forward(to, head, form.into()).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            let form = query_api::form(
+                &request.action,
+                &request.version,
+                changed.iter().map(|(n, v)| (&**n, &**v)),
+            );
+            let answer = edited(
+                forward(to, head, form.into()).await?,
+                &["<Protocol>HTTPS<", "<Protocol>TLS<"],
+            )
+            .await?;
             without_policies(answer).await
         }
         "DescribeListeners" => {
-            let answer = edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"]).await?;
+            let answer =
+                edited(forward(to, head, body).await?, &["<Protocol>HTTPS<", "<Protocol>TLS<"])
+                    .await?;
             without_policies(answer).await
         }
         "DescribeTargetGroups" if request.parameter("LoadBalancerArn").is_some() => {
-            without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "<TargetGroups/>").await
+            without_error(
+                forward(to, head, body).await?,
+                request,
+                "TargetGroupNotFound",
+                "<TargetGroups/>",
+            )
+            .await
         }
-        "DescribeLoadBalancerAttributes" => with_defaults(forward(to, head, body).await?, &BALANCER).await,
-        "DescribeTargetGroupAttributes" => with_defaults(forward(to, head, body).await?, &TARGET_GROUP).await,
-        "DeleteTargetGroup" => without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await,
+        "DescribeLoadBalancerAttributes" => {
+            with_defaults(forward(to, head, body).await?, &BALANCER).await
+        }
+        "DescribeTargetGroupAttributes" => {
+            with_defaults(forward(to, head, body).await?, &TARGET_GROUP).await
+        }
+        "DeleteTargetGroup" => {
+            without_error(forward(to, head, body).await?, request, "TargetGroupNotFound", "").await
+        }
         _ => forward(to, head, body).await,
     }
 }
 
 /// Attributes of network load balancers that moto does not know until they are set.
 const BALANCER: [(&str, &str); 1] = [("access_logs.s3.enabled", "false")];
-/// Attributes of their target groups that moto does not know until they are set; of groups of instances.
+/// Attributes of their target groups that moto does not know until they are set; of groups of
+/// instances.
 const TARGET_GROUP: [(&str, &str); 2] =
     [("preserve_client_ip.enabled", "true"), ("proxy_protocol_v2.enabled", "false")];
 
 /// The answer with attributes that are not in it.
-async fn with_defaults(answer: Response<Full<Bytes>>, defaults: &[(&str, &str)]) -> io::Result<Response<Full<Bytes>>> {
+async fn with_defaults(
+    answer: Response<Full<Bytes>>,
+    defaults: &[(&str, &str)],
+) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = answer.into_parts();
     let text = text(body).await?;
     let known = elements(&text, "Key");
     let missing = defaults.iter().filter(|(key, _)| !known.contains(key));
-    let members = missing.map(|(key, value)| format!("<member><Key>{key}</Key><Value>{value}</Value></member>"));
+    let members = missing
+        .map(|(key, value)| format!("<member><Key>{key}</Key><Value>{value}</Value></member>"));
     let members: Vec<_> = members.collect();
     let text = text.replacen("<Attributes>", &format!("<Attributes>{}", members.concat()), 1);
     Ok(Response::from_parts(head, Full::from(text)))
@@ -124,13 +157,19 @@ async fn health_check(to: &QueryClient, request: &Recorded) -> io::Result<()> {
     }
 }
 
-/// The request for a target group with the timeout that AWS would choose, where moto chooses another one.
+/// The request for a target group with the timeout that AWS would choose, where moto chooses
+/// another one.
 fn timeout(request: &Recorded) -> Option<Bytes> {
     let name = "HealthCheckTimeoutSeconds";
-    if request.parameter(name).is_some() || request.parameter("HealthCheckProtocol") != Some("HTTP") {
+    if request.parameter(name).is_some() || request.parameter("HealthCheckProtocol") != Some("HTTP")
+    {
         return None;
     }
-    let parameters = request.parameters.iter().map(|(name, value)| (&**name, &**value)).chain([(name, "6")]);
+    let parameters = request
+        .parameters
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .chain([(name, "6")]);
     Some(query_api::form(&request.action, &request.version, parameters).into())
 }
 
@@ -139,13 +178,17 @@ async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<
     let (head, body) = answer.into_parts();
     let text = text(body).await?;
     // Each listener begins with its ARN.
-    let listeners = text.split("<ListenerArn>").map(|listener| match listener.split_once("<SslPolicy>") {
-        Some((before, rest)) if !before.contains("<Protocol>TLS<") => {
-            let after = rest.split_once("</SslPolicy>").map_or("", |(_, after)| after);
-            format!("{before}{after}")
-        }
-        _ => listener.to_owned(),
-    });
+    let listeners =
+        text.split("<ListenerArn>")
+            .map(|listener| match listener.split_once("<SslPolicy>") {
+                Some((before, rest)) if !before.contains("<Protocol>TLS<") => {
+                    let after = rest
+                        .split_once("</SslPolicy>")
+                        .map_or("", |(_, after)| after);
+                    format!("{before}{after}")
+                }
+                _ => listener.to_owned(),
+            });
     let text = listeners.collect::<Vec<_>>().join("<ListenerArn>");
     Ok(Response::from_parts(head, Full::from(text)))
 }
@@ -154,7 +197,10 @@ async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<
 fn canonical(request: &Recorded) -> Option<Bytes> {
     let network = |name: &str, value: &str| {
         let named = ["DestinationCidrBlock", "DestinationIpv6CidrBlock"].contains(&name);
-        named.then(|| value.parse::<IpNet>().ok()).flatten().map(|network| network.trunc().to_string())
+        named
+            .then(|| value.parse::<IpNet>().ok())
+            .flatten()
+            .map(|network| network.trunc().to_string())
     };
     let changed = request.parameters.iter().map(|(name, value)| {
         let value = network(name, value).unwrap_or_else(|| value.clone());
@@ -162,7 +208,8 @@ fn canonical(request: &Recorded) -> Option<Bytes> {
     });
     let changed: Vec<_> = changed.collect();
     let parameters = changed.iter().map(|(name, value)| (&**name, &**value));
-    (changed != request.parameters).then(|| query_api::form(&request.action, &request.version, parameters).into())
+    (changed != request.parameters)
+        .then(|| query_api::form(&request.action, &request.version, parameters).into())
 }
 
 /// The answer with terminated instances that have no interface, no address and no name any more.
@@ -172,7 +219,8 @@ async fn without_remains(answer: Response<Full<Bytes>>) -> io::Result<Response<F
     let text = text(body).await?;
     let instances = text.split(INSTANCE).map(|instance| {
         let terminated = instance.contains("<name>terminated</name>");
-        let remains = ["networkInterfaceSet", "privateDnsName", "privateIpAddress", "dnsName", "ipAddress"];
+        let remains =
+            ["networkInterfaceSet", "privateDnsName", "privateIpAddress", "dnsName", "ipAddress"];
         let remains = remains.into_iter().filter(|_| terminated);
         remains.fold(instance.to_owned(), |instance, name| without(&instance, name))
     });
@@ -183,18 +231,28 @@ async fn without_remains(answer: Response<Full<Bytes>>) -> io::Result<Response<F
 /// The text without the first element of this name.
 fn without(text: &str, name: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let cut = text.split_once(&open).and_then(|(before, rest)| Some((before, rest.split_once(&close)?.1)));
+    let cut = text
+        .split_once(&open)
+        .and_then(|(before, rest)| Some((before, rest.split_once(&close)?.1)));
     cut.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}{after}"))
 }
 
 /// Three nodes for each instance: of its region, its zone and its subnet.
 async fn topology(to: &QueryClient, request: &Recorded) -> io::Result<Response<Full<Bytes>>> {
-    let ids: Vec<_> = request.parameters.iter().filter(|(name, _)| name.starts_with("InstanceId.")).collect();
-    let ids = ids.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let ids: Vec<_> = request
+        .parameters
+        .iter()
+        .filter(|(name, _)| name.starts_with("InstanceId."))
+        .collect();
+    let ids = ids
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let found = match to.ask(EC2, "DescribeInstances", ids).await {
         Ok(found) => found,
         Err(WireError::Refused { body, .. }) => {
-            let code = elements(&body, "Code").first().map_or("InternalError", |code| *code);
+            let code = elements(&body, "Code")
+                .first()
+                .map_or("InternalError", |code| *code);
             return Ok(refusal(request, 400, code));
         }
         Err(error) => return Err(io::Error::other(error)),
@@ -216,12 +274,24 @@ async fn topology(to: &QueryClient, request: &Recorded) -> io::Result<Response<F
     Ok(Response::new(Full::from(body)))
 }
 
-/// The answer for a name that is taken: the same load balancer again when nothing differs, an error otherwise.
-async fn existing_load_balancer(to: &QueryClient, request: &Recorded) -> io::Result<Option<Response<Full<Bytes>>>> {
+/// The answer for a name that is taken: the same load balancer again when nothing differs, an error
+/// otherwise.
+async fn existing_load_balancer(
+    to: &QueryClient,
+    request: &Recorded,
+) -> io::Result<Option<Response<Full<Bytes>>>> {
     let name = request.parameter("Name").unwrap_or_default();
-    let Some(found) = look_up(to, ELB, "DescribeLoadBalancers", name).await? else { return Ok(None) };
-    let wanted = |parameter: &str, default: &'static str| request.parameter(parameter).unwrap_or(default).to_owned();
-    let is = |element: &str, wanted: String| elements(&found, element).first().is_some_and(|text| *text == wanted);
+    let Some(found) = look_up(to, ELB, "DescribeLoadBalancers", name).await? else {
+        return Ok(None);
+    };
+    let wanted = |parameter: &str, default: &'static str| {
+        request.parameter(parameter).unwrap_or(default).to_owned()
+    };
+    let is = |element: &str, wanted: String| {
+        elements(&found, element)
+            .first()
+            .is_some_and(|text| *text == wanted)
+    };
     let subnets: BTreeSet<_> = request
         .parameters
         .iter()
@@ -234,11 +304,18 @@ async fn existing_load_balancer(to: &QueryClient, request: &Recorded) -> io::Res
     Ok(Some(taken(request, same, "LoadBalancers", &found, "DuplicateLoadBalancerName")))
 }
 
-/// The answer for a name that is taken: the same target group again when nothing differs, an error otherwise.
-async fn existing_target_group(to: &QueryClient, request: &Recorded) -> io::Result<Option<Response<Full<Bytes>>>> {
+/// The answer for a name that is taken: the same target group again when nothing differs, an error
+/// otherwise.
+async fn existing_target_group(
+    to: &QueryClient,
+    request: &Recorded,
+) -> io::Result<Option<Response<Full<Bytes>>>> {
     let name = request.parameter("Name").unwrap_or_default();
-    let Some(found) = look_up(to, ELB, "DescribeTargetGroups", name).await? else { return Ok(None) };
-    let names = ["Protocol", "Port", "VpcId", "TargetType", "HealthCheckProtocol", "HealthCheckPort"];
+    let Some(found) = look_up(to, ELB, "DescribeTargetGroups", name).await? else {
+        return Ok(None);
+    };
+    let names =
+        ["Protocol", "Port", "VpcId", "TargetType", "HealthCheckProtocol", "HealthCheckPort"];
     let same = names.iter().all(|name| {
         let wanted = request.parameter(name);
         wanted.is_none() || elements(&found, name).first().copied() == wanted
@@ -247,7 +324,12 @@ async fn existing_target_group(to: &QueryClient, request: &Recorded) -> io::Resu
 }
 
 /// What there is of this name; `None` when there is nothing.
-async fn look_up(to: &QueryClient, api: Api, action: &str, name: &str) -> io::Result<Option<String>> {
+async fn look_up(
+    to: &QueryClient,
+    api: Api,
+    action: &str,
+    name: &str,
+) -> io::Result<Option<String>> {
     match to.ask(api, action, [("Names.member.1", name)]).await {
         Ok(found) => Ok(Some(found.0)),
         Err(WireError::Refused { .. }) => Ok(None),
@@ -255,7 +337,13 @@ async fn look_up(to: &QueryClient, api: Api, action: &str, name: &str) -> io::Re
     }
 }
 
-fn taken(request: &Recorded, same: bool, list: &str, found: &str, code: &str) -> Response<Full<Bytes>> {
+fn taken(
+    request: &Recorded,
+    same: bool,
+    list: &str,
+    found: &str,
+    code: &str,
+) -> Response<Full<Bytes>> {
     let Some(inside) = elements(found, list).into_iter().next().filter(|_| same) else {
         return refusal(request, 400, code);
     };
@@ -264,12 +352,16 @@ fn taken(request: &Recorded, same: bool, list: &str, found: &str, code: &str) ->
 
 fn success(request: &Recorded, inside: &str) -> Response<Full<Bytes>> {
     let action = &request.action;
-    let body = format!("<{action}Response><{action}Result>{inside}</{action}Result></{action}Response>");
+    let body =
+        format!("<{action}Response><{action}Result>{inside}</{action}Result></{action}Response>");
     Response::new(Full::from(body))
 }
 
 /// The answer with one text in place of another.
-async fn edited(answer: Response<Full<Bytes>>, [from, to]: &[&str; 2]) -> io::Result<Response<Full<Bytes>>> {
+async fn edited(
+    answer: Response<Full<Bytes>>,
+    [from, to]: &[&str; 2],
+) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = answer.into_parts();
     let text = text(body).await?.replace(from, to);
     Ok(Response::from_parts(head, Full::from(text)))

@@ -1,10 +1,15 @@
-//! Whole servers: the harness of the real control plane, simulated kubelets, and the requests, decoding and caches of ccm-core
-//! against them.
+//! Whole servers: the harness of the real control plane, simulated kubelets, and the requests,
+//! decoding and caches of ccm-core against them.
 //!
-//! `embedded::…` is the embedded API server, in virtual time, in the first tier; `real::…` are etcd and kube-apiserver, in the
-//! second.
+//! `embedded::…` is the embedded API server, in virtual time, in the first tier; `real::…` are etcd
+//! and kube-apiserver, in the second.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
 
 mod control_plane;
 mod kubelet;
@@ -37,14 +42,18 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let (arguments, chosen) = (Arguments::from_args(), Tier::chosen()?);
     let missing = Binaries::find().err().map(|missing| missing.to_string());
-    let embedded = reflector::embedded().into_iter().filter_map(|(name, body)| {
-        let run = move || {
-            run(Builder::new_current_thread().start_paused(true), body);
-            Ok(())
-        };
-        Tier::Quick.case(chosen, format!("embedded::{name}"), None::<String>, run)
-    });
-    let real = [control_plane::cases(), kubelet::cases(), reflector::real()].concat().into_iter();
+    let embedded = reflector::embedded()
+        .into_iter()
+        .filter_map(|(name, body)| {
+            let run = move || {
+                run(Builder::new_current_thread().start_paused(true), body);
+                Ok(())
+            };
+            Tier::Quick.case(chosen, format!("embedded::{name}"), None::<String>, run)
+        });
+    let real = [control_plane::cases(), kubelet::cases(), reflector::real()]
+        .concat()
+        .into_iter();
     let real = real.filter_map(|(name, body)| {
         let run = move || {
             run(&mut Builder::new_current_thread(), body);
@@ -56,7 +65,11 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn run(runtime: &mut Builder, body: fn() -> LocalBoxFuture<'static, ()>) {
-    runtime.enable_all().build().expect("a runtime can be made").block_on(body());
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime can be made")
+        .block_on(body());
 }
 
 /// The binaries, without which a case is ignored.

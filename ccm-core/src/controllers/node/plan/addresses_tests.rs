@@ -3,12 +3,16 @@ use AddressType::{ExternalDns, ExternalIp, Hostname, InternalDns, InternalIp};
 use super::*;
 
 fn list(entries: &[(AddressType, &str)]) -> Vec<NodeAddress> {
-    entries.iter().map(|(kind, address)| NodeAddress::new(*kind, *address)).collect()
+    entries
+        .iter()
+        .map(|(kind, address)| NodeAddress::new(*kind, *address))
+        .collect()
 }
 
 const H: (AddressType, &str) = (Hostname, "node.internal");
 
-/// The node-IP filter of the catalogue (section 11.3): name, cloud, annotation, wanted (`None`: an error).
+/// The node-IP filter of the catalogue (section 11.3): name, cloud, annotation, wanted (`None`: an
+/// error).
 // length: one table, a case to each entry of the catalogue.
 #[test]
 fn node_ip_filter() {
@@ -62,14 +66,24 @@ fn node_ip_filter() {
             "10.0.0.1",
             Some(&[(InternalIp, "10.0.0.1"), H]),
         ),
-        ("an IP that the cloud lacks is an error", &[(InternalIp, "10.0.0.1"), H], "10.0.0.2", None),
+        (
+            "an IP that the cloud lacks is an error",
+            &[(InternalIp, "10.0.0.1"), H],
+            "10.0.0.2",
+            None,
+        ),
         (
             "IPv6 in another spelling matches and keeps the cloud's",
             &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8:0:0::1"), H],
             "2001:0db8::0001",
             Some(&[(InternalIp, "2001:db8:0:0::1"), H]),
         ),
-        ("a single-stack cloud cannot serve a dual request", &[(InternalIp, "10.0.0.1"), H], "10.0.0.1,fc01::1", None),
+        (
+            "a single-stack cloud cannot serve a dual request",
+            &[(InternalIp, "10.0.0.1"), H],
+            "10.0.0.1,fc01::1",
+            None,
+        ),
         (
             "dual-stack, IPv4 first, IPv4 primary",
             &[(InternalIp, "10.0.0.1"), (InternalIp, "fc01::1"), H],
@@ -84,7 +98,13 @@ fn node_ip_filter() {
         ),
         (
             "dual-stack with several IPs leaves only the two",
-            &[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.2"), (InternalIp, "fc01::1"), (InternalIp, "fc02::1"), H],
+            &[
+                (InternalIp, "10.0.0.1"),
+                (InternalIp, "10.0.0.2"),
+                (InternalIp, "fc01::1"),
+                (InternalIp, "fc02::1"),
+                H,
+            ],
             "10.0.0.2,fc02::1",
             Some(&[(InternalIp, "10.0.0.2"), (InternalIp, "fc02::1"), H]),
         ),
@@ -92,7 +112,12 @@ fn node_ip_filter() {
             "an extra ExternalIP stays behind",
             &[(InternalIp, "10.0.0.1"), (InternalIp, "fc01::1"), (ExternalIp, "55.55.55.55"), H],
             "10.0.0.1,fc01::1",
-            Some(&[(InternalIp, "10.0.0.1"), (InternalIp, "fc01::1"), (ExternalIp, "55.55.55.55"), H]),
+            Some(&[
+                (InternalIp, "10.0.0.1"),
+                (InternalIp, "fc01::1"),
+                (ExternalIp, "55.55.55.55"),
+                H,
+            ]),
         ),
         (
             "several ExternalIPs stay behind an IPv6-primary pair",
@@ -163,7 +188,10 @@ fn provided_node_ip_annotation_is_parsed_strictly() {
         "10.0.0.1,",
         "+1.2.3.4",
     ] {
-        assert!(matches!(parse_provided(value), Err(AddressError::BadAnnotation { .. })), "{value:?}");
+        assert!(
+            matches!(parse_provided(value), Err(AddressError::BadAnnotation { .. })),
+            "{value:?}"
+        );
     }
 }
 
@@ -171,7 +199,11 @@ fn provided_node_ip_annotation_is_parsed_strictly() {
 fn the_hostname_of_the_node_is_kept_when_the_cloud_gives_none() {
     let current = list(&[(Hostname, "nodeoverriden"), (InternalIp, "10.9.9.9")]);
     let cloud = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "132.143.154.163")]);
-    let wanted = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "132.143.154.163"), (Hostname, "nodeoverriden")]);
+    let wanted = list(&[
+        (InternalIp, "10.0.0.1"),
+        (ExternalIp, "132.143.154.163"),
+        (Hostname, "nodeoverriden"),
+    ]);
     assert_eq!(desired_addresses(&cloud, &current, None), Ok(Some(wanted.clone())));
     assert_eq!(desired_addresses(&cloud, &current, Some("10.0.0.1")), Ok(Some(wanted)));
 }
@@ -193,7 +225,8 @@ fn a_cloud_without_addresses_changes_nothing_unless_one_was_promised() {
 
 #[test]
 fn duplicates_of_the_cloud_collapse() {
-    let cloud = list(&[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]);
+    let cloud =
+        list(&[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]);
     let wanted = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]);
     assert_eq!(desired_addresses(&cloud, &[], None), Ok(Some(wanted)));
 }

@@ -49,8 +49,8 @@ impl DropReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelPlan {
     pub(crate) set: BTreeMap<String, String>,
-    /// True if `set` contains additional labels. On initialisation they must not overwrite, so the patch must apply
-    /// only to the node as it was read.
+    /// True if `set` contains additional labels. On initialisation they must not overwrite, so the
+    /// patch must apply only to the node as it was read.
     pub(crate) additional: bool,
     pub(crate) dropped: Vec<DroppedLabel>,
 }
@@ -63,7 +63,9 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
         (&meta.zone, [wk::LABEL_ZONE_BETA, wk::LABEL_ZONE]),
         (&meta.region, [wk::LABEL_REGION_BETA, wk::LABEL_REGION]),
     ] {
-        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else { continue };
+        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else {
+            continue;
+        };
         for key in keys {
             if !is_label_value(value) {
                 plan.drop(key, DropReason::Invalid);
@@ -77,16 +79,17 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
 }
 
 /// Plans the refresh of additional labels on an initialised node (upstream feature gate
-/// `CloudNodeAdditionalLabelsReconciliation`): missing labels are added, different values are replaced, no label is
-/// removed.
+/// `CloudNodeAdditionalLabelsReconciliation`): missing labels are added, different values are
+/// replaced, no label is removed.
 pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
     plan.add_additional(meta, existing, OverwritePolicy::Replace);
     plan
 }
 
-/// Plans the reconcile of the label pairs on an initialised node: the stable label gets the value of the beta label, if
-/// the beta label exists. Without a beta label nothing changes, as upstream (defect W10, kept on purpose).
+/// Plans the reconcile of the label pairs on an initialised node: the stable label gets the value
+/// of the beta label, if the beta label exists. Without a beta label nothing changes, as upstream
+/// (defect W10, kept on purpose).
 pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
     let differs = |(beta, stable): (&'static str, &'static str)| {
         let truth = node.labels.get(beta)?;
@@ -97,7 +100,10 @@ pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, Strin
 
 /// Returns the beta label that a stable label is copied from.
 pub(crate) fn beta_label_of(stable: &str) -> Option<&'static str> {
-    PAIRS.into_iter().find(|(_, copy)| *copy == stable).map(|(beta, _)| beta)
+    PAIRS
+        .into_iter()
+        .find(|(_, copy)| *copy == stable)
+        .map(|(beta, _)| beta)
 }
 
 #[derive(Clone, Copy)]
@@ -108,10 +114,16 @@ enum OverwritePolicy {
 
 impl LabelPlan {
     fn drop(&mut self, key: &str, why: DropReason) {
-        self.dropped.push(DroppedLabel { key: key.to_owned(), reason: why });
+        self.dropped
+            .push(DroppedLabel { key: key.to_owned(), reason: why });
     }
 
-    fn add_additional(&mut self, meta: &InstanceMetadata, existing: &LabelMap, on_difference: OverwritePolicy) {
+    fn add_additional(
+        &mut self,
+        meta: &InstanceMetadata,
+        existing: &LabelMap,
+        on_difference: OverwritePolicy,
+    ) {
         for (key, value) in &meta.additional_labels {
             let known = existing.get(key);
             if is_reserved(key) {
@@ -132,11 +144,14 @@ impl LabelPlan {
 
 /// Tells whether the key's prefix is `kubernetes.io`, `k8s.io`, or below one of them.
 fn is_reserved(key: &str) -> bool {
-    // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, which only a prefix can match.
+    // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, which only a prefix can
+    // match.
     key.split_once('/').is_some_and(|(prefix, _)| {
-        ["kubernetes.io", "k8s.io"]
-            .iter()
-            .any(|domain| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        ["kubernetes.io", "k8s.io"].iter().any(|domain| {
+            prefix
+                .strip_suffix(domain)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
     })
 }
 
@@ -152,7 +167,9 @@ fn is_subdomain(text: &str) -> bool {
     let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let part = |part: &str| {
         let edge = |byte: Option<u8>| byte.is_some_and(lower);
-        part.bytes().all(|b| lower(b) || b == b'-') && edge(part.bytes().next()) && edge(part.bytes().last())
+        part.bytes().all(|b| lower(b) || b == b'-')
+            && edge(part.bytes().next())
+            && edge(part.bytes().last())
     };
     text.len() <= MAX_PREFIX && text.split('.').all(part)
 }

@@ -2,7 +2,10 @@ use super::*;
 
 fn meta(additional: &[(&str, &str)]) -> InstanceMetadata {
     InstanceMetadata {
-        additional_labels: additional.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        additional_labels: additional
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect(),
         ..Default::default()
     }
 }
@@ -12,7 +15,10 @@ fn labels(entries: &[(&'static str, &'static str)]) -> LabelMap {
 }
 
 fn set(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 #[test]
@@ -23,8 +29,15 @@ fn type_zone_and_region_overwrite_and_empty_ones_make_no_label() {
         region: Some("".into()),
         ..Default::default()
     };
-    let plan = initial_labels(&meta, &labels(&[(wk::LABEL_ZONE, "other"), (wk::LABEL_INSTANCE_TYPE, "m1")]));
-    let wanted = set(&[(wk::LABEL_INSTANCE_TYPE_BETA, "m1"), (wk::LABEL_ZONE, "z-a"), (wk::LABEL_ZONE_BETA, "z-a")]);
+    let plan = initial_labels(
+        &meta,
+        &labels(&[(wk::LABEL_ZONE, "other"), (wk::LABEL_INSTANCE_TYPE, "m1")]),
+    );
+    let wanted = set(&[
+        (wk::LABEL_INSTANCE_TYPE_BETA, "m1"),
+        (wk::LABEL_ZONE, "z-a"),
+        (wk::LABEL_ZONE_BETA, "z-a"),
+    ]);
     assert_eq!(plan, LabelPlan { set: wanted, additional: false, dropped: vec![] });
 }
 
@@ -45,9 +58,16 @@ fn reserved_additional_labels_are_dropped_and_present_ones_kept() {
         ]),
         &existing,
     );
-    assert_eq!(plan.set, set(&[("app.k8snio/bar", "1"), ("k8snio/bar", "1"), ("notk8s.io/bar", "1")]));
+    assert_eq!(
+        plan.set,
+        set(&[("app.k8snio/bar", "1"), ("k8snio/bar", "1"), ("notk8s.io/bar", "1")])
+    );
     assert!(plan.additional);
-    let dropped: Vec<_> = plan.dropped.iter().map(|d| (d.key.as_str(), d.reason)).collect();
+    let dropped: Vec<_> = plan
+        .dropped
+        .iter()
+        .map(|d| (d.key.as_str(), d.reason))
+        .collect();
     assert_eq!(
         dropped,
         [
@@ -88,16 +108,27 @@ fn labels_that_the_api_server_would_reject_are_dropped() {
 #[test]
 fn a_refresh_adds_and_replaces_additional_labels_and_removes_none() {
     let plan = refreshed_labels(
-        &InstanceMetadata { zone: Some("moved".into()), ..meta(&[("host", "b"), ("new", "1"), ("k8s.io/x", "1")]) },
+        &InstanceMetadata {
+            zone: Some("moved".into()),
+            ..meta(&[("host", "b"), ("new", "1"), ("k8s.io/x", "1")])
+        },
         &labels(&[("host", "a"), ("mine", "x"), (wk::LABEL_ZONE, "z")]),
     );
-    assert_eq!(plan.set, set(&[("host", "b"), ("new", "1")]), "the zone never moves after initialisation");
+    assert_eq!(
+        plan.set,
+        set(&[("host", "b"), ("new", "1")]),
+        "the zone never moves after initialisation"
+    );
 }
 
 #[test]
 fn stable_labels_copy_their_beta_twins() {
     let mut node = NodeView::named("n");
-    let beta = [(wk::LABEL_ZONE_BETA, "z"), (wk::LABEL_REGION_BETA, "r"), (wk::LABEL_INSTANCE_TYPE_BETA, "t")];
+    let beta = [
+        (wk::LABEL_ZONE_BETA, "z"),
+        (wk::LABEL_REGION_BETA, "r"),
+        (wk::LABEL_INSTANCE_TYPE_BETA, "t"),
+    ];
     let copies = [(wk::LABEL_ZONE, "z"), (wk::LABEL_REGION, "r"), (wk::LABEL_INSTANCE_TYPE, "t")];
     let wanted: BTreeMap<_, _> = copies.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
 
@@ -105,10 +136,13 @@ fn stable_labels_copy_their_beta_twins() {
     assert_eq!(reconciled_labels(&node), wanted, "missing copies are added");
     node.labels = [&beta[..], &copies[..]].concat().into_iter().collect();
     assert!(reconciled_labels(&node).is_empty(), "equal pairs need nothing");
-    node.labels = [&beta[..], &[(wk::LABEL_ZONE, "x"), (wk::LABEL_REGION, "x"), (wk::LABEL_INSTANCE_TYPE, "x")]]
-        .concat()
-        .into_iter()
-        .collect();
+    node.labels = [
+        &beta[..],
+        &[(wk::LABEL_ZONE, "x"), (wk::LABEL_REGION, "x"), (wk::LABEL_INSTANCE_TYPE, "x")],
+    ]
+    .concat()
+    .into_iter()
+    .collect();
     assert_eq!(reconciled_labels(&node), wanted, "differing copies are overwritten");
     node.labels = labels(&copies);
     assert!(reconciled_labels(&node).is_empty(), "without a beta label nothing is done");

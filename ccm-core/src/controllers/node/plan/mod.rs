@@ -14,7 +14,8 @@ use crate::{
     provider::InstanceMetadata,
 };
 
-/// Everything that an initialisation writes: first `addresses` in one status patch, then `change` in one JSON Patch.
+/// Everything that an initialisation writes: first `addresses` in one status patch, then `change`
+/// in one JSON Patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InitializationPlan {
     /// Addresses to write; `None` if the node already has them, or the cloud has none.
@@ -34,8 +35,8 @@ pub(crate) struct NodeChange {
     pub(crate) labels: BTreeMap<String, String>,
     /// Positions and keys of the taints to remove, in ascending order.
     pub(crate) remove_taints: Vec<(usize, String)>,
-    /// True if the patch must apply only to the node as it was read, because it must not overwrite another writer's
-    /// value.
+    /// True if the patch must apply only to the node as it was read, because it must not overwrite
+    /// another writer's value.
     pub(crate) requires_unchanged_node: bool,
 }
 
@@ -77,28 +78,48 @@ pub(crate) fn plan_initialization(
         .filter(|(_, taint)| &*taint.key == wk::TAINT_UNINITIALIZED)
         .map(|(position, taint)| (position, taint.key.to_string()))
         .collect();
-    // A JSON Patch cannot create a missing map without replacing one that another writer created meanwhile.
+    // A JSON Patch cannot create a missing map without replacing one that another writer created
+    // meanwhile.
     let exact = additional || (!set.is_empty() && !node.has_labels);
     Ok(InitializationPlan {
         addresses,
-        change: NodeChange { provider_id, labels: set, remove_taints, requires_unchanged_node: exact },
+        change: NodeChange {
+            provider_id,
+            labels: set,
+            remove_taints,
+            requires_unchanged_node: exact,
+        },
         dropped,
     })
 }
 
-/// Plans the addresses of a node: the list to write, or `None` if nothing needs to be written. The lists are compared
-/// with their order, so that a changed primary address is a change and an equal dual-stack node is not.
-pub(crate) fn plan_addresses(node: &NodeView, cloud: &[NodeAddress]) -> Result<Option<Vec<NodeAddress>>, AddressError> {
+/// Plans the addresses of a node: the list to write, or `None` if nothing needs to be written. The
+/// lists are compared with their order, so that a changed primary address is a change and an equal
+/// dual-stack node is not.
+pub(crate) fn plan_addresses(
+    node: &NodeView,
+    cloud: &[NodeAddress],
+) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
     let wanted = desired_addresses(cloud, &node.addresses, provided)?;
     Ok(wanted.filter(|wanted| wanted[..] != node.addresses[..]))
 }
 
 /// Plans the refresh of additional labels on an initialised node.
-pub(crate) fn plan_label_refresh(node: &NodeView, meta: &InstanceMetadata) -> (NodeChange, Vec<DroppedLabel>) {
+pub(crate) fn plan_label_refresh(
+    node: &NodeView,
+    meta: &InstanceMetadata,
+) -> (NodeChange, Vec<DroppedLabel>) {
     let LabelPlan { set, dropped, .. } = labels::refreshed_labels(meta, &node.labels);
     let exact = !set.is_empty() && !node.has_labels;
-    (NodeChange { labels: set, requires_unchanged_node: exact, ..NodeChange::default() }, dropped)
+    (
+        NodeChange {
+            labels: set,
+            requires_unchanged_node: exact,
+            ..NodeChange::default()
+        },
+        dropped,
+    )
 }
 
 #[cfg(test)]

@@ -6,11 +6,19 @@ use super::*;
 use crate::k8s::{AddressType, LabelMap, Taint, TaintEffect};
 
 fn taint(key: &str) -> Taint {
-    Taint { key: Arc::from(key), value: Arc::from("true"), effect: TaintEffect::NoSchedule }
+    Taint {
+        key: Arc::from(key),
+        value: Arc::from("true"),
+        effect: TaintEffect::NoSchedule,
+    }
 }
 
 fn tainted(taints: &[&str]) -> NodeView {
-    NodeView { taints: taints.iter().map(|t| taint(t)).collect(), has_labels: true, ..NodeView::named("n") }
+    NodeView {
+        taints: taints.iter().map(|t| taint(t)).collect(),
+        has_labels: true,
+        ..NodeView::named("n")
+    }
 }
 
 fn internal(address: &str) -> NodeAddress {
@@ -52,8 +60,11 @@ fn apply(node: &NodeView, plan: &InitializationPlan) -> NodeView {
 
 #[test]
 fn every_uninitialized_taint_goes_and_others_stay() {
-    let plan =
-        plan_initialization(&tainted(&[wk::TAINT_UNINITIALIZED, "x", wk::TAINT_UNINITIALIZED]), &meta()).unwrap();
+    let plan = plan_initialization(
+        &tainted(&[wk::TAINT_UNINITIALIZED, "x", wk::TAINT_UNINITIALIZED]),
+        &meta(),
+    )
+    .unwrap();
     let key = wk::TAINT_UNINITIALIZED.to_owned();
     assert_eq!(plan.change.remove_taints, [(0, key.clone()), (2, key)]);
     assert_eq!(plan.change.provider_id.as_deref(), Some("fake://12345"));
@@ -63,8 +74,17 @@ fn every_uninitialized_taint_goes_and_others_stay() {
 
 #[test]
 fn a_provider_id_that_is_set_stays() {
-    let node = NodeView { provider_id: Some(Arc::from("test-provider-id")), ..tainted(&[wk::TAINT_UNINITIALIZED]) };
-    assert_eq!(plan_initialization(&node, &meta()).unwrap().change.provider_id, None);
+    let node = NodeView {
+        provider_id: Some(Arc::from("test-provider-id")),
+        ..tainted(&[wk::TAINT_UNINITIALIZED])
+    };
+    assert_eq!(
+        plan_initialization(&node, &meta())
+            .unwrap()
+            .change
+            .provider_id,
+        None
+    );
     let silent = InstanceMetadata { provider_id: None, ..meta() };
     assert!(plan_initialization(&node, &silent).is_ok());
 }
@@ -81,10 +101,17 @@ fn without_any_provider_id_nothing_is_planned() {
 #[test]
 fn a_provided_ip_that_is_bad_or_unknown_blocks_the_initialisation() {
     for ip in ["invalid-ip", "10.0.0.2"] {
-        let annotations: LabelMap = [(wk::ANNOTATION_PROVIDED_NODE_IP, ip)].into_iter().collect();
+        let annotations: LabelMap = [(wk::ANNOTATION_PROVIDED_NODE_IP, ip)]
+            .into_iter()
+            .collect();
         let node = NodeView { annotations, ..tainted(&[wk::TAINT_UNINITIALIZED]) };
         let error = plan_initialization(&node, &meta()).unwrap_err();
-        assert!(error.to_string().starts_with("provided node ip for node \"n\" is not valid"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("provided node ip for node \"n\" is not valid"),
+            "{error}"
+        );
     }
 }
 
@@ -92,15 +119,31 @@ fn a_provided_ip_that_is_bad_or_unknown_blocks_the_initialisation() {
 fn labels_that_may_not_overwrite_need_the_node_as_it_was_read() {
     let with = |additional: bool| InstanceMetadata {
         zone: Some("z".into()),
-        additional_labels: additional.then(|| ("a".into(), "b".into())).into_iter().collect(),
+        additional_labels: additional
+            .then(|| ("a".into(), "b".into()))
+            .into_iter()
+            .collect(),
         ..meta()
     };
     let node = tainted(&[wk::TAINT_UNINITIALIZED]);
-    assert!(!plan_initialization(&node, &with(false)).unwrap().change.requires_unchanged_node);
-    assert!(plan_initialization(&node, &with(true)).unwrap().change.requires_unchanged_node);
+    assert!(
+        !plan_initialization(&node, &with(false))
+            .unwrap()
+            .change
+            .requires_unchanged_node
+    );
+    assert!(
+        plan_initialization(&node, &with(true))
+            .unwrap()
+            .change
+            .requires_unchanged_node
+    );
     let bare = NodeView { has_labels: false, ..node };
     assert!(
-        plan_initialization(&bare, &with(false)).unwrap().change.requires_unchanged_node,
+        plan_initialization(&bare, &with(false))
+            .unwrap()
+            .change
+            .requires_unchanged_node,
         "there is no label map to add to"
     );
 }
@@ -122,8 +165,18 @@ fn address_changes_are_seen_in_order_and_only_when_there_are_any() {
             vec![internal("10.0.0.2"), external("1.1.1.1")],
             true,
         ),
-        ("one removed", vec![internal("10.0.0.1"), external("1.1.1.1")], vec![internal("10.0.0.1")], true),
-        ("one added", vec![internal("10.0.0.1")], vec![internal("10.0.0.1"), external("1.1.1.1")], true),
+        (
+            "one removed",
+            vec![internal("10.0.0.1"), external("1.1.1.1")],
+            vec![internal("10.0.0.1")],
+            true,
+        ),
+        (
+            "one added",
+            vec![internal("10.0.0.1")],
+            vec![internal("10.0.0.1"), external("1.1.1.1")],
+            true,
+        ),
         (
             "swapped types",
             vec![internal("10.0.0.1"), external("1.1.1.1")],

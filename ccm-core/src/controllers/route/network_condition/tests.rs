@@ -40,7 +40,10 @@ async fn a_transition_time_is_written_only_with_another_status() {
     assert_eq!(condition(&node()), whole);
     assert_eq!(condition(&showing(&node(), ConditionStatus::True, "NoRouteCreated")), whole);
     let mut same_status = whole;
-    same_status.as_object_mut().unwrap().remove("lastTransitionTime");
+    same_status
+        .as_object_mut()
+        .unwrap()
+        .remove("lastTransitionTime");
     assert_eq!(condition(&showing(&node(), ConditionStatus::False, "CalicoIsUp")), same_status);
 }
 
@@ -57,7 +60,10 @@ async fn what_is_shown_or_on_its_way_is_not_written_again() {
     );
     let shown = showing(&node(), ConditionStatus::False, "RouteCreated");
     assert!(!network.decide(&shown, NetworkStatus::Ready));
-    assert!(matches!(network.next_action(&shown), ConditionAction::None) && network.is_up_to_date(&shown));
+    assert!(
+        matches!(network.next_action(&shown), ConditionAction::None)
+            && network.is_up_to_date(&shown)
+    );
     let foreign = showing(&node(), ConditionStatus::True, "Other");
     assert!(!network.is_up_to_date(&foreign));
     write(network.next_action(&foreign));
@@ -76,7 +82,9 @@ async fn one_writes_at_a_time_and_a_write_that_fails_is_none() {
     let second = network.combine_with_address_patch(&node()).unwrap();
     assert!(matches!(network.next_action(&node()), ConditionAction::RetryAfter(_)));
     second.mark_written();
-    assert!(matches!(network.next_action(&node()), ConditionAction::RetryAfter(wait) if wait == WATCH_CONFIRM_TIMEOUT));
+    assert!(
+        matches!(network.next_action(&node()), ConditionAction::RetryAfter(wait) if wait == WATCH_CONFIRM_TIMEOUT)
+    );
     assert!(network.combine_with_address_patch(&node()).is_none());
 }
 

@@ -1,8 +1,10 @@
-//! Plans the changes of the cloud's route table: a pure function from nodes, routes, cluster CIDRs, back-off and time
-//! to changes. A second one decides the nodes' `NetworkUnavailable` condition from the results.
+//! Plans the changes of the cloud's route table: a pure function from nodes, routes, cluster CIDRs,
+//! back-off and time to changes. A second one decides the nodes' `NetworkUnavailable` condition
+//! from the results.
 //!
-//! This controller manages a route if its destination lies within a cluster CIDR. Upstream also manages one that merely
-//! begins or ends in a cluster CIDR, and deletes a wider route of somebody else (W17b).
+//! This controller manages a route if its destination lies within a cluster CIDR. Upstream also
+//! manages one that merely begins or ends in a cluster CIDR, and deletes a wider route of somebody
+//! else (W17b).
 
 mod foreign_nodes;
 
@@ -53,7 +55,8 @@ pub(crate) struct RoutePlan {
     pub(crate) managed_routes: usize,
 }
 
-/// The changes at one destination: the deletions come first, the creation follows once they succeeded.
+/// The changes at one destination: the deletions come first, the creation follows once they
+/// succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteStep {
     pub(crate) destination: IpNet,
@@ -118,7 +121,9 @@ impl RejectedPodCidr {
         let name = &self.node.name;
         let cidr = &self.cidr;
         match &self.reject_reason {
-            RejectReason::NotANetwork => format!("No route for node {name}: its pod CIDR {cidr:?} is not a network"),
+            RejectReason::NotANetwork => {
+                format!("No route for node {name}: its pod CIDR {cidr:?} is not a network")
+            }
             RejectReason::OutsideCluster => {
                 let cluster: Vec<_> = cluster.iter().map(ToString::to_string).collect();
                 format!(
@@ -127,7 +132,9 @@ impl RejectedPodCidr {
                 )
             }
             RejectReason::Foreign => {
-                format!("No route for node {name}: its pod CIDR {cidr} is also used by a node of another cloud")
+                format!(
+                    "No route for node {name}: its pod CIDR {cidr} is also used by a node of another cloud"
+                )
             }
             RejectReason::OwnedByNode(other) => {
                 format!(
@@ -139,10 +146,16 @@ impl RejectedPodCidr {
 }
 
 impl RoutePlan {
-    /// Tells whether the plan deletes more than half of several routes because no node claims them. Then the nodes
-    /// should be read again first: a cache may lag, and the routes carry the traffic of the whole cluster.
+    /// Tells whether the plan deletes more than half of several routes because no node claims them.
+    /// Then the nodes should be read again first: a cache may lag, and the routes carry the traffic
+    /// of the whole cluster.
     pub(crate) fn deletes_most_routes(&self) -> bool {
-        let unwanted: usize = self.steps.iter().filter(|step| step.is_unclaimed).map(|step| step.delete.len()).sum();
+        let unwanted: usize = self
+            .steps
+            .iter()
+            .filter(|step| step.is_unclaimed)
+            .map(|step| step.delete.len())
+            .sum();
         self.managed_routes > 1 && unwanted * 2 > self.managed_routes
     }
 
@@ -154,7 +167,10 @@ impl RoutePlan {
     /// Returns every change that is needed, now or later.
     pub(crate) fn required_changes(&self) -> HashSet<ChangeKey> {
         let keys = self.steps.iter().flat_map(|step| {
-            let create = step.create.iter().map(|node| ChangeKey::create(node, step.destination));
+            let create = step
+                .create
+                .iter()
+                .map(|node| ChangeKey::create(node, step.destination));
             step.delete.iter().map(ChangeKey::delete).chain(create)
         });
         keys.chain(self.backed_off.iter().cloned()).collect()
@@ -166,7 +182,10 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
     let foreign = ForeignNodes::new(input.foreign, input.routes);
     let listed = managed_routes(input, &foreign);
     let CidrClaims { claims, rejected: mut refused } = collect_claims(input, &foreign);
-    let mut plan = RoutePlan { managed_routes: listed.values().map(Vec::len).sum(), ..RoutePlan::default() };
+    let mut plan = RoutePlan {
+        managed_routes: listed.values().map(Vec::len).sum(),
+        ..RoutePlan::default()
+    };
     let mut cidr_states: HashMap<(&str, IpNet), PodCidrState> = HashMap::new();
     let destinations: BTreeSet<IpNet> = claims.keys().chain(listed.keys()).copied().collect();
     for destination in destinations {
@@ -198,7 +217,11 @@ struct CidrClaim<'a> {
 
 impl CidrClaim<'_> {
     fn rejected(&self, why: RejectReason) -> RejectedPodCidr {
-        RejectedPodCidr { node: self.node.clone(), cidr: self.cidr.clone(), reject_reason: why }
+        RejectedPodCidr {
+            node: self.node.clone(),
+            cidr: self.cidr.clone(),
+            reject_reason: why,
+        }
     }
 }
 
@@ -207,7 +230,8 @@ struct CidrClaims<'a> {
     rejected: Vec<RejectedPodCidr>,
 }
 
-/// Parses a pod CIDR. Bits past the prefix are cleared, because the text of two equal networks may differ (W17g).
+/// Parses a pod CIDR. Bits past the prefix are cleared, because the text of two equal networks may
+/// differ (W17g).
 fn network(cidr: &str) -> Option<IpNet> {
     cidr.parse::<IpNet>().ok().map(|net| net.trunc())
 }
@@ -216,13 +240,17 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
     cluster.iter().any(|network| network.contains(destination))
 }
 
-/// Collects which of our nodes claim which destinations, oldest node first, and the pod CIDRs that are rejected.
+/// Collects which of our nodes claim which destinations, oldest node first, and the pod CIDRs that
+/// are rejected.
 fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
     let mut refused = Vec::new();
     // A route to our node stays even if a foreign node has a route with the same destination.
     let has_route = |node: &NodeView, net: &IpNet| {
-        input.routes.iter().any(|route| route.destination.trunc() == *net && targets_node(route, node))
+        input
+            .routes
+            .iter()
+            .any(|route| route.destination.trunc() == *net && targets_node(route, node))
     };
     let is_taken = |node: &NodeView, net: &IpNet| foreign.has_route(net) && !has_route(node, net);
     for node in input.ours {
@@ -231,10 +259,15 @@ fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
             let why = match network(cidr) {
                 None => RejectReason::NotANetwork,
                 Some(net) if !is_within(input.cluster, &net) => RejectReason::OutsideCluster,
-                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => RejectReason::Foreign,
+                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => {
+                    RejectReason::Foreign
+                }
                 Some(net) => {
                     let same = claims.entry(net).or_default();
-                    if !same.iter().any(|node_names| node_names.node.name == node.name) {
+                    if !same
+                        .iter()
+                        .any(|node_names| node_names.node.name == node.name)
+                    {
                         same.push(claim);
                     }
                     continue;
@@ -250,7 +283,10 @@ fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
 }
 
 /// Returns the routes that this controller manages, by destination.
-fn managed_routes<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
+fn managed_routes<'a>(
+    input: &PlanInput<'a>,
+    foreign: &ForeignNodes<'_>,
+) -> BTreeMap<IpNet, Vec<&'a Route>> {
     let mut listed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
     for route in input.routes {
         let destination = route.destination.trunc();
@@ -264,22 +300,31 @@ fn managed_routes<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTre
     listed
 }
 
-/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, otherwise the oldest. So the route
-/// never moves without a reason.
+/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, otherwise the
+/// oldest. So the route never moves without a reason.
 fn choose_claim<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
-    let has_route = |claim: &&CidrClaim<'_>| routes.iter().any(|route| targets_node(route, claim.node));
-    claims.iter().find(has_route).or(claims.first()).map(|claim| claim.node)
+    let has_route =
+        |claim: &&CidrClaim<'_>| routes.iter().any(|route| targets_node(route, claim.node));
+    claims
+        .iter()
+        .find(has_route)
+        .or(claims.first())
+        .map(|claim| claim.node)
 }
 
 fn targets_node(route: &Route, node: &NodeView) -> bool {
     !route.blackhole && route.node.as_ref() == Some(&node.name)
 }
 
-/// Tells whether the route was made for the current addresses of the node. As in upstream, both must have the same
-/// number of addresses, and the route must have each of the node's.
+/// Tells whether the route was made for the current addresses of the node. As in upstream, both
+/// must have the same number of addresses, and the route must have each of the node's.
 fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
     route.node_addresses.as_ref().is_none_or(|addresses| {
-        addresses.len() == node.addresses.len() && node.addresses.iter().all(|address| addresses.contains(address))
+        addresses.len() == node.addresses.len()
+            && node
+                .addresses
+                .iter()
+                .all(|address| addresses.contains(address))
     })
 }
 
@@ -291,18 +336,26 @@ fn plan_claimed(
     owner: &Arc<NodeView>,
     routes: &[&Route],
 ) -> PodCidrState {
-    let is_good = |route: &&&Route| targets_node(route, owner) && matches_node_addresses(route, owner);
+    let is_good =
+        |route: &&&Route| targets_node(route, owner) && matches_node_addresses(route, owner);
     let is_there = routes.iter().any(|route| is_good(&route));
     let create = ChangeKey::create(owner, destination);
     let create_deferred = !is_there && input.failures.is_backed_off(&create, input.now);
-    // A route to this node with outdated addresses is not deleted as long as its replacement is deferred.
+    // A route to this node with outdated addresses is not deleted as long as its replacement is
+    // deferred.
     let spared = |route: &Route| create_deferred && targets_node(route, owner);
-    let obsolete = routes.iter().filter(|route| !is_good(route) && !spared(route));
-    let (held, delete): (Vec<_>, Vec<_>) =
-        obsolete.partition(|route| input.failures.is_backed_off(&ChangeKey::delete(route), input.now));
+    let obsolete = routes
+        .iter()
+        .filter(|route| !is_good(route) && !spared(route));
+    let (held, delete): (Vec<_>, Vec<_>) = obsolete.partition(|route| {
+        input
+            .failures
+            .is_backed_off(&ChangeKey::delete(route), input.now)
+    });
     // The creation waits until every other route with this destination is deleted (W17a).
     let blocked = create_deferred || !held.is_empty();
-    plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
+    plan.backed_off
+        .extend(held.into_iter().copied().map(ChangeKey::delete));
     let want = match (is_there, blocked) {
         (true, _) => PodCidrState::Routed,
         (false, true) => PodCidrState::BackedOff,
@@ -314,19 +367,30 @@ fn plan_claimed(
     let create = matches!(want, PodCidrState::Create(_)).then(|| owner.clone());
     if create.is_some() || !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
-        plan.steps.push(RouteStep { destination, delete, create, is_unclaimed: false });
+        plan.steps
+            .push(RouteStep { destination, delete, create, is_unclaimed: false });
     }
     want
 }
 
 /// Plans a destination that no node claims.
-fn plan_unclaimed(input: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNet, routes: &[&Route]) {
-    let (held, delete): (Vec<_>, Vec<_>) =
-        routes.iter().partition(|route| input.failures.is_backed_off(&ChangeKey::delete(route), input.now));
-    plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
+fn plan_unclaimed(
+    input: &PlanInput<'_>,
+    plan: &mut RoutePlan,
+    destination: IpNet,
+    routes: &[&Route],
+) {
+    let (held, delete): (Vec<_>, Vec<_>) = routes.iter().partition(|route| {
+        input
+            .failures
+            .is_backed_off(&ChangeKey::delete(route), input.now)
+    });
+    plan.backed_off
+        .extend(held.into_iter().copied().map(ChangeKey::delete));
     if !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
-        plan.steps.push(RouteStep { destination, delete, create: None, is_unclaimed: true });
+        plan.steps
+            .push(RouteStep { destination, delete, create: None, is_unclaimed: true });
     }
 }
 
@@ -335,23 +399,40 @@ fn node_plans(
     listed: &BTreeMap<IpNet, Vec<&Route>>,
     cidr_states: &HashMap<(&str, IpNet), PodCidrState>,
 ) -> Vec<NodePlan> {
-    let targets: HashSet<&str> = listed.values().flatten().filter_map(|route| route.node.as_deref()).collect();
-    let concerned = input.ours.iter().filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
+    let targets: HashSet<&str> = listed
+        .values()
+        .flatten()
+        .filter_map(|route| route.node.as_deref())
+        .collect();
+    let concerned = input
+        .ours
+        .iter()
+        .filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
     let mut plans: Vec<NodePlan> = concerned
         .map(|node| {
             let want = |cidr: &Arc<str>| {
                 let network = network(cidr);
-                match network.and_then(|network| cidr_states.get(&(&*node.name, network)).copied()) {
+                match network.and_then(|network| cidr_states.get(&(&*node.name, network)).copied())
+                {
                     Some(want) => Some(want),
-                    // A CIDR that is not in the map was rejected. One of another address family does not count.
-                    None => (!network.is_some_and(|network| is_other_family(input.cluster, &network)))
-                        .then_some(PodCidrState::Rejected),
+                    // A CIDR that is not in the map was rejected. One of another address family
+                    // does not count.
+                    None => (!network
+                        .is_some_and(|network| is_other_family(input.cluster, &network)))
+                    .then_some(PodCidrState::Rejected),
                 }
             };
             let wants: Vec<_> = node.pod_cidrs.iter().filter_map(want).collect();
-            // A node that has only CIDRs of the other family is as unreachable as one with a rejected CIDR.
-            let wants =
-                if wants.is_empty() { node.pod_cidrs.iter().map(|_| PodCidrState::Rejected).collect() } else { wants };
+            // A node that has only CIDRs of the other family is as unreachable as one with a
+            // rejected CIDR.
+            let wants = if wants.is_empty() {
+                node.pod_cidrs
+                    .iter()
+                    .map(|_| PodCidrState::Rejected)
+                    .collect()
+            } else {
+                wants
+            };
             NodePlan { node: node.clone(), cidrs: wants }
         })
         .collect();
@@ -359,11 +440,13 @@ fn node_plans(
     plans
 }
 
-/// Tells whether no cluster CIDR is of this network's address family, as where `--cluster-cidr` names one family of a
-/// dual-stack cluster. Then somebody else makes the routes of the family, and missing ones do not make a node
-/// unavailable.
+/// Tells whether no cluster CIDR is of this network's address family, as where `--cluster-cidr`
+/// names one family of a dual-stack cluster. Then somebody else makes the routes of the family, and
+/// missing ones do not make a node unavailable.
 fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
-    !cluster.iter().any(|cluster| IpFamily::of(cluster) == IpFamily::of(network))
+    !cluster
+        .iter()
+        .any(|cluster| IpFamily::of(cluster) == IpFamily::of(network))
 }
 
 /// What the condition `NetworkUnavailable` says about a node.
@@ -400,7 +483,8 @@ impl NetworkStatus {
         }
     }
 
-    /// Tells whether the node already has the condition. As in upstream, only status and reason count.
+    /// Tells whether the node already has the condition. As in upstream, only status and reason
+    /// count.
     pub(crate) fn matches_condition(self, have: Option<&NodeCondition>) -> bool {
         have.is_some_and(|have| have.status == self.status() && &*have.reason == self.reason())
     }
@@ -411,14 +495,22 @@ impl NetworkStatus {
 pub(crate) enum CreateResult {
     Created,
     Failed,
-    /// It was not attempted: the process is stopping, or the cloud is throttling and the node's first condition can
-    /// wait.
+    /// It was not attempted: the process is stopping, or the cloud is throttling and the node's
+    /// first condition can wait.
     Unknown,
 }
 
-/// Decides a node's condition from its plan and from the results of the creations. `None` if a result is unknown.
-pub(crate) fn network_status(plan: &NodePlan, created: impl Fn(IpNet) -> CreateResult) -> Option<NetworkStatus> {
-    let mut network = if plan.cidrs.is_empty() { NetworkStatus::NotReady } else { NetworkStatus::Ready };
+/// Decides a node's condition from its plan and from the results of the creations. `None` if a
+/// result is unknown.
+pub(crate) fn network_status(
+    plan: &NodePlan,
+    created: impl Fn(IpNet) -> CreateResult,
+) -> Option<NetworkStatus> {
+    let mut network = if plan.cidrs.is_empty() {
+        NetworkStatus::NotReady
+    } else {
+        NetworkStatus::Ready
+    };
     for want in &plan.cidrs {
         match want {
             PodCidrState::Routed => {}

@@ -9,7 +9,8 @@ use super::{
 
 const CLUSTER: &str = "10.244.0.0/16";
 
-/// Few enough networks that nodes and routes meet: inside and outside the cluster, wide and narrow, and no network at all.
+/// Few enough networks that nodes and routes meet: inside and outside the cluster, wide and narrow,
+/// and no network at all.
 const CIDRS: [&str; 10] = [
     "10.244.0.0/24",
     "10.244.0.1/24",
@@ -59,7 +60,8 @@ impl Cluster {
                 }
             }
             if let Some(node) = step.create.as_ref().filter(|_| gone && !fails()) {
-                self.routes.push(route(&format!("{} {}", node.name, step.destination)));
+                self.routes
+                    .push(route(&format!("{} {}", node.name, step.destination)));
             }
         }
     }
@@ -75,7 +77,11 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     (nodes, routes).prop_map(|(nodes, listed)| {
         let mut cluster = Cluster { ours: Vec::new(), foreign: Vec::new(), routes: Vec::new() };
         for ((is_foreign, cidrs), name) in nodes.into_iter().zip(NAMES) {
-            let list = if is_foreign { &mut cluster.foreign } else { &mut cluster.ours };
+            let list = if is_foreign {
+                &mut cluster.foreign
+            } else {
+                &mut cluster.ours
+            };
             list.push(node(name, &cidrs));
         }
         for (target, destination, blackhole) in listed {
@@ -159,7 +165,8 @@ proptest! {
         for _ in 0..100 {
             let plan = rough.plan();
             rough.apply(&plan, || fails.next().unwrap_or(false));
-            // In between no destination ever leads to two nodes that were not both listed in the beginning.
+            // In between no destination ever leads to two nodes that were not both listed in the
+            // beginning.
             for step in &plan.steps {
                 let mut targets: Vec<_> = rough.routes.iter().filter(|r| r.destination == step.destination).map(|r| &r.node).collect();
                 targets.dedup();

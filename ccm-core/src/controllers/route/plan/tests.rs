@@ -24,7 +24,10 @@ pub(super) fn node(name: &str, cidrs: &[&str]) -> Arc<NodeView> {
 }
 
 fn with_addresses(node: &NodeView, addresses: &[&str]) -> Arc<NodeView> {
-    let addresses = addresses.iter().map(|address| NodeAddress::new(AddressType::InternalIp, *address)).collect();
+    let addresses = addresses
+        .iter()
+        .map(|address| NodeAddress::new(AddressType::InternalIp, *address))
+        .collect();
     Arc::new(NodeView { addresses, ..node.clone() })
 }
 
@@ -69,8 +72,14 @@ impl Case {
 /// Changes of a plan, in words.
 fn words(plan: &RoutePlan) -> Vec<String> {
     let step = |step: &RouteStep| {
-        let deletes = step.delete.iter().map(|route| format!("delete {}", route.name));
-        let create = step.create.iter().map(|node| format!("create {} {}", node.name, step.destination));
+        let deletes = step
+            .delete
+            .iter()
+            .map(|route| format!("delete {}", route.name));
+        let create = step
+            .create
+            .iter()
+            .map(|node| format!("create {} {}", node.name, step.destination));
         deletes.chain(create).collect::<Vec<_>>().join(", then ")
     };
     plan.steps.iter().map(step).collect()
@@ -78,13 +87,17 @@ fn words(plan: &RoutePlan) -> Vec<String> {
 
 /// Conditions if every creation succeeds, in words.
 fn conditions(plan: &RoutePlan) -> Vec<String> {
-    let word =
-        |node: &NodePlan| format!("{} {:?}", node.node.name, network_status(node, |_| CreateResult::Created).unwrap());
+    let word = |node: &NodePlan| {
+        format!("{} {:?}", node.node.name, network_status(node, |_| CreateResult::Created).unwrap())
+    };
     plan.nodes.iter().map(word).collect()
 }
 
 fn complaints(plan: &RoutePlan) -> Vec<String> {
-    plan.rejected_cidrs.iter().map(|complaint| complaint.note(&nets(&["10.244.0.0/16", "fd00::/48"]))).collect()
+    plan.rejected_cidrs
+        .iter()
+        .map(|complaint| complaint.note(&nets(&["10.244.0.0/16", "fd00::/48"])))
+        .collect()
 }
 
 fn case(ours: &[(&str, &[&str])], listed: &[&str]) -> Case {
@@ -118,8 +131,10 @@ fn responsible_for_what_a_cluster_network_contains() {
 
 #[test]
 fn dual_stack_tables_become_as_the_nodes_want_them() {
-    let nodes: [(&str, &[&str]); 2] =
-        [("a", &["10.244.0.0/24", "fd00:0:0:1::/64"]), ("b", &["10.244.1.0/24", "fd00:0:0:2::/64"])];
+    let nodes: [(&str, &[&str]); 2] = [
+        ("a", &["10.244.0.0/24", "fd00:0:0:1::/64"]),
+        ("b", &["10.244.1.0/24", "fd00:0:0:2::/64"]),
+    ];
     let all = ["a 10.244.0.0/24", "b 10.244.1.0/24", "a fd00:0:0:1::/64", "b fd00:0:0:2::/64"];
     let cases: [(&str, &[&str], &[&str]); 5] = [
         (
@@ -207,22 +222,32 @@ fn a_wider_route_that_shares_the_base_address_is_left_alone() {
 
 #[test]
 fn networks_are_compared_and_not_their_texts() {
-    let mut case = case(&[("a", &["10.244.0.1/24", "FD00:0:0:1:0::/64"])], &["a 10.244.0.0/24", "a fd00:0:0:1::/64"]);
+    let mut case = case(
+        &[("a", &["10.244.0.1/24", "FD00:0:0:1:0::/64"])],
+        &["a 10.244.0.0/24", "a fd00:0:0:1::/64"],
+    );
     let plan = case.plan();
     assert_eq!((words(&plan), conditions(&plan)), (vec![], vec!["a Ready".to_owned()]));
     case.routes.clear();
     assert_eq!(words(&case.plan()), ["create a 10.244.0.0/24", "create a fd00:0:0:1::/64"]);
     case.ours = vec![node("a", &["10.244.0.0/24", "10.244.0.7/24"])];
     let plan = case.plan();
-    assert_eq!((words(&plan), complaints(&plan)), (vec!["create a 10.244.0.0/24".to_owned()], vec![]), "given twice");
+    assert_eq!(
+        (words(&plan), complaints(&plan)),
+        (vec!["create a 10.244.0.0/24".to_owned()], vec![]),
+        "given twice"
+    );
 }
 
 #[test]
 fn routes_are_replaced_where_the_provider_compares_addresses_and_they_differ() {
     let case = |have: &[&str], listed: Option<&[&str]>| {
         let mut route = route("a 10.244.0.0/24");
-        route.node_addresses =
-            listed.map(|list| list.iter().map(|address| NodeAddress::new(AddressType::InternalIp, *address)).collect());
+        route.node_addresses = listed.map(|list| {
+            list.iter()
+                .map(|address| NodeAddress::new(AddressType::InternalIp, *address))
+                .collect()
+        });
         Case {
             ours: vec![with_addresses(&node("a", &["10.244.0.0/24"]), have)],
             routes: vec![route],
@@ -233,7 +258,11 @@ fn routes_are_replaced_where_the_provider_compares_addresses_and_they_differ() {
     assert_eq!(words(&case(&["1", "2"], Some(&[])).plan()), replaced, "none listed");
     assert_eq!(words(&case(&["1", "2"], Some(&["1", "3"])).plan()), replaced, "one differs");
     assert_eq!(words(&case(&["1", "2"], Some(&["1", "2", "3"])).plan()), replaced, "one too many");
-    assert_eq!(words(&case(&["1", "2"], Some(&["2", "1"])).plan()), [""; 0], "the order does not matter");
+    assert_eq!(
+        words(&case(&["1", "2"], Some(&["2", "1"])).plan()),
+        [""; 0],
+        "the order does not matter"
+    );
     assert_eq!(words(&case(&["1"], None).plan()), [""; 0], "not compared");
 }
 
@@ -248,14 +277,19 @@ fn a_working_route_is_not_taken_away_while_its_replacement_has_to_wait() {
     };
     let key = ChangeKey::create(&case.ours[0], net("10.244.0.0/24"));
     let error = CloudError::new(ErrorKind::InvalidInput, "no");
-    case.failures.record_failure(key.clone(), &error, Duration::from_secs(99));
+    case.failures
+        .record_failure(key.clone(), &error, Duration::from_secs(99));
     let plan = case.plan();
     assert_eq!((words(&plan), &plan.backed_off), (vec![], &vec![key]));
 }
 
 #[test]
 fn pod_networks_that_get_no_route_are_named_with_their_node() {
-    let plan = case(&[("a", &["10.1.0.0/24", "10.244.1.0/24"]), ("b", &["10.244.0.0", "10.240.0.0/12"])], &[]).plan();
+    let plan = case(
+        &[("a", &["10.1.0.0/24", "10.244.1.0/24"]), ("b", &["10.244.0.0", "10.240.0.0/12"])],
+        &[],
+    )
+    .plan();
     assert_eq!(words(&plan), ["create a 10.244.1.0/24"]);
     assert_eq!(conditions(&plan), ["a NotReady", "b NotReady"]);
     assert_eq!(
@@ -266,7 +300,11 @@ fn pod_networks_that_get_no_route_are_named_with_their_node() {
             "No route for node b: its pod CIDR \"10.244.0.0\" is not a network",
         ]
     );
-    let reasons: Vec<_> = plan.rejected_cidrs.iter().map(RejectedPodCidr::reason).collect();
+    let reasons: Vec<_> = plan
+        .rejected_cidrs
+        .iter()
+        .map(RejectedPodCidr::reason)
+        .collect();
     assert_eq!(reasons, ["PodCIDROutOfRange", "PodCIDROutOfRange", "InvalidPodCIDR"]);
 }
 
@@ -274,7 +312,9 @@ fn pod_networks_that_get_no_route_are_named_with_their_node() {
 fn of_two_nodes_with_one_pod_network_the_one_with_the_route_keeps_it() {
     let nodes: [(&str, &[&str]); 2] = [("a", &["10.244.0.0/24"]), ("b", &["10.244.0.9/24"])];
     let told = |loser: &str, cidr: &str, owner: &str| {
-        [format!("No route for node {loser}: its pod CIDR {cidr} is also that of node {owner}, which has the route")]
+        [format!(
+            "No route for node {loser}: its pod CIDR {cidr} is also that of node {owner}, which has the route"
+        )]
     };
     let plan = case(&nodes, &["b 10.244.0.0/24"]).plan();
     assert_eq!(words(&plan), [""; 0]);
@@ -285,7 +325,11 @@ fn of_two_nodes_with_one_pod_network_the_one_with_the_route_keeps_it() {
     assert_eq!(conditions(&plan), ["a Ready", "b NotReady"]);
     assert_eq!(complaints(&plan), told("b", "10.244.0.9/24", "a"));
     let plan = case(&nodes, &["b 10.244.0.0/24 !"]).plan();
-    assert_eq!(words(&plan), ["delete b 10.244.0.0/24 !, then create a 10.244.0.0/24"], "a black hole is no route");
+    assert_eq!(
+        words(&plan),
+        ["delete b 10.244.0.0/24 !, then create a 10.244.0.0/24"],
+        "a black hole is no route"
+    );
     let plan = case(&nodes, &["b 10.244.0.0/24", "a 10.244.0.0/24"]).plan();
     assert_eq!(words(&plan), ["delete b 10.244.0.0/24"], "both have one");
 }
@@ -302,14 +346,24 @@ fn nodes_of_another_cloud_their_routes_and_their_networks_are_left_alone() {
         "x 10.244.9.0/24",
         "x fd00:0:0:8:1::/80",
     ]);
-    let ours = vec![node("a", &["10.244.8.0/24", "10.244.8.64/26", "10.244.7.0/24"]), node("b", &["10.244.9.0/24"])];
+    let ours = vec![
+        node("a", &["10.244.8.0/24", "10.244.8.64/26", "10.244.7.0/24"]),
+        node("b", &["10.244.9.0/24"]),
+    ];
     let plan = Case { ours, foreign, routes: listed, ..Case::default() }.plan();
     assert_eq!(words(&plan), ["create a 10.244.7.0/24", "delete x 10.244.9.0/24"]);
     assert_eq!(conditions(&plan), ["a NotReady", "b NotReady"]);
     assert_eq!(plan.managed_routes, 1);
-    let reasons: Vec<_> = plan.rejected_cidrs.iter().map(|c| (&*c.cidr, c.reason())).collect();
+    let reasons: Vec<_> = plan
+        .rejected_cidrs
+        .iter()
+        .map(|c| (&*c.cidr, c.reason()))
+        .collect();
     let conflict = "PodCIDRConflict";
-    assert_eq!(reasons, [("10.244.8.0/24", conflict), ("10.244.8.64/26", conflict), ("10.244.9.0/24", conflict)]);
+    assert_eq!(
+        reasons,
+        [("10.244.8.0/24", conflict), ("10.244.8.64/26", conflict), ("10.244.9.0/24", conflict)]
+    );
 }
 
 #[test]
@@ -320,9 +374,14 @@ fn a_failed_change_waits_alone_and_what_depends_on_it_waits_with_it() {
     );
     let error = CloudError::new(ErrorKind::InvalidInput, "no");
     let create = ChangeKey::create(&case.ours[0], net("10.244.0.0/24"));
-    let deletes = case.routes.iter().map(ChangeKey::delete).collect::<Vec<_>>();
+    let deletes = case
+        .routes
+        .iter()
+        .map(ChangeKey::delete)
+        .collect::<Vec<_>>();
     for key in deletes.iter().chain([&create]) {
-        case.failures.record_failure(key.clone(), &error, Duration::from_secs(99));
+        case.failures
+            .record_failure(key.clone(), &error, Duration::from_secs(99));
     }
     let plan = case.plan();
     assert_eq!(words(&plan), ["create c 10.244.2.0/24"]);
@@ -339,7 +398,8 @@ fn more_than_half_of_several_routes_is_drastic() {
     let cases: [(&[&str], bool); 5] = [
         (&["a 10.244.0.0/24", "b 10.244.1.0/24"], false),
         (&["a 10.244.0.0/24", "b 10.244.1.0/24", "c 10.244.2.0/24"], true),
-        // One route is not several; what moves to another node is not lost; what is out of range does not count.
+        // One route is not several; what moves to another node is not lost; what is out of range
+        // does not count.
         (&["b 10.244.1.0/24"], false),
         (&["b 10.244.0.0/24", "x 10.244.1.0/24"], false),
         (&["a 10.244.0.0/24", "b 10.0.1.0/24", "c 10.0.2.0/24"], false),
@@ -348,7 +408,10 @@ fn more_than_half_of_several_routes_is_drastic() {
         let mut plan = case(&nodes, listed).plan();
         assert_eq!(plan.deletes_most_routes(), drastic, "{listed:?}");
         plan.keep_unclaimed();
-        assert!(!plan.deletes_most_routes() && plan.steps.iter().all(|step| step.create.is_some()), "{listed:?}");
+        assert!(
+            !plan.deletes_most_routes() && plan.steps.iter().all(|step| step.create.is_some()),
+            "{listed:?}"
+        );
     }
 }
 
@@ -359,22 +422,52 @@ fn conditions_follow_the_routes() {
     let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 10] = [
         (&[], [Created, Created], Some(NetworkStatus::NotReady)),
         (&[PodCidrState::Routed], [Failed, Failed], Some(NetworkStatus::Ready)),
-        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Failed, Created], Some(NetworkStatus::Ready)),
-        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Created, Failed], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Created, Created], Some(NetworkStatus::Ready)),
+        (
+            &[PodCidrState::Routed, PodCidrState::Create(second)],
+            [Failed, Created],
+            Some(NetworkStatus::Ready),
+        ),
+        (
+            &[PodCidrState::Routed, PodCidrState::Create(second)],
+            [Created, Failed],
+            Some(NetworkStatus::NotReady),
+        ),
+        (
+            &[PodCidrState::Create(first), PodCidrState::Create(second)],
+            [Created, Created],
+            Some(NetworkStatus::Ready),
+        ),
         (
             &[PodCidrState::Create(first), PodCidrState::Create(second)],
             [Failed, Created],
             Some(NetworkStatus::NotReady),
         ),
         (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Failed, Unknown], None),
-        (&[PodCidrState::Routed, PodCidrState::BackedOff], [Created, Created], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Rejected, PodCidrState::Routed], [Created, Created], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Rejected, PodCidrState::Create(second)], [Created, Created], Some(NetworkStatus::NotReady)),
+        (
+            &[PodCidrState::Routed, PodCidrState::BackedOff],
+            [Created, Created],
+            Some(NetworkStatus::NotReady),
+        ),
+        (
+            &[PodCidrState::Rejected, PodCidrState::Routed],
+            [Created, Created],
+            Some(NetworkStatus::NotReady),
+        ),
+        (
+            &[PodCidrState::Rejected, PodCidrState::Create(second)],
+            [Created, Created],
+            Some(NetworkStatus::NotReady),
+        ),
     ];
     for (wants, created, expected) in cases {
         let plan = NodePlan { node: node("a", &[]), cidrs: wants.to_vec() };
-        let created = |destination| if destination == first { created[0] } else { created[1] };
+        let created = |destination| {
+            if destination == first {
+                created[0]
+            } else {
+                created[1]
+            }
+        };
         assert_eq!(network_status(&plan, created), expected, "{wants:?}");
     }
 }
@@ -382,7 +475,8 @@ fn conditions_follow_the_routes() {
 #[test]
 fn a_condition_is_written_when_status_or_reason_differ() {
     let have = |status, reason: &str| Some(NodeCondition { status, reason: reason.into() });
-    let (no, yes, unknown) = (ConditionStatus::False, ConditionStatus::True, ConditionStatus::Unknown);
+    let (no, yes, unknown) =
+        (ConditionStatus::False, ConditionStatus::True, ConditionStatus::Unknown);
     let cases = [
         (None, NetworkStatus::Ready, true),
         (None, NetworkStatus::NotReady, true),

@@ -1,4 +1,5 @@
-//! Events for the owner of a Service, and logs for the operator: on change, never twice for one attempt.
+//! Events for the owner of a Service, and logs for the operator: on change, never twice for one
+//! attempt.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,45 +18,73 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome as Reconciled,
 };
 
-/// Least time between two events that report new backends, so that in a cluster whose nodes come and go they do not
-/// hide more important events.
+/// Least time between two events that report new backends, so that in a cluster whose nodes come
+/// and go they do not hide more important events.
 const BACKENDS_EVENT_GAP: Duration = Duration::from_secs(600);
 
 impl ServiceController {
     /// Emits the provider's notices about the Service, each once.
     pub(super) fn report_notices(&self, sync: &mut ServiceSync, service: &ServiceView) {
-        let remarks = self.cloud.load_balancers().map(|balancers| balancers.notices(service)).unwrap_or_default();
+        let remarks = self
+            .cloud
+            .load_balancers()
+            .map(|balancers| balancers.notices(service))
+            .unwrap_or_default();
         let mut seen = BTreeSet::new();
         for remark in remarks {
             let digest = Digest::of(&(remark.reason, &remark.note));
             if !sync.state.reported_notices.contains(&digest) {
-                self.cx.events.event(&object(service), remark.kind, remark.reason, &remark.note);
+                self.cx
+                    .events
+                    .event(&object(service), remark.kind, remark.reason, &remark.note);
             }
             seen.insert(digest);
         }
         sync.state.reported_notices = seen;
     }
 
-    /// Reports the validation errors, then requeues: the existing load balancer may need other backends.
-    pub(super) fn report_invalid(&self, sync: &mut ServiceSync, errors: &[FieldError]) -> SyncResult {
+    /// Reports the validation errors, then requeues: the existing load balancer may need other
+    /// backends.
+    pub(super) fn report_invalid(
+        &self,
+        sync: &mut ServiceSync,
+        errors: &[FieldError],
+    ) -> SyncResult {
         sync.state.reported_invalid_digest = Some(invalid_digest(errors));
         if let Some(service) = &sync.service {
             let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            let note = format!("Error syncing load balancer: failed to ensure load balancer: {}", list.join("; "));
+            let note = format!(
+                "Error syncing load balancer: failed to ensure load balancer: {}",
+                list.join("; ")
+            );
             tracing::warn!(service = %sync.key, error = note, "service refused");
-            self.metrics.count(ServiceOperationKind::Reject, ServiceOutcome::Done);
-            self.cx.events.event(&object(service), EventType::Warning, "SyncLoadBalancerFailed", &note);
+            self.metrics
+                .count(ServiceOperationKind::Reject, ServiceOutcome::Done);
+            self.cx.events.event(
+                &object(service),
+                EventType::Warning,
+                "SyncLoadBalancerFailed",
+                &note,
+            );
         }
         SyncResult::RequeueNow
     }
 
     /// Handles a failed sync: when to retry, and what to report.
-    pub(super) fn handle_error(&self, sync: &mut ServiceSync, trouble: &ServiceSyncError) -> SyncResult {
-        let failures = if trouble.is_failure() { self.queue.failed(&sync.key) } else { 1 };
+    pub(super) fn handle_error(
+        &self,
+        sync: &mut ServiceSync,
+        trouble: &ServiceSyncError,
+    ) -> SyncResult {
+        let failures = if trouble.is_failure() {
+            self.queue.failed(&sync.key)
+        } else {
+            1
+        };
         let now = self.now();
         let until = now + trouble.delay(failures);
-        // An outage affects every set of backends, while an exceeded quota or invalid input may concern these backends
-        // only.
+        // An outage affects every set of backends, while an exceeded quota or invalid input may
+        // concern these backends only.
         sync.defer(now, until, !trouble.needs_user_action());
         sync.reconcile_outcome = Reconciled::Pending;
         if trouble.is_failure() {
@@ -84,14 +113,24 @@ impl ServiceController {
         let now = self.now();
         let since = self.node_sync.lock().remaining.get(&sync.key).copied();
         if let (ServiceOperation::Update { .. }, Some(since)) = (doing, since) {
-            self.metrics.backends_delay.observe(now.saturating_sub(since).as_secs_f64());
+            self.metrics
+                .backends_delay
+                .observe(now.saturating_sub(since).as_secs_f64());
         }
         if sync.state.completion_event_due {
             self.complete_announced(sync, &desired_service.service);
         } else if matches!(doing, ServiceOperation::Update { hosts } if !hosts.is_empty())
-            && sync.state.backends_event_at.is_none_or(|told| now >= told + BACKENDS_EVENT_GAP)
+            && sync
+                .state
+                .backends_event_at
+                .is_none_or(|told| now >= told + BACKENDS_EVENT_GAP)
         {
-            self.emit_event(sync, EventType::Normal, "UpdatedLoadBalancer", "Updated load balancer with new hosts");
+            self.emit_event(
+                sync,
+                EventType::Normal,
+                "UpdatedLoadBalancer",
+                "Updated load balancer with new hosts",
+            );
             sync.state.backends_event_at = Some(now);
         }
     }
@@ -100,8 +139,20 @@ impl ServiceController {
         sync.state.completion_event_due = false;
         sync.state.backends_event_at = Some(self.now());
         let first = service.status.ingress.is_empty();
-        if first && sync.state.desired_status.as_ref().is_some_and(|status| !status.ingress.is_empty()) {
-            let age = self.cx.clock.now().duration_since(service.created).as_secs_f64().max(0.0);
+        if first
+            && sync
+                .state
+                .desired_status
+                .as_ref()
+                .is_some_and(|status| !status.ingress.is_empty())
+        {
+            let age = self
+                .cx
+                .clock
+                .now()
+                .duration_since(service.created)
+                .as_secs_f64()
+                .max(0.0);
             self.metrics.address_delay.observe(age);
         }
         tracing::info!(service = %sync.key, "load balancer ensured");
@@ -117,7 +168,13 @@ impl ServiceController {
         sync.state.reported_no_backends = empty;
     }
 
-    pub(super) fn emit_event(&self, sync: &ServiceSync, kind: EventType, reason: &'static str, note: &str) {
+    pub(super) fn emit_event(
+        &self,
+        sync: &ServiceSync,
+        kind: EventType,
+        reason: &'static str,
+        note: &str,
+    ) {
         if let Some(object) = sync.object() {
             self.cx.events.event(&object, kind, reason, note);
         }

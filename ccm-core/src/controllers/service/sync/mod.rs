@@ -14,32 +14,36 @@ use super::{
     backend_nodes::endpoints_fingerprint,
     metrics::{ServiceOperationKind, ServiceOutcome},
     plan::{
-        AppliedState, Attempt, DeferredAttempt, DeferredBackends, DesiredState, FailedEnsures, PlanInput,
-        ServedBackends, ServedState, ServiceAction, ServiceSyncState, invalid_digest, is_finished, plan,
-        served_by_this_process,
+        AppliedState, Attempt, DeferredAttempt, DeferredBackends, DesiredState, FailedEnsures,
+        PlanInput, ServedBackends, ServedState, ServiceAction, ServiceSyncState, invalid_digest,
+        is_finished, plan, served_by_this_process,
     },
     provider_calls::Throttled,
 };
 use crate::{
     config::controller_names as names,
-    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError, host_names as node_names},
+    controllers::service::sync_failure::{
+        ServiceOperation, ServiceSyncError, host_names as node_names,
+    },
     error::caught,
     k8s::ServiceView,
     provider::{
-        BackendKind, Backends, CloudError, Digest, ErrorKind, EventType, FieldError, LbOutcome, LbSpec, Op, Progress,
-        ReadMode, ServiceInterpretation, SourceRanges,
+        BackendKind, Backends, CloudError, Digest, ErrorKind, EventType, FieldError, LbOutcome,
+        LbSpec, Op, Progress, ReadMode, ServiceInterpretation, SourceRanges,
     },
     runtime::events::ObjectRef,
     telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Shortest and longest delay that a provider can request. A provider that names none must not cause a busy loop.
-const PENDING_DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
-/// After this many failures of `ensure` in a row, the backends of the existing load balancer are updated separately:
-/// the cause may last for hours, and nodes come and go meanwhile.
+/// Shortest and longest delay that a provider can request. A provider that names none must not
+/// cause a busy loop.
+const PENDING_DELAY: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
+/// After this many failures of `ensure` in a row, the backends of the existing load balancer are
+/// updated separately: the cause may last for hours, and nodes come and go meanwhile.
 const MAX_ENSURE_FAILURES: u32 = 3;
-/// Delay before the backends of an invalid Service are updated again after the cloud answered that its load balancer
-/// does not exist.
+/// Delay before the backends of an invalid Service are updated again after the cloud answered that
+/// its load balancer does not exist.
 const MISSING_LOAD_BALANCER_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// Error while the EndpointSlices that a Service uses as backends are not available.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
@@ -50,7 +54,8 @@ const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the righ
 pub(super) enum SyncResult {
     /// Drop the sync state.
     Forget,
-    /// Sync again at `until`, or when something changes. `resets_failures`: earlier failures no longer count.
+    /// Sync again at `until`, or when something changes. `resets_failures`: earlier failures no
+    /// longer count.
     RequeueAt { until: Option<Duration>, resets_failures: bool },
     /// Sync again at once.
     RequeueNow,
@@ -91,7 +96,11 @@ impl DesiredService {
 
 impl ServiceController {
     /// Syncs one Service. Returns its new sync state and what happens to its key.
-    pub(super) async fn sync(&self, key: &Arc<str>, state: ServiceSyncState) -> (ServiceSyncState, SyncResult) {
+    pub(super) async fn sync(
+        &self,
+        key: &Arc<str>,
+        state: ServiceSyncState,
+    ) -> (ServiceSyncState, SyncResult) {
         let mut sync = ServiceSync::new(key, self.services.get(key), state);
         let work = async move {
             let result = match caught(Box::pin(self.reconcile(&mut sync))).await {
@@ -108,16 +117,21 @@ impl ServiceController {
             };
             (sync.reconcile_outcome, (sync.state, next))
         };
-        self.cx.controller_metrics.reconcile(names::SERVICE_LB, key, work).await
+        self.cx
+            .controller_metrics
+            .reconcile(names::SERVICE_LB, key, work)
+            .await
     }
 
     async fn reconcile(&self, sync: &mut ServiceSync) -> Result<SyncResult, ServiceSyncError> {
-        // First, drop the state of an earlier Service of this name, unless that may still have a load balancer.
+        // First, drop the state of an earlier Service of this name, unless that may still have a
+        // load balancer.
         if let Some(service) = &sync.service
             && sync.state.uid != service.uid
             && !sync.state.may_exist_in_cloud
         {
-            sync.state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
+            sync.state =
+                ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         }
         // Next, parse the spec and plan.
         let (desired_state, desired_service) = match self.service_to_sync(sync) {
@@ -151,17 +165,28 @@ impl ServiceController {
             }
             (ServiceAction::Wait { until }, _) => {
                 // Earlier failures count as long as the attempt that failed is deferred.
-                let is_deferred = sync.state.deferred.is_some_and(|deferred| deferred.until > self.now());
+                let is_deferred = sync
+                    .state
+                    .deferred
+                    .is_some_and(|deferred| deferred.until > self.now());
                 Ok(SyncResult::RequeueAt { until, resets_failures: !is_deferred })
             }
             (ServiceAction::ReportInvalid { errors }, _) => Ok(self.report_invalid(sync, &errors)),
-            (ServiceAction::Delete { then, announce }, _) => self.delete_load_balancer(sync, then, announce).await,
+            (ServiceAction::Delete { then, announce }, _) => {
+                self.delete_load_balancer(sync, then, announce).await
+            }
             (ServiceAction::Ensure { read_mode, announce }, Some(desired)) => {
                 self.ensure(sync, &desired, read_mode, announce).await
             }
-            (ServiceAction::UpdateBackends, Some(desired)) => self.update_backends(sync, &desired).await,
-            (ServiceAction::CheckDrift { drift }, Some(desired)) => self.check_drift(sync, &desired, drift).await,
-            (ServiceAction::RestoreStatus, Some(desired)) => self.restore_status(sync, &desired).await,
+            (ServiceAction::UpdateBackends, Some(desired)) => {
+                self.update_backends(sync, &desired).await
+            }
+            (ServiceAction::CheckDrift { drift }, Some(desired)) => {
+                self.check_drift(sync, &desired, drift).await
+            }
+            (ServiceAction::RestoreStatus, Some(desired)) => {
+                self.restore_status(sync, &desired).await
+            }
             (
                 ServiceAction::Ensure { .. }
                 | ServiceAction::UpdateBackends
@@ -185,32 +210,44 @@ impl ServiceController {
         service: Arc<ServiceView>,
     ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
         sync.state.last_observed = Some(service.clone());
-        let load_balancers =
-            self.cloud.load_balancers().map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
+        let load_balancers = self
+            .cloud
+            .load_balancers()
+            .map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
         let interpretation = load_balancers.interpret(&service);
         // Whichever process served the Service wrote the finalizer before its first cloud call.
-        sync.state.may_exist_in_cloud |=
-            interpretation != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer();
+        sync.state.may_exist_in_cloud |= interpretation
+            != ServiceInterpretation::ImplementedElsewhere
+            && service.has_finalizer();
         let (backends, digest) = match interpretation {
-            ServiceInterpretation::ImplementedElsewhere => return Ok((Some(DesiredState::ImplementedElsewhere), None)),
+            ServiceInterpretation::ImplementedElsewhere => {
+                return Ok((Some(DesiredState::ImplementedElsewhere), None));
+            }
             ServiceInterpretation::Invalid(errors) => {
                 let backends = load_balancers.backends_of_invalid(&service);
-                return self.desired_state_of_invalid(sync, service, errors, backends).await;
+                return self
+                    .desired_state_of_invalid(sync, service, errors, backends)
+                    .await;
             }
             ServiceInterpretation::Valid { backends, digest } => (backends, digest),
         };
         let errors = load_balancers.supports().validate(&service);
         if !errors.is_empty() {
-            return self.desired_state_of_invalid(sync, service, errors, Some(backends)).await;
+            return self
+                .desired_state_of_invalid(sync, service, errors, Some(backends))
+                .await;
         }
         sync.state.reported_invalid_digest = None;
-        let desired_service = self.desired_service(sync, service, backends, digest).await?;
-        let desired_state = DesiredState::Serve { digest, backends: desired_service.backend_fingerprint };
+        let desired_service = self
+            .desired_service(sync, service, backends, digest)
+            .await?;
+        let desired_state =
+            DesiredState::Serve { digest, backends: desired_service.backend_fingerprint };
         Ok((Some(desired_state), Some(desired_service)))
     }
 
-    /// Returns the desired state of an invalid Service: the state that its load balancer still serves, if any.
-    /// `backends`: the kind of backends that the Service has as it is.
+    /// Returns the desired state of an invalid Service: the state that its load balancer still
+    /// serves, if any. `backends`: the kind of backends that the Service has as it is.
     async fn desired_state_of_invalid(
         &self,
         sync: &mut ServiceSync,
@@ -226,14 +263,24 @@ impl ServiceController {
         }
         let mut served = served_by_this_process(state, &service);
         if served.is_none() && is_finished(&service, state, self.now()) {
-            // An earlier process may have finished it, of which only the Service and the load balancer are left.
-            served = backends.map(|backend_kind| ServedState { digest, service: service.clone(), backend_kind });
+            // An earlier process may have finished it, of which only the Service and the load
+            // balancer are left.
+            served = backends.map(|backend_kind| ServedState {
+                digest,
+                service: service.clone(),
+                backend_kind,
+            });
         }
         let Some(served) = served else {
             return Ok((Some(DesiredState::Invalid { errors, served: None }), None));
         };
-        let desired = self.desired_service(sync, served.service, served.backend_kind, served.digest).await?;
-        let served = ServedBackends { digest: desired.digest, fingerprint: desired.backend_fingerprint };
+        let desired = self
+            .desired_service(sync, served.service, served.backend_kind, served.digest)
+            .await?;
+        let served = ServedBackends {
+            digest: desired.digest,
+            fingerprint: desired.backend_fingerprint,
+        };
         Ok((Some(DesiredState::Invalid { errors, served: Some(served) }), Some(desired)))
     }
 
@@ -246,15 +293,25 @@ impl ServiceController {
         digest: Digest,
     ) -> Result<DesiredService, ServiceSyncError> {
         sync.attempt = Some(Attempt::Serve(digest));
-        // A Service with invalid source ranges is rejected: only its backends are updated, and no source is allowed.
+        // A Service with invalid source ranges is rejected: only its backends are updated, and no
+        // source is allowed.
         let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
         let (backends, fingerprint) = match &backend_kind {
             BackendKind::Nodes(requirements) => {
-                let set = self.backend_nodes.get(requirements).await.map_err(ServiceSyncError::StaleCache)?;
+                let set = self
+                    .backend_nodes
+                    .get(requirements)
+                    .await
+                    .map_err(ServiceSyncError::StaleCache)?;
                 (Backends::Nodes(set.nodes.clone()), set.fingerprint)
             }
             BackendKind::Endpoints => {
-                let unknown = || ServiceSyncError::cloud(ServiceOperation::Ensure, CloudError::transient(NO_ENDPOINTS));
+                let unknown = || {
+                    ServiceSyncError::cloud(
+                        ServiceOperation::Ensure,
+                        CloudError::transient(NO_ENDPOINTS),
+                    )
+                };
                 let slices = match &self.slices {
                     Some(slices) => slices.for_service(&sync.key).ok_or_else(unknown)?,
                     None => Vec::new(),
@@ -279,13 +336,24 @@ impl ServiceController {
     ) -> Result<SyncResult, ServiceSyncError> {
         sync.operation = ServiceOperationKind::Ensure;
         // Before a load balancer of an earlier process is changed, confirm the nodes.
-        let from_before = desired_service.service.has_finalizer() || !desired_service.service.status.ingress.is_empty();
-        if from_before && !sync.state.has_attempted && !self.confirm_nodes_after_start(sync, desired_service).await? {
+        let from_before = desired_service.service.has_finalizer()
+            || !desired_service.service.status.ingress.is_empty();
+        if from_before
+            && !sync.state.has_attempted
+            && !self
+                .confirm_nodes_after_start(sync, desired_service)
+                .await?
+        {
             return Ok(SyncResult::RequeueNow);
         }
         // Then announce the attempt, and write the finalizer before the first cloud call.
         if announce {
-            self.emit_event(sync, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
+            self.emit_event(
+                sync,
+                EventType::Normal,
+                "EnsuringLoadBalancer",
+                "Ensuring load balancer",
+            );
             sync.state.announced_attempt = Some(Attempt::Serve(desired_service.digest));
             sync.state.completion_event_due = true;
         }
@@ -295,7 +363,10 @@ impl ServiceController {
         sync.state.may_exist_in_cloud = true;
         self.report_no_backends(sync, &desired_service.spec);
         // Then ensure the load balancer, and record whether that failed.
-        let outcome = self.cloud.ensure(self.op_for_service(sync), &desired_service.spec, read_mode).await?;
+        let outcome = self
+            .cloud
+            .ensure(self.op_for_service(sync), &desired_service.spec, read_mode)
+            .await?;
         sync.state.applied = None;
         sync.state.has_attempted = true;
         sync.state.deleted = false;
@@ -306,33 +377,50 @@ impl ServiceController {
             }
             Err(error) => {
                 let digest = desired_service.digest;
-                let before = sync.state.failed_ensures.filter(|failed| failed.digest == digest);
+                let before = sync
+                    .state
+                    .failed_ensures
+                    .filter(|failed| failed.digest == digest);
                 let count = before.map_or(1, |failed| failed.count.saturating_add(1));
                 sync.state.failed_ensures = Some(FailedEnsures { digest, count });
-                // If the backends are up to date, an update with other backends is deferred for less time.
-                sync.keeps_serving_old_spec =
-                    sync.state.backends_applied_despite_failure == Some(desired_service.served_backends());
-                // Repeated transient failures; an error for which the cloud names a retry delay does not count.
+                // If the backends are up to date, an update with other backends is deferred for
+                // less time.
+                sync.keeps_serving_old_spec = sync.state.backends_applied_despite_failure
+                    == Some(desired_service.served_backends());
+                // Repeated transient failures; an error for which the cloud names a retry delay
+                // does not count.
                 let keeps_failing = error.kind() == ErrorKind::Transient
                     && error.retry_after().is_none()
                     && count >= MAX_ENSURE_FAILURES
                     && !sync.keeps_serving_old_spec;
-                if (keeps_failing || error.kind().is_rejection()) && !desired_service.service.status.ingress.is_empty()
+                if (keeps_failing || error.kind().is_rejection())
+                    && !desired_service.service.status.ingress.is_empty()
                 {
-                    self.update_backends_of_last_spec(sync, desired_service).await;
+                    self.update_backends_of_last_spec(sync, desired_service)
+                        .await;
                 }
             }
         }
-        self.apply_outcome(sync, desired_service, outcome, ServiceOperation::Ensure).await
+        self.apply_outcome(sync, desired_service, outcome, ServiceOperation::Ensure)
+            .await
     }
 
-    /// Updates the backends of the existing load balancer although the desired change is rejected, or fails repeatedly:
-    /// it still serves, and its nodes come and go. The caller reports the failure of `ensure` and retries both.
-    async fn update_backends_of_last_spec(&self, sync: &mut ServiceSync, desired_service: &DesiredService) {
+    /// Updates the backends of the existing load balancer although the desired change is rejected,
+    /// or fails repeatedly: it still serves, and its nodes come and go. The caller reports the
+    /// failure of `ensure` and retries both.
+    async fn update_backends_of_last_spec(
+        &self,
+        sync: &mut ServiceSync,
+        desired_service: &DesiredService,
+    ) {
         sync.keeps_serving_old_spec = true;
-        let outcome = self.cloud.update_backends(self.op_for_service(sync), &desired_service.spec).await;
+        let outcome = self
+            .cloud
+            .update_backends(self.op_for_service(sync), &desired_service.spec)
+            .await;
         let done = matches!(outcome, Ok(LbOutcome { result: Ok(Progress::Done), .. }));
-        sync.state.backends_applied_despite_failure = done.then(|| desired_service.served_backends());
+        sync.state.backends_applied_despite_failure =
+            done.then(|| desired_service.served_backends());
         if let Ok(LbOutcome { result: Err(error), .. }) = outcome
             && error.kind() != ErrorKind::NotFound
         {
@@ -350,31 +438,43 @@ impl ServiceController {
             Backends::Nodes(nodes) => node_names(nodes),
             Backends::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
-        // If nothing was applied yet, the load balancer is that of an earlier process: confirm the nodes first.
+        // If nothing was applied yet, the load balancer is that of an earlier process: confirm the
+        // nodes first.
         if sync.state.applied.is_none() {
-            if !self.confirm_nodes_after_start(sync, desired_service).await? {
+            if !self
+                .confirm_nodes_after_start(sync, desired_service)
+                .await?
+            {
                 return Ok(SyncResult::RequeueNow);
             }
-            // No event for backends that an earlier process may have applied already. Once the Service is valid,
-            // everything is compared.
+            // No event for backends that an earlier process may have applied already. Once the
+            // Service is valid, everything is compared.
             sync.state.backends_event_at.get_or_insert(self.now());
             sync.state.has_attempted = false;
         }
         self.report_no_backends(sync, &desired_service.spec);
         // Then update the backends. Until that succeeds, it is unknown which ones were applied.
         let started = Instant::now();
-        let outcome = self.cloud.update_backends(self.op_for_service(sync), &desired_service.spec).await?;
-        self.metrics.host_update.observe(started.elapsed().as_secs_f64());
+        let outcome = self
+            .cloud
+            .update_backends(self.op_for_service(sync), &desired_service.spec)
+            .await?;
+        self.metrics
+            .host_update
+            .observe(started.elapsed().as_secs_f64());
         self.metrics.host_updates.inc();
         if let Some(applied) = &mut sync.state.applied {
             applied.backend_fingerprint = None;
         }
         match &outcome.result {
-            // An invalid Service gets no new load balancer. Try again later: a cloud may deny a load balancer that it
-            // lists later.
-            Err(error) if error.kind() == ErrorKind::NotFound && sync.state.reported_invalid_digest.is_some() => {
-                // Continue as after a restart. Once the Service is valid, everything is compared; this delay does not
-                // apply to that.
+            // An invalid Service gets no new load balancer. Try again later: a cloud may deny a
+            // load balancer that it lists later.
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    && sync.state.reported_invalid_digest.is_some() =>
+            {
+                // Continue as after a restart. Once the Service is valid, everything is compared;
+                // this delay does not apply to that.
                 sync.state.applied = None;
                 sync.state.has_attempted = false;
                 sync.attempt = sync.state.reported_invalid_digest.map(Attempt::Serve);
@@ -391,24 +491,36 @@ impl ServiceController {
             Err(_) => self.metrics.host_update_errors.inc(),
             Ok(_) => {}
         }
-        self.apply_outcome(sync, desired_service, outcome, ServiceOperation::Update { hosts }).await
+        self.apply_outcome(sync, desired_service, outcome, ServiceOperation::Update { hosts })
+            .await
     }
 
-    /// Confirms the nodes with the API server before a load balancer from before the start is changed. Returns whether
-    /// the backends from `desired_service` are still those of the cache, which may have been filled meanwhile.
+    /// Confirms the nodes with the API server before a load balancer from before the start is
+    /// changed. Returns whether the backends from `desired_service` are still those of the cache,
+    /// which may have been filled meanwhile.
     async fn confirm_nodes_after_start(
         &self,
         sync: &ServiceSync,
         desired_service: &DesiredService,
     ) -> Result<bool, ServiceSyncError> {
-        let Some(BackendKind::Nodes(requirements)) = &sync.state.backend_kind else { return Ok(true) };
-        self.backend_nodes.confirm_nodes_after_start().await.map_err(ServiceSyncError::StaleCache)?;
-        Ok(self.backend_nodes.get(requirements).await.map_err(ServiceSyncError::StaleCache)?.fingerprint
+        let Some(BackendKind::Nodes(requirements)) = &sync.state.backend_kind else {
+            return Ok(true);
+        };
+        self.backend_nodes
+            .confirm_nodes_after_start()
+            .await
+            .map_err(ServiceSyncError::StaleCache)?;
+        Ok(self
+            .backend_nodes
+            .get(requirements)
+            .await
+            .map_err(ServiceSyncError::StaleCache)?
+            .fingerprint
             == desired_service.backend_fingerprint)
     }
 
-    /// Asks the provider what differs. Without differences the cloud is in the desired state, and nothing is written to
-    /// it.
+    /// Asks the provider what differs. Without differences the cloud is in the desired state, and
+    /// nothing is written to it.
     async fn check_drift(
         &self,
         sync: &mut ServiceSync,
@@ -418,22 +530,34 @@ impl ServiceController {
         sync.operation = ServiceOperationKind::CheckDrift;
         if !drift {
             // Do not compare again right after the nodes could not be confirmed.
-            self.backend_nodes.check_doubt().map_err(ServiceSyncError::StaleCache)?;
+            self.backend_nodes
+                .check_doubt()
+                .map_err(ServiceSyncError::StaleCache)?;
         }
-        let changes = match self.cloud.plan(self.op_for_service(sync), &desired_service.spec).await? {
+        let changes = match self
+            .cloud
+            .plan(self.op_for_service(sync), &desired_service.spec)
+            .await?
+        {
             Ok(changes) => changes,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
             // The provider cannot compare: ensure instead, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
-                return self.ensure(sync, desired_service, ReadMode::Fresh, false).await;
+                return self
+                    .ensure(sync, desired_service, ReadMode::Fresh, false)
+                    .await;
             }
-            // The comparison would be rejected indefinitely. `ensure` also keeps the backends up to date.
+            // The comparison would be rejected indefinitely. `ensure` also keeps the backends up to
+            // date.
             Err(error) if error.kind().is_rejection() && !drift => {
-                return self.ensure(sync, desired_service, ReadMode::Fresh, true).await;
+                return self
+                    .ensure(sync, desired_service, ReadMode::Fresh, true)
+                    .await;
             }
             Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
         };
-        // Log the differences and repair them. They count as drift if everything was in sync before.
+        // Log the differences and repair them. They count as drift if everything was in sync
+        // before.
         for change in &changes {
             let operation = &change.operation;
             let object = &change.object;
@@ -445,14 +569,19 @@ impl ServiceController {
                 sync.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
             }
-            return self.ensure(sync, desired_service, ReadMode::Fresh, !drift).await;
+            return self
+                .ensure(sync, desired_service, ReadMode::Fresh, !drift)
+                .await;
         }
         // Without differences, record that the cloud is in the desired state.
         sync.state.may_exist_in_cloud = true;
         sync.state.has_attempted = true;
-        sync.state.desired_status.get_or_insert_with(|| desired_service.service.status.clone());
+        sync.state
+            .desired_status
+            .get_or_insert_with(|| desired_service.service.status.clone());
         sync.state.announced_attempt = Some(Attempt::Serve(desired_service.digest));
-        self.metrics.count(ServiceOperationKind::CheckDrift, ServiceOutcome::Done);
+        self.metrics
+            .count(ServiceOperationKind::CheckDrift, ServiceOutcome::Done);
         Ok(self.mark_in_sync(sync, desired_service))
     }
 
@@ -475,11 +604,18 @@ impl ServiceController {
             sync.state.desired_status = Some(status.clone());
         }
         sync.state.desired_annotations.extend(annotations.clone());
-        let service = sync.service.clone().unwrap_or_else(|| desired_service.service.clone());
-        let published = self.publish_status(sync, &service, status.as_ref(), &annotations).await;
+        let service = sync
+            .service
+            .clone()
+            .unwrap_or_else(|| desired_service.service.clone());
+        let published = self
+            .publish_status(sync, &service, status.as_ref(), &annotations)
+            .await;
         match result {
             Ok(Progress::Done) => published?,
-            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(WAIT_FOR_CHANGE)),
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
+                return Ok(next.unwrap_or(WAIT_FOR_CHANGE));
+            }
             Err(error) => return Err(ServiceSyncError::cloud(doing, error)),
             Ok(Progress::Pending { after, why }) => {
                 published?;
@@ -503,7 +639,12 @@ impl ServiceController {
             {
                 applied.verify_at
             }
-            _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
+            _ => {
+                now + self
+                    .config
+                    .verify_period
+                    .mul_f64(rand::random_range(0.75..1.25))
+            }
         };
         sync.state.applied = Some(AppliedState {
             digest: desired_service.digest,
@@ -532,8 +673,15 @@ impl ServiceController {
     }
 
     fn op_for_service(&self, sync: &ServiceSync) -> Op {
-        let pending = sync.state.pending_since.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
-        let op = self.op.clone().with_pending_for(pending).with_reason(sync.reason);
+        let pending = sync
+            .state
+            .pending_since
+            .map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
+        let op = self
+            .op
+            .clone()
+            .with_pending_for(pending)
+            .with_reason(sync.reason);
         match sync.object() {
             Some(object) => op.with_events(self.cx.events.for_object(object)),
             None => op,
@@ -556,9 +704,9 @@ impl ServiceSync {
         }
     }
 
-    /// Defers this attempt until `until`. With other backends it is deferred for less time: after an update of backends
-    /// unless `all_backends`, after a drift check or a status write, and after an `ensure` if the backends are updated
-    /// separately.
+    /// Defers this attempt until `until`. With other backends it is deferred for less time: after
+    /// an update of backends unless `all_backends`, after a drift check or a status write, and
+    /// after an `ensure` if the backends are updated separately.
     fn defer(&mut self, now: Duration, until: Duration, all_backends: bool) {
         let others_wait_less = match self.operation {
             ServiceOperationKind::UpdateBackends => !all_backends,
@@ -570,7 +718,9 @@ impl ServiceSync {
         if others_wait_less && let Some(fingerprint) = self.fingerprint {
             backends = Some(DeferredBackends { tried_at: now, fingerprint });
         }
-        self.state.deferred = self.attempt.map(|subject| DeferredAttempt { until, subject, backends });
+        self.state.deferred =
+            self.attempt
+                .map(|subject| DeferredAttempt { until, subject, backends });
     }
 
     /// Returns a reference to the Service, which may no longer exist.

@@ -32,25 +32,32 @@ impl ServiceController {
         }
         let status = sync.state.desired_status.clone();
         let annotations = sync.state.desired_annotations.clone();
-        self.publish_status(sync, &desired_service.service, status.as_ref(), &annotations).await?;
+        self.publish_status(sync, &desired_service.service, status.as_ref(), &annotations)
+            .await?;
         sync.state.deferred = None;
         sync.state.last_failure_event = None;
-        self.metrics.count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
+        self.metrics
+            .count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
         if sync.state.completion_event_due {
             self.complete_announced(sync, &desired_service.service);
         }
-        Ok(SyncResult::RequeueAt { until: sync.state.applied.map(|applied| applied.verify_at), resets_failures: true })
+        Ok(SyncResult::RequeueAt {
+            until: sync.state.applied.map(|applied| applied.verify_at),
+            resets_failures: true,
+        })
     }
 
-    /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or needs no load balancer any
-    /// more.
+    /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or needs
+    /// no load balancer any more.
     pub(super) async fn add_finalizer(
         &self,
         sync: &mut ServiceSync,
         service: &ServiceView,
     ) -> Result<bool, ServiceSyncError> {
         if has_finalizer(service, &sync.state, self.now()) {
-            self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceFinalizer);
+            self.cx
+                .controller_metrics
+                .count_skipped_write(SkippedWrite::ServiceFinalizer);
             return Ok(true);
         }
         match patches::add_finalizer(&self.cx.api, service).await {
@@ -64,13 +71,18 @@ impl ServiceController {
         }
     }
 
-    /// Tells whether a write was rejected because the Service is gone, is being deleted, or needs no load balancer any
-    /// more. The watch reports that change, which queues the Service again.
+    /// Tells whether a write was rejected because the Service is gone, is being deleted, or needs
+    /// no load balancer any more. The watch reports that change, which queues the Service again.
     async fn service_gone_or_unwanted(&self, error: &ApiError, service: &ServiceView) -> bool {
         if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
             return error.is_not_found();
         }
-        match self.cx.api.get_service(&service.namespace, &service.name, &self.fields).await {
+        match self
+            .cx
+            .api
+            .get_service(&service.namespace, &service.name, &self.fields)
+            .await
+        {
             Ok(fresh) => fresh.uid != service.uid || fresh.deleting || !fresh.is_load_balancer,
             Err(error) => error.is_not_found(),
         }
@@ -86,17 +98,28 @@ impl ServiceController {
         let since = with_unconfirmed_write(service, &sync.state, self.now());
         let patch = patches::status_patch(since.as_ref().unwrap_or(service), status, annotations);
         let Some(patch) = patch else {
-            self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceStatus);
+            self.cx
+                .controller_metrics
+                .count_skipped_write(SkippedWrite::ServiceStatus);
             return Ok(());
         };
-        match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
+        match self
+            .cx
+            .api
+            .patch_service_status(&service.namespace, &service.name, &patch)
+            .await
+        {
             Ok(patched) => {
                 sync.state.last_write = self.last_write(&patched.resource_version);
                 if since.is_none() {
                     sync.state.unconfirmed = UnconfirmedWrites::default();
                 }
-                sync.state.unconfirmed.status = status.cloned().or(sync.state.unconfirmed.status.take());
-                sync.state.unconfirmed.annotations.extend(annotations.clone());
+                sync.state.unconfirmed.status =
+                    status.cloned().or(sync.state.unconfirmed.status.take());
+                sync.state
+                    .unconfirmed
+                    .annotations
+                    .extend(annotations.clone());
                 Ok(())
             }
             Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(()),

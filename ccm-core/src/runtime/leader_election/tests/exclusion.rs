@@ -22,7 +22,8 @@ use crate::runtime::events::{EventMetrics, EventWriter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Stops a future from running until a moment, as SIGSTOP stops a process: time goes on, and the gate is still asked.
+/// Stops a future from running until a moment, as SIGSTOP stops a process: time goes on, and the
+/// gate is still asked.
 #[derive(Clone, Default)]
 struct Freezer(Arc<Mutex<Option<Instant>>>);
 
@@ -59,7 +60,10 @@ struct Replica {
 
 impl Replica {
     fn leads(&self) -> bool {
-        self.life.lock().as_ref().is_some_and(|(gate, _)| gate.may_write().is_ok())
+        self.life
+            .lock()
+            .as_ref()
+            .is_some_and(|(gate, _)| gate.may_write().is_ok())
     }
 
     fn terminate(&self) {
@@ -89,7 +93,8 @@ fn elector(store: &Store, identity: &str, skew: SignedDuration) -> (LeaderElecto
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let wall = WallClock::tokio_from(start + skew);
     let metrics = EventMetrics::register(&registry).unwrap();
-    let (events, driver) = EventRecorder::new(store.client(), "c", WriteGate::always_open(), metrics, wall.clone());
+    let (events, driver) =
+        EventRecorder::new(store.client(), "c", WriteGate::always_open(), metrics, wall.clone());
     let config = ElectionConfig {
         namespace: "kube-system".into(),
         name: "ccm".into(),
@@ -115,18 +120,24 @@ struct FaultyWorld {
 }
 
 fn worlds() -> impl Strategy<Value = FaultyWorld> {
-    (any::<u64>(), 0.0..0.7, 0u64..20_000, 5u32..60).prop_map(|(seed, faults, delay, unrest)| FaultyWorld {
-        seed,
-        faults,
-        delay: Duration::from_millis(delay),
-        unrest: unrest * SECOND,
+    (any::<u64>(), 0.0..0.7, 0u64..20_000, 5u32..60).prop_map(|(seed, faults, delay, unrest)| {
+        FaultyWorld {
+            seed,
+            faults,
+            delay: Duration::from_millis(delay),
+            unrest: unrest * SECOND,
+        }
     })
 }
 
 fn inject(store: &Store, world: FaultyWorld) {
     let mut random = StdRng::seed_from_u64(world.seed);
     store.choose(move |_| {
-        let mut fault = Fault { before: SECOND / 200, after: SECOND / 200, ..Fault::default() };
+        let mut fault = Fault {
+            before: SECOND / 200,
+            after: SECOND / 200,
+            ..Fault::default()
+        };
         if random.random_bool(world.faults) {
             match random.random_range(0..5) {
                 0 => fault.refuse = Some([403, 409, 429, 500, 503][random.random_range(0..5)]),
@@ -152,8 +163,9 @@ struct ObservedLeaders {
     recovered: bool,
 }
 
-/// Looks at all replicas whenever one of them has done something. A gate opens, and opens again, by what its own replica
-/// does, and closes by itself: two that are open are seen in the moment in which the second one opens.
+/// Looks at all replicas whenever one of them has done something. A gate opens, and opens again, by
+/// what its own replica does, and closes by itself: two that are open are seen in the moment in
+/// which the second one opens.
 struct Watcher {
     replicas: Vec<Replica>,
     leader: Option<usize>,
@@ -163,7 +175,9 @@ struct Watcher {
 
 impl Watcher {
     fn check_leaders(&mut self) {
-        let leaders: Vec<_> = (0..self.replicas.len()).filter(|i| self.replicas[*i].leads()).collect();
+        let leaders: Vec<_> = (0..self.replicas.len())
+            .filter(|i| self.replicas[*i].leads())
+            .collect();
         if leaders.len() > 1 {
             self.seen.overlaps.push(self.start.elapsed());
         }
@@ -182,7 +196,12 @@ async fn run(world: FaultyWorld) -> ObservedLeaders {
     inject(&store, world);
     let replicas: Vec<Replica> = (0..3).map(|_| Replica::default()).collect();
     let start = Instant::now();
-    let watcher = Watcher { replicas: replicas.clone(), leader: None, seen: ObservedLeaders::default(), start };
+    let watcher = Watcher {
+        replicas: replicas.clone(),
+        leader: None,
+        seen: ObservedLeaders::default(),
+        start,
+    };
     let watcher = Arc::new(Mutex::new(watcher));
     let mut tasks = JoinSet::new();
     for (name, replica) in replicas.iter().enumerate() {
@@ -200,7 +219,9 @@ async fn run(world: FaultyWorld) -> ObservedLeaders {
     while start.elapsed() < 600 * SECOND {
         let victim = &replicas[random.random_range(0..3)];
         match random.random_bool(0.6) {
-            true => victim.freezer.freeze((40 * SECOND).mul_f64(random.random())),
+            true => victim
+                .freezer
+                .freeze((40 * SECOND).mul_f64(random.random())),
             false => victim.terminate(),
         }
         sleep(world.unrest.mul_f64(2.0 * random.random::<f64>())).await;
@@ -209,12 +230,19 @@ async fn run(world: FaultyWorld) -> ObservedLeaders {
     sleep(60 * SECOND).await;
     let mut seen = std::mem::take(&mut watcher.lock().seen);
     seen.recovered = replicas.iter().filter(|r| r.leads()).count() == 1;
-    seen.outcomes = replicas.iter().flat_map(|r| r.outcomes.lock().clone()).collect();
+    seen.outcomes = replicas
+        .iter()
+        .flat_map(|r| r.outcomes.lock().clone())
+        .collect();
     seen
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(future)
 }
 
@@ -229,20 +257,32 @@ proptest! {
     }
 }
 
-/// The property above would hold for electors that never lead: these worlds see many of every ending. The jitter of
-/// elections has no seed, so three worlds are counted together.
+/// The property above would hold for electors that never lead: these worlds see many of every
+/// ending. The jitter of elections has no seed, so three worlds are counted together.
 #[test]
 fn worlds_with_unrest_see_leaders_come_and_go() {
     let mut leaders = 0;
     let mut released = 0;
     let mut lost = 0;
     for seed in 7..10 {
-        let seen = block_on(run(FaultyWorld { seed, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND }));
+        let seen =
+            block_on(run(FaultyWorld { seed, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND }));
         leaders += seen.leaders;
-        released += seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Released)).count();
-        lost += seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Lost { .. })).count();
+        released += seen
+            .outcomes
+            .iter()
+            .filter(|o| matches!(o, LeadershipOutcome::Released))
+            .count();
+        lost += seen
+            .outcomes
+            .iter()
+            .filter(|o| matches!(o, LeadershipOutcome::Lost { .. }))
+            .count();
     }
-    assert!(leaders >= 12 && released >= 1 && lost >= 3, "{leaders} leaders, {released} released, {lost} lost");
+    assert!(
+        leaders >= 12 && released >= 1 && lost >= 3,
+        "{leaders} leaders, {released} released, {lost} lost"
+    );
 }
 
 #[test]
@@ -251,9 +291,15 @@ fn a_leader_paused_past_its_lease_finds_its_gate_closed() {
         let store = Store::default();
         let (a, b) = (Replica::default(), Replica::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(a.clone().live(store.clone(), 0, SignedDuration::ZERO, SECOND));
+        tasks.spawn(
+            a.clone()
+                .live(store.clone(), 0, SignedDuration::ZERO, SECOND),
+        );
         sleep(SECOND).await;
-        tasks.spawn(b.clone().live(store.clone(), 1, SignedDuration::ZERO, SECOND));
+        tasks.spawn(
+            b.clone()
+                .live(store.clone(), 1, SignedDuration::ZERO, SECOND),
+        );
         sleep(10 * SECOND).await;
         assert!(a.leads() && !b.leads());
         let gate = a.life.lock().as_ref().unwrap().0.clone();

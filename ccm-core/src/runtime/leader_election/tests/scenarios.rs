@@ -34,7 +34,11 @@ struct Process {
 #[allow(clippy::cast_possible_truncation)]
 fn value(registry: &Registry, name: &str) -> i64 {
     let families = registry.gather();
-    let metric = &families.iter().find(|f| f.name() == name).expect(name).get_metric()[0];
+    let metric = &families
+        .iter()
+        .find(|f| f.name() == name)
+        .expect(name)
+        .get_metric()[0];
     assert_eq!((metric.get_label()[0].name(), metric.get_label()[0].value()), ("name", "ccm"));
     (metric.get_gauge().get_value() + metric.get_counter().get_value()) as i64
 }
@@ -60,7 +64,10 @@ fn elector(store: &Store, identity: &str, registry: &Registry) -> (LeaderElector
         wall.clone(),
     );
     let metrics = LeaderElectionMetrics::register(registry).unwrap();
-    (LeaderElector::new(store.client(), config(identity), metrics, events, wall).unwrap(), driver)
+    (
+        LeaderElector::new(store.client(), config(identity), metrics, events, wall).unwrap(),
+        driver,
+    )
 }
 
 fn process(store: &Store, identity: &str) -> Process {
@@ -121,7 +128,12 @@ async fn the_first_creates_the_lease_as_client_go_does() {
     let spec = store.spec();
     assert_eq!(spec["acquireTime"], "2026-01-01T00:00:00.000000Z");
     assert_eq!(spec["leaseTransitions"], 0);
-    assert!(spec["renewTime"].as_str().unwrap().starts_with("2026-01-01T00:00:02."));
+    assert!(
+        spec["renewTime"]
+            .as_str()
+            .unwrap()
+            .starts_with("2026-01-01T00:00:02.")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,10 +170,17 @@ async fn a_request_that_hangs_does_not_stretch_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_holder_is_replaced_after_the_duration_it_wrote_counted_here() {
-    for skew in ["2020-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2031-01-01T01:00:00+01:00", "nonsense"] {
+    for skew in [
+        "2020-01-01T00:00:00Z",
+        "2026-01-01T00:00:00.5Z",
+        "2031-01-01T01:00:00+01:00",
+        "nonsense",
+    ] {
         let store = Store::default();
-        store.put_spec(json!({"holderIdentity": "go_1", "leaseDurationSeconds": 20, "renewTime": skew,
-            "acquireTime": skew, "leaseTransitions": 4}));
+        store.put_spec(
+            json!({"holderIdentity": "go_1", "leaseDurationSeconds": 20, "renewTime": skew,
+            "acquireTime": skew, "leaseTransitions": 4}),
+        );
         let b = process(&store, "b");
         let took = b.until_leading().await;
         assert!(took >= 20 * SECOND && took < 21 * SECOND, "{skew}: {took:?}");
@@ -172,13 +191,16 @@ async fn a_silent_holder_is_replaced_after_the_duration_it_wrote_counted_here() 
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_renews_keeps_the_lease_whatever_its_clock_says() {
     let store = Store::default();
-    let renewals = ["2031-01-01T00:00:00Z", "2020-01-01T00:00:00.123456Z", "2020-01-01T00:00:00.1Z", "0"];
+    let renewals =
+        ["2031-01-01T00:00:00Z", "2020-01-01T00:00:00.123456Z", "2020-01-01T00:00:00.1Z", "0"];
     store.put_spec(json!({"holderIdentity": "go_1", "leaseDurationSeconds": 15}));
     let b = process(&store, "b");
     for renewal in renewals.iter().cycle().take(20) {
         sleep(14 * SECOND).await;
         assert!(!b.leads());
-        store.put_spec(json!({"holderIdentity": "go_1", "leaseDurationSeconds": 15, "renewTime": renewal}));
+        store.put_spec(
+            json!({"holderIdentity": "go_1", "leaseDurationSeconds": 15, "renewTime": renewal}),
+        );
     }
     assert!(store.take_requests().iter().all(|verb| verb == "GET"));
 }
@@ -226,7 +248,9 @@ async fn a_conflict_costs_a_look_and_foreign_metadata_survives() {
 async fn errors_for_less_than_the_deadline_are_survived() {
     let lost = Fault { lose_answer: true, ..Fault::default() };
     // A request without answer takes 5 s, so that there is time for one of them only.
-    for (fault, seconds) in [(Fault::refuse(500), 9), (Fault::refuse(503), 9), (Fault::refuse(403), 9), (lost, 6)] {
+    for (fault, seconds) in
+        [(Fault::refuse(500), 9), (Fault::refuse(503), 9), (Fault::refuse(403), 9), (lost, 6)]
+    {
         let store = Store::default();
         let a = process(&store, "a");
         a.until_leading().await;
@@ -253,7 +277,10 @@ async fn a_leader_that_cannot_renew_gives_up_before_others_may_lead() {
     let registry = a.registry.clone();
     let outcome = a.outcome().await.unwrap();
     assert!(start.elapsed() < 15 * SECOND);
-    assert!(matches!(outcome, LeadershipOutcome::Lost { why: LostReason::NotRenewed(Some(_)) }), "{outcome:?}");
+    assert!(
+        matches!(outcome, LeadershipOutcome::Lost { why: LostReason::NotRenewed(Some(_)) }),
+        "{outcome:?}"
+    );
     assert!(gate.may_write().is_err());
     assert_eq!(value(&registry, "leader_election_master_status"), 0);
 }
@@ -266,7 +293,10 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
     store.put_spec(json!({"holderIdentity": "go_1", "leaseDurationSeconds": 15}));
     sleep(Duration::from_millis(2100)).await;
     assert!(!a.leads());
-    assert_eq!(a.outcome().await, Some(LeadershipOutcome::Lost { why: LostReason::TakenBy("go_1".into()) }));
+    assert_eq!(
+        a.outcome().await,
+        Some(LeadershipOutcome::Lost { why: LostReason::TakenBy("go_1".into()) })
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,7 +410,10 @@ async fn draining_is_bounded() {
     let leading = elector.acquire(&stop).await.unwrap();
     stop.cancel();
     let start = Instant::now();
-    assert_eq!(leading.run(&stop, std::future::pending(), SECOND).await, LeadershipOutcome::Released);
+    assert_eq!(
+        leading.run(&stop, std::future::pending(), SECOND).await,
+        LeadershipOutcome::Released
+    );
     assert!(start.elapsed() < Duration::from_millis(1100));
 }
 
@@ -402,7 +435,8 @@ async fn health_is_about_leaders_only() {
 async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
     let log = LogCapture::default();
     let writer = log.clone();
-    let (dispatch, _) = logging::dispatch(&crate::config::LoggingConfig::default(), move || writer.clone());
+    let (dispatch, _) =
+        logging::dispatch(&crate::config::LoggingConfig::default(), move || writer.clone());
     let _guard = tracing::dispatcher::set_default(&dispatch);
     let store = Store::default();
     store.put_spec(json!({"holderIdentity": "", "leaseDurationSeconds": 1}));
@@ -411,8 +445,21 @@ async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
     let standby = process(&store, "b");
     sleep(10 * SECOND).await;
     // 401 to reads: the leader only writes.
-    let refuse = |code| store.choose(move |verb| if verb == "GET" { Fault::refuse(code) } else { Fault::default() });
-    let lines = |part: &str| log.text().lines().filter(|line| line.contains(part)).count();
+    let refuse = |code| {
+        store.choose(move |verb| {
+            if verb == "GET" {
+                Fault::refuse(code)
+            } else {
+                Fault::default()
+            }
+        });
+    };
+    let lines = |part: &str| {
+        log.text()
+            .lines()
+            .filter(|line| line.contains(part))
+            .count()
+    };
     // Not long enough, twice.
     for _ in 0..2 {
         refuse(401);
@@ -447,10 +494,16 @@ async fn contradicting_settings_are_refused() {
     let base = config("a");
     let cases = [
         (ElectionConfig { identity: String::new(), ..base.clone() }, InvalidElectionConfig::Empty),
-        (ElectionConfig { retry_period: Duration::ZERO, ..base.clone() }, InvalidElectionConfig::RetryPeriod),
+        (
+            ElectionConfig { retry_period: Duration::ZERO, ..base.clone() },
+            InvalidElectionConfig::RetryPeriod,
+        ),
         (
             ElectionConfig { lease_duration: 10 * SECOND, ..base.clone() },
-            InvalidElectionConfig::LeaseDuration { lease_duration: 10 * SECOND, renew_deadline: 10 * SECOND },
+            InvalidElectionConfig::LeaseDuration {
+                lease_duration: 10 * SECOND,
+                renew_deadline: 10 * SECOND,
+            },
         ),
         (
             ElectionConfig { renew_deadline: Duration::from_millis(2400), ..base.clone() },

@@ -1,4 +1,5 @@
-//! A Lease store behind `kube::Client`: optimistic concurrency, and faults that are injected, not scripted results.
+//! A Lease store behind `kube::Client`: optimistic concurrency, and faults that are injected, not
+//! scripted results.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -112,19 +113,37 @@ impl Store {
         self.0.lock().objects.clear();
     }
 
-    async fn serve(self, request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
+    async fn serve(
+        self,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, std::convert::Infallible> {
         let (parts, body) = request.into_parts();
-        let body = body.collect().await.expect("a request body in memory").to_bytes();
+        let body = body
+            .collect()
+            .await
+            .expect("a request body in memory")
+            .to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        let name = parts.uri.path().split("/leases").nth(1).unwrap_or_default().trim_start_matches('/').to_owned();
+        let name = parts
+            .uri
+            .path()
+            .split("/leases")
+            .nth(1)
+            .unwrap_or_default()
+            .trim_start_matches('/')
+            .to_owned();
         let fault = {
             let mut state = self.0.lock();
             state.requests.push(parts.method.to_string());
             let queued = state.next.pop_front();
-            let chosen = state.chooser.as_mut().map(|choose| choose(parts.method.as_str()));
+            let chosen = state
+                .chooser
+                .as_mut()
+                .map(|choose| choose(parts.method.as_str()));
             queued.or(chosen).unwrap_or_default()
         };
-        // Once sent, a request goes its way even if the client stops waiting: it lives in a task of its own.
+        // Once sent, a request goes its way even if the client stops waiting: it lives in a task of
+        // its own.
         let done = tokio::spawn(async move {
             sleep(fault.before).await;
             let answer = match fault.refuse {
@@ -139,13 +158,19 @@ impl Store {
         });
         let (code, answer) = done.await.expect("the request's task");
         let body = Body::from(serde_json::to_vec(&answer).expect("JSON"));
-        Ok(Response::builder().status(code).body(body).expect("a response"))
+        Ok(Response::builder()
+            .status(code)
+            .body(body)
+            .expect("a response"))
     }
 
     fn apply(&self, method: &Method, name: &str, mut body: Value) -> (StatusCode, Value) {
         let mut state = self.0.lock();
         let name = match name {
-            "" => body["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            "" => body["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             name => name.to_owned(),
         };
         let current = state.objects.get(&name).cloned();

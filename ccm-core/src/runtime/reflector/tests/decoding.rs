@@ -22,11 +22,15 @@ fn decoder() -> Decoder<NodeView> {
 }
 
 fn from_json(node: &Value) -> NodeView {
-    decoder().object(Encoding::Json, &node.to_string().into()).unwrap()
+    decoder()
+        .object(Encoding::Json, &node.to_string().into())
+        .unwrap()
 }
 
 fn from_proto(node: &Value) -> NodeView {
-    decoder().object(Encoding::Protobuf, &proto::envelope(node).into()).unwrap()
+    decoder()
+        .object(Encoding::Protobuf, &proto::envelope(node).into())
+        .unwrap()
 }
 
 fn node() -> Value {
@@ -53,10 +57,19 @@ fn everything_that_is_kept_is_read() {
     assert_eq!((&*view.name, &*view.uid, &*view.resource_version), ("a", "u", "7"));
     assert_eq!(view.created.to_string(), "2026-01-02T03:04:05Z");
     assert_eq!(view.labels.iter().collect::<Vec<_>>(), [("kubernetes.io/hostname", "a")]);
-    assert_eq!(view.annotations.iter().collect::<Vec<_>>(), [(wk::ANNOTATION_PROVIDED_NODE_IP, "10.0.0.1")]);
+    assert_eq!(
+        view.annotations.iter().collect::<Vec<_>>(),
+        [(wk::ANNOTATION_PROVIDED_NODE_IP, "10.0.0.1")]
+    );
     assert_eq!(view.pod_cidrs.iter().map(|c| &**c).collect::<Vec<_>>(), ["10.1.0.0/24"]);
-    assert_eq!(view.addresses.iter().map(|a| a.kind).collect::<Vec<_>>(), [AddressType::InternalIp]);
-    assert_eq!((view.provider_id.as_deref(), view.system_uuid.as_deref()), (Some("mock://a"), Some("s")));
+    assert_eq!(
+        view.addresses.iter().map(|a| a.kind).collect::<Vec<_>>(),
+        [AddressType::InternalIp]
+    );
+    assert_eq!(
+        (view.provider_id.as_deref(), view.system_uuid.as_deref()),
+        (Some("mock://a"), Some("s"))
+    );
     assert!(view.is_ready() && view.unschedulable && view.has_labels && !view.deleting);
     assert_eq!(view, from_proto(&node()));
 }
@@ -64,7 +77,8 @@ fn everything_that_is_kept_is_read() {
 #[test]
 fn all_labels_stay_while_the_node_is_uninitialized() {
     let mut node = node();
-    node["spec"]["taints"] = json!([{"key": wk::TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
+    node["spec"]["taints"] =
+        json!([{"key": wk::TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
     for view in [from_json(&node), from_proto(&node)] {
         assert_eq!(view.labels.get("team"), Some("x"));
     }
@@ -96,7 +110,9 @@ fn absent_and_null_fields_are_the_same() {
 fn what_cannot_be_read_is_named() {
     let mut broken = node();
     broken["spec"]["taints"] = json!("none");
-    let error = decoder().object(Encoding::Json, &broken.to_string().into()).unwrap_err();
+    let error = decoder()
+        .object(Encoding::Json, &broken.to_string().into())
+        .unwrap_err();
     assert!(
         chain(&error).starts_with("malformed JSON of nodes \"a\": invalid type: string \"none\""),
         "{}",
@@ -104,14 +120,19 @@ fn what_cannot_be_read_is_named() {
     );
 
     // A node whose spec (field 2) is cut short, behind good metadata.
-    let mut raw = proto::node(&json!({"metadata": {"name": "a"}})).metadata.unwrap().encode_to_vec();
+    let mut raw = proto::node(&json!({"metadata": {"name": "a"}}))
+        .metadata
+        .unwrap()
+        .encode_to_vec();
     raw = [&[0x0a, u8::try_from(raw.len()).unwrap()], &raw[..], &[0x12, 0x05, 0x2a]].concat();
     let error = decoder().proto(&raw.into()).unwrap_err();
     assert!(chain(&error).starts_with("malformed protobuf of nodes"), "{}", chain(&error));
 
     let mut broken = node();
     broken["metadata"]["creationTimestamp"] = json!("yesterday");
-    let error = decoder().object(Encoding::Json, &broken.to_string().into()).unwrap_err();
+    let error = decoder()
+        .object(Encoding::Json, &broken.to_string().into())
+        .unwrap_err();
     assert_eq!(error.to_string(), "nodes \"a\" has an invalid creationTimestamp");
 }
 
@@ -121,7 +142,9 @@ fn one_unreadable_item_does_not_spoil_a_page() {
     broken["spec"]["taints"] = json!("none");
     broken["metadata"]["name"] = json!("b");
     let list = json!({"kind": "NodeList", "metadata": {"resourceVersion": "9"}, "items": [node(), broken]});
-    let page = decoder().page(Encoding::Json, &list.to_string().into()).unwrap();
+    let page = decoder()
+        .page(Encoding::Json, &list.to_string().into())
+        .unwrap();
     assert_eq!((page.items.len(), page.resource_version.as_str()), (1, "9"));
     assert_eq!(page.malformed[0].key.as_deref(), Some("b"));
 }
@@ -140,9 +163,13 @@ fn map() -> impl Strategy<Value = Value> {
     prop::collection::btree_map(keys, text(), 0..5).prop_map(|m| json!(m))
 }
 
-fn list(kinds: &'static [&'static str], item: fn(&str, String, String) -> Value) -> impl Strategy<Value = Value> {
+fn list(
+    kinds: &'static [&'static str],
+    item: fn(&str, String, String) -> Value,
+) -> impl Strategy<Value = Value> {
     let kind = prop_oneof![prop::sample::select(kinds).prop_map(str::to_owned), text()];
-    prop::collection::vec((kind, text(), text()).prop_map(move |(k, a, b)| item(&k, a, b)), 0..5).prop_map(|v| json!(v))
+    prop::collection::vec((kind, text(), text()).prop_map(move |(k, a, b)| item(&k, a, b)), 0..5)
+        .prop_map(|v| json!(v))
 }
 
 prop_compose! {
@@ -171,7 +198,9 @@ prop_compose! {
 pub(super) fn read_everything<T: CachedObject>(decoder: &Decoder<T>, bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     let enveloped: Bytes = [b"k8s\0", bytes].concat().into();
-    for (encoding, body) in [(Encoding::Json, &body), (Encoding::Protobuf, &body), (Encoding::Protobuf, &enveloped)] {
+    for (encoding, body) in
+        [(Encoding::Json, &body), (Encoding::Protobuf, &body), (Encoding::Protobuf, &enveloped)]
+    {
         let _ = decoder.object(encoding, body);
         let _ = decoder.page(encoding, body);
         let _ = decoder.event(encoding, body);

@@ -46,7 +46,14 @@ impl Run {
         let reflector = Reflector::new(server.client(), cache.clone(), options, metrics);
         let stop = CancellationToken::new();
         let task = tokio::spawn(reflector.run(stop.clone()));
-        Self { server: server.clone(), cache, registry, log, task, _stop: stop.drop_guard() }
+        Self {
+            server: server.clone(),
+            cache,
+            registry,
+            log,
+            task,
+            _stop: stop.drop_guard(),
+        }
     }
 
     async fn synced(server: &Server) -> Self {
@@ -57,7 +64,9 @@ impl Run {
 
     async fn wait(&self) {
         let limit = Duration::from_secs(400);
-        tokio::time::timeout(limit, self.cache.synced()).await.expect("the cache fills");
+        tokio::time::timeout(limit, self.cache.synced())
+            .await
+            .expect("the cache fills");
     }
 
     /// Waits in virtual time until the cache has what the server has.
@@ -75,11 +84,18 @@ impl Run {
     }
 
     fn names(&self) -> BTreeSet<String> {
-        self.cache.list().iter().map(|n| n.name.to_string()).collect()
+        self.cache
+            .list()
+            .iter()
+            .map(|n| n.name.to_string())
+            .collect()
     }
 
     fn has(&self, names: &[&str]) -> bool {
-        self.names().iter().map(String::as_str).eq(names.iter().copied())
+        self.names()
+            .iter()
+            .map(String::as_str)
+            .eq(names.iter().copied())
     }
 
     fn take_log(&self) -> Vec<String> {
@@ -88,7 +104,10 @@ impl Run {
 
     fn metric(&self, name: &str) -> f64 {
         let families = self.registry.gather();
-        let metric = families.iter().find(|f| f.name() == name).and_then(|f| f.get_metric().first());
+        let metric = families
+            .iter()
+            .find(|f| f.name() == name)
+            .and_then(|f| f.get_metric().first());
         let metric = metric.unwrap_or_else(|| panic!("no metric {name}"));
         // The one that it is not reads as zero.
         metric.get_counter().get_value() + metric.get_gauge().get_value()
@@ -122,13 +141,17 @@ async fn a_streaming_list_goes_on_as_a_watch_in_both_encodings() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_streaming_lists_is_read_in_pages_and_asked_once() {
     for protobuf in [false, true] {
-        let server =
-            server_with(Behaviour { streaming: false, protobuf, ..Behaviour::default() }, &["a", "b", "c", "d", "e"]);
-        let run = Run::start(&server, ReflectorOptions { page_size: 2, ..ReflectorOptions::default() });
+        let server = server_with(
+            Behaviour { streaming: false, protobuf, ..Behaviour::default() },
+            &["a", "b", "c", "d", "e"],
+        );
+        let run =
+            Run::start(&server, ReflectorOptions { page_size: 2, ..ReflectorOptions::default() });
         run.wait().await;
         assert!(run.has(&["a", "b", "c", "d", "e"]));
         server.put("f", "u1", "");
-        run.until("watch", |r| r.has(&["a", "b", "c", "d", "e", "f"])).await;
+        run.until("watch", |r| r.has(&["a", "b", "c", "d", "e", "f"]))
+            .await;
         server.compact();
         server.cut();
         server.put("g", "u1", "");
@@ -141,7 +164,11 @@ async fn a_server_that_refuses_streaming_lists_is_read_in_pages_and_asked_once()
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_expires_between_pages_is_taken_in_one_piece() {
-    let behaviour = Behaviour { streaming: false, write_between_pages: true, ..Behaviour::default() };
+    let behaviour = Behaviour {
+        streaming: false,
+        write_between_pages: true,
+        ..Behaviour::default()
+    };
     let server = server_with(behaviour, &["a", "b", "c"]);
     let run = Run::start(&server, ReflectorOptions { page_size: 2, ..ReflectorOptions::default() });
     run.wait().await;
@@ -172,7 +199,10 @@ async fn a_cut_watch_is_resumed_without_a_list() {
 async fn after_410_the_differences_are_the_right_ones() {
     for late_410 in [false, true] {
         for protobuf in [false, true] {
-            let server = server_with(Behaviour { protobuf, late_410, ..Behaviour::default() }, &["a", "b", "c", "d"]);
+            let server = server_with(
+                Behaviour { protobuf, late_410, ..Behaviour::default() },
+                &["a", "b", "c", "d"],
+            );
             let run = Run::synced(&server).await;
             run.take_log();
             server.cut();
@@ -203,7 +233,12 @@ async fn bookmarks_keep_the_position_fresh() {
     server.cut();
     server.put("b", "u1", "");
     run.until("resumed", |r| r.has(&["a", "b"])).await;
-    assert_eq!(server.count("sendInitialEvents"), 1, "resumed without a list: {:?}", server.requests());
+    assert_eq!(
+        server.count("sendInitialEvents"),
+        1,
+        "resumed without a list: {:?}",
+        server.requests()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,15 +295,23 @@ async fn a_restored_backup_is_believed_after_a_while() {
     for streaming in [true, false] {
         let server = server_with(Behaviour { streaming, ..Behaviour::default() }, &["a", "b", "c"]);
         let run = Run::synced(&server).await;
-        let lists = |s: &Server| s.count(if streaming { "sendInitialEvents" } else { "limit=500" });
+        let lists = |s: &Server| {
+            s.count(if streaming {
+                "sendInitialEvents"
+            } else {
+                "limit=500"
+            })
+        };
         server.restore_backup(50);
         let restored = Instant::now();
         server.put("d", "u1", "");
-        run.until("older events", |r| r.has(&["a", "b", "c", "d"])).await;
+        run.until("older events", |r| r.has(&["a", "b", "c", "d"]))
+            .await;
         assert_eq!(lists(&server), 1 + 5);
         assert!((12..90).contains(&restored.elapsed().as_secs()), "{:?}", restored.elapsed());
         server.delete("a");
-        run.until("newer events of the older line", |r| r.has(&["b", "c", "d"])).await;
+        run.until("newer events of the older line", |r| r.has(&["b", "c", "d"]))
+            .await;
         assert_eq!(lists(&server), 1 + 5);
     }
 }
@@ -294,7 +337,8 @@ async fn a_server_that_lags_for_a_moment_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ignores_the_wish_for_a_list_is_read_in_pages() {
-    let server = server_with(Behaviour { no_end: true, bookmarks: 10, ..Behaviour::default() }, &["a"]);
+    let server =
+        server_with(Behaviour { no_end: true, bookmarks: 10, ..Behaviour::default() }, &["a"]);
     let run = Run::synced(&server).await;
     assert!(run.has(&["a"]));
     assert_eq!((server.count("sendInitialEvents"), server.count("limit=500")), (2, 1));
@@ -302,7 +346,8 @@ async fn a_server_that_ignores_the_wish_for_a_list_is_read_in_pages() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_never_completes_gives_way_to_pages() {
-    let server = server_with(Behaviour { no_end: true, bookmarks: 0, ..Behaviour::default() }, &["a"]);
+    let server =
+        server_with(Behaviour { no_end: true, bookmarks: 0, ..Behaviour::default() }, &["a"]);
     let run = Run::synced(&server).await;
     assert!(run.has(&["a"]));
     assert_eq!((server.count("sendInitialEvents"), server.count("limit=500")), (2, 1));
@@ -323,16 +368,27 @@ async fn a_server_that_never_answers_ends_the_reflector_after_the_documented_tim
 
 #[tokio::test(start_paused = true)]
 async fn missing_rights_are_named_and_tried_again() {
-    let answers =
-        Some((403, failure(403, "Forbidden", "nodes is forbidden: User \"x\" cannot watch resource \"nodes\"")));
+    let answers = Some((
+        403,
+        failure(403, "Forbidden", "nodes is forbidden: User \"x\" cannot watch resource \"nodes\""),
+    ));
     let server = server_with(Behaviour { answers, ..Behaviour::default() }, &["a"]);
     let first_sync = Duration::from_secs(100);
-    let options = ReflectorOptions { first_sync, count_denials: true, ..ReflectorOptions::default() };
-    let error = Run::start(&server, options).task.await.unwrap().unwrap_err();
+    let options = ReflectorOptions {
+        first_sync,
+        count_denials: true,
+        ..ReflectorOptions::default()
+    };
+    let error = Run::start(&server, options)
+        .task
+        .await
+        .unwrap()
+        .unwrap_err();
     let want = "cannot watch nodes: missing RBAC rule for verb \"watch\" on resource \"nodes\" in API group \"\"";
     assert!(error.to_string().contains(want), "{error}");
 
-    // Three times as long as a first list may take, with credentials that are not accepted in between.
+    // Three times as long as a first list may take, with credentials that are not accepted in
+    // between.
     let run = Run::start(&server, ReflectorOptions::default());
     for code in [403, 401, 403] {
         server.behave(|b| b.answers = Some((code, failure(code, "Forbidden", "no"))));
@@ -345,7 +401,8 @@ async fn missing_rights_are_named_and_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_after_a_denial_has_all_its_time() {
-    let server = server_with(Behaviour { answers: Some((403, json!({}))), ..Behaviour::default() }, &["a"]);
+    let server =
+        server_with(Behaviour { answers: Some((403, json!({}))), ..Behaviour::default() }, &["a"]);
     let run = Run::start(&server, ReflectorOptions::default());
     tokio::time::sleep(Duration::from_secs(1000)).await;
     server.behave(|b| b.answers = Some((503, json!({}))));
@@ -364,7 +421,12 @@ async fn an_outage_after_the_first_list_never_ends_the_reflector() {
     tokio::time::sleep(Duration::from_secs(7200)).await;
     let tries = server.request_times("watch=true");
     let gaps: Vec<_> = tries.windows(2).map(|w| w[1] - w[0]).collect();
-    assert!(gaps[2..].iter().all(|g| *g >= Duration::from_millis(800) && *g <= Duration::from_secs(61)), "{gaps:?}");
+    assert!(
+        gaps[2..]
+            .iter()
+            .all(|g| *g >= Duration::from_millis(800) && *g <= Duration::from_secs(61)),
+        "{gaps:?}"
+    );
     assert!(run.has(&["a"]), "what was known stays");
     server.behave(|b| b.answers = None);
     server.put("b", "u1", "");
@@ -380,7 +442,8 @@ async fn an_unreadable_object_keeps_its_last_state_and_hides_no_other() {
         let broken = json!({"metadata": {"name": "a", "uid": "u1"}, "spec": {"taints": "none"}});
         server.put_object(broken);
         server.put("b", "u1", "cloud://b");
-        run.until("event after it", |r| r.cache.get("b").is_some_and(|b| b.provider_id.is_some())).await;
+        run.until("event after it", |r| r.cache.get("b").is_some_and(|b| b.provider_id.is_some()))
+            .await;
         server.cut();
         server.put("c", "u1", "");
         server.compact();

@@ -95,7 +95,10 @@ impl DeepSize {
         }
         self.heap(service.load_balancer_ip.as_ref().map_or(0, |ip| ip.len()));
         self.heap(size_of_val(&*service.ip_families));
-        service.ip_family_policy.iter().for_each(|policy| self.shared(policy));
+        service
+            .ip_family_policy
+            .iter()
+            .for_each(|policy| self.shared(policy));
         self.heap(service.status.ingress.capacity() * size_of::<crate::k8s::LbIngress>());
         for ingress in &service.status.ingress {
             assert!(ingress.ports.capacity() == 0, "not counted");
@@ -125,8 +128,13 @@ impl DeepSize {
         self.heap(size_of_val(&*node.pod_cidrs));
         node.pod_cidrs.iter().for_each(|cidr| self.shared(cidr));
         self.heap(size_of_val(&*node.addresses));
-        node.addresses.iter().for_each(|a| self.heap(a.address.len()));
-        for condition in [&node.ready, &node.network_unavailable].into_iter().flatten() {
+        node.addresses
+            .iter()
+            .for_each(|a| self.heap(a.address.len()));
+        for condition in [&node.ready, &node.network_unavailable]
+            .into_iter()
+            .flatten()
+        {
             self.shared(&condition.reason);
         }
         self.heap(node.system_uuid.as_ref().map_or(0, |id| id.len()));
@@ -135,8 +143,9 @@ impl DeepSize {
 
 /// A node as a kubelet on a cloud writes it: 25 labels, 50 images, about 15 KB of JSON.
 fn kubelet_node(name: &str, i: usize, addresses: &Value) -> Value {
-    let mut labels: serde_json::Map<String, Value> =
-        (0..17).map(|l| (format!("example.com/label-number-{l}"), json!(format!("value-{l}-of-{i}")))).collect();
+    let mut labels: serde_json::Map<String, Value> = (0..17)
+        .map(|l| (format!("example.com/label-number-{l}"), json!(format!("value-{l}-of-{i}"))))
+        .collect();
     for key in wk::FRAMEWORK_LABELS {
         labels.insert(key.to_owned(), json!(format!("eu-central-1{}", ["a", "b", "c"][i % 3])));
     }
@@ -174,7 +183,8 @@ fn kubelet_node(name: &str, i: usize, addresses: &Value) -> Value {
 
 const NODES: usize = 500;
 
-/// Returns what each of many nodes takes, everything that the cache holds for it included: asked for, and allocated.
+/// Returns what each of many nodes takes, everything that the cache holds for it included: asked
+/// for, and allocated.
 fn bytes_each(shape: fn(usize) -> Value) -> (usize, usize) {
     let decoder = Decoder::<NodeView>::new(NodeFields::default());
     let decode = |i: usize| {
@@ -226,11 +236,11 @@ fn a_node_with_every_address_type_stays_near_it() {
     assert!(allocated <= 1400, "{allocated} bytes a node with the allocator's share");
 }
 
-/// A Service as a chart installs it and kubectl applies it: 6 labels, 6 annotations and kubectl's own, 2 ports.
+/// A Service as a chart installs it and kubectl applies it: 6 labels, 6 annotations and kubectl's
+/// own, 2 ports.
 fn applied_service(i: usize, kind: &str) -> Value {
     let name = format!("shop-frontend-{i:04}");
-    let own =
-        json!({"f:metadata": {"f:annotations": {"f:a": {}, "f:b": {}}, "f:labels": {}}, "f:spec": {"f:ports": {}}});
+    let own = json!({"f:metadata": {"f:annotations": {"f:a": {}, "f:b": {}}, "f:labels": {}}, "f:spec": {"f:ports": {}}});
     let ports = json!([
         {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080, "nodePort": 30_000 + i},
         {"name": "https", "protocol": "TCP", "port": 443, "targetPort": "https", "nodePort": 31_000 + i},
@@ -272,7 +282,11 @@ fn a_load_balancer_takes_at_most_two_kibibytes() {
         decoder.object(Encoding::Json, &json.into()).unwrap()
     };
     let services: Vec<_> = (0..SERVICES).map(decode).collect();
-    assert!(services.iter().all(|s| s.ports.len() == 2 && s.annotations.len() == 6));
+    assert!(
+        services
+            .iter()
+            .all(|s| s.ports.len() == 2 && s.annotations.len() == 6)
+    );
     let mut size = DeepSize::default();
     for service in &services {
         size.service(service);
@@ -290,7 +304,12 @@ fn services_of_other_types_take_nothing() {
     let mut list = ListSnapshot::new();
     for i in 0..SERVICES {
         let json = applied_service(i, ["ClusterIP", "NodePort", "ExternalName"][i % 3]).to_string();
-        list.upsert(cache.decoder().object(Encoding::Json, &json.into()).unwrap());
+        list.upsert(
+            cache
+                .decoder()
+                .object(Encoding::Json, &json.into())
+                .unwrap(),
+        );
     }
     cache.replace(list);
     assert!(cache.is_empty() && cache.decoder().interner.is_empty());

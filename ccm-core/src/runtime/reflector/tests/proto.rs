@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::runtime::encoding::{
     endpoint_slice::EndpointSliceWire,
     proto::{
-        EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
-        NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto,
-        Unknown, WatchEventProto,
+        EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto,
+        NodeSpecProto, NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension,
+        StatusProto, TaintProto, TimeProto, Unknown, WatchEventProto,
     },
     service::ServiceWire,
 };
@@ -35,7 +35,9 @@ pub(crate) fn enveloped(raw: Vec<u8>) -> Vec<u8> {
 pub(crate) fn bare(object: &Value) -> Vec<u8> {
     match object["kind"].as_str() {
         Some("Service") => ServiceWire::deserialize(object).unwrap().encode_to_vec(),
-        Some("EndpointSlice") => EndpointSliceWire::deserialize(object).unwrap().encode_to_vec(),
+        Some("EndpointSlice") => EndpointSliceWire::deserialize(object)
+            .unwrap()
+            .encode_to_vec(),
         _ => node(object).encode_to_vec(),
     }
 }
@@ -43,7 +45,8 @@ pub(crate) fn bare(object: &Value) -> Vec<u8> {
 /// A length-prefixed watch event.
 pub(crate) fn event(kind: &str, object: &Value) -> Vec<u8> {
     let raw = envelope(object).into();
-    let event = WatchEventProto { kind: kind.to_owned(), object: Some(RawExtension { raw }) }.encode_to_vec();
+    let event = WatchEventProto { kind: kind.to_owned(), object: Some(RawExtension { raw }) }
+        .encode_to_vec();
     let mut bytes = u32::try_from(event.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend(event);
     bytes
@@ -84,7 +87,9 @@ pub(crate) fn node(object: &Value) -> NodeProto {
                 kind: text(&a["type"]),
                 address: text(&a["address"]),
             }),
-            node_info: Some(NodeSystemInfoProto { system_uuid: text(&status["nodeInfo"]["systemUUID"]) }),
+            node_info: Some(NodeSystemInfoProto {
+                system_uuid: text(&status["nodeInfo"]["systemUUID"]),
+            }),
         }),
     }
 }
@@ -117,7 +122,8 @@ fn each<T>(list: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
 }
 
 fn entries(map: &Value) -> Vec<EntryProto> {
-    let entry = |(k, v): (&String, &Value)| EntryProto { key: k.clone().into(), value: text(v).into() };
+    let entry =
+        |(k, v): (&String, &Value)| EntryProto { key: k.clone().into(), value: text(v).into() };
     map.as_object().into_iter().flatten().map(entry).collect()
 }
 

@@ -23,7 +23,8 @@ struct Run {
     _stop: DropGuard,
 }
 
-/// `lb` or `-` for the type, `f` for the finalizer, `!` for a deletion in progress, and what is there of a class and ports.
+/// `lb` or `-` for the type, `f` for the finalizer, `!` for a deletion in progress, and what is
+/// there of a class and ports.
 fn shape(service: &ServiceView) -> String {
     format!(
         "{}/{} {}{}{}{}{}",
@@ -32,7 +33,11 @@ fn shape(service: &ServiceView) -> String {
         if service.is_load_balancer { "lb" } else { "-" },
         if service.has_finalizer() { "f" } else { "" },
         if service.deleting { "!" } else { "" },
-        service.class.as_deref().map(|c| format!(" {c}")).unwrap_or_default(),
+        service
+            .class
+            .as_deref()
+            .map(|c| format!(" {c}"))
+            .unwrap_or_default(),
         " port".repeat(service.ports.len()),
     )
 }
@@ -54,7 +59,9 @@ impl Run {
         let reflector = Reflector::new(server.client(), cache.clone(), options, metrics);
         let stop = CancellationToken::new();
         tokio::spawn(reflector.run(stop.clone()));
-        tokio::time::timeout(Duration::from_secs(60), cache.synced()).await.expect("the cache fills");
+        tokio::time::timeout(Duration::from_secs(60), cache.synced())
+            .await
+            .expect("the cache fills");
         Self { cache, log, _stop: stop.drop_guard() }
     }
 
@@ -98,13 +105,15 @@ fn cluster_ip() -> Value {
 const OURS: &[&str] = &[wk::FINALIZER_LOAD_BALANCER];
 const NONE: &[&str] = &[];
 
-/// What it is, the states (spec and finalizers) that a Service has in turn, and what handlers are told.
+/// What it is, the states (spec and finalizers) that a Service has in turn, and what handlers are
+/// told.
 type Transition = (&'static str, Vec<TestService>, Vec<&'static str>);
 type TestService = (Value, &'static [&'static str]);
 
 /// Every way of a Service into the cache and out of it.
 fn transitions() -> Vec<Transition> {
-    let foreign = || json!({"type": "LoadBalancer", "loadBalancerClass": "another", "ports": [{"port": 80}]});
+    let foreign =
+        || json!({"type": "LoadBalancer", "loadBalancerClass": "another", "ports": [{"port": 80}]});
     vec![
         ("never a balancer", vec![(cluster_ip(), NONE), (cluster_ip(), &["x"])], vec![]),
         ("becomes one", vec![(cluster_ip(), NONE), (balancer(), NONE)], vec!["+s/u lb port"]),
@@ -157,14 +166,23 @@ async fn deletions_are_seen_whatever_the_last_state_was() {
         put(&server, "b", "u", &cluster_ip(), NONE);
         server.delete("shop/b");
         // Another protocol than any that is known: the state cannot be read, the deletion can.
-        put(&server, "c", "u", &json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "QUIC"}]}), NONE);
+        put(
+            &server,
+            "c",
+            "u",
+            &json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "QUIC"}]}),
+            NONE,
+        );
         server.delete("shop/c");
         // Deleted and created again as something else, under one name.
         server.delete("shop/d");
         put(&server, "d", "u2", &cluster_ip(), NONE);
         server.delete("shop/d");
         run.caught_up(&server).await;
-        assert_eq!(run.take_log(), ["-a/u lb port", "-b/u lb port", "-c/u lb port", "-d/u lb port"]);
+        assert_eq!(
+            run.take_log(),
+            ["-a/u lb port", "-b/u lb port", "-c/u lb port", "-d/u lb port"]
+        );
     }
 }
 
@@ -188,7 +206,13 @@ async fn a_list_after_410_finds_what_became_of_each() {
         put(&server, "came", "u", &balancer(), NONE);
         put(&server, "never", "u2", &cluster_ip(), NONE);
         put(&server, "again", "u2", &balancer(), NONE);
-        put(&server, "unreadable", "u", &json!({"type": "LoadBalancer", "ports": [{"port": 0}]}), NONE);
+        put(
+            &server,
+            "unreadable",
+            "u",
+            &json!({"type": "LoadBalancer", "ports": [{"port": 0}]}),
+            NONE,
+        );
         server.compact();
         run.caught_up(&server).await;
         let mut log = run.take_log();
@@ -224,7 +248,12 @@ async fn what_is_not_relevant_moves_the_position_on() {
     put(&server, "s", "u", &balancer(), OURS);
     run.caught_up(&server).await;
     assert_eq!(run.take_log(), ["+s/u lb port", "s/u lb port ~ s/u lbf port"]);
-    assert_eq!(server.count("sendInitialEvents"), 1, "resumed without a list: {:?}", server.requests());
+    assert_eq!(
+        server.count("sendInitialEvents"),
+        1,
+        "resumed without a list: {:?}",
+        server.requests()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! A small API server for one kind of object: it keeps objects and their history, lists, and watches, in JSON or protobuf.
+//! A small API server for one kind of object: it keeps objects and their history, lists, and
+//! watches, in JSON or protobuf.
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -31,7 +32,10 @@ enum Line {
 
 /// How the server misbehaves, or which server it is.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent ways to misbehave")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent ways to misbehave"
+)]
 pub(crate) struct Behaviour {
     pub streaming: bool,
     pub protobuf: bool,
@@ -167,11 +171,22 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.0.lock().requests.iter().map(|(r, _)| r.clone()).collect()
+        self.0
+            .lock()
+            .requests
+            .iter()
+            .map(|(r, _)| r.clone())
+            .collect()
     }
 
     pub(crate) fn request_times(&self, contains: &str) -> Vec<Instant> {
-        self.0.lock().requests.iter().filter(|(r, _)| r.contains(contains)).map(|(_, t)| *t).collect()
+        self.0
+            .lock()
+            .requests
+            .iter()
+            .filter(|(r, _)| r.contains(contains))
+            .map(|(_, t)| *t)
+            .collect()
     }
 
     pub(crate) fn count(&self, contains: &str) -> usize {
@@ -202,14 +217,30 @@ impl Server {
 
     async fn answer(&self, request: Request<Body>) -> Answer {
         let (parts, body) = request.into_parts();
-        let path = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-        let agent = parts.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-        let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let path = parts
+            .uri
+            .path_and_query()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let agent = parts
+            .headers
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
+        let accept = parts
+            .headers
+            .get(header::ACCEPT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
         let behaviour = {
             let mut store = self.0.lock();
             // A client that never pauses would hold up virtual time for ever.
             assert!(store.requests.len() < 2000, "flooded");
-            store.requests.push((format!("{} {path} [{agent}] {accept}", parts.method), Instant::now()));
+            store
+                .requests
+                .push((format!("{} {path} [{agent}] {accept}", parts.method), Instant::now()));
             store.behaviour.clone()
         };
         if behaviour.hangs {
@@ -218,13 +249,27 @@ impl Server {
         if let Some((code, status)) = behaviour.answers {
             return plain(code, &status);
         }
-        let query: BTreeMap<String, String> =
-            parts.uri.query().unwrap_or_default().split('&').filter_map(|q| q.split_once('=')).map(own).collect();
+        let query: BTreeMap<String, String> = parts
+            .uri
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .filter_map(|q| q.split_once('='))
+            .map(own)
+            .collect();
         let Some(key) = key_in(parts.uri.path()) else {
-            return if query.contains_key("watch") { self.watch(&query) } else { self.list(&query) };
+            return if query.contains_key("watch") {
+                self.watch(&query)
+            } else {
+                self.list(&query)
+            };
         };
         let body = body.collect().await.unwrap().to_bytes();
-        let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let kind = parts
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
         self.single(&parts.method, &key, kind, &body)
     }
 
@@ -253,15 +298,20 @@ impl Server {
             }
             ("PATCH", "application/json-patch+json") => {
                 let fits = |op: &Value| {
-                    op["op"] != "test" || object.pointer(op["path"].as_str().unwrap_or_default()) == op.get("value")
+                    op["op"] != "test"
+                        || object.pointer(op["path"].as_str().unwrap_or_default())
+                            == op.get("value")
                 };
                 if body.as_array().is_some_and(|ops| ops.iter().all(fits)) {
                     self.put_object(object.clone());
                     return plain(200, &self.0.lock().objects[name]);
                 }
                 // As 1.36.3 does it.
-                let mut status =
-                    failure(422, "Invalid", "the server rejected our request due to an error in our request");
+                let mut status = failure(
+                    422,
+                    "Invalid",
+                    "the server rejected our request due to an error in our request",
+                );
                 status["details"] = json!({});
                 plain(422, &status)
             }
@@ -284,12 +334,23 @@ impl Server {
             None => (store.version, String::new()),
         };
         if version < store.compacted {
-            return plain(410, &failure(410, "Expired", "The provided continue parameter is too old"));
+            return plain(
+                410,
+                &failure(410, "Expired", "The provided continue parameter is too old"),
+            );
         }
-        let limit = query.get("limit").and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
-        let name = query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name%3D"));
+        let limit = query
+            .get("limit")
+            .and_then(|l| l.parse().ok())
+            .unwrap_or(usize::MAX);
+        let name = query
+            .get("fieldSelector")
+            .and_then(|selector| selector.strip_prefix("metadata.name%3D"));
         let selected = |object: &Value| name.is_none_or(|name| object["metadata"]["name"] == name);
-        let mut rest = store.objects.iter().filter(|(key, object)| **key > after && selected(object));
+        let mut rest = store
+            .objects
+            .iter()
+            .filter(|(key, object)| **key > after && selected(object));
         let items: Vec<Value> = rest.by_ref().take(limit).map(|(_, o)| o.clone()).collect();
         let token = match (rest.next(), items.last()) {
             (Some(_), Some(last)) => format!("{version}.{}", key(last).replace('/', "_")),
@@ -299,7 +360,10 @@ impl Server {
             store.version += 1;
             store.compacted = store.version;
         }
-        let kind = items.first().and_then(|item| item["kind"].as_str()).unwrap_or("Node");
+        let kind = items
+            .first()
+            .and_then(|item| item["kind"].as_str())
+            .unwrap_or("Node");
         let list = json!({"kind": format!("{kind}List"), "apiVersion": "v1", "items": items,
                           "metadata": {"resourceVersion": version.to_string(), "continue": token}});
         encoded(protobuf, &list)
@@ -316,14 +380,22 @@ impl Server {
                                                    "field": "sendInitialEvents"}]});
             return plain(422, &status);
         }
-        let from: u64 = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(store.version);
-        let expired = failure(410, "Expired", &format!("too old resource version: {from} ({})", store.compacted));
+        let from: u64 = query
+            .get("resourceVersion")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(store.version);
+        let expired = failure(
+            410,
+            "Expired",
+            &format!("too old resource version: {from} ({})", store.compacted),
+        );
         let expires = store.behaviour.expires_watches && !initial;
         if expires || from < store.compacted && !store.behaviour.late_410 {
             return plain(410, &expired);
         }
         if from > store.version {
-            let message = format!("Timeout: Too large resource version: {from}, current: {}", store.version);
+            let message =
+                format!("Timeout: Too large resource version: {from}, current: {}", store.version);
             return plain(504, &failure(504, "Timeout", &message));
         }
         let (feed, lines) = mpsc::unbounded_channel();
@@ -347,11 +419,17 @@ impl Server {
         } else if !store.behaviour.closes_watches {
             store.watches.push(feed);
         }
-        let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).unwrap_or(1800);
+        let timeout = query
+            .get("timeoutSeconds")
+            .and_then(|t| t.parse().ok())
+            .unwrap_or(1800);
         let until = Instant::now() + Duration::from_secs(timeout);
         let protobuf = store.behaviour.protobuf;
         let body = StreamBody::new(self.stream(lines, until, protobuf));
-        Response::builder().header(header::CONTENT_TYPE, media(protobuf, true)).body(body.boxed_unsync()).unwrap()
+        Response::builder()
+            .header(header::CONTENT_TYPE, media(protobuf, true))
+            .body(body.boxed_unsync())
+            .unwrap()
     }
 
     fn stream(
@@ -397,20 +475,24 @@ impl Server {
 impl Store {
     fn publish(&mut self, kind: &'static str, object: &Value) {
         self.history.push((self.version, kind, object.clone()));
-        self.watches.retain(|watch| watch.send(Line::Event(kind, object.clone())).is_ok());
+        self.watches
+            .retain(|watch| watch.send(Line::Event(kind, object.clone())).is_ok());
     }
 }
 
 fn key(object: &Value) -> String {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
-    metadata["namespace"].as_str().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+    metadata["namespace"]
+        .as_str()
+        .map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 /// Returns the key in a request's path; `None` when the path is that of everything.
 fn key_in(path: &str) -> Option<String> {
     match *path.trim_matches('/').split('/').collect::<Vec<_>>() {
-        ["api", _, "namespaces", namespace, _, name] | ["api", _, "namespaces", namespace, _, name, "status"] => {
+        ["api", _, "namespaces", namespace, _, name]
+        | ["api", _, "namespaces", namespace, _, name, "status"] => {
             Some(format!("{namespace}/{name}"))
         }
         ["api", _, _, name] | ["api", _, _, name, "status"] => Some(name.to_owned()),
@@ -444,13 +526,23 @@ fn plain(code: u16, body: &Value) -> Answer {
 }
 
 fn encoded(protobuf: bool, body: &Value) -> Answer {
-    let bytes = if protobuf { proto::envelope(body) } else { body.to_string().into_bytes() };
+    let bytes = if protobuf {
+        proto::envelope(body)
+    } else {
+        body.to_string().into_bytes()
+    };
     whole(200, media(protobuf, false), bytes.into())
 }
 
 fn whole(code: u16, media: &str, body: Bytes) -> Answer {
-    let body = http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync();
-    Response::builder().status(code).header(header::CONTENT_TYPE, media).body(body).unwrap()
+    let body = http_body_util::Full::new(body)
+        .map_err(|never| match never {})
+        .boxed_unsync();
+    Response::builder()
+        .status(code)
+        .header(header::CONTENT_TYPE, media)
+        .body(body)
+        .unwrap()
 }
 
 fn frame(protobuf: bool, kind: &str, object: &Value) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Services: both encodings give the same, and what cannot be read is never served more openly than was asked.
+//! Services: both encodings give the same, and what cannot be read is never served more openly than
+//! was asked.
 
 use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
@@ -12,8 +13,8 @@ use super::{
 use crate::{
     error::chain,
     k8s::{
-        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView,
-        SessionAffinity, TrafficPolicy, well_known as wk,
+        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
+        ServiceView, SessionAffinity, TrafficPolicy, well_known as wk,
     },
     runtime::encoding::{CachedObject, Decoder, Encoding, decode::DecodeError},
 };
@@ -47,7 +48,10 @@ fn balancer(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 fn view() -> ServiceView {
-    ServiceView { ports: Box::new([port("", Protocol::Tcp, 80, 0, "80")]), ..ServiceView::named("shop", "web") }
+    ServiceView {
+        ports: Box::new([port("", Protocol::Tcp, 80, 0, "80")]),
+        ..ServiceView::named("shop", "web")
+    }
 }
 
 fn port(name: &str, protocol: Protocol, number: u16, node: u16, target: &str) -> ServicePort {
@@ -62,18 +66,26 @@ fn port(name: &str, protocol: Protocol, number: u16, node: u16, target: &str) ->
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<Arc<str>, Arc<str>> {
-    entries.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect()
+    entries
+        .iter()
+        .map(|(k, v)| (Arc::from(*k), Arc::from(*v)))
+        .collect()
 }
 
-/// What Go's `k8s.io/api` v0.36.3 makes of one object: the same in JSON and in protobuf, parts included that are not read.
-/// It is the proof that the numbers of the fields are right; everywhere else they are used against themselves.
+/// What Go's `k8s.io/api` v0.36.3 makes of one object: the same in JSON and in protobuf, parts
+/// included that are not read. It is the proof that the numbers of the fields are right; everywhere
+/// else they are used against themselves.
 pub(super) fn golden<T: CachedObject>(decoder: &Decoder<T>, json: &str, hex: &str) -> [T; 2] {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
     [
-        decoder.object(Encoding::Json, &json.to_owned().into()).unwrap(),
-        decoder.object(Encoding::Protobuf, &proto::enveloped(bytes).into()).unwrap(),
+        decoder
+            .object(Encoding::Json, &json.to_owned().into())
+            .unwrap(),
+        decoder
+            .object(Encoding::Protobuf, &proto::enveloped(bytes).into())
+            .unwrap(),
     ]
 }
 
@@ -120,7 +132,8 @@ fn what_upstream_writes_is_read_in_both_encodings() {
         },
         ..ServiceView::named("shop", "web")
     };
-    let [json, proto] = golden(&decoder(), include_str!("golden/service.json"), include_str!("golden/service.hex"));
+    let [json, proto] =
+        golden(&decoder(), include_str!("golden/service.json"), include_str!("golden/service.hex"));
     assert_eq!(json, want);
     assert_eq!(proto, want);
 }
@@ -133,8 +146,10 @@ fn what_is_absent_has_the_defaults_of_the_api() {
             s["spec"]["sessionAffinityConfig"] = config;
         })
     };
-    let three_hours =
-        ServiceView { session_affinity: SessionAffinity::ClientIp(Duration::from_secs(10_800)), ..view() };
+    let three_hours = ServiceView {
+        session_affinity: SessionAffinity::ClientIp(Duration::from_secs(10_800)),
+        ..view()
+    };
     let null = json!({
         "type": "LoadBalancer", "loadBalancerClass": null, "externalIPs": null, "sessionAffinity": null,
         "loadBalancerIP": null, "loadBalancerSourceRanges": null, "externalTrafficPolicy": null, "ipFamilies": null,
@@ -155,10 +170,18 @@ fn what_is_absent_has_the_defaults_of_the_api() {
         ("null", service(&null), view()),
         ("no spec, no status", all_null, cleanup),
         ("affinity without a configuration", affine(Value::Null), three_hours.clone()),
-        ("affinity without a time", affine(json!({"clientIP": {"timeoutSeconds": null}})), three_hours.clone()),
+        (
+            "affinity without a time",
+            affine(json!({"clientIP": {"timeoutSeconds": null}})),
+            three_hours.clone(),
+        ),
         ("affinity of no time", affine(json!({"clientIP": {"timeoutSeconds": -1}})), three_hours),
         ("target port 0", balancer(|s| s["spec"]["ports"][0]["targetPort"] = json!(0)), view()),
-        ("target port of no name", balancer(|s| s["spec"]["ports"][0]["targetPort"] = json!("")), view()),
+        (
+            "target port of no name",
+            balancer(|s| s["spec"]["ports"][0]["targetPort"] = json!("")),
+            view(),
+        ),
         ("node port 0", balancer(|s| s["spec"]["ports"][0]["nodePort"] = json!(0)), view()),
         ("health check port 0", balancer(|s| s["spec"]["healthCheckNodePort"] = json!(0)), view()),
     ];
@@ -169,14 +192,16 @@ fn what_is_absent_has_the_defaults_of_the_api() {
 
 #[test]
 fn only_the_copy_of_the_object_is_no_annotation() {
-    let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "1", "b": ""});
+    let annotations =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "1", "b": ""});
     let view = read(&balancer(|s| s["metadata"]["annotations"] = annotations)).unwrap();
     assert_eq!(view.annotations, map(&[("a", "1"), ("b", "")]));
 }
 
 #[test]
 fn what_would_be_served_otherwise_than_asked_is_an_error_that_names_it() {
-    let set = |path: &'static str, value: Value| balancer(|s| *s.pointer_mut(path).unwrap() = value);
+    let set =
+        |path: &'static str, value: Value| balancer(|s| *s.pointer_mut(path).unwrap() = value);
     let add = |field: &str, value: Value| balancer(|s| s["spec"]["ports"][0][field] = value);
     let cases = [
         (add("protocol", json!("QUIC")), "spec.ports.protocol \"QUIC\""),
@@ -184,8 +209,14 @@ fn what_would_be_served_otherwise_than_asked_is_an_error_that_names_it() {
         (set("/spec/ports/0/port", json!(65536)), "spec.ports.port \"65536\""),
         (set("/spec/ports/0/port", json!(-1)), "spec.ports.port \"-1\""),
         (add("nodePort", json!(70_000)), "spec.ports.nodePort \"70000\""),
-        (balancer(|s| s["spec"]["healthCheckNodePort"] = json!(-5)), "spec.healthCheckNodePort \"-5\""),
-        (balancer(|s| s["spec"]["externalTrafficPolicy"] = json!("Near")), "spec.externalTrafficPolicy \"Near\""),
+        (
+            balancer(|s| s["spec"]["healthCheckNodePort"] = json!(-5)),
+            "spec.healthCheckNodePort \"-5\"",
+        ),
+        (
+            balancer(|s| s["spec"]["externalTrafficPolicy"] = json!("Near")),
+            "spec.externalTrafficPolicy \"Near\"",
+        ),
     ];
     for (service, what) in cases {
         let want = format!("services \"shop/web\" has an unusable {what}");
@@ -242,7 +273,9 @@ fn what_says_nothing_about_access_is_left_out() {
 
 #[test]
 fn what_has_no_key_is_an_error() {
-    for (metadata, field) in [(json!({"namespace": "shop"}), "name"), (json!({"name": "web"}), "namespace")] {
+    for (metadata, field) in
+        [(json!({"namespace": "shop"}), "name"), (json!({"name": "web"}), "namespace")]
+    {
         let error = read(&balancer(|s| s["metadata"] = metadata)).unwrap_err();
         assert_eq!(error.to_string(), format!("services has an invalid {field}"));
     }
@@ -253,9 +286,10 @@ fn an_item_that_cannot_be_converted_is_not_missing_from_its_page() {
     let broken = balancer(|s| s["spec"]["ports"][0]["port"] = json!(0));
     let good = balancer(|s| s["metadata"]["name"] = json!("good"));
     let list = json!({"kind": "ServiceList", "metadata": {"resourceVersion": "9"}, "items": [good, broken]});
-    for (encoding, body) in
-        [(Encoding::Json, list.to_string().into_bytes()), (Encoding::Protobuf, proto::envelope(&list))]
-    {
+    for (encoding, body) in [
+        (Encoding::Json, list.to_string().into_bytes()),
+        (Encoding::Protobuf, proto::envelope(&list)),
+    ] {
         let page = decoder().page(encoding, &body.into()).unwrap();
         assert_eq!((page.items.len(), page.resource_version.as_str()), (1, "9"));
         assert_eq!(page.malformed[0].key.as_deref(), Some("shop/web"), "{encoding:?}");
@@ -267,13 +301,18 @@ fn services_of_others_share_nothing_and_keep_little() {
     let decoder = decoder();
     let mut other = balancer(|s| s["metadata"]["labels"] = json!({"a": "b"}));
     other["spec"]["type"] = json!("ClusterIP");
-    let read = |service: &Value| decoder.object(Encoding::Json, &service.to_string().into()).unwrap();
+    let read = |service: &Value| {
+        decoder
+            .object(Encoding::Json, &service.to_string().into())
+            .unwrap()
+    };
     let view = read(&other);
     assert!(!view.is_relevant() && view.labels.is_empty() && view.ports.is_empty());
     assert!(decoder.interner.is_empty(), "a string of an object that is not kept would be kept");
 
     for class in ["another", ""] {
-        other["spec"] = json!({"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 80}]});
+        other["spec"] =
+            json!({"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 80}]});
         other["metadata"]["finalizers"] = json!(["x"]);
         let want = ServiceView {
             class: Some(class.into()),

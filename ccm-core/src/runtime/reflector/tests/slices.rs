@@ -1,4 +1,5 @@
-//! EndpointSlices: both encodings give the same, and no endpoint gets more traffic than the slice says.
+//! EndpointSlices: both encodings give the same, and no endpoint gets more traffic than the slice
+//! says.
 
 use std::{net::IpAddr, num::NonZeroU16};
 
@@ -21,8 +22,12 @@ fn decoder() -> Decoder<EndpointSliceView> {
 
 /// Reads a slice in both encodings, which must give the same.
 fn read(slice: &Value) -> EndpointSliceView {
-    let json = decoder().object(Encoding::Json, &slice.to_string().into()).unwrap();
-    let proto = decoder().object(Encoding::Protobuf, &proto::envelope(slice).into()).unwrap();
+    let json = decoder()
+        .object(Encoding::Json, &slice.to_string().into())
+        .unwrap();
+    let proto = decoder()
+        .object(Encoding::Protobuf, &proto::envelope(slice).into())
+        .unwrap();
     assert_eq!(json, proto);
     json
 }
@@ -30,7 +35,10 @@ fn read(slice: &Value) -> EndpointSliceView {
 fn slice(rest: &Value) -> Value {
     let mut slice = json!({"kind": "EndpointSlice", "addressType": "IPv4",
                            "metadata": {"namespace": "shop", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}});
-    slice.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    slice
+        .as_object_mut()
+        .unwrap()
+        .extend(rest.as_object().unwrap().clone());
     slice
 }
 
@@ -46,7 +54,11 @@ fn endpoint(addresses: &[[u8; 4]]) -> EndpointView {
 }
 
 fn port(name: &str, port: Option<u16>) -> SlicePort {
-    SlicePort { name: name.into(), protocol: Protocol::Tcp, port: port.and_then(NonZeroU16::new) }
+    SlicePort {
+        name: name.into(),
+        protocol: Protocol::Tcp,
+        port: port.and_then(NonZeroU16::new),
+    }
 }
 
 #[test]
@@ -67,7 +79,8 @@ fn what_upstream_writes_is_read_in_both_encodings() {
         ]),
         ..EndpointSliceView::named("shop", "web-abc", "web")
     };
-    let (json, hex) = (include_str!("golden/endpointslice.json"), include_str!("golden/endpointslice.hex"));
+    let (json, hex) =
+        (include_str!("golden/endpointslice.json"), include_str!("golden/endpointslice.hex"));
     assert_eq!(golden(&decoder(), json, hex), [want.clone(), want]);
 }
 
@@ -81,7 +94,9 @@ fn conditions_that_are_not_set_count_as_the_api_says() {
         (json!({"serving": false}), (true, false, false)),
     ];
     for (conditions, want) in cases {
-        let view = read(&slice(&json!({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": conditions}]})));
+        let view = read(&slice(
+            &json!({"endpoints": [{"addresses": ["10.0.0.1"], "conditions": conditions}]}),
+        ));
         let EndpointView { ready, serving, terminating, .. } = view.endpoints[0];
         assert_eq!((ready, serving, terminating), want, "{conditions}");
     }
@@ -100,13 +115,17 @@ fn what_cannot_be_used_is_left_out_and_stands_for_nothing_else() {
 
 #[test]
 fn names_are_no_addresses() {
-    let view = read(&slice(&json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example.com"]}]})));
+    let view = read(&slice(
+        &json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example.com"]}]}),
+    ));
     assert!(view.is_relevant() && view.endpoints.is_empty());
 }
 
 #[test]
 fn a_slice_of_no_service_is_not_relevant() {
-    for labels in [Value::Null, json!({}), json!({"kubernetes.io/service-name": ""}), json!({"a": "b"})] {
+    for labels in
+        [Value::Null, json!({}), json!({"kubernetes.io/service-name": ""}), json!({"a": "b"})]
+    {
         let mut slice = slice(&json!({"endpoints": [{"addresses": ["10.0.0.1"]}]}));
         slice["metadata"]["labels"] = labels.clone();
         let view = read(&slice);

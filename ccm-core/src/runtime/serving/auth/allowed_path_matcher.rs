@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 
 /// Paths that anybody may read: exact ones, and prefixes from entries that end with `*`.
 ///
-/// A leading slash is optional, as upstream. Paths are compared undecoded, which is also how they are routed.
+/// A leading slash is optional, as upstream. Paths are compared undecoded, which is also how they
+/// are routed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::runtime::serving) struct AllowedPaths {
     exact: BTreeSet<String>,
@@ -10,7 +11,8 @@ pub(in crate::runtime::serving) struct AllowedPaths {
 }
 
 impl AllowedPaths {
-    /// Parses the entries of `--authorization-always-allow-paths`. The error is the first invalid entry.
+    /// Parses the entries of `--authorization-always-allow-paths`. The error is the first invalid
+    /// entry.
     pub(in crate::runtime::serving) fn parse(entries: &[String]) -> Result<Self, String> {
         let mut paths = Self::default();
         for entry in entries {
@@ -27,16 +29,19 @@ impl AllowedPaths {
         Ok(paths)
     }
 
-    /// Returns whether a request path is always allowed. A path that could mean another one once it is decoded or
-    /// resolved never matches a prefix.
+    /// Returns whether a request path is always allowed. A path that could mean another one once it
+    /// is decoded or resolved never matches a prefix.
     pub(in crate::runtime::serving) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);
-        self.exact.contains(path) || (is_plain(path) && self.prefixes.iter().any(|prefix| path.starts_with(prefix)))
+        self.exact.contains(path)
+            || (is_plain(path) && self.prefixes.iter().any(|prefix| path.starts_with(prefix)))
     }
 }
 
 fn is_plain(path: &str) -> bool {
-    !path.contains('%') && !path.contains('\\') && !path.split('/').any(|part| part == "." || part == "..")
+    !path.contains('%')
+        && !path.contains('\\')
+        && !path.split('/').any(|part| part == "." || part == "..")
 }
 
 #[cfg(test)]

@@ -1,15 +1,22 @@
 use http::{HeaderMap, header};
 
-/// Returns the bearer token of a request, parsed as upstream does. A request with several credentials, or with one that
-/// is not text, is an error, because its intention is ambiguous.
+/// Returns the bearer token of a request, parsed as upstream does. A request with several
+/// credentials, or with one that is not text, is an error, because its intention is ambiguous.
 pub(super) fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(value) = values.next() else { return Ok(None) };
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
     if values.next().is_some() {
         return Err("several Authorization headers");
     }
-    let text = value.to_str().map_err(|_| "the Authorization header is no text")?.trim();
-    let Some((scheme, token)) = text.split_once(' ') else { return Ok(None) };
+    let text = value
+        .to_str()
+        .map_err(|_| "the Authorization header is no text")?
+        .trim();
+    let Some((scheme, token)) = text.split_once(' ') else {
+        return Ok(None);
+    };
     // A token after more than one space is ignored, as upstream.
     if !scheme.eq_ignore_ascii_case("bearer") || token.starts_with(' ') {
         return Ok(None);

@@ -12,7 +12,9 @@ use serde::Deserialize;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{AuthError, UserInfo, request_header::RequestHeaders, reviews::ReviewClient, x509::CaBundle};
+use super::{
+    AuthError, UserInfo, request_header::RequestHeaders, reviews::ReviewClient, x509::CaBundle,
+};
 use crate::{
     config::AuthenticationConfig,
     error::chain,
@@ -21,10 +23,12 @@ use crate::{
 
 /// ConfigMap in which a kube-apiserver publishes how it authenticates clients.
 pub(super) const CONFIG_MAP: &str = "kube-system/extension-apiserver-authentication";
-const CONFIG_MAP_PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+const CONFIG_MAP_PATH: &str =
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 /// How often CAs are read again. Upstream polls them as often, in addition to its watch.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Minimum interval between refreshes that rejected certificates cause, so that no client can cause constant requests.
+/// Minimum interval between refreshes that rejected certificates cause, so that no client can cause
+/// constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// CAs of clients and front proxies, which are refreshed at runtime.
@@ -46,7 +50,8 @@ enum CaSource {
     Cluster,
 }
 
-/// Settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these settings instead.
+/// Settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these settings
+/// instead.
 #[derive(Debug)]
 struct ProxyFlags {
     allowed_names: Vec<String>,
@@ -81,7 +86,8 @@ impl FrontProxies {
         let subject = self.anchors.verify(peer, now)?;
         let name = &subject.common_name;
         // An empty entry must not match a certificate without a common name.
-        let allowed = self.allowed_names.is_empty() || (!name.is_empty() && self.allowed_names.contains(name));
+        let allowed = self.allowed_names.is_empty()
+            || (!name.is_empty() && self.allowed_names.contains(name));
         if !allowed {
             return Err(format!("common name {name:?} is none of a proxy"));
         }
@@ -124,8 +130,8 @@ impl DynamicClientCa {
         self.refresh_requested.notify_one();
     }
 
-    /// Reads files and ConfigMap. If something cannot be read or parsed, its previous value stays, as upstream; if it
-    /// was removed, it is no longer trusted.
+    /// Reads files and ConfigMap. If something cannot be read or parsed, its previous value stays,
+    /// as upstream; if it was removed, it is no longer trusted.
     pub(super) async fn refresh(&self) -> Vec<AuthError> {
         let old = self.current();
         let mut problems = Vec::new();
@@ -163,8 +169,12 @@ impl DynamicClientCa {
         }
         let mut keep = |error| problems.push(error);
         let new = ClientCaBundle {
-            clients: clients.map_err(&mut keep).unwrap_or_else(|()| old.clients.clone()),
-            proxies: proxies.map_err(&mut keep).unwrap_or_else(|()| old.proxies.clone()),
+            clients: clients
+                .map_err(&mut keep)
+                .unwrap_or_else(|()| old.clients.clone()),
+            proxies: proxies
+                .map_err(&mut keep)
+                .unwrap_or_else(|()| old.proxies.clone()),
         };
         *self.bundle.write() = Arc::new(new);
         problems
@@ -181,14 +191,17 @@ impl DynamicClientCa {
         };
         while stop.run_until_cancelled(due(last)).await.is_some() {
             last = Instant::now();
-            let Some(problems) = stop.run_until_cancelled(self.refresh()).await else { return };
+            let Some(problems) = stop.run_until_cancelled(self.refresh()).await else {
+                return;
+            };
             for problem in problems {
                 tracing::warn!(error = %chain(&problem), "CAs of clients cannot be read again; the last ones stay");
             }
         }
     }
 
-    /// Returns the data of the cluster's ConfigMap, empty if it does not exist; `None` if it is not needed.
+    /// Returns the data of the cluster's ConfigMap, empty if it does not exist; `None` if it is not
+    /// needed.
     async fn read_config_map(&self) -> Option<Result<BTreeMap<String, String>, AuthError>> {
         if self.clients != CaSource::Cluster && self.proxies != CaSource::Cluster {
             return None;
@@ -198,7 +211,11 @@ impl DynamicClientCa {
         struct ConfigMap {
             data: BTreeMap<String, String>,
         }
-        let read = self.cluster.as_ref()?.send_with_retries(&ApiRequest::get(CONFIG_MAP_PATH), None).await;
+        let read = self
+            .cluster
+            .as_ref()?
+            .send_with_retries(&ApiRequest::get(CONFIG_MAP_PATH), None)
+            .await;
         Some(match read.and_then(|answer| answer.json::<ConfigMap>()) {
             Ok(map) => Ok(map.data),
             Err(error) if *error.kind() == ApiErrorKind::NotFound => Ok(BTreeMap::new()),
@@ -207,9 +224,16 @@ impl DynamicClientCa {
     }
 }
 
-async fn file(flag: &'static str, path: &Path, old: Option<&Arc<CaBundle>>) -> Result<Arc<CaBundle>, AuthError> {
-    let wrong = |reason: String| AuthError::Flag { flag, value: path.display().to_string(), reason };
-    let pem = tokio::fs::read(path).await.map_err(|error| wrong(error.to_string()))?;
+async fn file(
+    flag: &'static str,
+    path: &Path,
+    old: Option<&Arc<CaBundle>>,
+) -> Result<Arc<CaBundle>, AuthError> {
+    let wrong =
+        |reason: String| AuthError::Flag { flag, value: path.display().to_string(), reason };
+    let pem = tokio::fs::read(path)
+        .await
+        .map_err(|error| wrong(error.to_string()))?;
     reuse(&pem, old).map_err(wrong)
 }
 
@@ -228,20 +252,26 @@ fn anchors(
     match data.get(key) {
         None => Ok(None),
         Some(pem) if pem.is_empty() => Ok(None),
-        Some(pem) => reuse(pem.as_bytes(), old).map(Some).map_err(|reason| AuthError::ConfigMap { key, reason }),
+        Some(pem) => reuse(pem.as_bytes(), old)
+            .map(Some)
+            .map_err(|reason| AuthError::ConfigMap { key, reason }),
     }
 }
 
-/// Front proxies as the cluster's ConfigMap configures them: their CA, header names and allowed names.
+/// Front proxies as the cluster's ConfigMap configures them: their CA, header names and allowed
+/// names.
 fn cluster_proxies(
     data: &BTreeMap<String, String>,
     old: Option<&Arc<CaBundle>>,
 ) -> Result<Option<Arc<FrontProxies>>, AuthError> {
-    let Some(anchors) = anchors(data, "requestheader-client-ca-file", old)? else { return Ok(None) };
+    let Some(anchors) = anchors(data, "requestheader-client-ca-file", old)? else {
+        return Ok(None);
+    };
     let list = |key: &'static str| match data.get(key).map(String::as_str) {
         None | Some("") => Ok(Vec::new()),
-        Some(text) => serde_json::from_str::<Vec<String>>(text)
-            .map_err(|error| AuthError::ConfigMap { key, reason: format!("is no list of texts: {error}") }),
+        Some(text) => serde_json::from_str::<Vec<String>>(text).map_err(|error| {
+            AuthError::ConfigMap { key, reason: format!("is no list of texts: {error}") }
+        }),
     };
     let headers = RequestHeaders {
         names: list("requestheader-username-headers")?,

@@ -6,7 +6,8 @@ use crate::config::{AuthenticationConfig, AuthorizationConfig, Product, kubeconf
 /// Clients of the API servers that review credentials and requests.
 #[derive(Clone, Default)]
 pub struct AuthClients {
-    /// For TokenReviews and the lookup of CAs. Without it tokens count as anonymous, and no CA is looked up.
+    /// For TokenReviews and the lookup of CAs. Without it tokens count as anonymous, and no CA is
+    /// looked up.
     pub authentication: Option<kube::Client>,
     /// For SubjectAccessReviews. Without it every path that is not always allowed is forbidden.
     pub authorization: Option<kube::Client>,
@@ -15,9 +16,10 @@ pub struct AuthClients {
 }
 
 impl AuthClients {
-    /// Makes the clients for `--authentication-kubeconfig` and `--authorization-kubeconfig`. Without the flag a client
-    /// uses the pod's own ServiceAccount; outside a pod there is no client. As upstream, `--kubeconfig` is not used for
-    /// either: the user that manages nodes need not be allowed to review tokens.
+    /// Makes the clients for `--authentication-kubeconfig` and `--authorization-kubeconfig`.
+    /// Without the flag a client uses the pod's own ServiceAccount; outside a pod there is no
+    /// client. As upstream, `--kubeconfig` is not used for either: the user that manages nodes need
+    /// not be allowed to review tokens.
     ///
     /// # Errors
     /// A kubeconfig that cannot be used.
@@ -34,9 +36,13 @@ impl AuthClients {
 }
 
 async fn build(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Client>, AuthError> {
-    let Some(config) = kubeconfig::load_optional(flag, path).await? else { return Ok(None) };
+    let Some(config) = kubeconfig::load_optional(flag, path).await? else {
+        return Ok(None);
+    };
     // No retries in this client: `ReviewClient` retries and counts its attempts.
-    kubeconfig::connect::client(&config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
+    kubeconfig::connect::client(&config)
+        .map(Some)
+        .map_err(|error| AuthError::Connect(flag, Box::new(error)))
 }
 
 impl std::fmt::Debug for AuthClients {

@@ -1,36 +1,42 @@
-//! Authentication and authorization of requests to the HTTPS server: delegated to the API server, as in Go's framework
-//! (`k8s.io/apiserver/pkg/server/options` v0.37).
+//! Authentication and authorization of requests to the HTTPS server: delegated to the API server,
+//! as in Go's framework (`k8s.io/apiserver/pkg/server/options` v0.37).
 //!
-//! A user is authenticated by the first method that succeeds: a front proxy's headers, a client certificate, a bearer
-//! token (TokenReview). A request without any credential is from `system:anonymous`. A credential that no method
-//! accepts leads to a 401, never to an anonymous user. So does a token that the API server cannot be asked about, as
-//! upstream. Authorization is decided by the group `system:masters`, by `--authorization-always-allow-paths`, and by a
-//! SubjectAccessReview, in this order. Otherwise the response is a 403, or a 500 if the API server cannot be asked. The
-//! server's [`AuthFilter`](super::AuthFilter) admits everybody to always-allowed paths before this code runs, so that a
-//! probe does not depend on an API server; unlike upstream, an invalid credential does no harm there.
+//! A user is authenticated by the first method that succeeds: a front proxy's headers, a client
+//! certificate, a bearer token (TokenReview). A request without any credential is from
+//! `system:anonymous`. A credential that no method accepts leads to a 401, never to an anonymous
+//! user. So does a token that the API server cannot be asked about, as upstream. Authorization is
+//! decided by the group `system:masters`, by `--authorization-always-allow-paths`, and by a
+//! SubjectAccessReview, in this order. Otherwise the response is a 403, or a 500 if the API server
+//! cannot be asked. The server's [`AuthFilter`](super::AuthFilter) admits everybody to
+//! always-allowed paths before this code runs, so that a probe does not depend on an API server;
+//! unlike upstream, an invalid credential does no harm there.
 //!
 //! # Threats
 //!
-//! - *A client names a user in headers.* Proxy headers are read only after the peer's certificate was verified against
-//!   the proxies' CA and has an allowed name. A header that names the user twice is rejected.
-//! - *A certificate for another purpose.* It must come from a CA of the right bundle, be valid now, under a CA that is
-//!   valid now, and have the extended key usage for clients. A subject that can be interpreted in two ways is rejected.
-//! - *An old CA.* Files and ConfigMap are read every minute, and soon after a certificate was not accepted. A CA that
-//!   is removed from the bundle is trusted for at most a minute. A bundle that cannot be read or parsed stays
-//!   unchanged.
-//! - *A stolen cache.* Tokens are not stored: answers are cached under a keyed hash whose key ends with the process.
-//! - *A revoked token or permission.* Works until the TTL of its cached answer is over, as upstream (10 s by default).
-//! - *Tokens in logs.* No message of this program contains a token, and tokens are removed from messages of the API
-//!   server.
-//! - *A flood.* One review in flight for each token and each request, at most 500 of each kind at once (429 for more),
-//!   at most 4096 cached answers of each kind, 200 reviews a second (400 at once), and 10 s for each. A flood of
-//!   different tokens can use this up, so that new reviews of other users are rejected. Always-allowed paths,
-//!   `system:masters` by certificate and cached answers are not affected, nor is the lookup of CAs, which has its own
-//!   rate limit.
-//! - *An ambiguous path.* Paths are compared undecoded, as they are routed; a path with `%`, `\` or a segment `.` or
-//!   `..` never matches a prefix.
-//! - *The API server is unavailable.* No new user is admitted: 401 with a token, 500 without. Health checks are always
-//!   allowed and need no review.
+//! - *A client names a user in headers.* Proxy headers are read only after the peer's certificate
+//!   was verified against the proxies' CA and has an allowed name. A header that names the user
+//!   twice is rejected.
+//! - *A certificate for another purpose.* It must come from a CA of the right bundle, be valid now,
+//!   under a CA that is valid now, and have the extended key usage for clients. A subject that can
+//!   be interpreted in two ways is rejected.
+//! - *An old CA.* Files and ConfigMap are read every minute, and soon after a certificate was not
+//!   accepted. A CA that is removed from the bundle is trusted for at most a minute. A bundle that
+//!   cannot be read or parsed stays unchanged.
+//! - *A stolen cache.* Tokens are not stored: answers are cached under a keyed hash whose key ends
+//!   with the process.
+//! - *A revoked token or permission.* Works until the TTL of its cached answer is over, as upstream
+//!   (10 s by default).
+//! - *Tokens in logs.* No message of this program contains a token, and tokens are removed from
+//!   messages of the API server.
+//! - *A flood.* One review in flight for each token and each request, at most 500 of each kind at
+//!   once (429 for more), at most 4096 cached answers of each kind, 200 reviews a second (400 at
+//!   once), and 10 s for each. A flood of different tokens can use this up, so that new reviews of
+//!   other users are rejected. Always-allowed paths, `system:masters` by certificate and cached
+//!   answers are not affected, nor is the lookup of CAs, which has its own rate limit.
+//! - *An ambiguous path.* Paths are compared undecoded, as they are routed; a path with `%`, `\` or
+//!   a segment `.` or `..` never matches a prefix.
+//! - *The API server is unavailable.* No new user is admitted: 401 with a token, 500 without.
+//!   Health checks are always allowed and need no review.
 
 mod allowed_path_matcher;
 mod bearer;
@@ -147,19 +153,21 @@ enum AuthenticationError {
 impl DelegatedAuth {
     /// Reads files and the cluster's ConfigMap.
     ///
-    /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA files are given or the
-    /// lookup is off), and `create` on `tokenreviews` and on `subjectaccessreviews`.
+    /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA
+    /// files are given or the lookup is off), and `create` on `tokenreviews` and on
+    /// `subjectaccessreviews`.
     ///
     /// # Errors
-    /// All errors together: files that cannot be used, a ConfigMap that cannot be read (unless that is tolerated), an
-    /// invalid path.
+    /// All errors together: files that cannot be used, a ConfigMap that cannot be read (unless that
+    /// is tolerated), an invalid path.
     pub async fn connect(
         authentication: &AuthenticationConfig,
         authorization: &AuthorizationConfig,
         clients: AuthClients,
         registry: &Registry,
     ) -> Result<Self, AuthError> {
-        Self::connect_at(authentication, authorization, clients, registry, WallClock::system()).await
+        Self::connect_at(authentication, authorization, clients, registry, WallClock::system())
+            .await
     }
 
     async fn connect_at(
@@ -170,23 +178,33 @@ impl DelegatedAuth {
         clock: WallClock,
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
-        let review_client =
-            |client: Option<kube::Client>| client.map(|c| ReviewClient::new(c, &clients.user_agent)).transpose();
-        // A client of its own for the CAs: a flood of tokens must not delay the removal of a withdrawn CA.
+        let review_client = |client: Option<kube::Client>| {
+            client
+                .map(|c| ReviewClient::new(c, &clients.user_agent))
+                .transpose()
+        };
+        // A client of its own for the CAs: a flood of tokens must not delay the removal of a
+        // withdrawn CA.
         let look_up = review_client(clients.authentication.clone())?;
         let ask_who = review_client(clients.authentication)?;
         let ask_what = review_client(clients.authorization)?;
         warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
         // Then check the configured paths and read the CAs, and collect all errors.
         let mut problems = Vec::new();
-        let allowed = AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
-            let reason = "may have a * at its end only".to_owned();
-            problems.push(AuthError::Flag { flag: "authorization-always-allow-paths", value: entry, reason });
-            AllowedPaths::default()
-        });
+        let allowed =
+            AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
+                let reason = "may have a * at its end only".to_owned();
+                problems.push(AuthError::Flag {
+                    flag: "authorization-always-allow-paths",
+                    value: entry,
+                    reason,
+                });
+                AllowedPaths::default()
+            });
         let trust = DynamicClientCa::new(authentication, look_up);
         for problem in trust.refresh().await {
-            if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. }) {
+            if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. })
+            {
                 tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
             } else {
                 problems.push(problem);
@@ -198,8 +216,13 @@ impl DelegatedAuth {
             _ => return Err(AuthError::Several(problems)),
         }
         // Finally, make the caches of reviews.
-        let tokens =
-            |asker| TokenReviews::new(asker, metrics.token_reviews.clone(), authentication.token_webhook_cache_ttl);
+        let tokens = |asker| {
+            TokenReviews::new(
+                asker,
+                metrics.token_reviews.clone(),
+                authentication.token_webhook_cache_ttl,
+            )
+        };
         let rights = |asker| {
             let yes = authorization.webhook_cache_authorized_ttl;
             let no = authorization.webhook_cache_unauthorized_ttl;
@@ -225,12 +248,14 @@ impl DelegatedAuth {
 
     /// Returns the user of a request if the user may make it.
     ///
-    /// `peer` is the certificate chain that the client sent in the TLS handshake, its own certificate first. Possession
-    /// of that certificate's key is proven; nothing else is checked yet.
+    /// `peer` is the certificate chain that the client sent in the TLS handshake, its own
+    /// certificate first. Possession of that certificate's key is proven; nothing else is checked
+    /// yet.
     ///
     /// # Errors
-    /// 401 for credentials that are not accepted, also if the API server could not review them; 403 if the user may not
-    /// make the request; 500 if the API server could not review that; 429 if too many reviews are in flight.
+    /// 401 for credentials that are not accepted, also if the API server could not review them; 403
+    /// if the user may not make the request; 500 if the API server could not review that; 429 if
+    /// too many reviews are in flight.
     ///
     /// # Cancellation
     /// Safe at any await point.
@@ -245,25 +270,29 @@ impl DelegatedAuth {
         }
         let started = Instant::now();
         let known = self.authenticate(peer, &parts.headers).await;
-        self.0.metrics.authenticated(known.is_ok(), started.elapsed());
+        self.0
+            .metrics
+            .authenticated(known.is_ok(), started.elapsed());
         let caller = known.map_err(|rejected| match rejected {
             AuthenticationError::Invalid(why) => {
                 self.log_refusal("a caller's credentials are not accepted", &why);
                 AuthRefusal::unauthorized()
             }
             AuthenticationError::Unasked(ReviewError::Busy) => self.busy(),
-            // As upstream's filter (apiserver, endpoints/filters/authentication.go): any failure to authenticate is a
-            // 401.
+            // As upstream's filter (apiserver, endpoints/filters/authentication.go): any failure to
+            // authenticate is a 401.
             AuthenticationError::Unasked(ReviewError::Failed(why)) => {
                 self.log_refusal("the API server cannot be asked who a caller is", &why);
                 AuthRefusal::unauthorized()
             }
         })?;
-        self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path).await?;
+        self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path)
+            .await?;
         Ok(caller)
     }
 
-    /// Tries all methods in order. If one does not accept its credential, the next ones are still tried.
+    /// Tries all methods in order. If one does not accept its credential, the next ones are still
+    /// tried.
     async fn authenticate(
         &self,
         peer: &[CertificateDer<'static>],
@@ -282,7 +311,11 @@ impl DelegatedAuth {
             Err(AuthenticationError::Invalid(why)) => wrong.push(why),
             Err(unasked) => return Err(unasked),
         }
-        if wrong.is_empty() { Ok(UserInfo::anonymous()) } else { Err(AuthenticationError::Invalid(wrong.join("; "))) }
+        if wrong.is_empty() {
+            Ok(UserInfo::anonymous())
+        } else {
+            Err(AuthenticationError::Invalid(wrong.join("; ")))
+        }
     }
 
     fn authenticate_certificate(
@@ -298,8 +331,16 @@ impl DelegatedAuth {
         // A clock before 1970 counts as 1970, when no certificate is valid.
         let seconds = u64::try_from(self.0.clock.now().as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let by_proxy = trusted.proxies.as_ref().map(|proxies| proxies.user_info(peer, headers, now));
-        let by_subject = || trusted.clients.as_ref().map(|clients| Ok(clients.verify(peer, now)?.user_info()));
+        let by_proxy = trusted
+            .proxies
+            .as_ref()
+            .map(|proxies| proxies.user_info(peer, headers, now));
+        let by_subject = || {
+            trusted
+                .clients
+                .as_ref()
+                .map(|clients| Ok(clients.verify(peer, now)?.user_info()))
+        };
         let mut take = |found: Option<Result<Option<UserInfo>, String>>, what: &str| match found? {
             Ok(caller) => caller,
             Err(why) => {
@@ -307,28 +348,47 @@ impl DelegatedAuth {
                 None
             }
         };
-        take(by_proxy, "as a proxy's certificate").or_else(|| take(by_subject(), "as a client's certificate"))
+        take(by_proxy, "as a proxy's certificate")
+            .or_else(|| take(by_subject(), "as a client's certificate"))
     }
 
-    async fn authenticate_token(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, AuthenticationError> {
-        let Some(tokens) = &self.0.token_reviews else { return Ok(None) };
-        let Some(token) = bearer::token(headers).map_err(|why| AuthenticationError::Invalid(why.to_owned()))? else {
+    async fn authenticate_token(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Option<UserInfo>, AuthenticationError> {
+        let Some(tokens) = &self.0.token_reviews else {
+            return Ok(None);
+        };
+        let Some(token) =
+            bearer::token(headers).map_err(|why| AuthenticationError::Invalid(why.to_owned()))?
+        else {
             return Ok(None);
         };
         match tokens.user_for_token(token).await {
             Ok(Some(caller)) => Ok(Some(caller)),
-            Ok(None) => Err(AuthenticationError::Invalid("the API server does not know the bearer token".into())),
+            Ok(None) => Err(AuthenticationError::Invalid(
+                "the API server does not know the bearer token".into(),
+            )),
             Err(unasked) => Err(AuthenticationError::Unasked(unasked)),
         }
     }
 
-    async fn authorize(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<(), AuthRefusal> {
+    async fn authorize(
+        &self,
+        caller: &UserInfo,
+        verb: &str,
+        path: &str,
+    ) -> Result<(), AuthRefusal> {
         let started = Instant::now();
         let decision = self.access_decision(caller, verb, path).await;
         let (result, outcome) = match decision {
             Ok(Decision::Allowed) => ("allowed", Ok(())),
-            Ok(Decision::Denied(why)) => ("denied", Err(AuthRefusal::forbidden(caller, verb, path, &why))),
-            Ok(Decision::NoOpinion(why)) => ("no-opinion", Err(AuthRefusal::forbidden(caller, verb, path, &why))),
+            Ok(Decision::Denied(why)) => {
+                ("denied", Err(AuthRefusal::forbidden(caller, verb, path, &why)))
+            }
+            Ok(Decision::NoOpinion(why)) => {
+                ("no-opinion", Err(AuthRefusal::forbidden(caller, verb, path, &why)))
+            }
             Err(ReviewError::Busy) => ("error", Err(self.busy())),
             Err(ReviewError::Failed(why)) => {
                 self.log_refusal("the API server cannot be asked what a caller may do", &why);
@@ -339,8 +399,15 @@ impl DelegatedAuth {
         outcome
     }
 
-    async fn access_decision(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<Decision, ReviewError> {
-        if caller.groups.iter().any(|group| group == MASTERS) || self.0.always_allowed.contains(path) {
+    async fn access_decision(
+        &self,
+        caller: &UserInfo,
+        verb: &str,
+        path: &str,
+    ) -> Result<Decision, ReviewError> {
+        if caller.groups.iter().any(|group| group == MASTERS)
+            || self.0.always_allowed.contains(path)
+        {
             return Ok(Decision::Allowed);
         }
         match &self.0.access_reviews {
@@ -374,21 +441,34 @@ impl DelegatedAuth {
 
 impl fmt::Debug for DelegatedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DelegatedAuth").field("trust", &self.0.trust).finish_non_exhaustive()
+        f.debug_struct("DelegatedAuth")
+            .field("trust", &self.0.trust)
+            .finish_non_exhaustive()
     }
 }
 
 /// Warns about what does not work without a client for the API server.
-fn warn_missing_clients(who: Option<&ReviewClient>, what: Option<&ReviewClient>, config: &AuthenticationConfig) {
+fn warn_missing_clients(
+    who: Option<&ReviewClient>,
+    what: Option<&ReviewClient>,
+    config: &AuthenticationConfig,
+) {
     if who.is_none() {
-        tracing::warn!("no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous");
-        let files = config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();
+        tracing::warn!(
+            "no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous"
+        );
+        let files =
+            config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();
         if !config.skip_lookup && !files {
-            tracing::warn!("client certificates of the cluster's own CAs are not recognised for the same reason");
+            tracing::warn!(
+                "client certificates of the cluster's own CAs are not recognised for the same reason"
+            );
         }
     }
     if what.is_none() {
-        tracing::warn!("no --authorization-kubeconfig, and this is no pod: what is not always allowed is forbidden");
+        tracing::warn!(
+            "no --authorization-kubeconfig, and this is no pod: what is not always allowed is forbidden"
+        );
     }
 }
 

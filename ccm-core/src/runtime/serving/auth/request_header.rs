@@ -4,7 +4,8 @@ use http::HeaderMap;
 
 use super::UserInfo;
 
-/// Names of the headers in which a front proxy identifies the user. Read only if the proxy's certificate was verified.
+/// Names of the headers in which a front proxy identifies the user. Read only if the proxy's
+/// certificate was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestHeaders {
     /// The first of these headers that is present contains the user name.
@@ -21,10 +22,12 @@ impl RequestHeaders {
     /// Parses the user from the headers; `None` if they contain no user name.
     ///
     /// # Errors
-    /// A user name or ID that occurs twice, or a value that is not text. Otherwise, a proxy that appends its own header
-    /// to one from the client would vouch for the client's value.
+    /// A user name or ID that occurs twice, or a value that is not text. Otherwise, a proxy that
+    /// appends its own header to one from the client would vouch for the client's value.
     pub(super) fn user_info(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, &'static str> {
-        let Some(name) = first(headers, &self.names)? else { return Ok(None) };
+        let Some(name) = first(headers, &self.names)? else {
+            return Ok(None);
+        };
         let uid = first(headers, &self.uids)?.unwrap_or_default();
         let mut groups = Vec::new();
         for header in &self.groups {
@@ -85,7 +88,9 @@ fn unescaped(key: &str) -> String {
             continue;
         }
         let digit = |at: usize| tail.get(at).and_then(|d| char::from(*d).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return key.to_owned() };
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else {
+            return key.to_owned();
+        };
         // Two hexadecimal digits are always below 256.
         bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
         rest = &tail[2..];
@@ -135,16 +140,23 @@ mod tests {
             name: "jane".into(),
             uid: "u1".into(),
             groups: vec!["a".into(), "b".into()],
-            extra: [("scopes", vec!["s1", "s2"]), ("example.com/key", vec!["v"]), ("bad%zz", vec!["v"])]
-                .map(|(k, v)| (k.to_owned(), v.into_iter().map(str::to_owned).collect()))
-                .into(),
+            extra: [
+                ("scopes", vec!["s1", "s2"]),
+                ("example.com/key", vec!["v"]),
+                ("bad%zz", vec!["v"]),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.into_iter().map(str::to_owned).collect()))
+            .into(),
         };
         assert_eq!(caller, Ok(Some(want)));
     }
 
     #[test]
     fn the_first_header_with_a_value_names_the_user() {
-        let proxy = RequestHeaders { names: vec!["x-first".into(), " X-Second ".into()], ..RequestHeaders::default() };
+        let proxy = RequestHeaders {
+            names: vec!["x-first".into(), " X-Second ".into()],
+            ..RequestHeaders::default()
+        };
         for (pairs, want) in [
             (&[("x-second", &b"b"[..]), ("x-first", b"a")][..], Some("a")),
             (&[("x-second", b"b"), ("x-first", b"")], Some("b")),

@@ -13,14 +13,15 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Key of a cached answer: a keyed hash of the review, so that no credential stays in memory and no client can choose
-/// the key.
+/// Key of a cached answer: a keyed hash of the review, so that no credential stays in memory and no
+/// client can choose the key.
 pub(super) type Key = [u8; 32];
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReviewError {
-    /// The API server could not be asked. Contains the reason, without a credential, for the log only.
+    /// The API server could not be asked. Contains the reason, without a credential, for the log
+    /// only.
     Failed(Arc<str>),
     /// Too many reviews are in flight; the API server was not asked.
     Busy,
@@ -35,11 +36,13 @@ impl ReviewError {
 type PendingReview<V> = BoxFuture<'static, Result<V, ReviewError>>;
 type SharedReview<V> = Shared<PendingReview<V>>;
 
-/// Cache of the API server's answers. Each answer is cached for a limited time. The number of cached answers is
-/// limited, and so is the number of reviews in flight. At most one review is in flight for each key.
+/// Cache of the API server's answers. Each answer is cached for a limited time. The number of
+/// cached answers is limited, and so is the number of reviews in flight. At most one review is in
+/// flight for each key.
 ///
 /// # Cancellation
-/// A review is driven by the callers that wait for its answer; it ends when all of them are dropped.
+/// A review is driven by the callers that wait for its answer; it ends when all of them are
+/// dropped.
 pub(super) struct ReviewCache<V: Clone> {
     state: Arc<Mutex<CacheState<V>>>,
 }
@@ -69,8 +72,9 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the cached answer, or waits for the review in flight, or starts a review. An error goes to all callers
-    /// that wait and is not cached. Fails immediately if too many reviews are in flight.
+    /// Returns the cached answer, or waits for the review in flight, or starts a review. An error
+    /// goes to all callers that wait and is not cached. Fails immediately if too many reviews are
+    /// in flight.
     pub(super) async fn get<F>(&self, key: Key, ask: impl FnOnce() -> F) -> Result<V, ReviewError>
     where
         F: Future<Output = Result<(V, Duration), ReviewError>> + Send + 'static,
@@ -80,7 +84,11 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
             if let Some(value) = state.get_valid(&key, Instant::now()) {
                 return Ok(value);
             }
-            match state.in_flight.get(&key).and_then(|(_, asking)| asking.upgrade()) {
+            match state
+                .in_flight
+                .get(&key)
+                .and_then(|(_, asking)| asking.upgrade())
+            {
                 Some(asking) => asking,
                 None if state.in_flight.len() >= state.pending => return Err(ReviewError::Busy),
                 None => self.start(&mut state, key, ask()),
@@ -97,7 +105,9 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         let over = InFlightGuard { state: Arc::clone(&self.state), key, number: state.next_id };
         let asking = async move {
             let (value, keep_for) = ask.await?;
-            over.state.lock().store(over.key, Instant::now(), keep_for, value.clone());
+            over.state
+                .lock()
+                .store(over.key, Instant::now(), keep_for, value.clone());
             Ok(value)
         }
         .boxed()
@@ -117,7 +127,10 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
 
 impl<V: Clone> CacheState<V> {
     fn get_valid(&self, key: &Key, now: Instant) -> Option<V> {
-        self.entries.get(key).filter(|(end, _)| now < *end).map(|(_, value)| value.clone())
+        self.entries
+            .get(key)
+            .filter(|(end, _)| now < *end)
+            .map(|(_, value)| value.clone())
     }
 
     fn store(&mut self, key: Key, now: Instant, keep_for: Duration, value: V) {
@@ -131,8 +144,11 @@ impl<V: Clone> CacheState<V> {
             }
             self.forget(&oldest);
         }
-        // A time beyond the range of `Instant` cannot be represented, so such an answer is not cached.
-        let Some(end) = now.checked_add(keep_for) else { return };
+        // A time beyond the range of `Instant` cannot be represented, so such an answer is not
+        // cached.
+        let Some(end) = now.checked_add(keep_for) else {
+            return;
+        };
         self.entries.insert(key, (end, value));
         self.expirations.insert((end, key));
     }
@@ -154,7 +170,11 @@ struct InFlightGuard<V: Clone> {
 impl<V: Clone> Drop for InFlightGuard<V> {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        if state.in_flight.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+        if state
+            .in_flight
+            .get(&self.key)
+            .is_some_and(|(number, _)| *number == self.number)
+        {
             state.in_flight.remove(&self.key);
         }
     }

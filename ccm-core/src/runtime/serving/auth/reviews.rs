@@ -14,13 +14,16 @@ use super::{
 };
 use crate::{
     error::chain,
-    runtime::api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse},
+    runtime::api::{
+        ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse,
+    },
     write_gate::WriteGate,
 };
 
 /// Timeout of one review, including all attempts; upstream's timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's retries: number of attempts, and a delay that grows by half each time and is extended by up to a fifth.
+/// Upstream's retries: number of attempts, and a delay that grows by half each time and is extended
+/// by up to a fifth.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
@@ -31,21 +34,25 @@ const BURST: u32 = 400;
 /// Cached answers of each kind. At the rate above, TTLs of 10 s fill at most 2,400.
 const CAPACITY: usize = 4096;
 
-/// Reviews of each kind that may be in flight. At the rate above the last one waits for two and a half seconds. With
-/// more, all of them would wait too long.
+/// Reviews of each kind that may be in flight. At the rate above the last one waits for two and a
+/// half seconds. With more, all of them would wait too long.
 pub(super) const PENDING: usize = 500;
 
-/// Sends reviews to the API server, with a rate limit of its own. A standby sends them too: they store nothing, so they
-/// need no leadership.
+/// Sends reviews to the API server, with a rate limit of its own. A standby sends them too: they
+/// store nothing, so they need no leadership.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewClient(ApiClient);
 
 impl ReviewClient {
     pub(super) fn new(client: kube::Client, user_agent: &str) -> prometheus::Result<Self> {
-        // Not registered with the process's registry: reviews are counted in metrics of their own, as upstream.
+        // Not registered with the process's registry: reviews are counted in metrics of their own,
+        // as upstream.
         let metrics = ApiMetrics::register(&Registry::new())?;
         let options = ApiClientOptions::new(user_agent, "", metrics, WriteGate::always_open());
-        Ok(Self(ApiClient::new(client, ApiClientOptions { qps: QPS, burst: BURST, timeout: TIMEOUT, ..options })))
+        Ok(Self(ApiClient::new(
+            client,
+            ApiClientOptions { qps: QPS, burst: BURST, timeout: TIMEOUT, ..options },
+        )))
     }
 
     /// Sends a request and retries it after transient errors until the timeout.
@@ -60,9 +67,14 @@ impl ReviewClient {
         loop {
             attempt += 1;
             let started = Instant::now();
-            let answer = match tokio::time::timeout_at(deadline, self.0.send(request.clone())).await {
+            let answer = match tokio::time::timeout_at(deadline, self.0.send(request.clone())).await
+            {
                 Ok(answer) => answer,
-                Err(_) => Err(ApiError::local(ApiErrorKind::Timeout, request.request_info(), "no answer in time")),
+                Err(_) => Err(ApiError::local(
+                    ApiErrorKind::Timeout,
+                    request.request_info(),
+                    "no answer in time",
+                )),
             };
             if let Some(metrics) = metrics {
                 // Upstream's servers answer 201 to both kinds of review.
@@ -99,14 +111,28 @@ pub(super) struct TokenReviews {
 }
 
 impl TokenReviews {
-    pub(super) fn new(review_client: ReviewClient, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
-        Ok(Self { asker: review_client, metrics, ttl, hash: hash_key()?, answers: ReviewCache::new(CAPACITY, PENDING) })
+    pub(super) fn new(
+        review_client: ReviewClient,
+        metrics: ReviewMetrics,
+        ttl: Duration,
+    ) -> Result<Self, AuthError> {
+        Ok(Self {
+            asker: review_client,
+            metrics,
+            ttl,
+            hash: hash_key()?,
+            answers: ReviewCache::new(CAPACITY, PENDING),
+        })
     }
 
     /// Returns the user of the token, if the API server knows it.
     ///
-    /// The review requests no audience, as upstream: the token must be one for the API server itself.
-    pub(super) async fn user_for_token(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
+    /// The review requests no audience, as upstream: the token must be one for the API server
+    /// itself.
+    pub(super) async fn user_for_token(
+        &self,
+        token: &str,
+    ) -> Result<Option<UserInfo>, ReviewError> {
         let review = || {
             let review_client = self.asker.clone();
             let metrics = self.metrics.clone();
@@ -114,7 +140,9 @@ impl TokenReviews {
             let token = token.to_owned();
             async move { Ok((review_token(&review_client, &metrics, &token).await?, ttl)) }
         };
-        self.answers.get(key(&self.hash, token.as_bytes()), review).await
+        self.answers
+            .get(key(&self.hash, token.as_bytes()), review)
+            .await
     }
 }
 
@@ -139,11 +167,16 @@ async fn review_token(
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     // The API server's message must not expose the token.
     let failed = |error: ApiError| ReviewError::failed(chain(&error).replace(token, "<token>"));
-    let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
-    let answer = review_client.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
+    let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review)
+        .map_err(failed)?;
+    let answer = review_client
+        .send_with_retries(&request, Some(metrics))
+        .await
+        .map_err(failed)?;
     // The body contains the token, so the parser's message is dropped.
-    let review: TokenReview =
-        answer.json().map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
+    let review: TokenReview = answer
+        .json()
+        .map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
     let known = review.status.authenticated && !review.status.user.name.is_empty();
     Ok(known.then_some(review.status.user))
 }
@@ -193,16 +226,29 @@ impl AccessReviews {
     ) -> Result<Self, AuthError> {
         let hash = hash_key()?;
         let answers = ReviewCache::new(CAPACITY, PENDING);
-        Ok(Self { asker: review_client, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
+        Ok(Self {
+            asker: review_client,
+            metrics,
+            authorized_ttl,
+            unauthorized_ttl,
+            hash,
+            answers,
+        })
     }
 
     /// Returns whether the user may make this request.
-    pub(super) async fn decide(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<Decision, ReviewError> {
+    pub(super) async fn decide(
+        &self,
+        caller: &UserInfo,
+        verb: &str,
+        path: &str,
+    ) -> Result<Decision, ReviewError> {
         let spec = json!({
             "user": caller.name, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
             "nonResourceAttributes": {"path": path, "verb": verb},
         });
-        // The JSON text is unambiguous for each review: its keys are sorted and its strings are quoted.
+        // The JSON text is unambiguous for each review: its keys are sorted and its strings are
+        // quoted.
         let key = key(&self.hash, spec.to_string().as_bytes());
         let review = || {
             let review_client = self.asker.clone();
@@ -211,7 +257,11 @@ impl AccessReviews {
             let no = self.unauthorized_ttl;
             async move {
                 let decision = review_access(&review_client, &metrics, &spec).await?;
-                let ttl = if decision == Decision::Allowed { yes } else { no };
+                let ttl = if decision == Decision::Allowed {
+                    yes
+                } else {
+                    no
+                };
                 Ok((decision, ttl))
             }
         };
@@ -226,9 +276,14 @@ async fn review_access(
 ) -> Result<Decision, ReviewError> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
     let failed = |error: ApiError| ReviewError::failed(chain(&error));
-    let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).map_err(failed)?;
-    let answer = review_client.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
-    let AccessStatus { allowed, denied, reason } = answer.json::<AccessReview>().map_err(failed)?.status;
+    let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)
+        .map_err(failed)?;
+    let answer = review_client
+        .send_with_retries(&request, Some(metrics))
+        .await
+        .map_err(failed)?;
+    let AccessStatus { allowed, denied, reason } =
+        answer.json::<AccessReview>().map_err(failed)?.status;
     Ok(match (allowed, denied) {
         (_, true) => Decision::Denied(reason),
         (true, false) => Decision::Allowed,
@@ -236,10 +291,11 @@ async fn review_access(
     })
 }
 
-/// Makes a key that lives as long as the process, so that hashes can neither be precomputed nor compared with another
-/// process's.
+/// Makes a key that lives as long as the process, so that hashes can neither be precomputed nor
+/// compared with another process's.
 fn hash_key() -> Result<hmac::Key, AuthError> {
-    hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).map_err(|_| AuthError::Random)
+    hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
+        .map_err(|_| AuthError::Random)
 }
 
 fn key(hash: &hmac::Key, of: &[u8]) -> Key {

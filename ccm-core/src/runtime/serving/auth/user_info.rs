@@ -30,18 +30,26 @@ pub struct UserInfo {
 impl UserInfo {
     /// Makes the user of a request without credentials.
     pub fn anonymous() -> Self {
-        Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+        Self {
+            name: ANONYMOUS.into(),
+            groups: vec![UNAUTHENTICATED.into()],
+            ..Self::default()
+        }
     }
 
-    /// Returns whether the user is not authenticated. A server may then close an HTTP/2 connection after the response.
+    /// Returns whether the user is not authenticated. A server may then close an HTTP/2 connection
+    /// after the response.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 
-    /// Adds the group of authenticated users, as upstream: not for the anonymous user, and only if the user is in
-    /// neither group.
+    /// Adds the group of authenticated users, as upstream: not for the anonymous user, and only if
+    /// the user is in neither group.
     pub(super) fn authenticated(mut self) -> Self {
-        let told = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        let told = self
+            .groups
+            .iter()
+            .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if self.name != ANONYMOUS && !told {
             self.groups.push(AUTHENTICATED.into());
         }
@@ -61,17 +69,25 @@ pub struct AuthRefusal {
 impl AuthRefusal {
     /// The request's target is not a path on this server.
     pub(super) fn bad_path() -> Self {
-        Self { status: StatusCode::BAD_REQUEST, reason: "the request has no path".into() }
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            reason: "the request has no path".into(),
+        }
     }
 
-    /// The credentials are not accepted. The reason is only logged: it would help an attacker to guess.
+    /// The credentials are not accepted. The reason is only logged: it would help an attacker to
+    /// guess.
     pub(super) fn unauthorized() -> Self {
-        Self { status: StatusCode::UNAUTHORIZED, reason: "Unauthorized".into() }
+        Self {
+            status: StatusCode::UNAUTHORIZED,
+            reason: "Unauthorized".into(),
+        }
     }
 
     /// The user may not make the request.
     pub(super) fn forbidden(caller: &UserInfo, verb: &str, path: &str, why: &str) -> Self {
-        let mut reason = harmless(&format!("forbidden: User {:?} cannot {verb} path {path:?}", caller.name));
+        let mut reason =
+            harmless(&format!("forbidden: User {:?} cannot {verb} path {path:?}", caller.name));
         if !why.is_empty() {
             reason = format!("{reason}: {why}");
         }
@@ -86,11 +102,17 @@ impl AuthRefusal {
 
     /// The API server could not review what the user may do.
     pub(super) fn review_failed(path: &str) -> Self {
-        let reason = format!("Internal Server Error: {path:?}: the API server could not be asked about the caller");
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: harmless(&reason) }
+        let reason = format!(
+            "Internal Server Error: {path:?}: the API server could not be asked about the caller"
+        );
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            reason: harmless(&reason),
+        }
     }
 
-    /// Returns the response: a `Status` in JSON as a kube-apiserver writes it, plain text for a 500.
+    /// Returns the response: a `Status` in JSON as a kube-apiserver writes it, plain text for a
+    /// 500.
     pub fn response(&self) -> Response<Bytes> {
         let (kind, body) = if self.status == StatusCode::INTERNAL_SERVER_ERROR {
             ("text/plain; charset=utf-8", format!("{}\n", self.reason).into())
@@ -104,10 +126,14 @@ impl AuthRefusal {
             (header::CACHE_CONTROL, "no-cache, private"),
             (HeaderName::from_static("x-content-type-options"), "nosniff"),
         ] {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+            response
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
         }
         if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -132,5 +158,7 @@ impl fmt::Display for AuthRefusal {
 
 /// Escapes text so that no browser interprets it as HTML.
 fn harmless(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

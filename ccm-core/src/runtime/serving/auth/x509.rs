@@ -33,8 +33,8 @@ pub(super) struct CaBundle {
     ca_certificates: Vec<CaCertificate>,
 }
 
-/// One CA. Each has its own verifier, because the library does not check a trust anchor's validity period and this code
-/// does.
+/// One CA. Each has its own verifier, because the library does not check a trust anchor's validity
+/// period and this code does.
 #[derive(Debug)]
 struct CaCertificate {
     from: Duration,
@@ -53,7 +53,8 @@ pub(super) struct CertificateSubject {
 }
 
 impl CaBundle {
-    /// Parses a PEM bundle. Certificates in it that are not CAs are ignored; at least one must be a CA.
+    /// Parses a PEM bundle. Certificates in it that are not CAs are ignored; at least one must be a
+    /// CA.
     ///
     /// # Errors
     /// The text is not PEM, or contains no CA.
@@ -62,14 +63,19 @@ impl CaBundle {
         let mut anchors = Vec::new();
         let mut skipped = Vec::new();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let certificate = certificate.map_err(|error| format!("certificate {} is no PEM: {error}", index + 1))?;
+            let certificate = certificate
+                .map_err(|error| format!("certificate {} is no PEM: {error}", index + 1))?;
             match CaCertificate::new(certificate, &provider) {
                 Ok(anchor) => anchors.push(anchor),
                 Err(reason) => skipped.push(format!("certificate {}: {reason}", index + 1)),
             }
         }
         if anchors.is_empty() {
-            let why = if skipped.is_empty() { "it holds no certificate".to_owned() } else { skipped.join(", ") };
+            let why = if skipped.is_empty() {
+                "it holds no certificate".to_owned()
+            } else {
+                skipped.join(", ")
+            };
             return Err(format!("no CA that can be used: {why}"));
         }
         for reason in skipped {
@@ -83,16 +89,26 @@ impl CaBundle {
         self.pem == pem
     }
 
-    /// Verifies a client certificate, with the intermediates that the client sent, for client authentication at this
-    /// time. The TLS handshake has proven that the client has its key.
+    /// Verifies a client certificate, with the intermediates that the client sent, for client
+    /// authentication at this time. The TLS handshake has proven that the client has its key.
     ///
     /// # Errors
     /// Why the certificate is not accepted, for the log.
-    pub(super) fn verify(&self, peer: &[CertificateDer<'static>], now: UnixTime) -> Result<CertificateSubject, String> {
-        let Some((leaf, others)) = peer.split_first() else { return Err("no certificate".into()) };
+    pub(super) fn verify(
+        &self,
+        peer: &[CertificateDer<'static>],
+        now: UnixTime,
+    ) -> Result<CertificateSubject, String> {
+        let Some((leaf, others)) = peer.split_first() else {
+            return Err("no certificate".into());
+        };
         let since_epoch = Duration::from_secs(now.as_secs());
         let mut why = "all CAs have expired".to_owned();
-        for anchor in self.ca_certificates.iter().filter(|a| a.from <= since_epoch && since_epoch <= a.until) {
+        for anchor in self
+            .ca_certificates
+            .iter()
+            .filter(|a| a.from <= since_epoch && since_epoch <= a.until)
+        {
             match anchor.verifier.verify_client_cert(leaf, others, now) {
                 Ok(_) => return subject(leaf),
                 Err(error) => why = error.to_string(),
@@ -106,7 +122,9 @@ impl CaCertificate {
     fn new(der: CertificateDer<'static>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let certificate = parse(&der)?;
         let tbs = certificate.tbs_certificate();
-        let constraints = tbs.get_extension::<BasicConstraints>().map_err(|e| e.to_string())?;
+        let constraints = tbs
+            .get_extension::<BasicConstraints>()
+            .map_err(|e| e.to_string())?;
         let usage = tbs.get_extension::<KeyUsage>().map_err(|e| e.to_string())?;
         if !constraints.is_some_and(|(_, constraints)| constraints.ca) {
             return Err("it is no CA".into());
@@ -116,7 +134,9 @@ impl CaCertificate {
         }
         let mut roots = RootCertStore::empty();
         roots.add(der).map_err(|e| e.to_string())?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .build();
         Ok(Self {
             from: tbs.validity().not_before.to_unix_duration(),
             until: tbs.validity().not_after.to_unix_duration(),
@@ -126,22 +146,31 @@ impl CaCertificate {
 }
 
 impl CertificateSubject {
-    /// Returns the user of the certificate as upstream does: `CN` is the name, each `O` a group. `None` without a name.
+    /// Returns the user of the certificate as upstream does: `CN` is the name, each `O` a group.
+    /// `None` without a name.
     pub(super) fn user_info(self) -> Option<UserInfo> {
         if self.common_name.is_empty() {
             return None;
         }
-        let extra = [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={}", self.fingerprint)])].into();
-        Some(UserInfo { name: self.common_name, uid: self.uid, groups: self.organizations, extra })
+        let extra =
+            [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={}", self.fingerprint)])].into();
+        Some(UserInfo {
+            name: self.common_name,
+            uid: self.uid,
+            groups: self.organizations,
+            extra,
+        })
     }
 }
 
-/// Parses the subject of a verified certificate. Also requires the extended key usage for clients: the verifier checks
-/// it only if the extension is present.
+/// Parses the subject of a verified certificate. Also requires the extended key usage for clients:
+/// the verifier checks it only if the extension is present.
 fn subject(der: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
     let certificate = parse(der)?;
     let tbs = certificate.tbs_certificate();
-    let usage = tbs.get_extension::<ExtendedKeyUsage>().map_err(|e| e.to_string())?;
+    let usage = tbs
+        .get_extension::<ExtendedKeyUsage>()
+        .map_err(|e| e.to_string())?;
     if !usage.is_some_and(|(_, usage)| usage.0.contains(&CLIENT_AUTH)) {
         return Err("it does not say that it is for clients".into());
     }
@@ -155,9 +184,17 @@ fn subject(der: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
         return Err("its subject has several common names".into());
     }
     let digest = digest::digest(&digest::SHA256, der);
-    let fingerprint = digest.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let fingerprint = digest
+        .as_ref()
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     let uid = uids.into_iter().next().unwrap_or_default();
-    Ok(CertificateSubject { common_name, organizations: values(tbs, ORGANIZATION)?, uid, fingerprint })
+    Ok(CertificateSubject {
+        common_name,
+        organizations: values(tbs, ORGANIZATION)?,
+        uid,
+        fingerprint,
+    })
 }
 
 fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
@@ -166,15 +203,27 @@ fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
 
 /// Returns the values of one attribute of the subject, in order.
 fn values(tbs: &TbsCertificate, kind: ObjectIdentifier) -> Result<Vec<String>, String> {
-    let attributes = tbs.subject().iter().filter(|attribute| attribute.oid == kind);
+    let attributes = tbs
+        .subject()
+        .iter()
+        .filter(|attribute| attribute.oid == kind);
     let text = |value: &x509_cert::attr::AttributeValue| match value.tag() {
-        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().map(|s| s.as_str().to_owned()),
-        Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().map(|s| s.as_str().to_owned()),
-        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().map(|s| s.as_str().to_owned()),
+        Tag::Utf8String => value
+            .decode_as::<Utf8StringRef<'_>>()
+            .map(|s| s.as_str().to_owned()),
+        Tag::PrintableString => value
+            .decode_as::<PrintableStringRef<'_>>()
+            .map(|s| s.as_str().to_owned()),
+        Tag::Ia5String => value
+            .decode_as::<Ia5StringRef<'_>>()
+            .map(|s| s.as_str().to_owned()),
         other => Err(other.value_error().into()),
     };
-    attributes.map(|attribute| text(&attribute.value)).collect::<Result<_, _>>().map_err(|error| {
-        // Older encodings could be decoded to another name elsewhere.
-        format!("its subject cannot be read: {error}")
-    })
+    attributes
+        .map(|attribute| text(&attribute.value))
+        .collect::<Result<_, _>>()
+        .map_err(|error| {
+            // Older encodings could be decoded to another name elsewhere.
+            format!("its subject cannot be read: {error}")
+        })
 }

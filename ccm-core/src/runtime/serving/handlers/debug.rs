@@ -24,6 +24,9 @@ async fn set_verbosity(State(verbosity): State<Verbosity>, body: String) -> (Sta
             tracing::info!(before, now = number, "verbosity of logs was changed");
             (StatusCode::OK, format!("successfully set -v to {number}\n"))
         }
-        Err(_) => (StatusCode::BAD_REQUEST, "the body must be a number, the verbosity as -v takes it\n".to_owned()),
+        Err(_) => (
+            StatusCode::BAD_REQUEST,
+            "the body must be a number, the verbosity as -v takes it\n".to_owned(),
+        ),
     }
 }

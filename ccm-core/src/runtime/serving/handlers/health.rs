@@ -61,14 +61,18 @@ pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
     [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz]
         .into_iter()
         .fold(Router::new(), |router, page| {
-            let all = async move |State(asked): State<HealthState>, Query(query): Query<Vec<(String, String)>>| {
-                respond(page, &asked, &query)
-            };
+            let all =
+                async move |State(asked): State<HealthState>,
+                            Query(query): Query<Vec<(String, String)>>| {
+                    respond(page, &asked, &query)
+                };
             let one = async move |State(asked): State<HealthState>, Path(name): Path<String>| {
                 respond_single(page, &asked, &name)
             };
             let path = format!("/{}", page.name());
-            router.route(&path, get(all)).route(&format!("{path}/{{check}}"), get(one))
+            router
+                .route(&path, get(all))
+                .route(&format!("{path}/{{check}}"), get(one))
         })
         .with_state(state)
 }
@@ -89,12 +93,18 @@ enum CheckOutcome {
 
 fn respond(page: HealthEndpoint, state: &HealthState, query: &[(String, String)]) -> Response {
     let verbose = query.iter().any(|(key, _)| key == "verbose");
-    let excluded: BTreeSet<&str> =
-        query.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.as_str()).collect();
+    let excluded: BTreeSet<&str> = query
+        .iter()
+        .filter(|(key, _)| key == "exclude")
+        .map(|(_, value)| value.as_str())
+        .collect();
     let mut results = Vec::new();
     for check in state.checks(page) {
-        let outcome =
-            if excluded.contains(check.name()) { CheckOutcome::Excluded } else { run_check(page, state, &check) };
+        let outcome = if excluded.contains(check.name()) {
+            CheckOutcome::Excluded
+        } else {
+            run_check(page, state, &check)
+        };
         results.push(CheckResult { name: check.name().to_owned(), outcome });
     }
     if results.is_empty() {
@@ -114,9 +124,13 @@ fn respond(page: HealthEndpoint, state: &HealthState, query: &[(String, String)]
 fn run_check(page: HealthEndpoint, state: &HealthState, check: &Check) -> CheckOutcome {
     let result = check.run();
     if check.kind() == CheckKind::Progress {
-        return result.err().map_or(CheckOutcome::Good, CheckOutcome::Degraded);
+        return result
+            .err()
+            .map_or(CheckOutcome::Good, CheckOutcome::Degraded);
     }
-    state.slis.observe(check.name(), page.name(), result.is_ok());
+    state
+        .slis
+        .observe(check.name(), page.name(), result.is_ok());
     match result {
         Ok(()) => CheckOutcome::Good,
         Err(why) => {
@@ -127,7 +141,12 @@ fn run_check(page: HealthEndpoint, state: &HealthState, check: &Check) -> CheckO
     }
 }
 
-fn render(page: HealthEndpoint, results: &[CheckResult], unknown: &[String], verbose: bool) -> (StatusCode, String) {
+fn render(
+    page: HealthEndpoint,
+    results: &[CheckResult],
+    unknown: &[String],
+    verbose: bool,
+) -> (StatusCode, String) {
     let mut text = String::new();
     for CheckResult { name, outcome } in results {
         let _ = match outcome {
@@ -139,9 +158,13 @@ fn render(page: HealthEndpoint, results: &[CheckResult], unknown: &[String], ver
     }
     if !unknown.is_empty() {
         let names = unknown.join(",");
-        let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {names}");
+        let _ =
+            writeln!(text, "warn: some health checks cannot be excluded: no matches for {names}");
     }
-    if results.iter().any(|said| said.outcome == CheckOutcome::Failed) {
+    if results
+        .iter()
+        .any(|said| said.outcome == CheckOutcome::Failed)
+    {
         let _ = writeln!(text, "{} check failed", page.name());
         return (StatusCode::INTERNAL_SERVER_ERROR, text);
     }
@@ -152,8 +175,8 @@ fn render(page: HealthEndpoint, results: &[CheckResult], unknown: &[String], ver
     (StatusCode::OK, text)
 }
 
-/// Runs the check with this name. The response contains the reason of a failure, so these paths are not open to
-/// everybody.
+/// Runs the check with this name. The response contains the reason of a failure, so these paths are
+/// not open to everybody.
 fn respond_single(page: HealthEndpoint, state: &HealthState, name: &str) -> Response {
     let checks = state.checks(page);
     let namesakes: Vec<_> = checks.iter().filter(|check| check.name() == name).collect();
@@ -162,6 +185,7 @@ fn respond_single(page: HealthEndpoint, state: &HealthState, name: &str) -> Resp
     }
     match namesakes.into_iter().try_for_each(Check::run) {
         Ok(()) => "ok".into_response(),
-        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")).into_response(),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n"))
+            .into_response(),
     }
 }

@@ -38,8 +38,21 @@ pub struct Handlers {
 
 impl Handlers {
     /// Makes the handlers of a process that starts now.
-    pub fn new(product: Product, config: Config, registry: Registry, health: Health, verbosity: Verbosity) -> Self {
-        Self { product, config, registry, health, verbosity, started: (Timestamp::now(), Instant::now()) }
+    pub fn new(
+        product: Product,
+        config: Config,
+        registry: Registry,
+        health: Health,
+        verbosity: Verbosity,
+    ) -> Self {
+        Self {
+            product,
+            config,
+            registry,
+            health,
+            verbosity,
+            started: (Timestamp::now(), Instant::now()),
+        }
     }
 
     /// Makes the router: these endpoints and those of `more`, all behind the filter `door`.
@@ -47,7 +60,8 @@ impl Handlers {
     /// # Errors
     /// When the metrics of the health checks cannot be created.
     pub fn router(self, door: AuthFilter, more: Router) -> prometheus::Result<Router> {
-        let mut paths = vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
+        let mut paths =
+            vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
         let profiling = self.config.debugging.profiling;
         if profiling {
             paths.insert(1, "/debug");
@@ -59,7 +73,10 @@ impl Handlers {
             .merge(health::routes(self.health, slis.clone()))
             .merge(metrics::routes(self.registry, slis))
             .merge(zpages::routes(Arc::new(zpages)))
-            .route("/configz", get(async move || ([(header::CONTENT_TYPE, "application/json")], configz.clone())));
+            .route(
+                "/configz",
+                get(async move || ([(header::CONTENT_TYPE, "application/json")], configz.clone())),
+            );
         if profiling {
             router = router.merge(debug::routes(self.verbosity));
         }
@@ -78,7 +95,11 @@ fn not_found() -> Response {
 /// Adds headers to every response that prevent caching and content sniffing.
 async fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache, private"));
+    headers
+        .entry(header::X_CONTENT_TYPE_OPTIONS)
+        .or_insert(HeaderValue::from_static("nosniff"));
     response
 }

@@ -8,8 +8,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, Product};
 
-const NOTICE: &str =
-    "Warning: for people who look for a fault; its form may change at any time, so no program should read it.";
+const NOTICE: &str = "Warning: for people who look for a fault; its form may change at any time, so no program should read it.";
 
 /// Data of these endpoints.
 pub(super) struct ProcessInfo {
@@ -22,14 +21,22 @@ pub(super) struct ProcessInfo {
 }
 
 impl ProcessInfo {
-    pub(super) fn new(product: &Product, config: &Config, started: (Timestamp, Instant), paths: &[&str]) -> Self {
+    pub(super) fn new(
+        product: &Product,
+        config: &Config,
+        started: (Timestamp, Instant),
+        paths: &[&str],
+    ) -> Self {
         let mut flags = String::new();
         for flag in config.flags() {
             let _ = writeln!(flags, "{}={}", flag.name, flag.value);
         }
         Self {
             binary: product.binary,
-            version: config.reported_version.clone().unwrap_or_else(|| product.version.to_owned()),
+            version: config
+                .reported_version
+                .clone()
+                .unwrap_or_else(|| product.version.to_owned()),
             commit: product.commit,
             flags,
             paths: paths.join(" "),

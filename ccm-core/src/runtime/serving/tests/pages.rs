@@ -50,13 +50,28 @@ impl Site {
         let (health, registry) = (Health::default(), Registry::new());
         let (_, verbosity) = logging::dispatch(&LoggingConfig::default(), std::io::sink);
         let product = Product::new("ccm-test", "v1.2.3", &["mock"]);
-        let pages = Handlers::new(product, config(flags), registry.clone(), health.clone(), verbosity.clone());
+        let pages = Handlers::new(
+            product,
+            config(flags),
+            registry.clone(),
+            health.clone(),
+            verbosity.clone(),
+        );
         let more = Router::new().route("/more", get(async || "more"));
-        Self { router: pages.router(door, more).unwrap(), health, registry, verbosity }
+        Self {
+            router: pages.router(door, more).unwrap(),
+            health,
+            registry,
+            verbosity,
+        }
     }
 
     async fn send(&self, method: Method, path: &str, body: &str) -> (StatusCode, String) {
-        let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned())).unwrap();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Body::from(body.to_owned()))
+            .unwrap();
         let response = self.router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.headers()[header::CACHE_CONTROL], "no-cache, private", "{path}");
         assert_eq!(response.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
@@ -75,7 +90,13 @@ fn switch() -> (Arc<AtomicBool>, impl Fn() -> Result<(), String> + Send + Sync +
     let bad = Arc::new(AtomicBool::new(false));
     let check = {
         let bad = bad.clone();
-        move || if bad.load(Ordering::Relaxed) { Err("the reason".to_owned()) } else { Ok(()) }
+        move || {
+            if bad.load(Ordering::Relaxed) {
+                Err("the reason".to_owned())
+            } else {
+                Ok(())
+            }
+        }
     };
     (bad, check)
 }
@@ -100,7 +121,8 @@ async fn each_kind_of_check_fails_what_it_should() {
     let _registrations = [
         site.health.add(CheckKind::Live, "leaderElection", live),
         site.health.add(CheckKind::Ready, "caches", ready),
-        site.health.add(CheckKind::Progress, "service-lb-controller", progress),
+        site.health
+            .add(CheckKind::Progress, "service-lb-controller", progress),
     ];
     let statuses = async || {
         let mut statuses = Vec::new();
@@ -112,17 +134,24 @@ async fn each_kind_of_check_fails_what_it_should() {
     assert_eq!(statuses().await, [200, 200, 200]);
     stuck.store(true, Ordering::Relaxed);
     assert_eq!(statuses().await, [200, 200, 200], "a cloud outage fails nothing");
-    let degraded =
-        "[+]leaderElection ok\n[+]caches ok\n[!]service-lb-controller degraded: the reason\nreadyz check passed\n";
+    let degraded = "[+]leaderElection ok\n[+]caches ok\n[!]service-lb-controller degraded: the reason\nreadyz check passed\n";
     assert_eq!(site.get("/readyz?verbose").await, (200, degraded.to_owned()));
     assert_eq!(site.get("/livez?verbose").await.1, "[+]leaderElection ok\nlivez check passed\n");
-    assert_eq!(site.get("/readyz/service-lb-controller").await.0, 500, "asked for by name it is told");
+    assert_eq!(
+        site.get("/readyz/service-lb-controller").await.0,
+        500,
+        "asked for by name it is told"
+    );
     ready_bad.store(true, Ordering::Relaxed);
     assert_eq!(statuses().await, [200, 200, 500]);
     live_bad.store(true, Ordering::Relaxed);
     assert_eq!(statuses().await, [500, 500, 500]);
     let failed = "[-]leaderElection failed: reason withheld\nlivez check failed\n";
-    assert_eq!(site.get("/livez").await, (500, failed.to_owned()), "a failure is always verbose, without reasons");
+    assert_eq!(
+        site.get("/livez").await,
+        (500, failed.to_owned()),
+        "a failure is always verbose, without reasons"
+    );
     let reason = (500, "internal server error: the reason\n".to_owned());
     assert_eq!(site.get("/livez/leaderElection").await, reason);
 }
@@ -130,7 +159,9 @@ async fn each_kind_of_check_fails_what_it_should() {
 #[tokio::test]
 async fn checks_are_excluded_by_name() {
     let site = Site::new(&[]);
-    let _bad = site.health.add(CheckKind::Live, "bad", || Err("no".to_owned()));
+    let _bad = site
+        .health
+        .add(CheckKind::Live, "bad", || Err("no".to_owned()));
     let _good = site.health.add(CheckKind::Live, "good", || Ok(()));
     assert_eq!(site.get("/healthz").await.0, 500);
     assert_eq!(site.get("/healthz?exclude=bad").await, (200, "ok".to_owned()));
@@ -140,7 +171,10 @@ async fn checks_are_excluded_by_name() {
     assert_eq!(site.get(asked).await, (200, text.to_owned()));
     assert_eq!(site.get("/healthz/none").await, (404, "404 page not found\n".to_owned()));
     assert_eq!(site.get("/healthz/good").await, (200, "ok".to_owned()));
-    assert_eq!(site.send(Method::HEAD, "/healthz?exclude=bad", "").await, (StatusCode::OK, String::new()));
+    assert_eq!(
+        site.send(Method::HEAD, "/healthz?exclude=bad", "").await,
+        (StatusCode::OK, String::new())
+    );
     assert_eq!(site.send(Method::POST, "/healthz", "").await.0, StatusCode::METHOD_NOT_ALLOWED);
 }
 
@@ -163,7 +197,10 @@ async fn answers_of_checks_are_metrics_that_can_be_reset() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_eq!(site.send(Method::DELETE, "/metrics/slis", "").await, (StatusCode::OK, "metrics reset\n".to_owned()));
+    assert_eq!(
+        site.send(Method::DELETE, "/metrics/slis", "").await,
+        (StatusCode::OK, "metrics reset\n".to_owned())
+    );
     assert_eq!(site.get("/metrics/slis").await, (200, String::new()));
 }
 
@@ -171,7 +208,9 @@ async fn answers_of_checks_are_metrics_that_can_be_reset() {
 async fn metrics_are_those_of_the_registry() {
     let site = Site::new(&[]);
     site.health.register(&site.registry).unwrap();
-    let _check = site.health.add(CheckKind::Progress, "node-route-controller", || Err("stuck".to_owned()));
+    let _check = site
+        .health
+        .add(CheckKind::Progress, "node-route-controller", || Err("stuck".to_owned()));
     let (status, text) = site.get("/metrics").await;
     assert_eq!(status, 200);
     assert!(text.ends_with("ccm_degraded{name=\"node-route-controller\"} 1\n"), "{text}");
@@ -184,7 +223,12 @@ async fn zpages_are_text_for_people() {
     let (_, text) = site.get("/statusz").await;
     assert!(text.starts_with("\nccm-test statusz\nWarning: "), "{text}");
     assert!(text.contains("\nUp: 1 hr 02 min 03 sec\nBinary version: v1.2.3\n"), "{text}");
-    assert!(text.contains("\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz\n"), "{text}");
+    assert!(
+        text.contains(
+            "\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz /statusz\n"
+        ),
+        "{text}"
+    );
     let (_, text) = site.get("/flagz").await;
     assert!(text.starts_with("\nccm-test flagz\nWarning: "), "{text}");
     assert!(text.contains("\nnode-monitor-period=7s\n"), "{text}");
@@ -195,7 +239,10 @@ async fn configz_is_the_configuration() {
     let (status, text) = Site::new(&["--cluster-name=blue"]).get("/configz").await;
     assert_eq!(status, 200);
     let configz: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(configz["cloudcontrollermanager.config.k8s.io"]["KubeCloudShared"]["ClusterName"], "blue");
+    assert_eq!(
+        configz["cloudcontrollermanager.config.k8s.io"]["KubeCloudShared"]["ClusterName"],
+        "blue"
+    );
 }
 
 #[tokio::test]
@@ -219,11 +266,18 @@ struct Porter;
 
 #[async_trait]
 impl RequestAuth for Porter {
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal> {
+    async fn check(
+        &self,
+        peer: &[CertificateDer<'static>],
+        parts: &Parts,
+    ) -> Result<(), AuthRefusal> {
         assert!(peer.is_empty());
         match parts.headers.get(header::AUTHORIZATION).is_some() {
             true => Ok(()),
-            false => Err(AuthRefusal { status: StatusCode::UNAUTHORIZED, reason: "who is it".to_owned() }),
+            false => Err(AuthRefusal {
+                status: StatusCode::UNAUTHORIZED,
+                reason: "who is it".to_owned(),
+            }),
         }
     }
 }
@@ -240,12 +294,24 @@ async fn without_a_guard_only_open_pages_are_served() {
         statuses
     };
     let open = ["/healthz", "/healthz?verbose", "/metrics", "/metrics/slis"];
-    let closed = ["/livez", "/healthz/ping", "/configz", "/flagz", "/statusz", "/more", "/nothing", "/debug/flags/v"];
+    let closed = [
+        "/livez",
+        "/healthz/ping",
+        "/configz",
+        "/flagz",
+        "/statusz",
+        "/more",
+        "/nothing",
+        "/debug/flags/v",
+    ];
     assert_eq!(statuses(&open).await, [200; 4]);
     assert_eq!(statuses(&closed).await, [503; 8]);
     door.install(Arc::new(Porter));
     assert_eq!(statuses(&open).await, [200; 4], "nobody is asked who they are");
     assert_eq!(statuses(&closed).await, [401; 8]);
-    let request = Request::get("/more").header(header::AUTHORIZATION, "please").body(Body::empty()).unwrap();
+    let request = Request::get("/more")
+        .header(header::AUTHORIZATION, "please")
+        .body(Body::empty())
+        .unwrap();
     assert_eq!(site.router.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
 }

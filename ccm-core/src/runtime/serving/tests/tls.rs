@@ -47,7 +47,10 @@ struct Pair {
 
 fn pair(name: &str) -> Pair {
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().self_signed(&key).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec![name.to_owned()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
     Pair { certificate: certificate.pem(), key: key.serialize_pem() }
 }
 
@@ -57,7 +60,8 @@ impl Pair {
     }
 
     fn write(&self, directory: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let (certificate, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
+        let (certificate, key) =
+            (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
         std::fs::write(&certificate, &self.certificate).unwrap();
         std::fs::write(&key, &self.key).unwrap();
         (certificate, key)
@@ -102,7 +106,11 @@ impl Drop for Running {
 
 /// Binds any free port with these flags.
 fn bind(flags: &[&str]) -> Result<Server, ServingErrors> {
-    let flags: Vec<_> = ["--bind-address=127.0.0.1"].iter().chain(flags).copied().collect();
+    let flags: Vec<_> = ["--bind-address=127.0.0.1"]
+        .iter()
+        .chain(flags)
+        .copied()
+        .collect();
     Server::bind_port(&config(&flags).serving, 0)
 }
 
@@ -118,10 +126,18 @@ fn run(server: Server) -> Running {
     let routes = Router::new()
         .route("/", get(async || "hello"))
         .route("/slow", get(slow))
-        .route("/peers", get(async |Extension(peer): Extension<PeerCertificates>| peer.0.len().to_string()))
+        .route(
+            "/peers",
+            get(async |Extension(peer): Extension<PeerCertificates>| peer.0.len().to_string()),
+        )
         .route("/echo", axum::routing::put(async |body: String| body));
     let (address, stop) = (server.address(), CancellationToken::new());
-    Running { address, stop: stop.clone(), asked, task: tokio::spawn(server.run(routes, stop)) }
+    Running {
+        address,
+        stop: stop.clone(),
+        asked,
+        task: tokio::spawn(server.run(routes, stop)),
+    }
 }
 
 fn serve(flags: &[&str]) -> Running {
@@ -202,10 +218,16 @@ impl Client {
             None => builder.with_no_client_auth(),
             Some(pair) => {
                 let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-                builder.with_client_auth_cert(vec![pair.der()], key).unwrap()
+                builder
+                    .with_client_auth_cert(vec![pair.der()], key)
+                    .unwrap()
             }
         };
-        config.alpn_protocols = self.alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        config.alpn_protocols = self
+            .alpn
+            .iter()
+            .map(|protocol| protocol.as_bytes().to_vec())
+            .collect();
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from(self.name).unwrap();
         timeout(SOON, TlsConnector::from(Arc::new(config)).connect(name, stream)).await?
@@ -217,14 +239,20 @@ async fn connect(running: &Running) -> TlsStream<TcpStream> {
 }
 
 fn served(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
-    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+    stream.get_ref().1.peer_certificates().unwrap()[0]
+        .clone()
+        .into_owned()
 }
 
-async fn request(stream: TlsStream<TcpStream>, request: Request<Body>) -> hyper::Result<Response<Incoming>> {
+async fn request(
+    stream: TlsStream<TcpStream>,
+    request: Request<Body>,
+) -> hyper::Result<Response<Incoming>> {
     let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
     if h2 {
-        let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
         tokio::spawn(connection);
         sender.send_request(request).await
     } else {
@@ -236,7 +264,9 @@ async fn request(stream: TlsStream<TcpStream>, request: Request<Body>) -> hyper:
 
 async fn ask(stream: TlsStream<TcpStream>, path: &str) -> (StatusCode, String) {
     let uri = format!("https://localhost{path}");
-    let response = request(stream, Request::get(uri).body(Body::empty()).unwrap()).await.unwrap();
+    let response = request(stream, Request::get(uri).body(Body::empty()).unwrap())
+        .await
+        .unwrap();
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(bytes.to_vec()).unwrap())
@@ -251,7 +281,10 @@ async fn both_protocols_are_served_unless_one_is_off() {
         (&["--disable-http2-serving"], vec!["h2", "http/1.1"], Some(b"http/1.1")),
     ] {
         let running = serve(flags);
-        let stream = Client { alpn, ..Client::default() }.connect(running.address).await.unwrap();
+        let stream = Client { alpn, ..Client::default() }
+            .connect(running.address)
+            .await
+            .unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), chosen, "{flags:?}");
         assert_eq!(ask(stream, "/").await, (StatusCode::OK, "hello".to_owned()));
     }
@@ -264,11 +297,16 @@ async fn the_certificate_made_in_memory_is_for_loopback_and_the_bind_address() {
     let certificate = served(&connect(&running).await);
     let parsed = rustls::server::ParsedCertificate::try_from(&certificate).unwrap();
     let is_for = |name: &str| {
-        rustls::client::verify_server_name(&parsed, &ServerName::try_from(name.to_owned()).unwrap()).is_ok()
+        rustls::client::verify_server_name(&parsed, &ServerName::try_from(name.to_owned()).unwrap())
+            .is_ok()
     };
-    for (name, expected) in
-        [("localhost", true), ("127.0.0.1", true), ("::1", true), ("127.0.0.2", true), ("127.0.0.3", false)]
-    {
+    for (name, expected) in [
+        ("localhost", true),
+        ("127.0.0.1", true),
+        ("::1", true),
+        ("127.0.0.2", true),
+        ("127.0.0.3", false),
+    ] {
         assert_eq!(is_for(name), expected, "{name}");
     }
 }
@@ -282,7 +320,9 @@ async fn the_lowest_version_is_the_one_asked_for() {
         ("--tls-min-version=VersionTLS13", false),
     ] {
         let running = serve(&[flag]);
-        let result = Client { versions: OLD, ..Client::default() }.connect(running.address).await;
+        let result = Client { versions: OLD, ..Client::default() }
+            .connect(running.address)
+            .await;
         assert_eq!(result.is_ok(), served, "{flag}");
         let newest = connect(&running).await;
         assert_eq!(newest.get_ref().1.protocol_version(), Some(ProtocolVersion::TLSv1_3));
@@ -293,32 +333,65 @@ async fn the_lowest_version_is_the_one_asked_for() {
 async fn suites_and_groups_are_those_asked_for() {
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
     let running = serve(&[&format!("--tls-cipher-suites={suite}"), "--tls-curve-preferences=24"]);
-    let stream = Client { versions: OLD, ..Client::default() }.connect(running.address).await.unwrap();
-    let negotiated = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+    let stream = Client { versions: OLD, ..Client::default() }
+        .connect(running.address)
+        .await
+        .unwrap();
+    let negotiated = stream
+        .get_ref()
+        .1
+        .negotiated_cipher_suite()
+        .unwrap()
+        .suite();
     assert_eq!(negotiated.as_str(), Some(suite));
-    let group = stream.get_ref().1.negotiated_key_exchange_group().unwrap().name();
+    let group = stream
+        .get_ref()
+        .1
+        .negotiated_key_exchange_group()
+        .unwrap()
+        .name();
     assert_eq!(group, NamedGroup::secp384r1);
     let mut provider = ring::default_provider();
-    provider.cipher_suites.retain(|other| other.suite().as_str() != Some(suite));
-    let refused = Client { provider, versions: OLD, ..Client::default() }.connect(running.address).await;
+    provider
+        .cipher_suites
+        .retain(|other| other.suite().as_str() != Some(suite));
+    let refused = Client { provider, versions: OLD, ..Client::default() }
+        .connect(running.address)
+        .await;
     assert!(refused.is_err(), "no other suite of TLS 1.2 is served");
-    assert!(connect(&running).await.get_ref().1.negotiated_cipher_suite().unwrap().tls13().is_some());
+    assert!(
+        connect(&running)
+            .await
+            .get_ref()
+            .1
+            .negotiated_cipher_suite()
+            .unwrap()
+            .tls13()
+            .is_some()
+    );
 }
 
 #[tokio::test]
 async fn the_certificate_is_chosen_by_the_name_asked_for() {
     let directory = Directory::new();
     let (main, named, wild, own) = (pair("main"), pair("x"), pair("y"), pair("own.example.com"));
-    let flags: Vec<_> = [(&named, "named", ":a.example.com"), (&wild, "wild", ":*.example.com"), (&own, "own", "")]
-        .into_iter()
-        .map(|(pair, file, names)| {
-            let (certificate, key) = pair.write(&directory.0, file);
-            format!("--tls-sni-cert-key={},{}{names}", certificate.display(), key.display())
-        })
-        .collect();
+    let flags: Vec<_> = [
+        (&named, "named", ":a.example.com"),
+        (&wild, "wild", ":*.example.com"),
+        (&own, "own", ""),
+    ]
+    .into_iter()
+    .map(|(pair, file, names)| {
+        let (certificate, key) = pair.write(&directory.0, file);
+        format!("--tls-sni-cert-key={},{}{names}", certificate.display(), key.display())
+    })
+    .collect();
     main.write(&directory.0, "main");
     let mut flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    let files = [directory.flag("tls-cert-file", "main.crt"), directory.flag("tls-private-key-file", "main.key")];
+    let files = [
+        directory.flag("tls-cert-file", "main.crt"),
+        directory.flag("tls-private-key-file", "main.key"),
+    ];
     flags.extend(files.iter().map(String::as_str));
     let running = serve(&flags);
     for (name, pair) in [
@@ -329,13 +402,23 @@ async fn the_certificate_is_chosen_by_the_name_asked_for() {
         ("example.com", &main),
         ("127.0.0.1", &main),
     ] {
-        let stream = Client { name, ..Client::default() }.connect(running.address).await.unwrap();
+        let stream = Client { name, ..Client::default() }
+            .connect(running.address)
+            .await
+            .unwrap();
         assert_eq!(served(&stream), pair.der(), "{name}");
     }
     drop(running);
-    let without_wildcard: Vec<_> = flags.iter().copied().filter(|flag| !flag.contains('*')).collect();
+    let without_wildcard: Vec<_> = flags
+        .iter()
+        .copied()
+        .filter(|flag| !flag.contains('*'))
+        .collect();
     let running = serve(&without_wildcard);
-    let stream = Client { name: "own.example.com", ..Client::default() }.connect(running.address).await.unwrap();
+    let stream = Client { name: "own.example.com", ..Client::default() }
+        .connect(running.address)
+        .await
+        .unwrap();
     assert_eq!(served(&stream), own.der(), "without names those in the certificate count");
 }
 
@@ -346,12 +429,18 @@ async fn a_directory_gets_a_pair_once() {
     let flag = directory.flag("cert-dir", "deep/inside");
     let first = served(&connect(&serve(&[&flag])).await);
     let file = |name: &str| directory.0.join("deep/inside").join(name);
-    let mode = std::fs::metadata(file("cloud-controller-manager.key")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(file("cloud-controller-manager.key"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(served(&connect(&serve(&[&flag])).await), first, "it is read, not made again");
     std::fs::remove_file(file("cloud-controller-manager.crt")).unwrap();
     let error = bind(&[&flag]).unwrap_err().to_string();
-    assert!(error.starts_with("--cert-dir: read the certificate ") && error.contains("No such file"), "{error}");
+    assert!(
+        error.starts_with("--cert-dir: read the certificate ") && error.contains("No such file"),
+        "{error}"
+    );
     assert!(!file("cloud-controller-manager.crt").exists(), "nothing is put beside somebody's key");
 }
 
@@ -368,14 +457,29 @@ async fn everything_that_is_wrong_is_said_at_once() {
         "--bind-address=127.0.0.1",
         &directory.flag("tls-cert-file", "one.crt"),
         &directory.flag("tls-private-key-file", "two.key"),
-        &format!("{},{}", directory.flag("tls-sni-cert-key", "none.crt"), directory.0.join("one.key").display()),
-        &format!("{},{}", directory.flag("tls-sni-cert-key", "empty.crt"), directory.0.join("one.key").display()),
-        &format!("{},{}", directory.flag("tls-sni-cert-key", "one.crt"), directory.0.join("empty.crt").display()),
+        &format!(
+            "{},{}",
+            directory.flag("tls-sni-cert-key", "none.crt"),
+            directory.0.join("one.key").display()
+        ),
+        &format!(
+            "{},{}",
+            directory.flag("tls-sni-cert-key", "empty.crt"),
+            directory.0.join("one.key").display()
+        ),
+        &format!(
+            "{},{}",
+            directory.flag("tls-sni-cert-key", "one.crt"),
+            directory.0.join("empty.crt").display()
+        ),
     ]);
-    let text = Server::bind_port(&taken.serving, port).unwrap_err().to_string();
+    let text = Server::bind_port(&taken.serving, port)
+        .unwrap_err()
+        .to_string();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
-    let listen = format!("--secure-port={port}, --bind-address=127.0.0.1: listen on 127.0.0.1:{port}: ");
+    let listen =
+        format!("--secure-port={port}, --bind-address=127.0.0.1: listen on 127.0.0.1:{port}: ");
     assert!(lines[0].starts_with(&listen) && lines[0].contains("in use"), "{text}");
     for (line, (flag, what)) in lines[1..].iter().zip([
         ("--tls-cert-file: use the certificate with its key", "one.crt"),
@@ -392,7 +496,10 @@ async fn a_changed_pair_is_served_and_a_bad_one_is_not() {
     let directory = Directory::new();
     let (first, second) = (pair("first"), pair("second"));
     first.write(&directory.0, "tls");
-    let flags = [directory.flag("tls-cert-file", "tls.crt"), directory.flag("tls-private-key-file", "tls.key")];
+    let flags = [
+        directory.flag("tls-cert-file", "tls.crt"),
+        directory.flag("tls-private-key-file", "tls.key"),
+    ];
     let server = bind(&[&flags[0], &flags[1]]).unwrap();
     let (certificates, provider) = (server.certificates.clone(), server.provider.clone());
     let running = run(server);
@@ -419,7 +526,10 @@ async fn files_are_looked_at_every_few_seconds() {
     let directory = Directory::new();
     let (first, second) = (pair("first"), pair("second"));
     first.write(&directory.0, "tls");
-    let flags = [directory.flag("tls-cert-file", "tls.crt"), directory.flag("tls-private-key-file", "tls.key")];
+    let flags = [
+        directory.flag("tls-cert-file", "tls.crt"),
+        directory.flag("tls-private-key-file", "tls.key"),
+    ];
     let server = bind(&[&flags[0], &flags[1]]).unwrap();
     let certificates = server.certificates.clone();
     let running = run(server);
@@ -439,7 +549,10 @@ async fn a_client_certificate_is_asked_for_and_handed_on() {
     let stream = client.connect(running.address).await.unwrap();
     assert_eq!(ask(stream, "/peers").await.1, "1");
     // Somebody else's certificate: the key does not fit.
-    let stolen = Pair { certificate: pair("admin").certificate, key: pair("thief").key };
+    let stolen = Pair {
+        certificate: pair("admin").certificate,
+        key: pair("thief").key,
+    };
     let provider = ring::default_provider();
     let key = PrivateKeyDer::from_pem_slice(stolen.key.as_bytes()).unwrap();
     let signer = provider.key_provider.load_private_key(key).unwrap();
@@ -453,7 +566,10 @@ async fn a_client_certificate_is_asked_for_and_handed_on() {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let tcp = TcpStream::connect(running.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let answer = match TlsConnector::from(Arc::new(config)).connect(name, tcp).await {
+    let answer = match TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+    {
         // In TLS 1.3 the client learns of the refusal with its first read.
         Ok(mut stream) => stream.read_u8().await.map(drop),
         Err(error) => Err(error),
@@ -466,7 +582,11 @@ async fn a_client_certificate_is_asked_for_and_handed_on() {
 struct Thief(Arc<rustls::sign::CertifiedKey>);
 
 impl rustls::client::ResolvesClientCert for Thief {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+    fn resolve(
+        &self,
+        _: &[&[u8]],
+        _: &[SignatureScheme],
+    ) -> Option<Arc<rustls::sign::CertifiedKey>> {
         Some(self.0.clone())
     }
 
@@ -501,8 +621,14 @@ async fn large_bodies_slow_callers_and_too_many_are_turned_away() {
         ..Limits::default()
     };
     let running = run(server);
-    let put = |size: usize| Request::put("https://localhost/echo").body(Body::from("x".repeat(size))).unwrap();
-    for (size, status) in [(64 * 1024, StatusCode::OK), (64 * 1024 + 1, StatusCode::PAYLOAD_TOO_LARGE)] {
+    let put = |size: usize| {
+        Request::put("https://localhost/echo")
+            .body(Body::from("x".repeat(size)))
+            .unwrap()
+    };
+    for (size, status) in
+        [(64 * 1024, StatusCode::OK), (64 * 1024 + 1, StatusCode::PAYLOAD_TOO_LARGE)]
+    {
         let http1 = Client { alpn: vec!["http/1.1"], ..Client::default() };
         let stream = http1.connect(running.address).await.unwrap();
         assert_eq!(request(stream, put(size)).await.unwrap().status(), status);
@@ -536,9 +662,17 @@ async fn connect_to(address: SocketAddr) -> Option<TlsStream<TcpStream>> {
 
 #[tokio::test]
 async fn no_port_no_server() {
-    assert!(Server::bind(&config(&["--secure-port=0"]).serving).unwrap().is_none());
+    assert!(
+        Server::bind(&config(&["--secure-port=0"]).serving)
+            .unwrap()
+            .is_none()
+    );
     let taken = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let text = Server::bind(&config(&[&format!("--secure-port={port}")]).serving).unwrap_err().to_string();
-    assert!(text.starts_with(&format!("--secure-port={port}, --bind-address=0.0.0.0: listen on 0.0.0.0:{port}: ")));
+    let text = Server::bind(&config(&[&format!("--secure-port={port}")]).serving)
+        .unwrap_err()
+        .to_string();
+    assert!(text.starts_with(&format!(
+        "--secure-port={port}, --bind-address=0.0.0.0: listen on 0.0.0.0:{port}: "
+    )));
 }

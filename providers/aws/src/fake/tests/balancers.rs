@@ -2,9 +2,9 @@ use super::*;
 use crate::api::{
     AllocationId,
     elb::{
-        AddElbTags, DeleteLoadBalancer, DescribeElbTags, DescribeLoadBalancerAttributes, DescribeLoadBalancers,
-        LoadBalancerState, ModifyLoadBalancerAttributes, RemoveElbTags, SetIpAddressType, SetSecurityGroups,
-        SetSubnets,
+        AddElbTags, DeleteLoadBalancer, DescribeElbTags, DescribeLoadBalancerAttributes,
+        DescribeLoadBalancers, LoadBalancerState, ModifyLoadBalancerAttributes, RemoveElbTags,
+        SetIpAddressType, SetSecurityGroups, SetSubnets,
     },
 };
 
@@ -36,7 +36,11 @@ async fn load_balancers_are_created_as_by_aws() {
     let cases = [
         ("first", base("one"), "ok"),
         ("the same again", base("one"), "ok"),
-        ("another scheme", CreateLoadBalancer { scheme: Scheme::Internal, ..base("one") }, "DuplicateLoadBalancerName"),
+        (
+            "another scheme",
+            CreateLoadBalancer { scheme: Scheme::Internal, ..base("one") },
+            "DuplicateLoadBalancerName",
+        ),
         (
             "other subnets",
             CreateLoadBalancer { name: "one".into(), ..in_subnets(&[&p[0]]) },
@@ -59,13 +63,21 @@ async fn load_balancers_are_created_as_by_aws() {
             "InvalidSubnet",
         ),
         ("unknown group", group("sg-0"), "InvalidSecurityGroup"),
-        ("known group", CreateLoadBalancer { name: "grouped".into(), ..group(&world.node_group) }, "ok"),
+        (
+            "known group",
+            CreateLoadBalancer { name: "grouped".into(), ..group(&world.node_group) },
+            "ok",
+        ),
         (
             "source NAT without IPv6",
             CreateLoadBalancer { ipv6_source_nat: Some(true), ..base("x") },
             "InvalidConfigurationRequest",
         ),
-        ("reserved tag", CreateLoadBalancer { tags: tags(&[("aws:a", "")]), ..base("x") }, "ValidationError"),
+        (
+            "reserved tag",
+            CreateLoadBalancer { tags: tags(&[("aws:a", "")]), ..base("x") },
+            "ValidationError",
+        ),
     ];
     for (name, request, expected) in cases {
         assert_eq!(code(aws, request).await, expected, "{name}");
@@ -103,9 +115,16 @@ async fn addresses_are_given_once_and_come_back() {
     aws.ask(DeleteLoadBalancer { arn }).await.unwrap();
     assert!(!aws.address(&eip).unwrap().1);
     let internal = |ip: &str, allocation: Option<AllocationId>| {
-        let subnets =
-            vec![SubnetMapping { allocation, private_ipv4: Some(ip.parse().unwrap()), ..mapping(&world.private[0]) }];
-        CreateLoadBalancer { scheme: Scheme::Internal, subnets, ..balancer(&world, "inner") }
+        let subnets = vec![SubnetMapping {
+            allocation,
+            private_ipv4: Some(ip.parse().unwrap()),
+            ..mapping(&world.private[0])
+        }];
+        CreateLoadBalancer {
+            scheme: Scheme::Internal,
+            subnets,
+            ..balancer(&world, "inner")
+        }
     };
     assert_eq!(code(aws, internal("10.0.128.50", Some(eip))).await, "InvalidConfigurationRequest");
     assert_eq!(code(aws, internal("10.0.1.50", None)).await, "InvalidConfigurationRequest");
@@ -137,14 +156,18 @@ async fn describes_by_name_fail_as_a_whole_and_lists_come_in_pages() {
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_is_provisioned_for_a_while() {
     let world = FakeCluster::small(0);
-    world.aws.configure(|knobs| knobs.provisioning = Duration::from_secs(120));
+    world
+        .aws
+        .configure(|knobs| knobs.provisioning = Duration::from_secs(120));
     let made = world.aws.ask(balancer(&world, "lb")).await.unwrap();
     assert_eq!(made.state, Some(LoadBalancerState::Provisioning));
     assert_eq!(&*made.dns_name, "lb-0000000000000001.elb.us-west-2.amazonaws.com");
     assert!(made.arn.contains(":loadbalancer/net/lb/"));
     tokio::time::advance(Duration::from_secs(121)).await;
     assert_eq!(world.aws.load_balancers()[0].state, Some(LoadBalancerState::Active));
-    world.aws.set_balancer_state(&made.arn, LoadBalancerState::Failed, "no capacity");
+    world
+        .aws
+        .set_balancer_state(&made.arn, LoadBalancerState::Failed, "no capacity");
     assert_eq!(&*world.aws.load_balancers()[0].state_reason, "no capacity");
 }
 
@@ -157,7 +180,14 @@ async fn what_was_just_made_is_not_seen_at_once() {
         knobs.change_lag = Duration::from_secs(1);
     });
     // What was there before is.
-    assert_eq!(aws.ask(DescribeInstances::default()).await.unwrap().items.len(), 1);
+    assert_eq!(
+        aws.ask(DescribeInstances::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
     let describe = DescribeLoadBalancers { arns: vec![arn.clone()], ..Default::default() };
     let change = set_attributes(&arn, "deletion_protection.enabled", "false");
@@ -166,12 +196,25 @@ async fn what_was_just_made_is_not_seen_at_once() {
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(code(aws, change).await, "ok");
     assert_eq!(code(aws, describe.clone()).await, "LoadBalancerNotFound");
-    assert!(aws.ask(DescribeLoadBalancers::default()).await.unwrap().items.is_empty());
+    assert!(
+        aws.ask(DescribeLoadBalancers::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(code(aws, describe).await, "ok");
     aws.ask(balancer(&world, "young")).await.unwrap();
     aws.configure(|knobs| knobs.describe_lag = Duration::ZERO);
-    assert_eq!(aws.ask(DescribeLoadBalancers::default()).await.unwrap().items.len(), 2);
+    assert_eq!(
+        aws.ask(DescribeLoadBalancers::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +222,10 @@ async fn attributes_have_defaults_and_known_keys() {
     let world = FakeCluster::small(0);
     let aws = &world.aws;
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
-    let have = aws.ask(DescribeLoadBalancerAttributes { arn: arn.clone() }).await.unwrap();
+    let have = aws
+        .ask(DescribeLoadBalancerAttributes { arn: arn.clone() })
+        .await
+        .unwrap();
     assert_eq!(&*have["load_balancing.cross_zone.enabled"], "false");
     let cases = [
         ("load_balancing.cross_zone.enabled", "true", "ok"),
@@ -201,7 +247,10 @@ async fn groups_can_be_exchanged_but_neither_come_nor_go() {
     let aws = &world.aws;
     let other = aws.security_group(&world.vpc, "other", &[]);
     let bare = aws.ask(balancer(&world, "bare")).await.unwrap().arn;
-    let grouped = CreateLoadBalancer { security_groups: vec![world.node_group.clone()], ..balancer(&world, "grouped") };
+    let grouped = CreateLoadBalancer {
+        security_groups: vec![world.node_group.clone()],
+        ..balancer(&world, "grouped")
+    };
     let grouped = aws.ask(grouped).await.unwrap().arn;
     let set = |arn: &LoadBalancerArn, groups: &[&str]| SetSecurityGroups {
         arn: arn.clone(),
@@ -270,9 +319,13 @@ async fn deletion_takes_listeners_along_leaves_target_groups_and_obeys_protectio
     let aws = &world.aws;
     let (arn, _) = stack(&world).await;
     let delete = DeleteLoadBalancer { arn: arn.clone() };
-    aws.ask(set_attributes(&arn, "deletion_protection.enabled", "true")).await.unwrap();
+    aws.ask(set_attributes(&arn, "deletion_protection.enabled", "true"))
+        .await
+        .unwrap();
     assert_eq!(code(aws, delete.clone()).await, "OperationNotPermitted");
-    aws.ask(set_attributes(&arn, "deletion_protection.enabled", "false")).await.unwrap();
+    aws.ask(set_attributes(&arn, "deletion_protection.enabled", "false"))
+        .await
+        .unwrap();
     assert_eq!(code(aws, delete.clone()).await, "ok");
     assert!(aws.listeners(&arn).is_empty());
     assert_eq!(aws.target_groups().len(), 1);
@@ -298,9 +351,19 @@ async fn tags_are_read_and_changed_for_twenty_objects_at_most() {
     for (name, request, expected) in cases {
         assert_eq!(code(aws, request).await, expected, "{name}");
     }
-    aws.ask(AddElbTags { arns: arns.clone(), tags: tags(&[("b", "2")]) }).await.unwrap();
-    aws.ask(RemoveElbTags { arns: arns[..1].to_vec(), keys: vec!["a".into(), "absent".into()] }).await.unwrap();
-    assert_eq!((aws.tags(&arn), aws.tags(&group)), (tags(&[("b", "2")]), tags(&[("a", "1"), ("b", "2")])));
+    aws.ask(AddElbTags { arns: arns.clone(), tags: tags(&[("b", "2")]) })
+        .await
+        .unwrap();
+    aws.ask(RemoveElbTags {
+        arns: arns[..1].to_vec(),
+        keys: vec!["a".into(), "absent".into()],
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        (aws.tags(&arn), aws.tags(&group)),
+        (tags(&[("b", "2")]), tags(&[("a", "1"), ("b", "2")]))
+    );
     aws.quotas(|quotas| quotas.tags = 2);
     assert_eq!(code(aws, AddElbTags { arns, tags: tags(&[("c", "3")]) }).await, "TooManyTags");
 }

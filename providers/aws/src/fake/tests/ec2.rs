@@ -2,20 +2,27 @@ use super::*;
 use crate::api::{
     EniId, Filter, InstanceId, RouteTableId,
     ec2::{
-        CreateRoute, CreateTags, DeleteRoute, DeleteTags, DescribeInstanceTopology, DescribeNetworkInterfaces,
-        DescribeRouteTables, DescribeSubnets, DescribeVpcs, InstanceState, ModifyInstanceAttribute,
-        ModifyNetworkInterfaceAttribute, ReplaceRoute, RouteTarget,
+        CreateRoute, CreateTags, DeleteRoute, DeleteTags, DescribeInstanceTopology,
+        DescribeNetworkInterfaces, DescribeRouteTables, DescribeSubnets, DescribeVpcs,
+        InstanceState, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute, ReplaceRoute,
+        RouteTarget,
     },
 };
 
 const NOWHERE: &str = "i-0123456789abcdef0";
 
 fn by_ids(ids: &[&str]) -> DescribeInstances {
-    DescribeInstances { ids: ids.iter().map(|id| InstanceId::from(*id)).collect(), ..Default::default() }
+    DescribeInstances {
+        ids: ids.iter().map(|id| InstanceId::from(*id)).collect(),
+        ..Default::default()
+    }
 }
 
 fn by_filter(name: &str, values: &[&str]) -> DescribeInstances {
-    DescribeInstances { filters: vec![Filter::new(name, values.iter().copied())], ..Default::default() }
+    DescribeInstances {
+        filters: vec![Filter::new(name, values.iter().copied())],
+        ..Default::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,7 +46,11 @@ async fn requests_for_instances_are_refused_as_by_aws() {
         ("unknown filter", by_filter("nonsense", &["x"]), "InvalidParameterValue"),
         ("page of 4", paged(4), "InvalidParameterValue"),
         ("page of 5", paged(5), "ok"),
-        ("foreign token", DescribeInstances { token: Some("x".into()), ..Default::default() }, "InvalidNextToken"),
+        (
+            "foreign token",
+            DescribeInstances { token: Some("x".into()), ..Default::default() },
+            "InvalidNextToken",
+        ),
     ];
     for (name, request, expected) in cases {
         assert_eq!(code(&world.aws, request).await, expected, "{name}");
@@ -94,14 +105,21 @@ async fn a_terminated_instance_loses_its_addresses_and_is_gone_after_an_hour() {
     world.aws.terminate(&id);
     let left = world.aws.ask(by_ids(&[&id])).await.unwrap().items.remove(0);
     assert_eq!(left.state, Some(InstanceState::Terminated));
-    assert_eq!((&*left.private_dns_name, &*left.private_ip, left.interfaces.len(), left.vpc), ("", "", 0, None));
+    assert_eq!(
+        (&*left.private_dns_name, &*left.private_ip, left.interfaces.len(), left.vpc),
+        ("", "", 0, None)
+    );
     assert_eq!(&*left.tags["kubernetes.io/cluster/test"], "owned");
     tokio::time::advance(Duration::from_secs(3601)).await;
     assert_eq!(code(&world.aws, by_ids(&[&id])).await, "InvalidInstanceID.NotFound");
 }
 
 fn route(table: &RouteTableId, destination: &str, target: RouteTarget) -> CreateRoute {
-    CreateRoute { table: table.clone(), destination: destination.parse().unwrap(), target }
+    CreateRoute {
+        table: table.clone(),
+        destination: destination.parse().unwrap(),
+        target,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,18 +132,36 @@ async fn routes_are_refused_as_by_aws() {
     let dead = world.nodes[2].clone();
     aws.terminate(&dead);
     let elsewhere = aws.vpc("10.9.0.0/16");
-    let far = aws.instance(&aws.subnet(&elsewhere, "a", "10.9.0.0/24", &[])).launch();
+    let far = aws
+        .instance(&aws.subnet(&elsewhere, "a", "10.9.0.0/24", &[]))
+        .launch();
     let cases = [
         ("first", route(table, "10.200.0.0/24", plain.clone()), "ok"),
         ("again", route(table, "10.200.0.0/24", plain.clone()), "RouteAlreadyExists"),
         ("with host bits", route(table, "10.200.0.7/24", plain.clone()), "RouteAlreadyExists"),
         ("v6", route(table, "fd00:1::/80", plain.clone()), "ok"),
         ("the VPC's own", route(table, "10.0.0.0/16", plain.clone()), "RouteAlreadyExists"),
-        ("unknown table", route(&"rtb-0".into(), "10.201.0.0/24", plain), "InvalidRouteTableID.NotFound"),
+        (
+            "unknown table",
+            route(&"rtb-0".into(), "10.201.0.0/24", plain),
+            "InvalidRouteTableID.NotFound",
+        ),
         ("two interfaces", route(table, "10.201.0.0/24", twin), "InvalidInstanceID"),
-        ("terminated", route(table, "10.201.0.0/24", RouteTarget::Instance(dead)), "IncorrectInstanceState"),
-        ("unknown", route(table, "10.201.0.0/24", RouteTarget::Instance(NOWHERE.into())), "InvalidInstanceID.NotFound"),
-        ("other VPC", route(table, "10.201.0.0/24", RouteTarget::Instance(far)), "InvalidParameterValue"),
+        (
+            "terminated",
+            route(table, "10.201.0.0/24", RouteTarget::Instance(dead)),
+            "IncorrectInstanceState",
+        ),
+        (
+            "unknown",
+            route(table, "10.201.0.0/24", RouteTarget::Instance(NOWHERE.into())),
+            "InvalidInstanceID.NotFound",
+        ),
+        (
+            "other VPC",
+            route(table, "10.201.0.0/24", RouteTarget::Instance(far)),
+            "InvalidParameterValue",
+        ),
         (
             "unknown interface",
             route(table, "10.201.0.0/24", RouteTarget::Interface("eni-0".into())),
@@ -144,7 +180,9 @@ async fn routes_are_refused_as_by_aws() {
 async fn routes_show_instance_and_interface_and_turn_into_blackholes() {
     let world = FakeCluster::small(2);
     let (aws, table) = (&world.aws, &world.table);
-    aws.ask(route(table, "10.200.0.0/24", RouteTarget::Instance(world.nodes[0].clone()))).await.unwrap();
+    aws.ask(route(table, "10.200.0.0/24", RouteTarget::Instance(world.nodes[0].clone())))
+        .await
+        .unwrap();
     let shown = aws.routes(table).remove(0);
     assert_eq!((shown.instance.as_ref(), shown.interface.is_some()), (Some(&world.nodes[0]), true));
     assert!(!shown.blackhole);
@@ -159,7 +197,8 @@ async fn routes_show_instance_and_interface_and_turn_into_blackholes() {
     assert_eq!(code(aws, replace("10.200.0.0/24")).await, "ok");
     assert_eq!(aws.routes(table)[0].instance.as_ref(), Some(&world.nodes[1]));
     assert_eq!(code(aws, replace("10.201.0.0/24")).await, "InvalidParameterValue");
-    let delete = |text: &str| DeleteRoute { table: table.clone(), destination: text.parse().unwrap() };
+    let delete =
+        |text: &str| DeleteRoute { table: table.clone(), destination: text.parse().unwrap() };
     assert_eq!(code(aws, delete("10.200.0.0/24")).await, "ok");
     assert_eq!(code(aws, delete("10.200.0.0/24")).await, "InvalidRoute.NotFound");
     assert_eq!(code(aws, delete("10.0.0.0/16")).await, "InvalidParameterValue");
@@ -169,13 +208,16 @@ async fn routes_show_instance_and_interface_and_turn_into_blackholes() {
 async fn the_source_check_is_switched_on_the_only_interface_or_by_interface() {
     let world = FakeCluster::small(1);
     let aws = &world.aws;
-    let off = |id: &InstanceId| ModifyInstanceAttribute { id: id.clone(), source_dest_check: false };
+    let off =
+        |id: &InstanceId| ModifyInstanceAttribute { id: id.clone(), source_dest_check: false };
     assert_eq!(code(aws, off(&world.nodes[0])).await, "ok");
     assert_eq!(aws.source_dest_check(&world.nodes[0]), Some(false));
     let second = Interface { device_index: Some(1), ..Interface::new(&world.private[0]) };
     let twin = aws.instance(&world.private[0]).interface(second).launch();
     assert_eq!(code(aws, off(&twin)).await, "InvalidInstanceID");
-    let eni = aws.ask(by_ids(&[&twin])).await.unwrap().items[0].interfaces[0].id.clone();
+    let eni = aws.ask(by_ids(&[&twin])).await.unwrap().items[0].interfaces[0]
+        .id
+        .clone();
     let by_interface = |id: EniId| ModifyNetworkInterfaceAttribute { id, source_dest_check: false };
     assert_eq!(code(aws, by_interface(eni)).await, "ok");
     assert_eq!(aws.source_dest_check(&twin), Some(false));
@@ -187,7 +229,10 @@ async fn the_source_check_is_switched_on_the_only_interface_or_by_interface() {
 async fn unknown_networks_fail_the_whole_describe() {
     let world = FakeCluster::small(0);
     let aws = &world.aws;
-    let subnets = |id: &str| DescribeSubnets { ids: vec![world.public[0].clone(), id.into()], ..Default::default() };
+    let subnets = |id: &str| DescribeSubnets {
+        ids: vec![world.public[0].clone(), id.into()],
+        ..Default::default()
+    };
     assert_eq!(code(aws, subnets(&world.public[1])).await, "ok");
     assert_eq!(code(aws, subnets("subnet-0")).await, "InvalidSubnetID.NotFound");
     let tables = DescribeRouteTables { ids: vec!["rtb-0".into()], ..Default::default() };
@@ -200,9 +245,17 @@ async fn unknown_networks_fail_the_whole_describe() {
 async fn topology_and_interfaces_are_found() {
     let world = FakeCluster::small(1);
     let aws = &world.aws;
-    let placed = aws.instance(&world.private[0]).instance_type("p5.48xlarge").network_nodes(&["n1", "n2"]).launch();
+    let placed = aws
+        .instance(&world.private[0])
+        .instance_type("p5.48xlarge")
+        .network_nodes(&["n1", "n2"])
+        .launch();
     let topology = |ids: Vec<InstanceId>| DescribeInstanceTopology { ids, token: None };
-    let found = aws.ask(topology(vec![world.nodes[0].clone(), placed.clone()])).await.unwrap().items;
+    let found = aws
+        .ask(topology(vec![world.nodes[0].clone(), placed.clone()]))
+        .await
+        .unwrap()
+        .items;
     assert_eq!(found.iter().map(|it| &it.id).collect::<Vec<_>>(), [&placed]);
     assert_eq!(code(aws, topology(vec![placed; 101])).await, "InvalidParameterValue");
 
@@ -240,7 +293,8 @@ async fn tags_of_ec2_are_checked_and_deleted_by_value() {
         assert_eq!(code(aws, request).await, expected, "{name}");
     }
     assert_eq!(&*aws.tags(node)["k"], "v");
-    let take = |value: &str| DeleteTags { resources: vec![node.into()], tags: tags(&[("k", value)]) };
+    let take =
+        |value: &str| DeleteTags { resources: vec![node.into()], tags: tags(&[("k", value)]) };
     aws.ask(take("other")).await.unwrap();
     assert_eq!(&*aws.tags(node)["k"], "v");
     aws.ask(take("v")).await.unwrap();

@@ -4,7 +4,8 @@ use crate::api::{
     elb::{DescribeLoadBalancers, DescribeTargetGroups},
 };
 
-const LIST: DescribeLoadBalancers = DescribeLoadBalancers { names: Vec::new(), arns: Vec::new(), token: None };
+const LIST: DescribeLoadBalancers =
+    DescribeLoadBalancers { names: Vec::new(), arns: Vec::new(), token: None };
 
 fn is_lost(error: &AwsError) -> bool {
     matches!(error.cause, AwsErrorCause::NoResponse(_))
@@ -77,7 +78,9 @@ async fn throttling_and_denial_are_worded_by_each_service() {
     aws.deny(Action::DescribeInstances);
     aws.deny(Action::DescribeTargetGroups);
     let error = aws.ask(DescribeInstances::default()).await.unwrap_err();
-    let AwsErrorCause::Response { code: answer, message, status, .. } = &error.cause else { panic!("{error}") };
+    let AwsErrorCause::Response { code: answer, message, status, .. } = &error.cause else {
+        panic!("{error}")
+    };
     assert_eq!((&**answer, *status), ("UnauthorizedOperation", 403));
     assert!(message.contains("ec2:DescribeInstances"), "{message}");
     assert_eq!(code(&aws, DescribeTargetGroups::default()).await, "AccessDenied");
@@ -94,7 +97,11 @@ async fn a_request_that_is_not_waited_for_is_carried_out_or_not_by_how_far_it_ca
     assert_eq!(started.elapsed(), Duration::from_millis(100));
     for (name, wait, there) in [("early", 40, 0), ("late", 60, 1)] {
         let sent = aws.ask(balancer(&world, name));
-        assert!(tokio::time::timeout(Duration::from_millis(wait), sent).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(wait), sent)
+                .await
+                .is_err()
+        );
         assert_eq!(aws.load_balancers().len(), there, "{name}");
     }
 }

@@ -2,19 +2,27 @@ use super::*;
 use crate::api::{
     SecurityGroupId,
     ec2::{
-        AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup, DescribeSecurityGroups,
-        RevokeSecurityGroupIngress, Rule, RuleSource,
+        AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup,
+        DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, RuleSource,
     },
     elb::DeleteLoadBalancer,
 };
 
 fn cidr(protocol: &str, from: i32, to: i32, net: &str) -> Rule {
     let source = RuleSource::Cidr(net.parse().unwrap());
-    Rule { protocol: protocol.into(), ports: Some((from, to)), source, description: Box::default() }
+    Rule {
+        protocol: protocol.into(),
+        ports: Some((from, to)),
+        source,
+        description: Box::default(),
+    }
 }
 
 fn pair(id: &SecurityGroupId) -> Rule {
-    Rule { source: RuleSource::Group(id.clone(), None), ..cidr("tcp", 1, 2, "0.0.0.0/0") }
+    Rule {
+        source: RuleSource::Group(id.clone(), None),
+        ..cidr("tcp", 1, 2, "0.0.0.0/0")
+    }
 }
 
 fn allow(id: &SecurityGroupId, rules: Vec<Rule>) -> AuthorizeSecurityGroupIngress {
@@ -26,7 +34,12 @@ fn revoke(id: &SecurityGroupId, rules: Vec<Rule>) -> RevokeSecurityGroupIngress 
 }
 
 fn group(vpc: &VpcId, name: &str, description: &str) -> CreateSecurityGroup {
-    CreateSecurityGroup { name: name.into(), description: description.into(), vpc: vpc.clone(), tags: tags(&[]) }
+    CreateSecurityGroup {
+        name: name.into(),
+        description: description.into(),
+        vpc: vpc.clone(),
+        tags: tags(&[]),
+    }
 }
 
 fn delete(id: &SecurityGroupId) -> DeleteSecurityGroup {
@@ -66,7 +79,11 @@ async fn rules_are_added_all_or_none() {
         ("first", vec![web.clone()], "ok"),
         ("one of two is there", vec![dns.clone(), web.clone()], "InvalidPermission.Duplicate"),
         ("other description", vec![described], "InvalidPermission.Duplicate"),
-        ("number for a name", vec![cidr("6", 80, 80, "10.0.0.0/8")], "InvalidPermission.Duplicate"),
+        (
+            "number for a name",
+            vec![cidr("6", 80, 80, "10.0.0.0/8")],
+            "InvalidPermission.Duplicate",
+        ),
         ("host bits", vec![cidr("tcp", 80, 80, "10.1.2.3/8")], "InvalidPermission.Duplicate"),
         ("twice in one request", vec![dns.clone(), dns], "InvalidParameterValue"),
         ("no protocol of IP", vec![cidr("tls", 443, 443, "10.0.0.0/8")], "InvalidParameterValue"),
@@ -81,7 +98,11 @@ async fn rules_are_added_all_or_none() {
     }
     let rules = aws.rules(id);
     assert_eq!(rules.len(), 3);
-    assert!(rules.iter().any(|rule| rule.source == RuleSource::Group(id.clone(), Some(ACCOUNT.into()))));
+    assert!(
+        rules
+            .iter()
+            .any(|rule| rule.source == RuleSource::Group(id.clone(), Some(ACCOUNT.into())))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,8 +123,13 @@ async fn a_missing_rule_fails_the_whole_revocation_except_in_a_default_vpc() {
     let world = FakeCluster::small(0);
     let (aws, id) = (&world.aws, &world.node_group);
     let (one, two) = (cidr("tcp", 1, 1, "0.0.0.0/0"), cidr("tcp", 2, 2, "0.0.0.0/0"));
-    aws.ask(allow(id, vec![Rule { description: "text".into(), ..one.clone() }])).await.unwrap();
-    assert_eq!(code(aws, revoke(id, vec![one.clone(), two.clone()])).await, "InvalidPermission.NotFound");
+    aws.ask(allow(id, vec![Rule { description: "text".into(), ..one.clone() }]))
+        .await
+        .unwrap();
+    assert_eq!(
+        code(aws, revoke(id, vec![one.clone(), two.clone()])).await,
+        "InvalidPermission.NotFound"
+    );
     assert_eq!(aws.rules(id).len(), 1);
     aws.configure(|knobs| knobs.default_vpc = true);
     assert_eq!(code(aws, revoke(id, vec![one, two])).await, "ok");
@@ -117,12 +143,19 @@ async fn a_group_stays_while_anything_depends_on_it() {
     assert_eq!(code(aws, delete(&world.node_group)).await, "DependencyViolation");
 
     let front = aws.security_group(&world.vpc, "front", &[]);
-    aws.ask(allow(&world.node_group, vec![pair(&front)])).await.unwrap();
+    aws.ask(allow(&world.node_group, vec![pair(&front)]))
+        .await
+        .unwrap();
     assert_eq!(code(aws, delete(&front)).await, "DependencyViolation");
-    aws.ask(revoke(&world.node_group, vec![pair(&front)])).await.unwrap();
+    aws.ask(revoke(&world.node_group, vec![pair(&front)]))
+        .await
+        .unwrap();
 
     aws.configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
-    let request = CreateLoadBalancer { security_groups: vec![front.clone()], ..balancer(&world, "lb") };
+    let request = CreateLoadBalancer {
+        security_groups: vec![front.clone()],
+        ..balancer(&world, "lb")
+    };
     let arn = aws.ask(request).await.unwrap().arn;
     assert_eq!(code(aws, delete(&front)).await, "DependencyViolation");
     aws.ask(DeleteLoadBalancer { arn }).await.unwrap();
@@ -151,9 +184,16 @@ async fn groups_are_found_by_id_and_filter() {
         ("tag-key", "kubernetes.io/cluster/test", 1),
     ];
     for (name, value, expected) in cases {
-        assert_eq!(aws.ask(filtered(name, value)).await.unwrap().items.len(), expected, "{name}={value}");
+        assert_eq!(
+            aws.ask(filtered(name, value)).await.unwrap().items.len(),
+            expected,
+            "{name}={value}"
+        );
     }
-    let by_id = |id: &str| DescribeSecurityGroups { ids: vec![node.clone(), id.into()], ..Default::default() };
+    let by_id = |id: &str| DescribeSecurityGroups {
+        ids: vec![node.clone(), id.into()],
+        ..Default::default()
+    };
     assert_eq!(code(aws, by_id(&front)).await, "ok");
     assert_eq!(code(aws, by_id("sg-0")).await, "InvalidGroup.NotFound");
 }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::api::elb::{
-    AddListenerCertificates, DeleteListener, DescribeListenerAttributes, DescribeListenerCertificates,
-    DescribeListeners, ModifyListener, ModifyListenerAttributes, RemoveListenerCertificates,
+    AddListenerCertificates, DeleteListener, DescribeListenerAttributes,
+    DescribeListenerCertificates, DescribeListeners, ModifyListener, ModifyListenerAttributes,
+    RemoveListenerCertificates,
 };
 
 async fn group_of(world: &FakeCluster, name: &str, protocol: ElbProtocol) -> TargetGroupArn {
@@ -16,15 +17,31 @@ async fn listener_and_target_group_have_protocols_that_fit() {
     let aws = &world.aws;
     let certificate = aws.certificate();
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
-    let fitting = [(Tcp, Tcp), (Tcp, TcpUdp), (Tls, Tcp), (Tls, Tls), (Udp, Udp), (Udp, TcpUdp), (TcpUdp, TcpUdp)];
+    let fitting = [
+        (Tcp, Tcp),
+        (Tcp, TcpUdp),
+        (Tls, Tcp),
+        (Tls, Tls),
+        (Udp, Udp),
+        (Udp, TcpUdp),
+        (TcpUdp, TcpUdp),
+    ];
     let mut number = 0;
     for group in ElbProtocol::ALL {
         let target_group = group_of(&world, &group.as_str().replace('_', "-"), *group).await;
         for protocol in ElbProtocol::ALL {
             number += 1;
             let certificate = (*protocol == Tls).then(|| certificate.clone());
-            let spec = ListenerSpec { protocol: *protocol, certificate, ..spec(number, &target_group) };
-            let expected = if fitting.contains(&(*protocol, *group)) { "ok" } else { "IncompatibleProtocols" };
+            let spec = ListenerSpec {
+                protocol: *protocol,
+                certificate,
+                ..spec(number, &target_group)
+            };
+            let expected = if fitting.contains(&(*protocol, *group)) {
+                "ok"
+            } else {
+                "IncompatibleProtocols"
+            };
             assert_eq!(code(aws, listener(&arn, spec)).await, expected, "{protocol} to {group}");
         }
     }
@@ -38,7 +55,8 @@ async fn a_port_takes_one_listener() {
     let udp = group_of(&world, "udp", ElbProtocol::Udp).await;
     let both = group_of(&world, "both", ElbProtocol::TcpUdp).await;
     let other = group_of(&world, "other", ElbProtocol::Tcp).await;
-    let of = |protocol, number, group| listener(&arn, ListenerSpec { protocol, ..spec(number, group) });
+    let of =
+        |protocol, number, group| listener(&arn, ListenerSpec { protocol, ..spec(number, group) });
     let cases = [
         ("the same again", of(ElbProtocol::Tcp, 80, &tcp), "ok"),
         ("to another group", of(ElbProtocol::Tcp, 80, &other), "DuplicateListener"),
@@ -67,9 +85,18 @@ async fn a_target_group_serves_one_load_balancer() {
     let world = FakeCluster::small(0);
     let (_, group) = stack(&world).await;
     let other = world.aws.ask(balancer(&world, "other")).await.unwrap().arn;
-    assert_eq!(code(&world.aws, listener(&other, spec(80, &group))).await, "TargetGroupAssociationLimit");
-    assert_eq!(code(&world.aws, listener(&other, spec(80, &"arn:none".into()))).await, "TargetGroupNotFound");
-    assert_eq!(code(&world.aws, listener(&"arn:none".into(), spec(80, &group))).await, "LoadBalancerNotFound");
+    assert_eq!(
+        code(&world.aws, listener(&other, spec(80, &group))).await,
+        "TargetGroupAssociationLimit"
+    );
+    assert_eq!(
+        code(&world.aws, listener(&other, spec(80, &"arn:none".into()))).await,
+        "TargetGroupNotFound"
+    );
+    assert_eq!(
+        code(&world.aws, listener(&"arn:none".into(), spec(80, &group))).await,
+        "LoadBalancerNotFound"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,9 +132,14 @@ async fn tls_needs_a_certificate_and_known_policies() {
 
     // What a change does not name stays; without TLS all of it goes.
     let change = |spec| ModifyListener { arn: made.arn.clone(), spec };
-    aws.ask(change(tls(None, Some("ELBSecurityPolicy-TLS13-1-2-2021-06"), None))).await.unwrap();
+    aws.ask(change(tls(None, Some("ELBSecurityPolicy-TLS13-1-2-2021-06"), None)))
+        .await
+        .unwrap();
     let changed = aws.listeners(&arn).remove(1);
-    assert_eq!((changed.certificate, changed.alpn_policy.as_deref()), (Some(known), Some("HTTP2Only")));
+    assert_eq!(
+        (changed.certificate, changed.alpn_policy.as_deref()),
+        (Some(known), Some("HTTP2Only"))
+    );
     assert_eq!(changed.ssl_policy.as_deref(), Some("ELBSecurityPolicy-TLS13-1-2-2021-06"));
     aws.ask(change(spec(443, &group))).await.unwrap();
     let changed = aws.listeners(&arn).remove(1);
@@ -120,7 +152,11 @@ async fn more_certificates_come_and_go_and_the_default_one_stays() {
     let aws = &world.aws;
     let (balancer, group) = stack(&world).await;
     let [one, two, three] = [(); 3].map(|()| aws.certificate());
-    let tls = ListenerSpec { protocol: ElbProtocol::Tls, certificate: Some(one.clone()), ..spec(443, &group) };
+    let tls = ListenerSpec {
+        protocol: ElbProtocol::Tls,
+        certificate: Some(one.clone()),
+        ..spec(443, &group)
+    };
     let arn = aws.ask(listener(&balancer, tls)).await.unwrap().arn;
     let add = |arn: &crate::api::ListenerArn, certificate: &str| AddListenerCertificates {
         arn: arn.clone(),
@@ -133,17 +169,26 @@ async fn more_certificates_come_and_go_and_the_default_one_stays() {
     assert_eq!(code(aws, add(&plain, &two)).await, "ValidationError");
     aws.quotas(|quotas| quotas.certificates_per_load_balancer = 1);
     assert_eq!(code(aws, add(&arn, &three)).await, "TooManyCertificates");
-    let have = aws.ask(DescribeListenerCertificates { arn: arn.clone() }).await.unwrap().items;
+    let have = aws
+        .ask(DescribeListenerCertificates { arn: arn.clone() })
+        .await
+        .unwrap()
+        .items;
     let have: Vec<_> = have.iter().map(|it| (&*it.arn, it.default)).collect();
     assert_eq!(have, [(&*one, true), (&*two, false)]);
-    let remove =
-        |certificate: &str| RemoveListenerCertificates { arn: arn.clone(), certificates: vec![certificate.into()] };
+    let remove = |certificate: &str| RemoveListenerCertificates {
+        arn: arn.clone(),
+        certificates: vec![certificate.into()],
+    };
     assert_eq!(code(aws, remove(&one)).await, "OperationNotPermitted");
     assert_eq!(code(aws, remove(&two)).await, "ok");
     let certificates = vec![two, three];
     let both = AddListenerCertificates { arn: arn.clone(), certificates: certificates.clone() };
     assert_eq!(code(aws, both).await, "ValidationError", "one in each call");
-    assert_eq!(code(aws, RemoveListenerCertificates { arn, certificates }).await, "ValidationError");
+    assert_eq!(
+        code(aws, RemoveListenerCertificates { arn, certificates }).await,
+        "ValidationError"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,8 +199,15 @@ async fn dualstack_and_udp_need_ipv6_targets_and_source_nat() {
         aws.add_ipv6(subnet, &format!("fd00:{n}::/64"));
     }
     let v4 = aws.ask(balancer(&world, "v4")).await.unwrap().arn;
-    let dual = CreateLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..balancer(&world, "dual") };
-    let nat = CreateLoadBalancer { name: "nat".into(), ipv6_source_nat: Some(true), ..dual.clone() };
+    let dual = CreateLoadBalancer {
+        ip_address_type: IpAddressType::Dualstack,
+        ..balancer(&world, "dual")
+    };
+    let nat = CreateLoadBalancer {
+        name: "nat".into(),
+        ipv6_source_nat: Some(true),
+        ..dual.clone()
+    };
     let (dual, nat) = (aws.ask(dual).await.unwrap().arn, aws.ask(nat).await.unwrap().arn);
     let mut number = 0;
     let cases = [
@@ -170,7 +222,8 @@ async fn dualstack_and_udp_need_ipv6_targets_and_source_nat() {
         number += 1;
         let name = format!("tg-{number}");
         let ip_address_type = Some(family);
-        let group = CreateTargetGroup { protocol, ip_address_type, ..target_group(&world.vpc, &name) };
+        let group =
+            CreateTargetGroup { protocol, ip_address_type, ..target_group(&world.vpc, &name) };
         let group = aws.ask(group).await.unwrap().arn;
         let spec = ListenerSpec { protocol, ..spec(number, &group) };
         assert_eq!(code(aws, listener(arn, spec)).await, expected, "{protocol} {family} on {arn}");
@@ -182,11 +235,15 @@ async fn listeners_have_attributes_and_are_deleted_once() {
     let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, _) = stack(&world).await;
-    let list = |arn: &LoadBalancerArn| DescribeListeners { load_balancer: arn.clone(), token: None };
+    let list =
+        |arn: &LoadBalancerArn| DescribeListeners { load_balancer: arn.clone(), token: None };
     let arn = aws.ask(list(&balancer)).await.unwrap().items[0].arn.clone();
     assert!(arn.contains(":listener/net/lb/"));
     assert_eq!(code(aws, list(&"arn:none".into())).await, "LoadBalancerNotFound");
-    let have = aws.ask(DescribeListenerAttributes { arn: arn.clone() }).await.unwrap();
+    let have = aws
+        .ask(DescribeListenerAttributes { arn: arn.clone() })
+        .await
+        .unwrap();
     assert_eq!(&*have["tcp.idle_timeout.seconds"], "350");
     let set = |key: &str, value: &str| ModifyListenerAttributes {
         arn: arn.clone(),

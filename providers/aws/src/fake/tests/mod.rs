@@ -14,8 +14,8 @@ use crate::api::{
     LoadBalancerArn, SubnetId, TargetGroupArn, VpcId,
     ec2::DescribeInstances,
     elb::{
-        CreateListener, CreateLoadBalancer, CreateTargetGroup, ElbProtocol, HealthCheck, HealthPort, HealthProtocol,
-        IpAddressType, ListenerSpec, Scheme, SubnetMapping, TargetType,
+        CreateListener, CreateLoadBalancer, CreateTargetGroup, ElbProtocol, HealthCheck,
+        HealthPort, HealthProtocol, IpAddressType, ListenerSpec, Scheme, SubnetMapping, TargetType,
     },
 };
 
@@ -32,7 +32,12 @@ fn port(port: u16) -> NonZeroU16 {
 }
 
 fn mapping(subnet: &SubnetId) -> SubnetMapping {
-    SubnetMapping { subnet: subnet.clone(), allocation: None, private_ipv4: None, ipv6: None }
+    SubnetMapping {
+        subnet: subnet.clone(),
+        allocation: None,
+        private_ipv4: None,
+        ipv6: None,
+    }
 }
 
 fn tags(pairs: &[(&str, &str)]) -> crate::api::Tags {
@@ -96,21 +101,51 @@ fn listener(balancer: &LoadBalancerArn, spec: ListenerSpec) -> CreateListener {
 /// Makes a load balancer with a target group behind port 80.
 async fn stack(world: &FakeCluster) -> (LoadBalancerArn, TargetGroupArn) {
     let balancer = world.aws.ask(balancer(world, "lb")).await.unwrap().arn;
-    let group = world.aws.ask(target_group(&world.vpc, "tg")).await.unwrap().arn;
-    world.aws.ask(listener(&balancer, spec(80, &group))).await.unwrap();
+    let group = world
+        .aws
+        .ask(target_group(&world.vpc, "tg"))
+        .await
+        .unwrap()
+        .arn;
+    world
+        .aws
+        .ask(listener(&balancer, spec(80, &group)))
+        .await
+        .unwrap();
     (balancer, group)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_world_is_as_its_documentation_says() {
     let world = FakeCluster::small(4);
-    let items = world.aws.ask(DescribeInstances::default()).await.unwrap().items;
+    let items = world
+        .aws
+        .ask(DescribeInstances::default())
+        .await
+        .unwrap()
+        .items;
     let zones: Vec<_> = items.iter().map(|instance| &*instance.zone).collect();
     assert_eq!(zones, ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2a"]);
     assert_eq!(&*items[0].private_dns_name, "ip-10-0-128-4.us-west-2.compute.internal");
-    let subnets = world.aws.ask(crate::api::ec2::DescribeSubnets::default()).await.unwrap().items;
-    let networks: Vec<_> = subnets.iter().filter_map(|subnet| subnet.cidr).map(|cidr| cidr.to_string()).collect();
-    let expected = ["10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20", "10.0.128.0/20", "10.0.144.0/20", "10.0.160.0/20"];
+    let subnets = world
+        .aws
+        .ask(crate::api::ec2::DescribeSubnets::default())
+        .await
+        .unwrap()
+        .items;
+    let networks: Vec<_> = subnets
+        .iter()
+        .filter_map(|subnet| subnet.cidr)
+        .map(|cidr| cidr.to_string())
+        .collect();
+    let expected = [
+        "10.0.0.0/20",
+        "10.0.16.0/20",
+        "10.0.32.0/20",
+        "10.0.128.0/20",
+        "10.0.144.0/20",
+        "10.0.160.0/20",
+    ];
     assert_eq!(networks, expected);
     assert_eq!(subnets[3].free_ips, 4096 - 5 - 2);
     assert_eq!(world.aws.requests(), 2);
@@ -124,7 +159,10 @@ async fn equal_histories_have_equal_ids_and_snapshots_and_others_differ() {
 
     // Made, deleted and made again: other ARNs, same snapshot.
     let (balancer, _) = stack(&one).await;
-    one.aws.ask(crate::api::elb::DeleteLoadBalancer { arn: balancer.clone() }).await.unwrap();
+    one.aws
+        .ask(crate::api::elb::DeleteLoadBalancer { arn: balancer.clone() })
+        .await
+        .unwrap();
     let (again, group) = stack(&one).await;
     assert_ne!(again, balancer);
     assert_eq!(one.aws.snapshot(), two.aws.snapshot());

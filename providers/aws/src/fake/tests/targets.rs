@@ -2,9 +2,9 @@ use super::*;
 use crate::api::{
     ec2::InstanceState,
     elb::{
-        DeleteClassic, DeleteTargetGroup, DeregisterClassic, DeregisterTargets, DescribeClassic, DescribeClassicTags,
-        DescribeTargetGroups, DescribeTargetHealth, ModifyTargetGroup, ModifyTargetGroupAttributes, RegisterClassic,
-        RegisterTargets, Target,
+        DeleteClassic, DeleteTargetGroup, DeregisterClassic, DeregisterTargets, DescribeClassic,
+        DescribeClassicTags, DescribeTargetGroups, DescribeTargetHealth, ModifyTargetGroup,
+        ModifyTargetGroupAttributes, RegisterClassic, RegisterTargets, Target,
     },
 };
 
@@ -22,9 +22,16 @@ fn deregister(arn: &TargetGroupArn, targets: Vec<Target>) -> DeregisterTargets {
 
 /// State and reason of each target.
 async fn health(aws: &FakeAws, arn: &TargetGroupArn) -> Vec<String> {
-    let all = aws.ask(DescribeTargetHealth { arn: arn.clone() }).await.unwrap();
+    let all = aws
+        .ask(DescribeTargetHealth { arn: arn.clone() })
+        .await
+        .unwrap();
     all.iter()
-        .map(|it| format!("{}:{} {} {}", it.target.id, it.target.port, it.state, it.reason).trim_end().to_owned())
+        .map(|it| {
+            format!("{}:{} {} {}", it.target.id, it.target.port, it.state, it.reason)
+                .trim_end()
+                .to_owned()
+        })
         .collect()
 }
 
@@ -48,11 +55,23 @@ async fn target_groups_are_created_as_by_aws() {
     let cases = [
         ("first", base("one"), "ok"),
         ("the same again", base("one"), "ok"),
-        ("another port", CreateTargetGroup { port: port(1), ..base("one") }, "DuplicateTargetGroupName"),
-        ("another check", CreateTargetGroup { name: "one".into(), ..http("/", "200") }, "DuplicateTargetGroupName"),
+        (
+            "another port",
+            CreateTargetGroup { port: port(1), ..base("one") },
+            "DuplicateTargetGroupName",
+        ),
+        (
+            "another check",
+            CreateTargetGroup { name: "one".into(), ..http("/", "200") },
+            "DuplicateTargetGroupName",
+        ),
         ("33 characters", base(&"n".repeat(33)), "ValidationError"),
         ("unknown VPC", target_group(&"vpc-0".into(), "x"), "ValidationError"),
-        ("interval too short", check(&|check| (check.interval, check.timeout) = (4, 2)), "ValidationError"),
+        (
+            "interval too short",
+            check(&|check| (check.interval, check.timeout) = (4, 2)),
+            "ValidationError",
+        ),
         ("timeout above interval", check(&|check| check.timeout = 31), "ValidationError"),
         ("threshold too high", check(&|check| check.healthy = 11), "ValidationError"),
         ("path for TCP", check(&|check| check.path = Some("/".into())), "ValidationError"),
@@ -72,10 +91,18 @@ async fn target_groups_are_found_by_load_balancer_name_and_arn() {
     let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, group) = stack(&world).await;
-    let lonely = aws.ask(super::balancer(&world, "lonely")).await.unwrap().arn;
+    let lonely = aws
+        .ask(super::balancer(&world, "lonely"))
+        .await
+        .unwrap()
+        .arn;
     aws.ask(target_group(&world.vpc, "loose")).await.unwrap();
-    let of = |arn: &LoadBalancerArn| DescribeTargetGroups { load_balancer: Some(arn.clone()), ..Default::default() };
-    let named = |name: &str| DescribeTargetGroups { names: vec![name.into()], ..Default::default() };
+    let of = |arn: &LoadBalancerArn| DescribeTargetGroups {
+        load_balancer: Some(arn.clone()),
+        ..Default::default()
+    };
+    let named =
+        |name: &str| DescribeTargetGroups { names: vec![name.into()], ..Default::default() };
     assert_eq!(aws.ask(of(&balancer)).await.unwrap().items[0].arn, group);
     assert!(aws.ask(of(&lonely)).await.unwrap().items.is_empty());
     assert_eq!(code(aws, of(&"arn:none".into())).await, "LoadBalancerNotFound");
@@ -83,7 +110,14 @@ async fn target_groups_are_found_by_load_balancer_name_and_arn() {
     assert_eq!(code(aws, named("nobody")).await, "TargetGroupNotFound");
     let both = DescribeTargetGroups { names: vec!["tg".into()], ..of(&balancer) };
     assert_eq!(code(aws, both).await, "ValidationError");
-    assert_eq!(aws.ask(DescribeTargetGroups::default()).await.unwrap().items.len(), 2);
+    assert_eq!(
+        aws.ask(DescribeTargetGroups::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +128,9 @@ async fn one_bad_instance_fails_the_whole_registration() {
     aws.set_state(&n[1], InstanceState::Stopped);
     aws.set_state(&n[2], InstanceState::Pending);
     aws.terminate(&n[3]);
-    let far = aws.instance(&aws.subnet(&aws.vpc("10.9.0.0/16"), "a", "10.9.0.0/24", &[])).launch();
+    let far = aws
+        .instance(&aws.subnet(&aws.vpc("10.9.0.0/16"), "a", "10.9.0.0/24", &[]))
+        .launch();
     let with = |id: &str| register(&group, vec![target(&n[0], 80), target(id, 80)]);
     let cases = [
         ("stopped", with(&n[1]), "InvalidTarget"),
@@ -104,7 +140,11 @@ async fn one_bad_instance_fails_the_whole_registration() {
         ("other VPC", with(&far), "InvalidTarget"),
         ("none", register(&group, Vec::new()), "ValidationError"),
         ("201", register(&group, vec![target(&n[0], 80); 201]), "ValidationError"),
-        ("unknown group", register(&"arn:none".into(), vec![target(&n[0], 80)]), "TargetGroupNotFound"),
+        (
+            "unknown group",
+            register(&"arn:none".into(), vec![target(&n[0], 80)]),
+            "TargetGroupNotFound",
+        ),
     ];
     for (name, request, expected) in cases {
         assert_eq!(code(aws, request).await, expected, "{name}");
@@ -121,13 +161,17 @@ async fn a_target_is_an_id_with_a_port_and_goes_through_states() {
     aws.configure(|knobs| knobs.initial = Duration::from_secs(30));
     let (_, group) = stack(&world).await;
     let (a, b) = (format!("{}:80", n[0]), format!("{}:81", n[0]));
-    aws.ask(register(&group, vec![target(&n[0], 80), target(&n[0], 81)])).await.unwrap();
+    aws.ask(register(&group, vec![target(&n[0], 80), target(&n[0], 81)]))
+        .await
+        .unwrap();
     let initial = |name: &str| format!("{name} initial Elb.RegistrationInProgress");
     assert_eq!(health(aws, &group).await, [initial(&a), initial(&b)]);
     tokio::time::advance(Duration::from_secs(31)).await;
     assert_eq!(health(aws, &group).await, [format!("{a} healthy"), format!("{b} healthy")]);
 
-    aws.ask(deregister(&group, vec![target(&n[0], 80), target(&n[1], 80)])).await.unwrap();
+    aws.ask(deregister(&group, vec![target(&n[0], 80), target(&n[1], 80)]))
+        .await
+        .unwrap();
     let draining = format!("{a} draining Target.DeregistrationInProgress");
     assert_eq!(health(aws, &group).await, [draining, format!("{b} healthy")]);
     assert_eq!(aws.targets(&group), [b.clone()]);
@@ -135,8 +179,12 @@ async fn a_target_is_an_id_with_a_port_and_goes_through_states() {
     assert_eq!(health(aws, &group).await, [format!("{b} healthy")]);
 
     // Registered again while it drains: it begins anew.
-    aws.ask(deregister(&group, vec![target(&n[0], 81)])).await.unwrap();
-    aws.ask(register(&group, vec![target(&n[0], 81)])).await.unwrap();
+    aws.ask(deregister(&group, vec![target(&n[0], 81)]))
+        .await
+        .unwrap();
+    aws.ask(register(&group, vec![target(&n[0], 81)]))
+        .await
+        .unwrap();
     assert_eq!(health(aws, &group).await, [initial(&b)]);
     aws.set_state(&n[0], InstanceState::Stopped);
     assert_eq!(health(aws, &group).await, [format!("{b} unused Target.InvalidState")]);
@@ -147,9 +195,13 @@ async fn targets_of_a_group_without_listener_are_unused_and_leave_at_once() {
     let world = FakeCluster::small(1);
     let (aws, n) = (&world.aws, &world.nodes);
     let group = aws.ask(target_group(&world.vpc, "tg")).await.unwrap().arn;
-    aws.ask(register(&group, vec![target(&n[0], 80)])).await.unwrap();
+    aws.ask(register(&group, vec![target(&n[0], 80)]))
+        .await
+        .unwrap();
     assert_eq!(health(aws, &group).await, [format!("{}:80 unused Target.NotInUse", n[0])]);
-    aws.ask(deregister(&group, vec![target(&n[0], 80)])).await.unwrap();
+    aws.ask(deregister(&group, vec![target(&n[0], 80)]))
+        .await
+        .unwrap();
     assert!(health(aws, &group).await.is_empty());
 }
 
@@ -158,7 +210,10 @@ async fn addresses_outside_the_subnets_need_the_zone_all() {
     let world = FakeCluster::small(0);
     let aws = &world.aws;
     aws.add_cidr(&world.vpc, "10.50.0.0/16");
-    let request = CreateTargetGroup { target_type: TargetType::Ip, ..target_group(&world.vpc, "tg") };
+    let request = CreateTargetGroup {
+        target_type: TargetType::Ip,
+        ..target_group(&world.vpc, "tg")
+    };
     let group = aws.ask(request).await.unwrap().arn;
     let cases = [
         ("10.0.128.77", None, "ok"),
@@ -184,11 +239,20 @@ async fn a_full_group_takes_no_more_and_draining_targets_do_not_count() {
     assert_eq!(code(aws, register(&group, vec![target(&n[0], 80), target(&n[1], 80)])).await, "ok");
     assert_eq!(code(aws, register(&group, vec![target(&n[2], 80)])).await, "TooManyTargets");
     assert_eq!(code(aws, register(&group, vec![target(&n[1], 80)])).await, "ok");
-    aws.ask(deregister(&group, vec![target(&n[0], 80)])).await.unwrap();
+    aws.ask(deregister(&group, vec![target(&n[0], 80)]))
+        .await
+        .unwrap();
     assert_eq!(code(aws, register(&group, vec![target(&n[2], 80)])).await, "ok");
     aws.quotas(|quotas| quotas.registrations_per_target = 1);
-    let other = aws.ask(target_group(&world.vpc, "other")).await.unwrap().arn;
-    assert_eq!(code(aws, register(&other, vec![target(&n[1], 80)])).await, "TooManyRegistrationsForTargetId");
+    let other = aws
+        .ask(target_group(&world.vpc, "other"))
+        .await
+        .unwrap()
+        .arn;
+    assert_eq!(
+        code(aws, register(&other, vec![target(&n[1], 80)])).await,
+        "TooManyRegistrationsForTargetId"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +262,9 @@ async fn a_target_group_in_use_stays_and_a_missing_one_is_deleted() {
     let (balancer, arn) = stack(&world).await;
     let delete = DeleteTargetGroup { arn: arn.clone() };
     assert_eq!(code(aws, delete.clone()).await, "ResourceInUse");
-    aws.ask(crate::api::elb::DeleteLoadBalancer { arn: balancer }).await.unwrap();
+    aws.ask(crate::api::elb::DeleteLoadBalancer { arn: balancer })
+        .await
+        .unwrap();
     assert_eq!(code(aws, delete.clone()).await, "ok");
     assert_eq!(code(aws, delete).await, "ok");
     let change = ModifyTargetGroup { arn, health_check: health_check() };
@@ -217,7 +283,8 @@ async fn attributes_depend_on_the_protocol() {
     let ip = make("ip", ElbProtocol::Tcp, TargetType::Ip).await;
     let udp = make("udp", ElbProtocol::Udp, TargetType::Ip).await;
     let tls = make("tls", ElbProtocol::Tls, TargetType::Instance).await;
-    let keeps = |arn: &TargetGroupArn| aws.attributes(arn)["preserve_client_ip.enabled"].to_string();
+    let keeps =
+        |arn: &TargetGroupArn| aws.attributes(arn)["preserve_client_ip.enabled"].to_string();
     assert_eq!([&tcp, &ip, &udp].map(keeps), ["true", "false", "true"]);
     let set = |arn: &TargetGroupArn, key: &str, value: &str| ModifyTargetGroupAttributes {
         arn: arn.clone(),
@@ -245,7 +312,10 @@ async fn classic_load_balancers_have_members_and_tags() {
     let named = |name: &str| DescribeClassic { names: vec![name.into()], token: None };
     assert_eq!(aws.ask(named("old")).await.unwrap().items[0].instances, n[..1]);
     assert_eq!(code(aws, named("none")).await, "LoadBalancerNotFound");
-    let tags = aws.ask(DescribeClassicTags { names: vec!["old".into()] }).await.unwrap();
+    let tags = aws
+        .ask(DescribeClassicTags { names: vec!["old".into()] })
+        .await
+        .unwrap();
     assert_eq!(&*tags[0].1["kubernetes.io/cluster/test"], "owned");
     let add = |id: &str| RegisterClassic { name: "old".into(), instances: vec![id.into()] };
     assert_eq!(code(aws, add(&n[1])).await, "ok");
@@ -254,5 +324,8 @@ async fn classic_load_balancers_have_members_and_tags() {
     assert_eq!(code(aws, remove).await, "ok");
     assert_eq!(aws.classics()[0].instances, n[1..]);
     let delete = DeleteClassic { name: "old".into() };
-    assert_eq!((code(aws, delete.clone()).await, code(aws, delete).await), ("ok".into(), "ok".into()));
+    assert_eq!(
+        (code(aws, delete.clone()).await, code(aws, delete).await),
+        ("ok".into(), "ok".into())
+    );
 }

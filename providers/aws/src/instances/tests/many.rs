@@ -19,15 +19,26 @@ impl Fixture {
 
 fn all_initialised(answers: &[Result<InstanceStatus, CloudError>]) {
     for answer in answers {
-        let Ok(InstanceStatus::Found { meta, .. }) = answer else { panic!("{answer:?}") };
-        assert!(!meta.addresses.is_empty() && meta.provider_id.is_some() && !meta.additional_labels.is_empty());
+        let Ok(InstanceStatus::Found { meta, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(
+            !meta.addresses.is_empty()
+                && meta.provider_id.is_some()
+                && !meta.additional_labels.is_empty()
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
     let rig = Fixture::new(1000);
-    let queries: Vec<_> = rig.world.nodes.iter().map(|id| query(node_of(id), MetadataScope::All)).collect();
+    let queries: Vec<_> = rig
+        .world
+        .nodes
+        .iter()
+        .map(|id| query(node_of(id), MetadataScope::All))
+        .collect();
     all_initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
@@ -35,7 +46,12 @@ async fn a_thousand_nodes_with_provider_id_are_initialised_in_three_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_nodes_without_provider_id_are_initialised_in_three_calls() {
     let rig = Fixture::new(1000);
-    let queries: Vec<_> = rig.names().await.iter().map(|name| query(named(name), MetadataScope::All)).collect();
+    let queries: Vec<_> = rig
+        .names()
+        .await
+        .iter()
+        .map(|name| query(named(name), MetadataScope::All))
+        .collect();
     all_initialised(&rig.ask_all(&queries).await);
     assert_eq!(rig.world.aws.requests(), 3, "{:?}", rig.world.aws.actions());
 }
@@ -44,16 +60,36 @@ async fn a_thousand_nodes_without_provider_id_are_initialised_in_three_calls() {
 async fn a_thousand_nodes_with_topology_are_initialised_in_twenty_calls() {
     let mut rig = Fixture::new(0);
     for n in 0..1000 {
-        let instance = rig.instance().private_ip(format!("10.0.{}.{}", 128 + n / 200, 10 + n % 200));
-        let id = instance.instance_type("p5en.48xlarge").network_nodes(&["nn-1", "nn-2", "nn-3"]).launch();
+        let instance =
+            rig.instance()
+                .private_ip(format!("10.0.{}.{}", 128 + n / 200, 10 + n % 200));
+        let id = instance
+            .instance_type("p5en.48xlarge")
+            .network_nodes(&["nn-1", "nn-2", "nn-3"])
+            .launch();
         rig.world.nodes.push(id);
     }
-    let mut open: Vec<_> = rig.world.nodes.iter().map(|id| query(node_of(id), MetadataScope::All)).collect();
+    let mut open: Vec<_> = rig
+        .world
+        .nodes
+        .iter()
+        .map(|id| query(node_of(id), MetadataScope::All))
+        .collect();
     for _ in 0..4 {
         let answers = rig.ask_all(&open).await;
         let failed = |answer: &&Result<InstanceStatus, CloudError>| answer.is_err();
-        assert!(answers.iter().filter(failed).all(|answer| kind(answer) == Some(ErrorKind::Throttled)));
-        open = open.into_iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(query, _)| query).collect();
+        assert!(
+            answers
+                .iter()
+                .filter(failed)
+                .all(|answer| kind(answer) == Some(ErrorKind::Throttled))
+        );
+        open = open
+            .into_iter()
+            .zip(answers)
+            .filter(|(_, answer)| answer.is_err())
+            .map(|(query, _)| query)
+            .collect();
     }
     assert!(open.is_empty());
     assert!(rig.world.aws.requests() <= 20, "{:?}", rig.world.aws.actions());
@@ -63,12 +99,22 @@ async fn a_thousand_nodes_with_topology_are_initialised_in_twenty_calls() {
 #[tokio::test(start_paused = true)]
 async fn polling_a_thousand_nodes_is_one_call() {
     let rig = Fixture::new(1000);
-    let queries: Vec<_> = rig.world.nodes.iter().map(|id| aged(node_of(id), MetadataScope::PowerState, 5)).collect();
+    let queries: Vec<_> = rig
+        .world
+        .nodes
+        .iter()
+        .map(|id| aged(node_of(id), MetadataScope::PowerState, 5))
+        .collect();
     rig.ask_all(&queries).await;
     assert_eq!(rig.world.aws.requests(), 1);
     rig.ask_all(&queries).await;
     assert_eq!(rig.world.aws.requests(), 1);
-    let update: Vec<_> = rig.world.nodes.iter().map(|id| aged(node_of(id), MetadataScope::Addresses, 30)).collect();
+    let update: Vec<_> = rig
+        .world
+        .nodes
+        .iter()
+        .map(|id| aged(node_of(id), MetadataScope::Addresses, 30))
+        .collect();
     rig.ask_all(&update).await;
     assert_eq!(rig.world.aws.requests(), 1, "one snapshot serves every consumer");
 }
@@ -80,10 +126,16 @@ async fn names_of_a_part_of_a_large_cluster_are_two_filtered_calls() {
     rig.world.aws.configure(|knobs| knobs.page_size = 500);
     rig.store.list_all(&rig.op).await.unwrap();
     rig.world.aws.reset_calls();
-    let queries: Vec<_> =
-        rig.names().await[..200].iter().map(|name| query(named(name), MetadataScope::PowerState)).collect();
+    let queries: Vec<_> = rig.names().await[..200]
+        .iter()
+        .map(|name| query(named(name), MetadataScope::PowerState))
+        .collect();
     let answers = rig.ask_all(&queries).await;
-    assert!(answers.iter().all(|answer| power(answer) == Some(PowerState::Running)));
+    assert!(
+        answers
+            .iter()
+            .all(|answer| power(answer) == Some(PowerState::Running))
+    );
     assert_eq!(rig.calls(Action::DescribeInstances), 2);
 }
 

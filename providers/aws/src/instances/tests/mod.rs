@@ -11,8 +11,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use ccm_core::{
     k8s::{LabelMap, NodeAddress, NodeView},
     provider::{
-        CloudError, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, Op,
-        PowerState,
+        CloudError, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances,
+        MetadataScope, Op, PowerState,
     },
     write_gate::WriteGate,
 };
@@ -48,8 +48,14 @@ impl Fixture {
             // Addresses are given: picking a free one takes long in a large network.
             let (zone, n) = (n % 3, n / 3);
             let ip = format!("10.0.{}.{}", 128 + 16 * zone + n / 200, 10 + n % 200);
-            let instance = world.aws.instance(&world.private[zone]).private_ip(ip).group(&world.node_group);
-            world.nodes.push(instance.tag(CLUSTER_TAG, "owned").launch());
+            let instance = world
+                .aws
+                .instance(&world.private[zone])
+                .private_ip(ip)
+                .group(&world.node_group);
+            world
+                .nodes
+                .push(instance.tag(CLUSTER_TAG, "owned").launch());
         }
         let scope = Scope {
             client: world.aws.client(),
@@ -60,21 +66,36 @@ impl Fixture {
         };
         let store = InstanceCache::new(scope.clone());
         let instances = Ec2Instances::new(scope.clone(), store.clone());
-        let op = Op::new("kubernetes", tokio_util::sync::CancellationToken::new(), WriteGate::always_open());
+        let op = Op::new(
+            "kubernetes",
+            tokio_util::sync::CancellationToken::new(),
+            WriteGate::always_open(),
+        );
         Self { world, scope, store, instances, op }
     }
 
     /// The same with budgets for its requests.
     fn limited(nodes: usize, limits: &Limits) -> Self {
         let rig = Self::new(nodes);
-        let scope = Scope { client: rig.world.aws.client().with_limits(limits), ..rig.scope };
+        let scope = Scope {
+            client: rig.world.aws.client().with_limits(limits),
+            ..rig.scope
+        };
         let store = InstanceCache::new(scope.clone());
-        Self { instances: Ec2Instances::new(scope.clone(), store.clone()), store, scope, ..rig }
+        Self {
+            instances: Ec2Instances::new(scope.clone(), store.clone()),
+            store,
+            scope,
+            ..rig
+        }
     }
 
     /// Begins an instance of the cluster in zone a.
     fn instance(&self) -> InstanceBuilder {
-        self.world.aws.instance(&self.world.private[0]).tag(CLUSTER_TAG, "owned")
+        self.world
+            .aws
+            .instance(&self.world.private[0])
+            .tag(CLUSTER_TAG, "owned")
     }
 
     fn calls(&self, action: Action) -> usize {
@@ -84,11 +105,19 @@ impl Fixture {
     /// Returns the private DNS names of the nodes' instances. Asking for them counts for nothing.
     async fn names(&self) -> Vec<String> {
         let client = self.world.aws.client();
-        let all = client.read_all(&self.op, DescribeInstances::default(), |all, token| all.token = Some(token));
+        let all = client
+            .read_all(&self.op, DescribeInstances::default(), |all, token| all.token = Some(token));
         let rows = all.await.unwrap();
         self.world.aws.reset_calls();
-        let names: HashMap<_, _> = rows.into_iter().map(|row| (row.id, row.private_dns_name.to_string())).collect();
-        self.world.nodes.iter().map(|id| names[id].clone()).collect()
+        let names: HashMap<_, _> = rows
+            .into_iter()
+            .map(|row| (row.id, row.private_dns_name.to_string()))
+            .collect();
+        self.world
+            .nodes
+            .iter()
+            .map(|id| names[id].clone())
+            .collect()
     }
 
     async fn ask(&self, queries: &[InstanceQuery]) -> Vec<Result<InstanceStatus, CloudError>> {
@@ -116,11 +145,17 @@ fn named(name: &str) -> NodeView {
 }
 
 fn node(provider_id: impl AsRef<str>) -> NodeView {
-    NodeView { provider_id: Some(provider_id.as_ref().into()), ..named("node") }
+    NodeView {
+        provider_id: Some(provider_id.as_ref().into()),
+        ..named("node")
+    }
 }
 
 fn node_of(id: &InstanceId) -> NodeView {
-    NodeView { provider_id: Some(format!("aws:///us-west-2a/{id}").into()), ..named(id) }
+    NodeView {
+        provider_id: Some(format!("aws:///us-west-2a/{id}").into()),
+        ..named(id)
+    }
 }
 
 fn labelled(mut node: NodeView, labels: &[(&str, &str)]) -> NodeView {
@@ -144,7 +179,10 @@ fn power(answer: &Result<InstanceStatus, CloudError>) -> Option<PowerState> {
 }
 
 fn kinds(addresses: &[NodeAddress]) -> Vec<&'static str> {
-    addresses.iter().map(|address| address.kind.as_str()).collect()
+    addresses
+        .iter()
+        .map(|address| address.kind.as_str())
+        .collect()
 }
 
 fn kind(answer: &Result<InstanceStatus, CloudError>) -> Option<ErrorKind> {

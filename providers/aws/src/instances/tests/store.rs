@@ -12,13 +12,24 @@ const FRESH: Duration = Duration::ZERO;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 impl Fixture {
-    async fn look_up(&self, ids: &[InstanceId], age: Duration) -> HashMap<InstanceId, Option<Arc<Instance>>> {
+    async fn look_up(
+        &self,
+        ids: &[InstanceId],
+        age: Duration,
+    ) -> HashMap<InstanceId, Option<Arc<Instance>>> {
         self.store.get_many(&self.op, ids, age).await.unwrap()
     }
 
     fn asked(&self) -> Vec<DescribeInstances> {
         let log = self.world.aws.log().into_iter();
-        log.filter_map(|call| if let Call::DescribeInstances(call) = call { Some(call) } else { None }).collect()
+        log.filter_map(|call| {
+            if let Call::DescribeInstances(call) = call {
+                Some(call)
+            } else {
+                None
+            }
+        })
+        .collect()
     }
 }
 
@@ -31,7 +42,11 @@ fn unknown(n: u32) -> InstanceId {
 async fn three_concurrent_questions_are_one_call_and_each_gets_its_own() {
     let rig = Fixture::new(3);
     let ids: Vec<[InstanceId; 1]> = rig.world.nodes.iter().map(|id| [id.clone()]).collect();
-    let (a, b, c) = tokio::join!(rig.look_up(&ids[0], FRESH), rig.look_up(&ids[1], FRESH), rig.look_up(&ids[2], FRESH));
+    let (a, b, c) = tokio::join!(
+        rig.look_up(&ids[0], FRESH),
+        rig.look_up(&ids[1], FRESH),
+        rig.look_up(&ids[2], FRESH)
+    );
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     for (answers, id) in [a, b, c].iter().zip(&rig.world.nodes) {
         assert_eq!(answers.len(), 1);
@@ -58,7 +73,10 @@ async fn an_unknown_id_is_absent_and_does_not_fail_the_others() {
     assert!(answers[&ids[0]].is_some() && answers[&ids[2]].is_some());
     // All; without the one; the one alone.
     assert_eq!(rig.calls(Action::DescribeInstances), 3);
-    assert!(rig.asked().iter().any(|call| call.ids == [unknown(1)]), "proof is a question for it alone");
+    assert!(
+        rig.asked().iter().any(|call| call.ids == [unknown(1)]),
+        "proof is a question for it alone"
+    );
 }
 
 // IN20
@@ -67,7 +85,14 @@ async fn one_unknown_of_three_leaves_two() {
     let rig = Fixture::new(2);
     let mut ids = rig.world.nodes.clone();
     ids.push(unknown(1));
-    assert_eq!(rig.look_up(&ids, TEN_MINUTES).await.values().flatten().count(), 2);
+    assert_eq!(
+        rig.look_up(&ids, TEN_MINUTES)
+            .await
+            .values()
+            .flatten()
+            .count(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,18 +121,32 @@ async fn a_malformed_id_is_no_proof_and_asked_for_once_a_day() {
         assert_eq!(answers.values().flatten().count(), 2);
         assert!(!answers.contains_key(&odd));
     }
-    let about_odd = rig.asked().iter().filter(|call| call.ids.contains(&odd)).count();
+    let about_odd = rig
+        .asked()
+        .iter()
+        .filter(|call| call.ids.contains(&odd))
+        .count();
     assert_eq!((about_odd, rig.calls(Action::DescribeInstances)), (1, 4));
     let each = rig.store.get_each(&rig.op, [(odd.clone(), FRESH)]).await;
-    assert!(each[&odd].as_ref().unwrap_err().has_code("InvalidInstanceID.Malformed"));
+    assert!(
+        each[&odd]
+            .as_ref()
+            .unwrap_err()
+            .has_code("InvalidInstanceID.Malformed")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_ids_in_numbers_do_not_use_up_the_budget() {
     let rig = Fixture::new(1);
-    let mut ids: Vec<InstanceId> = (0..500).map(|n| format!("i-simulated-{n}").into()).collect();
+    let mut ids: Vec<InstanceId> = (0..500)
+        .map(|n| format!("i-simulated-{n}").into())
+        .collect();
     ids.push(rig.world.nodes[0].clone());
-    let answers = rig.store.get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
+    let answers = rig
+        .store
+        .get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH)))
+        .await;
     assert_eq!(answers.len(), 501);
     assert_eq!(answers.values().filter(|answer| answer.is_ok()).count(), 1);
     assert!(rig.calls(Action::DescribeInstances) <= 45, "{}", rig.calls(Action::DescribeInstances));
@@ -140,13 +179,20 @@ async fn zero_age_asks_even_at_the_same_instant() {
     rig.look_up(&rig.world.nodes, FRESH).await;
     rig.world.aws.terminate(&rig.world.nodes[0]);
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;
-    assert!(answers[&rig.world.nodes[0]].as_ref().unwrap().is_terminated());
+    assert!(
+        answers[&rig.world.nodes[0]]
+            .as_ref()
+            .unwrap()
+            .is_terminated()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_absence_is_believed_for_ten_seconds_at_most() {
     let rig = Fixture::new(0);
-    rig.world.aws.configure(|knobs| knobs.describe_lag = Duration::from_secs(5));
+    rig.world
+        .aws
+        .configure(|knobs| knobs.describe_lag = Duration::from_secs(5));
     let id = rig.instance().launch();
     assert_eq!(rig.look_up(&[id.clone()], TEN_MINUTES).await[&id], None);
     let calls = rig.calls(Action::DescribeInstances);
@@ -160,8 +206,15 @@ async fn an_absence_is_believed_for_ten_seconds_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_listing_is_filtered_paged_and_shared() {
     let rig = Fixture::new(25);
-    rig.world.aws.configure(|knobs| (knobs.page_size, knobs.latency) = (10, Duration::from_millis(100)));
-    let foreign = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/other", "owned").launch();
+    rig.world
+        .aws
+        .configure(|knobs| (knobs.page_size, knobs.latency) = (10, Duration::from_millis(100)));
+    let foreign = rig
+        .world
+        .aws
+        .instance(&rig.world.private[0])
+        .tag("kubernetes.io/cluster/other", "owned")
+        .launch();
     let (a, b) = tokio::join!(rig.store.list_all(&rig.op), rig.store.list_all(&rig.op));
     a.and(b).unwrap();
     let pages = rig.asked();
@@ -172,7 +225,10 @@ async fn a_listing_is_filtered_paged_and_shared() {
     }
     rig.look_up(&rig.world.nodes, TEN_MINUTES).await;
     assert_eq!(rig.calls(Action::DescribeInstances), 3, "the listing answers");
-    assert!(rig.look_up(&[foreign.clone()], TEN_MINUTES).await[&foreign].is_some(), "by ID, whatever its tags");
+    assert!(
+        rig.look_up(&[foreign.clone()], TEN_MINUTES).await[&foreign].is_some(),
+        "by ID, whatever its tags"
+    );
     assert_eq!(rig.asked()[3].max_results, None, "not together with IDs");
     rig.store.list_all(&rig.op).await.unwrap();
     assert_eq!(rig.calls(Action::DescribeInstances), 7, "a later one asks again");
@@ -181,11 +237,18 @@ async fn a_listing_is_filtered_paged_and_shared() {
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_a_request_shares_its_failure_and_nobody_else() {
     let rig = Fixture::new(2);
-    rig.world.aws.fail_next(Action::DescribeInstances, "UnauthorizedOperation");
+    rig.world
+        .aws
+        .fail_next(Action::DescribeInstances, "UnauthorizedOperation");
     let ids = rig.world.nodes.clone();
-    let (a, b) =
-        tokio::join!(rig.store.get_many(&rig.op, &ids[..1], FRESH), rig.store.get_many(&rig.op, &ids[1..], FRESH));
-    assert!(a.unwrap_err().has_code("UnauthorizedOperation") && b.unwrap_err().has_code("UnauthorizedOperation"));
+    let (a, b) = tokio::join!(
+        rig.store.get_many(&rig.op, &ids[..1], FRESH),
+        rig.store.get_many(&rig.op, &ids[1..], FRESH)
+    );
+    assert!(
+        a.unwrap_err().has_code("UnauthorizedOperation")
+            && b.unwrap_err().has_code("UnauthorizedOperation")
+    );
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     assert_eq!(rig.look_up(&ids, FRESH).await.values().flatten().count(), 2);
 }
@@ -194,18 +257,31 @@ async fn whoever_waits_for_a_request_shares_its_failure_and_nobody_else() {
 async fn a_failure_does_not_forget_what_is_known() {
     let rig = Fixture::new(1);
     rig.look_up(&rig.world.nodes, FRESH).await;
-    rig.world.aws.fail_always(Action::DescribeInstances, "UnauthorizedOperation");
-    assert!(rig.store.get_many(&rig.op, &rig.world.nodes, FRESH).await.is_err());
+    rig.world
+        .aws
+        .fail_always(Action::DescribeInstances, "UnauthorizedOperation");
+    assert!(
+        rig.store
+            .get_many(&rig.op, &rig.world.nodes, FRESH)
+            .await
+            .is_err()
+    );
     assert!(rig.look_up(&rig.world.nodes, TEN_MINUTES).await[&rig.world.nodes[0]].is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_dropped_half_way_holds_up_nobody() {
     let rig = Fixture::new(2);
-    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(5));
+    rig.world
+        .aws
+        .configure(|knobs| knobs.latency = Duration::from_secs(5));
     let first = rig.store.get_many(&rig.op, &rig.world.nodes[..1], FRESH);
     let second = rig.store.get_many(&rig.op, &rig.world.nodes[1..], FRESH);
-    let dropped = async { tokio::time::timeout(Duration::from_secs(1), first).await.is_err() };
+    let dropped = async {
+        tokio::time::timeout(Duration::from_secs(1), first)
+            .await
+            .is_err()
+    };
     let (dropped, answers) = tokio::join!(dropped, second);
     assert!(dropped);
     assert_eq!(answers.unwrap().len(), 1);
@@ -214,7 +290,9 @@ async fn whoever_is_dropped_half_way_holds_up_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_operation_fails_alone() {
     let rig = Fixture::new(2);
-    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(5));
+    rig.world
+        .aws
+        .configure(|knobs| knobs.latency = Duration::from_secs(5));
     let cancel = tokio_util::sync::CancellationToken::new();
     let op = Op::new("kubernetes", cancel.clone(), WriteGate::always_open());
     let first = rig.store.get_many(&op, &rig.world.nodes[..1], FRESH);
@@ -243,8 +321,16 @@ async fn what_nobody_asks_about_is_forgotten_after_an_hour() {
 async fn equal_texts_are_kept_once() {
     let rig = Fixture::new(2);
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;
-    let types: BTreeSet<_> = answers.values().flatten().map(|one| one.instance_type.as_ptr()).collect();
-    let groups: BTreeSet<_> = answers.values().flatten().map(|one| one.security_groups[0].as_ptr()).collect();
+    let types: BTreeSet<_> = answers
+        .values()
+        .flatten()
+        .map(|one| one.instance_type.as_ptr())
+        .collect();
+    let groups: BTreeSet<_> = answers
+        .values()
+        .flatten()
+        .map(|one| one.security_groups[0].as_ptr())
+        .collect();
     assert_eq!((types.len(), groups.len()), (1, 1));
 }
 
@@ -252,12 +338,19 @@ async fn equal_texts_are_kept_once() {
 async fn an_answer_that_comes_late_does_not_take_the_place_of_a_newer_one() {
     let rig = Fixture::new(0);
     let id = rig.instance().private_ip("10.0.128.100").launch();
-    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(2));
-    let slow = rig.ask_one(query(named("ip-10-0-128-100.us-west-2.compute.internal"), MetadataScope::Addresses));
+    rig.world
+        .aws
+        .configure(|knobs| knobs.latency = Duration::from_secs(2));
+    let slow = rig.ask_one(query(
+        named("ip-10-0-128-100.us-west-2.compute.internal"),
+        MetadataScope::Addresses,
+    ));
     let newer = async {
         // AWS has looked at the name by now, and its answer is on its way.
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        rig.world.aws.configure(|knobs| knobs.latency = Duration::ZERO);
+        rig.world
+            .aws
+            .configure(|knobs| knobs.latency = Duration::ZERO);
         rig.world.aws.set_state(&id, InstanceState::Stopped);
         rig.look_up(std::slice::from_ref(&id), FRESH).await;
     };
@@ -270,9 +363,14 @@ async fn an_answer_that_comes_late_does_not_take_the_place_of_a_newer_one() {
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_with_one_request_is_not_tried_with_the_next() {
     let rig = Fixture::new(1);
-    rig.world.aws.fail_always(Action::DescribeInstances, "UnauthorizedOperation");
+    rig.world
+        .aws
+        .fail_always(Action::DescribeInstances, "UnauthorizedOperation");
     let ids = [rig.world.nodes[0].clone(), "i-simulated".into()];
-    let answers = rig.store.get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
+    let answers = rig
+        .store
+        .get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH)))
+        .await;
     assert!(answers.len() == 2 && answers.values().all(Result::is_err));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
 }

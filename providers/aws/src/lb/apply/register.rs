@@ -21,8 +21,9 @@ pub(in crate::lb) struct RegisterOutcome {
     pub(in crate::lb) target_group_full: Option<(Vec<Target>, AwsError)>,
 }
 
-/// Registers targets. If a request is rejected because of one of them, it is sent again in halves, which finds each
-/// invalid target in a few requests. The same finds how many targets fit into a group that becomes full.
+/// Registers targets. If a request is rejected because of one of them, it is sent again in halves,
+/// which finds each invalid target in a few requests. The same finds how many targets fit into a
+/// group that becomes full.
 ///
 /// # Errors
 /// Any other error; what was registered before it stays.
@@ -49,11 +50,14 @@ pub(in crate::lb) async fn register(
             Err(error) => error,
         };
         let full = error.has_code("TooManyTargets");
-        let culprit = error.has_code("InvalidTarget") || error.has_code("TooManyRegistrationsForTargetId");
+        let culprit =
+            error.has_code("InvalidTarget") || error.has_code("TooManyRegistrationsForTargetId");
         match chunk.len() {
             _ if !full && !culprit => return Err(error),
             1 if full => result.target_group_full = Some((chunk, error)),
-            1 => result.rejected.extend(chunk.into_iter().map(|target| (target, error.clone()))),
+            1 => result
+                .rejected
+                .extend(chunk.into_iter().map(|target| (target, error.clone()))),
             len => {
                 let (left, right) = chunk.split_at(len / 2);
                 open.extend([right.to_vec(), left.to_vec()]);

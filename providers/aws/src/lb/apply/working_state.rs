@@ -1,17 +1,21 @@
-//! Keeps the observed state of a Service up to date while a plan is applied: what each action changes in it. Pure.
+//! Keeps the observed state of a Service up to date while a plan is applied: what each action
+//! changes in it. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{
         ListenerArn, LoadBalancerArn, Tags, TargetGroupArn,
-        elb::{Attributes, Listener, LoadBalancer, LoadBalancerZone, SubnetMapping, Target, TargetGroup},
+        elb::{
+            Attributes, Listener, LoadBalancer, LoadBalancerZone, SubnetMapping, Target,
+            TargetGroup,
+        },
     },
     lb::{
         model::ListenerKey,
         observe::observed::{
-            ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup, registered_targets,
-            set_attributes, set_tags,
+            ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup,
+            registered_targets, set_attributes, set_tags,
         },
         plan::{ActionKind, ListenerRef, ListenerSettings, TargetGroupRef, default_attributes},
     },
@@ -34,7 +38,10 @@ impl WorkingState {
 
     /// Returns the load balancer's ARN; `None` if it does not exist yet.
     pub(crate) fn load_balancer_arn(&self) -> Option<&LoadBalancerArn> {
-        self.observed.load_balancer.as_ref().map(|observed| &observed.load_balancer.arn)
+        self.observed
+            .load_balancer
+            .as_ref()
+            .map(|observed| &observed.load_balancer.arn)
     }
 
     /// Resolves a reference to a target group; `None` for one that was not created.
@@ -49,7 +56,10 @@ impl WorkingState {
     pub(crate) fn listener(&self, listener: &ListenerRef) -> Option<ListenerArn> {
         match listener {
             ListenerRef::Existing(arn) => Some(arn.clone()),
-            ListenerRef::New(key) => self.observed.listener(*key).map(|observed| observed.listener.arn.clone()),
+            ListenerRef::New(key) => self
+                .observed
+                .listener(*key)
+                .map(|observed| observed.listener.arn.clone()),
         }
     }
 
@@ -64,7 +74,12 @@ impl WorkingState {
     }
 
     /// Records a target group that was created.
-    pub(crate) fn target_group_created(&mut self, key: ListenerKey, group: TargetGroup, tags: &Tags) {
+    pub(crate) fn target_group_created(
+        &mut self,
+        key: ListenerKey,
+        group: TargetGroup,
+        tags: &Tags,
+    ) {
         let attributes = match (group.target_type, group.protocol) {
             (Some(target_type), Some(protocol)) => {
                 Some(to_attributes(&default_attributes::target_group(target_type, protocol)))
@@ -83,7 +98,9 @@ impl WorkingState {
     /// Records a target group that existed already but had not been observed.
     pub(crate) fn target_group_adopted(&mut self, key: ListenerKey, observed: ObservedTargetGroup) {
         self.created_groups.insert(key, observed.group.arn.clone());
-        self.observed.target_groups.retain(|group| group.group.arn != observed.group.arn);
+        self.observed
+            .target_groups
+            .retain(|group| group.group.arn != observed.group.arn);
         self.observed.target_groups.push(observed);
     }
 
@@ -101,8 +118,17 @@ impl WorkingState {
     }
 
     /// Records registrations and deregistrations.
-    pub(crate) fn targets_changed(&mut self, arn: &TargetGroupArn, registered: &[Target], deregistered: &[Target]) {
-        if let Some(targets) = self.observed.group_mut(arn).and_then(|group| group.targets.as_mut()) {
+    pub(crate) fn targets_changed(
+        &mut self,
+        arn: &TargetGroupArn,
+        registered: &[Target],
+        deregistered: &[Target],
+    ) {
+        if let Some(targets) = self
+            .observed
+            .group_mut(arn)
+            .and_then(|group| group.targets.as_mut())
+        {
             targets.retain(|id, _| !registered_targets(deregistered).contains_key(id));
             targets.extend(registered_targets(registered));
         }
@@ -114,20 +140,36 @@ impl WorkingState {
         match action {
             // Settings of the load balancer.
             ActionKind::SetIpAddressType(family) => {
-                self.update_load_balancer(|observed| observed.load_balancer.ip_address_type = Some(*family));
+                self.update_load_balancer(|observed| {
+                    observed.load_balancer.ip_address_type = Some(*family);
+                });
             }
             ActionKind::SetSubnets(change) => self.update_load_balancer(|seen| {
-                seen.load_balancer.ip_address_type = change.ip_address_type.or(seen.load_balancer.ip_address_type);
-                seen.load_balancer.zones =
-                    change.subnets.iter().map(|mapping| zone(mapping, &seen.load_balancer.zones)).collect();
-                seen.load_balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.load_balancer.ipv6_source_nat);
+                seen.load_balancer.ip_address_type = change
+                    .ip_address_type
+                    .or(seen.load_balancer.ip_address_type);
+                seen.load_balancer.zones = change
+                    .subnets
+                    .iter()
+                    .map(|mapping| zone(mapping, &seen.load_balancer.zones))
+                    .collect();
+                seen.load_balancer.ipv6_source_nat = change
+                    .ipv6_source_nat
+                    .or(seen.load_balancer.ipv6_source_nat);
             }),
             ActionKind::SetSecurityGroups(groups, rules) => {
-                let before = self.observed.load_balancer.iter().flat_map(|seen| &seen.load_balancer.security_groups);
-                self.observed.detached_security_groups.extend(before.filter(|group| !groups.contains(group)).cloned());
+                let before = self
+                    .observed
+                    .load_balancer
+                    .iter()
+                    .flat_map(|seen| &seen.load_balancer.security_groups);
+                self.observed
+                    .detached_security_groups
+                    .extend(before.filter(|group| !groups.contains(group)).cloned());
                 self.update_load_balancer(|seen| {
                     seen.load_balancer.security_groups.clone_from(groups);
-                    seen.load_balancer.private_link_rules = rules.or(seen.load_balancer.private_link_rules);
+                    seen.load_balancer.private_link_rules =
+                        rules.or(seen.load_balancer.private_link_rules);
                 });
             }
             ActionKind::ModifyLoadBalancerAttributes(set) => {
@@ -153,24 +195,36 @@ impl WorkingState {
             ActionKind::ModifyListenerAttributes(listener, set) => {
                 self.update_listener(listener, |seen| set_attributes(&mut seen.attributes, set));
             }
-            ActionKind::AddListenerCertificate(listener, add) => self.update_listener(listener, |seen| {
-                seen.certificates.iter_mut().for_each(|have| _ = have.insert(add.clone()));
-            }),
+            ActionKind::AddListenerCertificate(listener, add) => {
+                self.update_listener(listener, |seen| {
+                    seen.certificates
+                        .iter_mut()
+                        .for_each(|have| _ = have.insert(add.clone()));
+                });
+            }
             ActionKind::RemoveListenerCertificate(arn, remove) => {
                 self.update_listener(&ListenerRef::Existing(arn.clone()), |seen| {
-                    seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
+                    seen.certificates
+                        .iter_mut()
+                        .for_each(|have| _ = have.remove(remove));
                 });
             }
             // Deletions.
             ActionKind::DeleteListener(arn) => {
-                self.update_load_balancer(|seen| seen.listeners.retain(|seen| seen.listener.arn != *arn));
+                self.update_load_balancer(|seen| {
+                    seen.listeners.retain(|seen| seen.listener.arn != *arn);
+                });
             }
             ActionKind::DeleteTargetGroup(arn) => {
-                self.observed.target_groups.retain(|seen| seen.group.arn != *arn);
+                self.observed
+                    .target_groups
+                    .retain(|seen| seen.group.arn != *arn);
                 self.observed.unmodifiable_groups.remove(arn);
             }
             ActionKind::CleanUpSecurityGroups(groups) => {
-                self.observed.detached_security_groups.retain(|group| !groups.contains(group));
+                self.observed
+                    .detached_security_groups
+                    .retain(|group| !groups.contains(group));
             }
             // Recorded by the methods above, or not part of the observed state.
             ActionKind::CreateLoadBalancer(_)
@@ -189,7 +243,11 @@ impl WorkingState {
         }
     }
 
-    fn update_listener(&mut self, listener: &ListenerRef, change: impl FnOnce(&mut ObservedListener)) {
+    fn update_listener(
+        &mut self,
+        listener: &ListenerRef,
+        change: impl FnOnce(&mut ObservedListener),
+    ) {
         let arn = self.listener(listener);
         if let Some(observed) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
             change(observed);
@@ -217,27 +275,49 @@ impl WorkingState {
             if named(&observed.load_balancer.arn) {
                 set_tags(&mut observed.tags, set, remove);
             }
-            for listener in observed.listeners.iter_mut().filter(|seen| named(&seen.listener.arn)) {
+            for listener in observed
+                .listeners
+                .iter_mut()
+                .filter(|seen| named(&seen.listener.arn))
+            {
                 set_tags(&mut listener.tags, set, remove);
             }
         }
-        for group in self.observed.target_groups.iter_mut().filter(|seen| named(&seen.group.arn)) {
+        for group in self
+            .observed
+            .target_groups
+            .iter_mut()
+            .filter(|seen| named(&seen.group.arn))
+        {
             set_tags(&mut group.tags, set, remove);
         }
     }
 }
 
 fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
-    let same = before.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+    let same = before
+        .iter()
+        .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
     same.cloned().unwrap_or_else(|| LoadBalancerZone {
         subnet: Some(mapping.subnet.clone()),
         allocations: mapping.allocation.iter().cloned().collect(),
-        private_ipv4: mapping.private_ipv4.iter().map(|ip| ip.to_string().into()).collect(),
-        ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+        private_ipv4: mapping
+            .private_ipv4
+            .iter()
+            .map(|ip| ip.to_string().into())
+            .collect(),
+        ipv6: mapping
+            .ipv6
+            .iter()
+            .map(|ip| ip.to_string().into())
+            .collect(),
         ..LoadBalancerZone::default()
     })
 }
 
 fn to_attributes(attributes: &[(&str, &str)]) -> Attributes {
-    attributes.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    attributes
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Services with a classic load balancer that upstream created: its instances follow the nodes, and the rest stays
-//! until the Service is deleted.
+//! Services with a classic load balancer that upstream created: its instances follow the nodes, and
+//! the rest stays until the Service is deleted.
 
 use ccm_core::{
     k8s::ServiceView,
@@ -25,20 +25,29 @@ pub(in crate::lb) struct ExistingClassic {
 }
 
 impl NetworkLoadBalancers {
-    /// Finds the classic load balancer for a host name in the status that looks like one. A Network Load Balancer may
-    /// have such a name too, so the Service's own are checked first.
+    /// Finds the classic load balancer for a host name in the status that looks like one. A Network
+    /// Load Balancer may have such a name too, so the Service's own are checked first.
     pub(in crate::lb) async fn find_classic(
         &self,
         op: &Op,
         service: &ServiceView,
         desired: Option<&DesiredLoadBalancer>,
     ) -> Result<Option<ExistingClassic>, CloudError> {
-        let Some(hostname) = status::hostname(&service.status) else { return Ok(None) };
-        if self.reconciler.sync_states.has_dns_name(&service.uid, hostname) {
+        let Some(hostname) = status::hostname(&service.status) else {
+            return Ok(None);
+        };
+        if self
+            .reconciler
+            .sync_states
+            .has_dns_name(&service.uid, hostname)
+        {
             return Ok(None);
         }
-        let owner =
-            ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+        let owner = ServiceKey {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        };
         for name in self.names(&owner, desired, service) {
             let found = self.reconciler.observer.get_by_name(op, &name).await?;
             if found.is_some_and(|load_balancer| *load_balancer.dns_name == *hostname) {
@@ -53,11 +62,19 @@ impl NetworkLoadBalancers {
             Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        Ok(Some(ExistingClassic { load_balancer: self.classic.find(op, &service.uid).await?, name }))
+        Ok(Some(ExistingClassic {
+            load_balancer: self.classic.find(op, &service.uid).await?,
+            name,
+        }))
     }
 
     /// Synchronizes the instances; any other change of the Service has no effect.
-    pub(in crate::lb) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, lb_spec: &LbSpec) -> LbOutcome {
+    pub(in crate::lb) async fn ensure_classic(
+        &self,
+        op: &Op,
+        old: &ExistingClassic,
+        lb_spec: &LbSpec,
+    ) -> LbOutcome {
         let outcome = self.update_classic(op, old, lb_spec).await;
         let note = format!(
             "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
@@ -68,10 +85,19 @@ impl NetworkLoadBalancers {
         outcome
     }
 
-    pub(in crate::lb) async fn update_classic(&self, op: &Op, old: &ExistingClassic, lb_spec: &LbSpec) -> LbOutcome {
+    pub(in crate::lb) async fn update_classic(
+        &self,
+        op: &Op,
+        old: &ExistingClassic,
+        lb_spec: &LbSpec,
+    ) -> LbOutcome {
         let result = match &old.load_balancer {
             Some(load_balancer) => match self.desired_instances(op, load_balancer, lb_spec).await {
-                Some((members, wait)) => self.classic.sync_instances(op, load_balancer, &members).await.map(|()| wait),
+                Some((members, wait)) => self
+                    .classic
+                    .sync_instances(op, load_balancer, &members)
+                    .await
+                    .map(|()| wait),
                 None => Ok(Progress::Done),
             },
             None => Err(CloudError::invalid_input(format!(
@@ -79,7 +105,11 @@ impl NetworkLoadBalancers {
                 old.name
             ))),
         };
-        LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result }
+        LbOutcome {
+            status: None,
+            annotations: std::collections::BTreeMap::new(),
+            result,
+        }
     }
 
     pub(in crate::lb) async fn plan_classic(
@@ -88,8 +118,12 @@ impl NetworkLoadBalancers {
         old: &ExistingClassic,
         lb_spec: &LbSpec,
     ) -> Vec<PlannedChange> {
-        let Some(balancer) = &old.load_balancer else { return Vec::new() };
-        let Some((members, wait)) = self.desired_instances(op, balancer, lb_spec).await else { return Vec::new() };
+        let Some(balancer) = &old.load_balancer else {
+            return Vec::new();
+        };
+        let Some((members, wait)) = self.desired_instances(op, balancer, lb_spec).await else {
+            return Vec::new();
+        };
         if wait == Progress::Done && !ClassicLoadBalancers::instances_differ(balancer, &members) {
             return Vec::new();
         }
@@ -100,22 +134,30 @@ impl NetworkLoadBalancers {
         }]
     }
 
-    /// Returns the desired instances and what is pending: a stopped instance stays registered but is not newly
-    /// registered. `None` keeps the current ones, because a classic load balancer cannot have endpoints.
+    /// Returns the desired instances and what is pending: a stopped instance stays registered but
+    /// is not newly registered. `None` keeps the current ones, because a classic load balancer
+    /// cannot have endpoints.
     async fn desired_instances(
         &self,
         op: &Op,
         load_balancer: &ClassicLoadBalancer,
         lb_spec: &LbSpec,
     ) -> Option<(Vec<InstanceId>, Progress)> {
-        let Backends::Nodes(nodes) = &lb_spec.backends else { return None };
+        let Backends::Nodes(nodes) = &lb_spec.backends else {
+            return None;
+        };
         let ownership = self.reconciler.node_instances(op, nodes).await;
-        let may = |id: &InstanceId| !ownership.stopped.contains(id) || load_balancer.instances.contains(id);
-        let (members, waiting): (Vec<_>, Vec<_>) = ownership.instances.iter().cloned().partition(may);
+        let may = |id: &InstanceId| {
+            !ownership.stopped.contains(id) || load_balancer.instances.contains(id)
+        };
+        let (members, waiting): (Vec<_>, Vec<_>) =
+            ownership.instances.iter().cloned().partition(may);
         let wait = match waiting.len() {
             0 => Progress::Done,
             count => Progress::Pending {
-                after: op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
+                after: op
+                    .pending_for()
+                    .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
                 why: format!("{count} instances are stopped and no members yet").into(),
             },
         };

@@ -37,33 +37,61 @@ impl Case {
             vpc: world.vpc.clone(),
             settings: Arc::new(Settings::default()),
         });
-        Self { world, classic, op: Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open()) }
+        Self {
+            world,
+            classic,
+            op: Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open()),
+        }
     }
 
     /// The same with other settings.
     fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::default();
         change(&mut settings);
-        Self { classic: ClassicLoadBalancers::new(self.world.scope(settings)), ..self }
+        Self {
+            classic: ClassicLoadBalancers::new(self.world.scope(settings)),
+            ..self
+        }
     }
 
     fn make(&self, tag: (&str, &str), members: &[InstanceId]) -> SecurityGroupId {
         let name = names::load_balancer(UID);
-        let group = self.world.aws.security_group(&self.world.vpc, &format!("k8s-elb-{name}"), &[tag]);
-        self.world.aws.classic(&name, &[group.clone()], members, &[tag]);
+        let group =
+            self.world
+                .aws
+                .security_group(&self.world.vpc, &format!("k8s-elb-{name}"), &[tag]);
+        self.world
+            .aws
+            .classic(&name, &[group.clone()], members, &[tag]);
         self.world.aws.reset_calls();
         group
     }
 
     async fn admit(&self, into: &SecurityGroupId, group: &SecurityGroupId) {
         let source = RuleSource::Group(group.clone(), None);
-        let rule = Rule { protocol: "-1".into(), ports: None, source, description: "".into() };
+        let rule = Rule {
+            protocol: "-1".into(),
+            ports: None,
+            source,
+            description: "".into(),
+        };
         let request = AuthorizeSecurityGroupIngress { id: into.clone(), rules: vec![rule] };
-        self.world.aws.client().write(&self.op, request, "").await.unwrap();
+        self.world
+            .aws
+            .client()
+            .write(&self.op, request, "")
+            .await
+            .unwrap();
     }
 
     async fn group(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
-        let found = self.world.aws.client().read(&self.op, DescribeSecurityGroups::default()).await.unwrap();
+        let found = self
+            .world
+            .aws
+            .client()
+            .read(&self.op, DescribeSecurityGroups::default())
+            .await
+            .unwrap();
         found.items.into_iter().find(|group| group.id == *id)
     }
 }
@@ -76,7 +104,15 @@ async fn only_one_that_the_cluster_owns_is_found() {
     assert_eq!(case.classic.find(&case.op, UID).await.unwrap(), None);
     let case = Case::new();
     case.make(OWNED, &[]);
-    assert_eq!(case.classic.find(&case.op, UID).await.unwrap().unwrap().name, names::load_balancer(UID));
+    assert_eq!(
+        case.classic
+            .find(&case.op, UID)
+            .await
+            .unwrap()
+            .unwrap()
+            .name,
+        names::load_balancer(UID)
+    );
     case.world.aws.deny(Action::DescribeClassicTags);
     case.classic.find(&case.op, UID).await.unwrap_err();
 }
@@ -88,11 +124,17 @@ async fn members_follow_the_nodes() {
     case.make(OWNED, &nodes[..2]);
     let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
     assert!(ClassicLoadBalancers::instances_differ(&found, &nodes[1..]));
-    case.classic.sync_instances(&case.op, &found, &nodes[1..]).await.unwrap();
+    case.classic
+        .sync_instances(&case.op, &found, &nodes[1..])
+        .await
+        .unwrap();
     let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
     assert!(!ClassicLoadBalancers::instances_differ(&found, &nodes[1..]), "{found:?}");
     assert_eq!(case.world.aws.writes(), 2);
-    case.classic.sync_instances(&case.op, &found, &nodes[1..]).await.unwrap();
+    case.classic
+        .sync_instances(&case.op, &found, &nodes[1..])
+        .await
+        .unwrap();
     assert_eq!(case.world.aws.writes(), 2);
 }
 
@@ -120,7 +162,12 @@ async fn deletion_goes_on_when_only_the_group_is_left() {
     // The rule of a group that is not the cluster's is somebody else's to take away.
     let rules = case.group(&plain).await.unwrap().ingress;
     let request = RevokeSecurityGroupIngress { id: plain, rules };
-    case.world.aws.client().write(&case.op, request, "").await.unwrap();
+    case.world
+        .aws
+        .client()
+        .write(&case.op, request, "")
+        .await
+        .unwrap();
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
     assert_eq!(case.group(&group).await, None);
 }
@@ -135,7 +182,9 @@ async fn what_the_cluster_does_not_own_stays() {
 
     let case = Case::new();
     let group = case.make(OWNED, &[]);
-    case.world.aws.tag(&group, "kubernetes.io/cluster/test", "shared");
+    case.world
+        .aws
+        .tag(&group, "kubernetes.io/cluster/test", "shared");
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
     assert!(case.group(&group).await.is_some());
 }
@@ -147,7 +196,10 @@ async fn members_come_and_go_in_requests_of_200() {
     for wanted in [&*case.world.nodes, &[]] {
         let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
         case.world.aws.reset_calls();
-        case.classic.sync_instances(&case.op, &found, wanted).await.unwrap();
+        case.classic
+            .sync_instances(&case.op, &found, wanted)
+            .await
+            .unwrap();
         let sizes = case.world.aws.log().into_iter().map(|call| match call {
             Call::RegisterClassic(c) => c.instances.len(),
             Call::DeregisterClassic(c) => c.instances.len(),
@@ -161,8 +213,13 @@ async fn members_come_and_go_in_requests_of_200() {
 async fn a_group_of_the_cluster_stays_beside_a_balancer_that_is_not_its_own() {
     let case = Case::new();
     let name = names::load_balancer(UID);
-    let group = case.world.aws.security_group(&case.world.vpc, &format!("k8s-elb-{name}"), &[OWNED]);
-    case.world.aws.classic(&name, &[], &[], &[("kubernetes.io/cluster/other", "owned")]);
+    let group =
+        case.world
+            .aws
+            .security_group(&case.world.vpc, &format!("k8s-elb-{name}"), &[OWNED]);
+    case.world
+        .aws
+        .classic(&name, &[], &[], &[("kubernetes.io/cluster/other", "owned")]);
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
     assert!(case.group(&group).await.is_some());
     assert_eq!(case.world.aws.classics().len(), 1);
@@ -192,7 +249,14 @@ async fn rules_stay_where_the_configuration_says_that_others_look_after_them() {
     case.admit(&case.world.node_group, &group).await;
     let waits = case.classic.delete(&case.op, UID).await.unwrap();
     assert!(matches!(waits, Progress::Pending { .. }), "{waits:?}");
-    assert_eq!(case.group(&case.world.node_group).await.unwrap().ingress.len(), 1);
+    assert_eq!(
+        case.group(&case.world.node_group)
+            .await
+            .unwrap()
+            .ingress
+            .len(),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,9 +278,10 @@ async fn what_goes_meanwhile_is_gone_and_proves_nothing_about_the_rest() {
     let aws = &case.world.aws;
     aws.fail_next(Action::DescribeClassicTags, "LoadBalancerNotFound");
     assert_eq!(case.classic.find(&case.op, UID).await.unwrap(), None);
-    for (action, code) in
-        [(Action::DeleteClassic, "LoadBalancerNotFound"), (Action::RevokeSecurityGroupIngress, "InvalidGroup.NotFound")]
-    {
+    for (action, code) in [
+        (Action::DeleteClassic, "LoadBalancerNotFound"),
+        (Action::RevokeSecurityGroupIngress, "InvalidGroup.NotFound"),
+    ] {
         aws.fail_next(action, code);
         let error = case.classic.delete(&case.op, UID).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{action:?}: {error}");
@@ -226,9 +291,13 @@ async fn what_goes_meanwhile_is_gone_and_proves_nothing_about_the_rest() {
     let case = Case::new();
     let group = case.make(OWNED, &[]);
     case.admit(&case.world.node_group, &group).await;
-    case.world.aws.fail_next(Action::RevokeSecurityGroupIngress, "InvalidPermission.NotFound");
+    case.world
+        .aws
+        .fail_next(Action::RevokeSecurityGroupIngress, "InvalidPermission.NotFound");
     let waits = case.classic.delete(&case.op, UID).await.unwrap();
     assert!(matches!(waits, Progress::Pending { .. }), "the rule is there all the same: {waits:?}");
-    case.world.aws.fail_next(Action::DeleteSecurityGroup, "InvalidGroup.NotFound");
+    case.world
+        .aws
+        .fail_next(Action::DeleteSecurityGroup, "InvalidGroup.NotFound");
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
 }

@@ -1,4 +1,5 @@
-//! Caches reads that are denied by IAM, so that they are neither repeated nor reported again all the time.
+//! Caches reads that are denied by IAM, so that they are neither repeated nor reported again all
+//! the time.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -31,9 +32,11 @@ struct DeniedAction {
 }
 
 impl AccessDeniedCache {
-    /// Reads something optional: `None` if access is denied, which is reported to each Service once per hour at most.
+    /// Reads something optional: `None` if access is denied, which is reported to each Service once
+    /// per hour at most.
     /// # Errors
-    /// Any other error. NotFound is returned unchanged, although the caller has just seen the object in a listing.
+    /// Any other error. NotFound is returned unchanged, although the caller has just seen the
+    /// object in a listing.
     pub(in crate::lb) async fn read<T>(
         &self,
         op: &Op,
@@ -49,14 +52,19 @@ impl AccessDeniedCache {
             Err(error) => error,
         };
         // Invalid credentials are not cached: they say nothing about permissions.
-        let policy =
-            ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"].iter().any(|c| error.has_code(c));
+        let policy = ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
+            .iter()
+            .any(|c| error.has_code(c));
         let error = CloudError::from(error);
         if error.kind() != ErrorKind::Denied {
             return Err(error);
         }
         if policy {
-            let denial = DeniedAction { at: Instant::now(), note: error.chain(), reported_to: HashSet::new() };
+            let denial = DeniedAction {
+                at: Instant::now(),
+                note: error.chain(),
+                reported_to: HashSet::new(),
+            };
             self.0.lock().entry(action).or_insert(denial);
             self.is_denied(op, owner, action);
         } else {
@@ -65,14 +73,19 @@ impl AccessDeniedCache {
         Ok(None)
     }
 
-    /// Tells whether a request is known to be denied, and reports that to the Service's owner if it was not reported
-    /// before.
+    /// Tells whether a request is known to be denied, and reports that to the Service's owner if it
+    /// was not reported before.
     fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();
             denials.retain(|_, denial| denial.at.elapsed() < CACHE_TTL);
-            let Some(denial) = denials.get_mut(&action) else { return false };
-            denial.reported_to.insert(owner.uid.clone()).then(|| denial.note.clone())
+            let Some(denial) = denials.get_mut(&action) else {
+                return false;
+            };
+            denial
+                .reported_to
+                .insert(owner.uid.clone())
+                .then(|| denial.note.clone())
         };
         if let Some(note) = note {
             op.event(EventType::Warning, reason::PERMISSION, &note);

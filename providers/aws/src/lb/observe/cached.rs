@@ -32,11 +32,15 @@ impl<T> SharedRead<T> {
     /// Makes an empty one whose value is valid for `max_age`.
     pub(crate) fn new(max_age: Duration) -> Self {
         let state = ReadState { last: None, started: 0, invalidated: 0 };
-        Self { max_age, read_lock: tokio::sync::Mutex::new(()), state: Mutex::new(state) }
+        Self {
+            max_age,
+            read_lock: tokio::sync::Mutex::new(()),
+            state: Mutex::new(state),
+        }
     }
 
-    /// Returns the value, read by `read` if there is no valid one. With `fresh` the read must have begun after this
-    /// call.
+    /// Returns the value, read by `read` if there is no valid one. With `fresh` the read must have
+    /// begun after this call.
     ///
     /// # Errors
     /// What `read` returns; the previous value stays.
@@ -108,7 +112,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_who_ask_at_once_share_one_reading() {
         let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
-        let (a, b) = tokio::join!(cached.get(&op, false, slow(&count)), cached.get(&op, false, slow(&count)));
+        let (a, b) = tokio::join!(
+            cached.get(&op, false, slow(&count)),
+            cached.get(&op, false, slow(&count))
+        );
         assert_eq!((*a.unwrap(), *b.unwrap()), (1, 1));
         // Calls during the first read wait for one read that begins after them.
         let fresh = || cached.get(&op, true, slow(&count));

@@ -1,4 +1,5 @@
-//! Lists what the cluster owns: load balancers, target groups and security groups, each with its Service.
+//! Lists what the cluster owns: load balancers, target groups and security groups, each with its
+//! Service.
 
 use std::sync::Arc;
 
@@ -26,15 +27,21 @@ impl Inventory for NetworkLoadBalancers {
         self.reconciler.scope.cluster.id().into()
     }
 
-    /// Lists objects with the cluster's tag with value `owned` and the name of a Service. Other objects with the
-    /// cluster's tag, such as security groups of nodes, were not created for Services.
+    /// Lists objects with the cluster's tag with value `owned` and the name of a Service. Other
+    /// objects with the cluster's tag, such as security groups of nodes, were not created for
+    /// Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let listing = self.reconciler.observer.listings.fresh(op).await?;
         let owner = |arn: &str| self.owner(listing.tags.get(arn)?);
         let load_balancers = listing.balancers.iter().filter_map(|load_balancer| {
             let kind = Arc::from(LOAD_BALANCER);
             let id = load_balancer.arn.as_str().into();
-            Some(OwnedObject { kind, id, owner: owner(&load_balancer.arn)?, created: load_balancer.created })
+            Some(OwnedObject {
+                kind,
+                id,
+                owner: owner(&load_balancer.arn)?,
+                created: load_balancer.created,
+            })
         });
         let groups = listing.groups.iter().filter_map(|group| {
             let kind = Arc::from(TARGET_GROUP);
@@ -43,17 +50,28 @@ impl Inventory for NetworkLoadBalancers {
         });
         let mut owned: Vec<_> = load_balancers.chain(groups).collect();
         if let Some(filter) = self.reconciler.scope.cluster.filter() {
-            let request = DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
+            let request = DescribeSecurityGroups {
+                filters: vec![filter],
+                ..DescribeSecurityGroups::default()
+            };
             let client = &self.reconciler.scope.client;
-            let found: Vec<SecurityGroup> = client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+            let found: Vec<SecurityGroup> = client
+                .read_all(op, request, |r, token| r.token = Some(token))
+                .await?;
             owned.extend(
-                found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc)).filter_map(
-                    |group| {
+                found
+                    .into_iter()
+                    .filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc))
+                    .filter_map(|group| {
                         let kind = Arc::from(SECURITY_GROUP);
                         let id = group.id.as_str().into();
-                        Some(OwnedObject { kind, id, owner: self.owner(&group.tags)?, created: None })
-                    },
-                ),
+                        Some(OwnedObject {
+                            kind,
+                            id,
+                            owner: self.owner(&group.tags)?,
+                            created: None,
+                        })
+                    }),
             );
         }
         Ok(owned)
@@ -72,26 +90,39 @@ impl Inventory for NetworkLoadBalancers {
         let why = "nothing stands behind it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
-                // Rules in security groups of nodes carry its name, and without the load balancer nothing shows whose
-                // they are.
+                // Rules in security groups of nodes carry its name, and without the load balancer
+                // nothing shows whose they are.
                 if let Some(name) = name_of(&object.id) {
-                    self.reconciler.deps.security_groups.remove_node_rules(op, name).await?;
+                    self.reconciler
+                        .deps
+                        .security_groups
+                        .remove_node_rules(op, name)
+                        .await?;
                 }
                 let arn = LoadBalancerArn::from(&*object.id);
-                scope.client.write(op, DeleteLoadBalancer { arn }, why).await
+                scope
+                    .client
+                    .write(op, DeleteLoadBalancer { arn }, why)
+                    .await
             }
             TARGET_GROUP => {
                 let arn = TargetGroupArn::from(&*object.id);
                 scope.client.write(op, DeleteTargetGroup { arn }, why).await
             }
-            other => return Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
+            other => {
+                return Err(CloudError::invalid_input(format!(
+                    "{other} {} is no kind of ours",
+                    object.id
+                )));
+            }
         };
         deletion_progress(op, object, deleted)
     }
 }
 
 impl NetworkLoadBalancers {
-    /// Returns the owner of an object according to its tags; `None` if it was not created for a Service.
+    /// Returns the owner of an object according to its tags; `None` if it was not created for a
+    /// Service.
     fn owner(&self, tags: &Tags) -> Option<Owner> {
         if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
             return None;
@@ -104,23 +135,37 @@ impl NetworkLoadBalancers {
         if self.owner(tags).as_ref() == Some(&object.owner) {
             return Ok(());
         }
-        let message = format!("{} {} is not owned for the same Service any more", object.kind, object.id);
+        let message =
+            format!("{} {} is not owned for the same Service any more", object.kind, object.id);
         Err(CloudError::new(ErrorKind::Conflict, message))
     }
 
     async fn delete_group(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let id = SecurityGroupId::from(&*object.id);
-        let request = DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
+        let request =
+            DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
         let found = match self.reconciler.scope.client.read(op, request).await {
             Ok(page) => page.items.into_iter().find(|group| group.id == id),
             Err(error) if error.has_code("InvalidGroup.NotFound") => None,
             Err(error) => return Err(error.into()),
         };
-        let Some(group) = found else { return Ok(Progress::Done) };
+        let Some(group) = found else {
+            return Ok(Progress::Done);
+        };
         self.check(object, &group.tags)?;
-        let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(Progress::Done) };
-        let owner = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
-        self.reconciler.deps.security_groups.clean_up_detached(op, &owner, &[id]).await
+        let Owner::Service { namespace, name, .. } = &object.owner else {
+            return Ok(Progress::Done);
+        };
+        let owner = ServiceKey {
+            namespace: (&**namespace).into(),
+            name: (&**name).into(),
+            uid: Box::default(),
+        };
+        self.reconciler
+            .deps
+            .security_groups
+            .clean_up_detached(op, &owner, &[id])
+            .await
     }
 }
 
@@ -129,7 +174,11 @@ fn name_of(arn: &str) -> Option<&str> {
     arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }
 
-fn deletion_progress(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {
+fn deletion_progress(
+    op: &Op,
+    object: &OwnedObject,
+    deleted: Result<(), AwsError>,
+) -> Result<Progress, CloudError> {
     match deleted {
         Ok(()) => Ok(Progress::Done),
         Err(error) if listing::is_absent(&error) => Ok(Progress::Done),

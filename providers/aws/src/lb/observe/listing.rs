@@ -1,4 +1,5 @@
-//! A listing of all load balancers and target groups, shared by all Services that are synced for the first time.
+//! A listing of all load balancers and target groups, shared by all Services that are synced for
+//! the first time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,7 +9,10 @@ use tokio::{sync::Mutex, time::Instant};
 use crate::{
     api::{
         AwsError, Tags,
-        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MAX_TAGGED, TargetGroup},
+        elb::{
+            DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MAX_TAGGED,
+            TargetGroup,
+        },
     },
     client::ResponseCache,
     clock::ago,
@@ -37,7 +41,8 @@ pub(in crate::lb) struct ListingCache {
 #[derive(Default)]
 struct ListingState {
     last: Option<Arc<Listing>>,
-    /// A listing that a rate limit interrupted: when it began, and the responses so far. The next caller continues it.
+    /// A listing that a rate limit interrupted: when it began, and the responses so far. The next
+    /// caller continues it.
     started: Option<(Instant, ResponseCache)>,
 }
 
@@ -47,7 +52,11 @@ impl ListingCache {
     }
 
     /// Returns a listing that began after `then`.
-    pub(in crate::lb) async fn newer_than(&self, op: &Op, then: Instant) -> Result<Arc<Listing>, AwsError> {
+    pub(in crate::lb) async fn newer_than(
+        &self,
+        op: &Op,
+        then: Instant,
+    ) -> Result<Arc<Listing>, AwsError> {
         let mut state = op.wait_shared(self.state.lock()).await;
         if let Some(listing) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
             return Ok(listing.clone());
@@ -62,12 +71,21 @@ impl ListingCache {
     }
 
     /// Continues an interrupted listing if it began after `then`, or begins a new one.
-    async fn list_all(&self, op: &Op, state: &mut ListingState, then: Instant) -> Result<Arc<Listing>, AwsError> {
+    async fn list_all(
+        &self,
+        op: &Op,
+        state: &mut ListingState,
+        then: Instant,
+    ) -> Result<Arc<Listing>, AwsError> {
         let begun = state.started.take().filter(|(begun, _)| *begun > then);
         let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), ResponseCache::default()));
-        let scope = Scope { client: self.scope.client.with_response_cache(&answers), ..self.scope.clone() };
+        let scope = Scope {
+            client: self.scope.client.with_response_cache(&answers),
+            ..self.scope.clone()
+        };
         let read = read(&scope, op).await;
-        let throttled = |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
+        let throttled =
+            |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
         if read.as_ref().is_err_and(throttled) {
             state.started = Some((begun, answers));
         }
@@ -84,26 +102,43 @@ async fn read(
 ) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
     let vpc = Some(&scope.vpc);
     let mut load_balancers = list_load_balancers(scope, op).await?;
-    load_balancers.retain(|load_balancer| &*load_balancer.kind == "network" && load_balancer.vpc.as_ref() == vpc);
+    load_balancers.retain(|load_balancer| {
+        &*load_balancer.kind == "network" && load_balancer.vpc.as_ref() == vpc
+    });
     let mut groups = list_target_groups(scope, op).await?;
     groups.retain(|group| group.vpc.as_ref() == vpc);
-    let arns = load_balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
+    let arns = load_balancers
+        .iter()
+        .map(|b| b.arn.as_str())
+        .chain(groups.iter().map(|g| g.arn.as_str()));
     let tags = list_tags(scope, op, arns.map(Into::into).collect()).await?;
     Ok((load_balancers, groups, tags))
 }
 
 /// Reads all load balancers.
-pub(in crate::lb) async fn list_load_balancers(scope: &Scope, op: &Op) -> Result<Vec<LoadBalancer>, AwsError> {
-    scope.client.read_all(op, DescribeLoadBalancers::default(), |r, token| r.token = Some(token)).await
+pub(in crate::lb) async fn list_load_balancers(
+    scope: &Scope,
+    op: &Op,
+) -> Result<Vec<LoadBalancer>, AwsError> {
+    scope
+        .client
+        .read_all(op, DescribeLoadBalancers::default(), |r, token| r.token = Some(token))
+        .await
 }
 
 /// Reads all target groups.
-pub(in crate::lb) async fn list_target_groups(scope: &Scope, op: &Op) -> Result<Vec<TargetGroup>, AwsError> {
-    scope.client.read_all(op, DescribeTargetGroups::default(), |r, token| r.token = Some(token)).await
+pub(in crate::lb) async fn list_target_groups(
+    scope: &Scope,
+    op: &Op,
+) -> Result<Vec<TargetGroup>, AwsError> {
+    scope
+        .client
+        .read_all(op, DescribeTargetGroups::default(), |r, token| r.token = Some(token))
+        .await
 }
 
-/// Reads tags. One deleted object makes the whole request fail: then each half is requested separately, and the deleted
-/// object is left out.
+/// Reads tags. One deleted object makes the whole request fail: then each half is requested
+/// separately, and the deleted object is left out.
 pub(in crate::lb) async fn list_tags(
     scope: &Scope,
     op: &Op,
@@ -112,7 +147,11 @@ pub(in crate::lb) async fn list_tags(
     let mut open: Vec<Vec<Box<str>>> = arns.chunks(MAX_TAGGED).map(<[_]>::to_vec).rev().collect();
     let mut tags = HashMap::new();
     while let Some(chunk) = open.pop() {
-        match scope.client.read(op, DescribeElbTags { arns: chunk.clone() }).await {
+        match scope
+            .client
+            .read(op, DescribeElbTags { arns: chunk.clone() })
+            .await
+        {
             Ok(found) => tags.extend(found),
             Err(error) if is_absent(&error) && chunk.len() > 1 => {
                 let (left, right) = chunk.split_at(chunk.len() / 2);

@@ -70,8 +70,13 @@ pub struct ObservedTargetGroup {
 pub(crate) type RegisteredTargets = BTreeMap<(Box<str>, u16), Target>;
 
 /// Collects targets by ID and port.
-pub(crate) fn registered_targets<'a>(targets: impl IntoIterator<Item = &'a Target>) -> RegisteredTargets {
-    targets.into_iter().map(|target| ((target.id.clone(), target.port), target.clone())).collect()
+pub(crate) fn registered_targets<'a>(
+    targets: impl IntoIterator<Item = &'a Target>,
+) -> RegisteredTargets {
+    targets
+        .into_iter()
+        .map(|target| ((target.id.clone(), target.port), target.clone()))
+        .collect()
 }
 
 impl ObservedListener {
@@ -89,7 +94,12 @@ impl ObservedListener {
 impl ObservedLoadBalancer {
     /// Makes one of which only the load balancer itself was read.
     pub fn bare(load_balancer: LoadBalancer) -> Self {
-        Self { load_balancer, tags: None, attributes: None, listeners: Vec::new() }
+        Self {
+            load_balancer,
+            tags: None,
+            attributes: None,
+            listeners: Vec::new(),
+        }
     }
 }
 
@@ -103,34 +113,49 @@ impl ObservedTargetGroup {
 impl ObservedState {
     /// Returns the listener with a port and protocol.
     pub fn listener(&self, key: ListenerKey) -> Option<&ObservedListener> {
-        self.load_balancer.as_ref()?.listeners.iter().find(|listener| listener.key() == Some(key))
+        self.load_balancer
+            .as_ref()?
+            .listeners
+            .iter()
+            .find(|listener| listener.key() == Some(key))
     }
 
     /// Returns the listener with an ARN, to update it after a change.
     pub fn listener_mut(&mut self, arn: &ListenerArn) -> Option<&mut ObservedListener> {
-        self.load_balancer.as_mut()?.listeners.iter_mut().find(|listener| listener.listener.arn == *arn)
+        self.load_balancer
+            .as_mut()?
+            .listeners
+            .iter_mut()
+            .find(|listener| listener.listener.arn == *arn)
     }
 
     /// Returns the target group with an ARN.
     pub fn group(&self, arn: &TargetGroupArn) -> Option<&ObservedTargetGroup> {
-        self.target_groups.iter().find(|group| group.group.arn == *arn)
+        self.target_groups
+            .iter()
+            .find(|group| group.group.arn == *arn)
     }
 
     /// Returns the target group with an ARN, to update it after a change.
     pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut ObservedTargetGroup> {
-        self.target_groups.iter_mut().find(|group| group.group.arn == *arn)
+        self.target_groups
+            .iter_mut()
+            .find(|group| group.group.arn == *arn)
     }
 
     /// Tells whether everything was read that a change of the Service may need.
     pub fn is_complete(&self) -> bool {
-        let Some(balancer) = &self.load_balancer else { return true };
+        let Some(balancer) = &self.load_balancer else {
+            return true;
+        };
         let listeners = balancer.listeners.iter().all(|listener| {
-            listener.tags.is_some() && listener.attributes.is_some() && listener.certificates.is_some()
+            listener.tags.is_some()
+                && listener.attributes.is_some()
+                && listener.certificates.is_some()
         });
-        let groups = self
-            .target_groups
-            .iter()
-            .all(|group| group.tags.is_some() && group.attributes.is_some() && group.targets.is_some());
+        let groups = self.target_groups.iter().all(|group| {
+            group.tags.is_some() && group.attributes.is_some() && group.targets.is_some()
+        });
         balancer.tags.is_some() && balancer.attributes.is_some() && listeners && groups
     }
 }

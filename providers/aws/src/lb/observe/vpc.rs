@@ -20,8 +20,8 @@ use crate::{
     scope::Scope,
 };
 
-/// How long subnets and route tables are cached: they are changed by hand, and a rejection by AWS makes them read
-/// again.
+/// How long subnets and route tables are cached: they are changed by hand, and a rejection by AWS
+/// makes them read again.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Reads the VPC once for all Services, and caches it for five minutes.
@@ -51,14 +51,22 @@ impl VpcCache {
     pub(crate) async fn networks(&self, op: &Op, fresh: bool) -> Result<Arc<Vec<IpNet>>, AwsError> {
         let read = async {
             let request = DescribeVpcs { ids: vec![self.scope.vpc.clone()], token: None };
-            let vpcs = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
-            Ok(vpcs.into_iter().filter(|vpc| vpc.id == self.scope.vpc).flat_map(|vpc| vpc.cidrs).collect())
+            let vpcs = self
+                .scope
+                .client
+                .read_all(op, request, |r, token| r.token = Some(token))
+                .await?;
+            Ok(vpcs
+                .into_iter()
+                .filter(|vpc| vpc.id == self.scope.vpc)
+                .flat_map(|vpc| vpc.cidrs)
+                .collect())
         };
         self.networks.get(op, fresh, read).await
     }
 
-    /// Chooses subnets as [`subnets::choose`] does. If that fails with the cached VPC, the VPC is read again, so that a
-    /// new or newly tagged subnet is found.
+    /// Chooses subnets as [`subnets::choose`] does. If that fails with the cached VPC, the VPC is
+    /// read again, so that a new or newly tagged subnet is found.
     pub(crate) async fn choose(
         &self,
         op: &Op,
@@ -74,7 +82,8 @@ impl VpcCache {
         subnets::choose(&now, cluster, settings, desired)
     }
 
-    /// Drops the cached values, because AWS said that a subnet does not exist, or leadership changed.
+    /// Drops the cached values, because AWS said that a subnet does not exist, or leadership
+    /// changed.
     pub(crate) fn forget(&self) {
         self.view.invalidate();
         self.networks.invalidate();
@@ -89,7 +98,10 @@ impl VpcCache {
             client.read_all(op, subnets, |r, token| r.token = Some(token)),
             client.read_all(op, tables, |r, token| r.token = Some(token)),
         )?;
-        let named = subnets.iter().map(|subnet| Arc::from(&*subnet.zone)).collect();
+        let named = subnets
+            .iter()
+            .map(|subnet| Arc::from(&*subnet.zone))
+            .collect();
         let zones = self.zones.with(op, client, &named).await?;
         Ok(VpcSnapshot { subnets, tables, zones })
     }

@@ -55,7 +55,9 @@ async fn networks_are_those_of_the_vpc() {
     let (world, op) = (FakeCluster::small(0), op());
     world.aws.add_cidr(&world.vpc, "100.64.0.0/16");
     let vpc = cache(&world);
-    let expected: Vec<IpNet> = ["10.0.0.0/16", "100.64.0.0/16"].map(|network| network.parse().unwrap()).to_vec();
+    let expected: Vec<IpNet> = ["10.0.0.0/16", "100.64.0.0/16"]
+        .map(|network| network.parse().unwrap())
+        .to_vec();
     assert_eq!(*vpc.networks(&op, false).await.unwrap(), expected);
     vpc.networks(&op, false).await.unwrap();
     assert_eq!(world.aws.requests(), 1);
@@ -66,15 +68,28 @@ async fn a_subnet_that_was_just_made_is_found() {
     let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
     let found = vpc.choose(&op, &desired()).await.unwrap();
-    assert_eq!(found.iter().map(|mapping| mapping.subnet.clone()).collect::<Vec<_>>(), world.public);
-    world.aws.subnet(&world.vpc, "a", "10.0.200.0/24", &[("Name", "new")]);
-    let named = DesiredLoadBalancer { subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]), ..desired() };
+    assert_eq!(
+        found
+            .iter()
+            .map(|mapping| mapping.subnet.clone())
+            .collect::<Vec<_>>(),
+        world.public
+    );
+    world
+        .aws
+        .subnet(&world.vpc, "a", "10.0.200.0/24", &[("Name", "new")]);
+    let named = DesiredLoadBalancer {
+        subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]),
+        ..desired()
+    };
     assert_eq!(vpc.choose(&op, &named).await.unwrap().len(), 1);
     world.aws.reset_calls();
     vpc.choose(&op, &named).await.unwrap();
     assert_eq!(world.aws.requests(), 0);
-    let unknown =
-        DesiredLoadBalancer { subnets: SubnetChoice::Named(vec![SubnetName::Name("none".into())]), ..desired() };
+    let unknown = DesiredLoadBalancer {
+        subnets: SubnetChoice::Named(vec![SubnetName::Name("none".into())]),
+        ..desired()
+    };
     vpc.choose(&op, &unknown).await.unwrap_err();
     assert_eq!(world.aws.requests(), 2);
 }

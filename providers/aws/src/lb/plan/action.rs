@@ -5,7 +5,10 @@ use ccm_core::provider::PlannedChange;
 use super::super::model::ListenerKey;
 use crate::api::{
     Action as Request, ListenerArn, SecurityGroupId, Tags, TargetGroupArn,
-    elb::{Attributes, CreateLoadBalancer, CreateTargetGroup, HealthCheck, IpAddressType, SubnetMapping, Target},
+    elb::{
+        Attributes, CreateLoadBalancer, CreateTargetGroup, HealthCheck, IpAddressType,
+        SubnetMapping, Target,
+    },
 };
 
 /// An action and its reason.
@@ -17,7 +20,8 @@ pub struct PlannedAction {
     pub reason: Box<str>,
 }
 
-/// An action. Those for "the load balancer" mean the Service's, created earlier in the plan or before it.
+/// An action. Those for "the load balancer" mean the Service's, created earlier in the plan or
+/// before it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
     /// Create the load balancer.
@@ -137,7 +141,9 @@ impl ActionKind {
             Self::RemoveListenerCertificate(..) => Request::RemoveListenerCertificates,
             Self::DeleteListener(_) => Request::DeleteListener,
             Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
-            Self::AddSecurityGroupRules | Self::RemoveSecurityGroupRules | Self::CleanUpSecurityGroups(_) => {
+            Self::AddSecurityGroupRules
+            | Self::RemoveSecurityGroupRules
+            | Self::CleanUpSecurityGroups(_) => {
                 return None;
             }
         })
@@ -155,7 +161,9 @@ impl ActionKind {
     }
 
     fn object(&self, load_balancer: &str) -> String {
-        let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {load_balancer}");
+        let place = |(port, protocol): &ListenerKey| {
+            format!("listener {protocol}/{port} of {load_balancer}")
+        };
         let group = |group: &TargetGroupRef| match group {
             TargetGroupRef::Existing(arn) => arn.to_string(),
             TargetGroupRef::New(key) => format!("target group of {}", place(key)),
@@ -167,22 +175,25 @@ impl ActionKind {
         match self {
             Self::AddTags(arns, _) | Self::RemoveTags(arns, _) => arns.join(", "),
             Self::CreateTargetGroup(_, create) => create.name.to_string(),
-            Self::ModifyTargetGroup(arn, _) | Self::DeregisterTargets(arn, _) | Self::DeleteTargetGroup(arn) => {
-                arn.to_string()
-            }
+            Self::ModifyTargetGroup(arn, _)
+            | Self::DeregisterTargets(arn, _)
+            | Self::DeleteTargetGroup(arn) => arn.to_string(),
             Self::ModifyTargetGroupAttributes(of, _) | Self::RegisterTargets(of, _) => group(of),
             Self::CreateListener(settings) => place(&settings.key),
-            Self::ModifyListener(arn, _) | Self::RemoveListenerCertificate(arn, _) | Self::DeleteListener(arn) => {
-                arn.to_string()
+            Self::ModifyListener(arn, _)
+            | Self::RemoveListenerCertificate(arn, _)
+            | Self::DeleteListener(arn) => arn.to_string(),
+            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => {
+                listener(of)
             }
-            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => listener(of),
             _ => load_balancer.to_owned(),
         }
     }
 }
 
 impl PlannedAction {
-    /// Describes the action in words; `None` for actions that the security group manager plans in detail.
+    /// Describes the action in words; `None` for actions that the security group manager plans in
+    /// detail.
     pub fn describe(&self, load_balancer: &str) -> Option<PlannedChange> {
         Some(PlannedChange {
             operation: self.action.request()?.name().into(),

@@ -4,8 +4,13 @@ use crate::api::elb::{Attributes, ElbProtocol, TargetType};
 
 /// Returns the desired attributes that are not defaults.
 pub(super) fn without_defaults(desired: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
-    let is_default = |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
-    desired.iter().filter(|(key, value)| !is_default(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    let is_default =
+        |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
+    desired
+        .iter()
+        .filter(|(key, value)| !is_default(key, value))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 /// Defaults of a Network Load Balancer.
@@ -22,8 +27,12 @@ pub fn load_balancer() -> [(&'static str, &'static str); 7] {
 }
 
 /// Defaults of a target group of a Network Load Balancer.
-pub fn target_group(target_type: TargetType, protocol: ElbProtocol) -> [(&'static str, &'static str); 7] {
-    let by_address = target_type == TargetType::Ip && matches!(protocol, ElbProtocol::Tcp | ElbProtocol::Tls);
+pub fn target_group(
+    target_type: TargetType,
+    protocol: ElbProtocol,
+) -> [(&'static str, &'static str); 7] {
+    let by_address =
+        target_type == TargetType::Ip && matches!(protocol, ElbProtocol::Tcp | ElbProtocol::Tls);
     [
         ("deregistration_delay.timeout_seconds", "300"),
         ("deregistration_delay.connection_termination.enabled", "false"),

@@ -1,8 +1,10 @@
-//! Plans the actions that turn the observed into the desired state: an ordered list of single requests. Pure.
+//! Plans the actions that turn the observed into the desired state: an ordered list of single
+//! requests. Pure.
 //!
-//! The order keeps traffic flowing and allows an interruption anywhere: load balancer, target groups with their
-//! targets, security group rules, listeners, and only then the removal of what nothing refers to any more. After an
-//! interruption, a new plan from the new observed state has the remaining actions.
+//! The order keeps traffic flowing and allows an interruption anywhere: load balancer, target
+//! groups with their targets, security group rules, listeners, and only then the removal of what
+//! nothing refers to any more. After an interruption, a new plan from the new observed state has
+//! the remaining actions.
 
 mod action;
 pub mod default_attributes;
@@ -15,7 +17,9 @@ use std::{collections::BTreeSet, str::FromStr};
 use ccm_core::provider::{CloudError, Digest};
 
 pub use self::{
-    action::{ActionKind, ListenerRef, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef},
+    action::{
+        ActionKind, ListenerRef, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef,
+    },
     target_groups::differs as health_check_differs,
 };
 use self::{default_attributes::without_defaults, target_groups::TargetGroupPairing};
@@ -24,7 +28,8 @@ use crate::{
     api::{
         SecurityGroupId, SubnetId, Tags, VpcId,
         elb::{
-            Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping,
+            Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone,
+            MAX_TAGGED, SubnetMapping,
         },
     },
     lb::observe::observed::{ObservedLoadBalancer, ObservedState},
@@ -72,7 +77,8 @@ pub fn plan(
     planner.listeners(&pairing);
     planner.delete_unused_groups(&pairing);
     if rules {
-        planner.add(ActionKind::RemoveSecurityGroupRules, "rules of security groups may be left over");
+        planner
+            .add(ActionKind::RemoveSecurityGroupRules, "rules of security groups may be left over");
     }
     planner.clean_up_detached_groups();
     Ok(planner.steps)
@@ -109,14 +115,21 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn add(&mut self, action: ActionKind, why: impl Into<Box<str>>) {
-        self.steps.push(PlannedAction { action, reason: why.into() });
+        self.steps
+            .push(PlannedAction { action, reason: why.into() });
     }
 
     fn create_load_balancer(&mut self) -> Result<(), CloudError> {
         let desired = self.desired;
         let resolved = self.resolved;
-        let Some(subnets) = resolved.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
-            return Err(CloudError::invalid_input("could not find any suitable subnets for creating the ELB"));
+        let Some(subnets) = resolved
+            .subnets
+            .clone()
+            .filter(|subnets| !subnets.is_empty())
+        else {
+            return Err(CloudError::invalid_input(
+                "could not find any suitable subnets for creating the ELB",
+            ));
         };
         let create = CreateLoadBalancer {
             name: desired.name.clone(),
@@ -134,7 +147,8 @@ impl Planner<'_> {
             let action = ActionKind::SetSecurityGroups(resolved.groups.clone(), Some(false));
             self.add(action, "rules for PrivateLink are to be off");
         }
-        let attributes = without_defaults(&self.desired.attributes, &default_attributes::load_balancer());
+        let attributes =
+            without_defaults(&self.desired.attributes, &default_attributes::load_balancer());
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
             self.add(ActionKind::ModifyLoadBalancerAttributes(attributes), why);
@@ -145,14 +159,21 @@ impl Planner<'_> {
     fn update_load_balancer(&mut self, observed: &ObservedLoadBalancer) -> Result<(), CloudError> {
         let desired = self.desired;
         let load_balancer = &observed.load_balancer;
-        if let Some(scheme) = load_balancer.scheme.filter(|scheme| *scheme != desired.scheme) {
+        if let Some(scheme) = load_balancer
+            .scheme
+            .filter(|scheme| *scheme != desired.scheme)
+        {
             return Err(CloudError::invalid_input(format!(
                 "scheme cannot be changed from {scheme} to {} on load balancer {}; delete and recreate the Service",
                 desired.scheme, load_balancer.name
             )));
         }
-        let old_type = load_balancer.ip_address_type.filter(|current| *current != desired.ip_address_type);
-        let source_nat = desired.ipv6_source_nat.filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
+        let old_type = load_balancer
+            .ip_address_type
+            .filter(|current| *current != desired.ip_address_type);
+        let source_nat = desired
+            .ipv6_source_nat
+            .filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
         if old_type.is_some() && source_nat.is_some() {
             // UDP requires both families together with prefixes: neither may change alone.
             self.subnets(observed, source_nat, Some(desired.ip_address_type))?;
@@ -189,35 +210,59 @@ impl Planner<'_> {
     ) -> Result<(), CloudError> {
         let load_balancer = &observed.load_balancer;
         let set = |subnets: Vec<SubnetMapping>, removes: bool| {
-            ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
+            ActionKind::SetSubnets(SubnetChange {
+                subnets,
+                ipv6_source_nat: nat,
+                ip_address_type: families,
+                removes,
+            })
         };
         let prefixes = match families {
-            Some(families) => format!("IPv6 source prefixes differ, and address families are to be {families}"),
+            Some(families) => {
+                format!("IPv6 source prefixes differ, and address families are to be {families}")
+            }
             None => "IPv6 source prefixes differ".to_owned(),
         };
-        let current: BTreeSet<SubnetId> = load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let current: BTreeSet<SubnetId> = load_balancer
+            .zones
+            .iter()
+            .filter_map(|zone| zone.subnet.clone())
+            .collect();
         // Without a choice of subnets, only the IPv6 prefixes may change.
         let Some(mappings) = &self.resolved.subnets else {
             self.addresses(load_balancer)?;
             if nat.is_some() {
                 let v6 = families != Some(IpAddressType::Ipv4);
-                let subnets = load_balancer.zones.iter().filter_map(|zone| existing_mapping(zone, v6)).collect();
+                let subnets = load_balancer
+                    .zones
+                    .iter()
+                    .filter_map(|zone| existing_mapping(zone, v6))
+                    .collect();
                 self.add(set(subnets, false), prefixes);
             }
             return Ok(());
         };
-        // With one, check first that no address in a subnet that stays differs: AWS cannot change these.
+        // With one, check first that no address in a subnet that stays differs: AWS cannot change
+        // these.
         for mapping in mappings {
-            let zone = load_balancer.zones.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+            let zone = load_balancer
+                .zones
+                .iter()
+                .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
             let Some(zone) = zone else { continue };
-            let other_allocation = mapping
-                .allocation
-                .as_ref()
-                .is_some_and(|desired| !zone.allocations.is_empty() && !zone.allocations.contains(desired));
-            let other_address = mapping.private_ipv4.is_some_and(|wanted| {
-                !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
+            let other_allocation = mapping.allocation.as_ref().is_some_and(|desired| {
+                !zone.allocations.is_empty() && !zone.allocations.contains(desired)
             });
-            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| first_undesired(&zone.ipv6, &[wanted]).is_some());
+            let other_address = mapping.private_ipv4.is_some_and(|wanted| {
+                !zone.private_ipv4.is_empty()
+                    && !zone
+                        .private_ipv4
+                        .iter()
+                        .any(|have| **have == *wanted.to_string())
+            });
+            let other_ipv6 = mapping
+                .ipv6
+                .is_some_and(|wanted| first_undesired(&zone.ipv6, &[wanted]).is_some());
             if other_allocation || other_address || other_ipv6 {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
@@ -226,7 +271,10 @@ impl Planner<'_> {
             }
         }
         // Then set the subnets, if they or the prefixes differ.
-        let chosen: BTreeSet<SubnetId> = mappings.iter().map(|mapping| mapping.subnet.clone()).collect();
+        let chosen: BTreeSet<SubnetId> = mappings
+            .iter()
+            .map(|mapping| mapping.subnet.clone())
+            .collect();
         if chosen != current || nat.is_some() {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
@@ -236,8 +284,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Checks that the addresses of discovered subnets are the desired ones. These subnets and addresses are never
-    /// changed.
+    /// Checks that the addresses of discovered subnets are the desired ones. These subnets and
+    /// addresses are never changed.
     fn addresses(&self, load_balancer: &LoadBalancer) -> Result<(), CloudError> {
         let desired = self.desired;
         for zone in &load_balancer.zones {
@@ -246,7 +294,11 @@ impl Planner<'_> {
                 other = first_undesired(&zone.ipv6, &desired.ipv6);
             }
             if other.is_none() && !desired.allocations.is_empty() {
-                other = zone.allocations.iter().find(|id| !desired.allocations.contains(id)).map(|id| &**id);
+                other = zone
+                    .allocations
+                    .iter()
+                    .find(|id| !desired.allocations.contains(id))
+                    .map(|id| &**id);
             }
             if let Some(other) = other {
                 return Err(CloudError::invalid_input(format!(
@@ -267,11 +319,20 @@ impl Planner<'_> {
             return;
         }
         let rules = self.desired.security.private_link_rules;
-        let other_rules = rules.is_some_and(|rules| rules != load_balancer.private_link_rules.unwrap_or(true));
+        let other_rules =
+            rules.is_some_and(|rules| rules != load_balancer.private_link_rules.unwrap_or(true));
         let other_groups = !desired.is_empty() && desired != current;
         if other_groups || other_rules {
-            let groups = if desired.is_empty() { &load_balancer.security_groups } else { &self.resolved.groups };
-            let why = if other_groups { "security groups differ" } else { "rules for PrivateLink differ" };
+            let groups = if desired.is_empty() {
+                &load_balancer.security_groups
+            } else {
+                &self.resolved.groups
+            };
+            let why = if other_groups {
+                "security groups differ"
+            } else {
+                "rules for PrivateLink differ"
+            };
             self.add(ActionKind::SetSecurityGroups(groups.clone(), rules), why);
         }
     }
@@ -279,12 +340,28 @@ impl Planner<'_> {
     /// Plans tag changes of existing objects. New objects get their tags at creation.
     fn tags(&mut self) {
         let desired = &self.resolved.tags;
-        let obsolete: BTreeSet<_> =
-            self.observed.removable_tag_keys.iter().filter(|key| !desired.contains_key(*key)).collect();
-        let load_balancer = self.observed.load_balancer.iter().map(|b| (b.load_balancer.arn.as_str(), &b.tags));
-        let listeners = self.observed.load_balancer.iter().flat_map(|b| &b.listeners);
+        let obsolete: BTreeSet<_> = self
+            .observed
+            .removable_tag_keys
+            .iter()
+            .filter(|key| !desired.contains_key(*key))
+            .collect();
+        let load_balancer = self
+            .observed
+            .load_balancer
+            .iter()
+            .map(|b| (b.load_balancer.arn.as_str(), &b.tags));
+        let listeners = self
+            .observed
+            .load_balancer
+            .iter()
+            .flat_map(|b| &b.listeners);
         let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
-        let groups = self.observed.target_groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
+        let groups = self
+            .observed
+            .target_groups
+            .iter()
+            .map(|group| (group.group.arn.as_str(), &group.tags));
         // First, collect the objects that need the same change, since one request can tag several.
         let mut arns_by_missing_tags: Vec<(Tags, Vec<Box<str>>)> = Vec::new();
         let mut arns_by_obsolete_keys: Vec<(Keys, Vec<Box<str>>)> = Vec::new();
@@ -294,8 +371,11 @@ impl Planner<'_> {
             if !missing.is_empty() {
                 push_grouped(&mut arns_by_missing_tags, missing, arn.into());
             }
-            let left_over: Keys =
-                obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
+            let left_over: Keys = obsolete
+                .iter()
+                .filter(|key| seen.contains_key(**key))
+                .map(|key| (*key).clone())
+                .collect();
             if !left_over.is_empty() {
                 push_grouped(&mut arns_by_obsolete_keys, left_over, arn.into());
             }
@@ -315,10 +395,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans the clean-up of security groups that are detached from the load balancer, now or earlier, after everything
-    /// that needs them.
+    /// Plans the clean-up of security groups that are detached from the load balancer, now or
+    /// earlier, after everything that needs them.
     fn clean_up_detached_groups(&mut self) {
-        let Some(seen) = &self.observed.load_balancer else { return };
+        let Some(seen) = &self.observed.load_balancer else {
+            return;
+        };
         let planned = self.steps.iter().find_map(|step| match &step.action {
             ActionKind::SetSecurityGroups(groups, _) => Some(groups),
             _ => None,
@@ -326,14 +408,20 @@ impl Planner<'_> {
         let current = &seen.load_balancer.security_groups;
         let remaining = planned.unwrap_or(current);
         let mut detached: Vec<SecurityGroupId> = Vec::new();
-        for group in current.iter().chain(&self.observed.detached_security_groups) {
+        for group in current
+            .iter()
+            .chain(&self.observed.detached_security_groups)
+        {
             let in_use = remaining.contains(group) || self.resolved.groups.contains(group);
             if !in_use && !detached.contains(group) {
                 detached.push(group.clone());
             }
         }
         if !detached.is_empty() {
-            self.add(ActionKind::CleanUpSecurityGroups(detached), "they are not on the load balancer any more");
+            self.add(
+                ActionKind::CleanUpSecurityGroups(detached),
+                "they are not on the load balancer any more",
+            );
         }
     }
 }
@@ -356,12 +444,17 @@ fn subnets_reason(added: &str, removed: &str) -> Option<String> {
 }
 
 /// Returns the first address that is not desired; `None` if no address is requested.
-fn first_undesired<'a, A: FromStr + PartialEq>(current: &'a [Box<str>], desired: &[A]) -> Option<&'a str> {
+fn first_undesired<'a, A: FromStr + PartialEq>(
+    current: &'a [Box<str>],
+    desired: &[A],
+) -> Option<&'a str> {
     if desired.is_empty() {
         return None;
     }
     for text in current {
-        let is_desired = text.parse().is_ok_and(|address: A| desired.contains(&address));
+        let is_desired = text
+            .parse()
+            .is_ok_and(|address: A| desired.contains(&address));
         if !is_desired {
             return Some(text);
         }
@@ -374,8 +467,15 @@ fn existing_mapping(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> 
     Some(SubnetMapping {
         subnet: zone.subnet.clone()?,
         allocation: zone.allocations.first().cloned(),
-        private_ipv4: zone.private_ipv4.first().and_then(|address| address.parse().ok()),
-        ipv6: zone.ipv6.first().filter(|_| v6).and_then(|address| address.parse().ok()),
+        private_ipv4: zone
+            .private_ipv4
+            .first()
+            .and_then(|address| address.parse().ok()),
+        ipv6: zone
+            .ipv6
+            .first()
+            .filter(|_| v6)
+            .and_then(|address| address.parse().ok()),
     })
 }
 
@@ -396,7 +496,11 @@ fn changed_attributes(desired: &Attributes, observed: &Attributes) -> Attributes
 }
 
 fn keys(attributes: &Attributes) -> String {
-    attributes.keys().map(|key| &**key).collect::<Vec<_>>().join(", ")
+    attributes
+        .keys()
+        .map(|key| &**key)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]

@@ -47,19 +47,21 @@ const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-subnets";
 const ANNOTATION_EIP: &str = "service.beta.kubernetes.io/aws-load-balancer-eip-allocations";
 const ANNOTATION_IPV4: &str = "service.beta.kubernetes.io/aws-load-balancer-private-ipv4-addresses";
 const ANNOTATION_IPV6: &str = "service.beta.kubernetes.io/aws-load-balancer-ipv6-addresses";
-const ANNOTATION_NAT: &str = "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
+const ANNOTATION_NAT: &str =
+    "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
 
 /// Minimum number of free addresses that AWS requires in a subnet of a load balancer.
 const FREE_ADDRESSES: u32 = 8;
 
-/// Chooses the subnets of a new load balancer, or the named ones, with the desired addresses in each.
+/// Chooses the subnets of a new load balancer, or the named ones, with the desired addresses in
+/// each.
 ///
-/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: Elastic IP addresses are paired
-/// with them by position.
+/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: Elastic IP
+/// addresses are paired with them by position.
 ///
 /// # Errors
-/// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every validation error. It may be due to an
-/// outdated cache: `VpcCache::choose` tries again with a newly read VPC.
+/// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every validation error. It
+/// may be due to an outdated cache: `VpcCache::choose` tries again with a newly read VPC.
 pub fn choose(
     view: &VpcSnapshot,
     cluster: &Cluster,
@@ -73,44 +75,60 @@ pub fn choose(
     mappings(&subnets, desired).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
 }
 
-/// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer is checked when
-/// they are parsed.
+/// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer
+/// is checked when they are parsed.
 ///
 /// # Errors
 /// Every validation error.
-pub fn mappings(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
+pub fn mappings(
+    subnets: &[&Subnet],
+    desired: &DesiredLoadBalancer,
+) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
     // First, check the subnets, and pair them with each kind of address.
     let mut mistakes = families(subnets, desired);
     let eips = desired.allocations.len();
     let count = subnets.len();
     if eips > 0 && eips != count {
         // Upstream's wording, as for private addresses.
-        let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
+        let message =
+            format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
         mistakes.push(FieldError::new(ANNOTATION_EIP, message));
     }
     let private = desired.private_ipv4.len();
     let ipv4 = if private > 0 && private != count {
-        let message = format!("Must have same number of Private IPv4Addresses ({private}) and SubnetIDs ({count})");
+        let message = format!(
+            "Must have same number of Private IPv4Addresses ({private}) and SubnetIDs ({count})"
+        );
         Err(vec![FieldError::new(ANNOTATION_IPV4, message)])
     } else {
-        assign_addresses(ANNOTATION_IPV4, "private IPv4", &desired.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
-            subnet.cidr.is_some_and(|network| network.contains(ip))
-        })
+        assign_addresses(
+            ANNOTATION_IPV4,
+            "private IPv4",
+            &desired.private_ipv4,
+            subnets,
+            |subnet, ip: &Ipv4Addr| subnet.cidr.is_some_and(|network| network.contains(ip)),
+        )
     };
     let ipv6s = desired.ipv6.len();
     let ipv6 = if ipv6s > 0 && ipv6s != count {
         let message = format!("count of IPv6 addresses ({ipv6s}) and subnets ({count}) must match");
         Err(vec![FieldError::new(ANNOTATION_IPV6, message)])
     } else {
-        assign_addresses(ANNOTATION_IPV6, "IPv6", &desired.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
-            subnet.ipv6_cidrs.iter().any(|network| network.contains(ip))
-        })
+        assign_addresses(
+            ANNOTATION_IPV6,
+            "IPv6",
+            &desired.ipv6,
+            subnets,
+            |subnet, ip: &Ipv6Addr| subnet.ipv6_cidrs.iter().any(|network| network.contains(ip)),
+        )
     };
     // Then collect all errors, or return the mappings.
     let mut checked = |errors: Vec<FieldError>| mistakes.extend(errors);
     let ipv4 = ipv4.map_err(&mut checked);
     let ipv6 = ipv6.map_err(&mut checked);
-    let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
+    let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else {
+        return Err(mistakes);
+    };
     let mapping = |(index, subnet): (usize, &&Subnet)| SubnetMapping {
         subnet: subnet.id.clone(),
         allocation: desired.allocations.get(index).cloned(),
@@ -122,7 +140,11 @@ pub fn mappings(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Result<Ve
 
 /// Returns errors for subnets that lack the IPv6 network which the load balancer needs.
 fn families(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Vec<FieldError> {
-    let lacking: Vec<_> = subnets.iter().filter(|subnet| subnet.ipv6_cidrs.is_empty()).map(|s| &*s.id).collect();
+    let lacking: Vec<_> = subnets
+        .iter()
+        .filter(|subnet| subnet.ipv6_cidrs.is_empty())
+        .map(|s| &*s.id)
+        .collect();
     if lacking.is_empty() || desired.ip_address_type != IpAddressType::Dualstack {
         return Vec::new();
     }
@@ -134,7 +156,8 @@ fn families(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Vec<FieldErro
         );
         FieldError::new(ANNOTATION_NAT, message)
     } else {
-        let message = format!("subnets without IPv6 CIDR cannot have a dualstack load balancer: [{lacking}]");
+        let message =
+            format!("subnets without IPv6 CIDR cannot have a dualstack load balancer: [{lacking}]");
         FieldError::new(ANNOTATION, message)
     }]
 }
@@ -157,12 +180,17 @@ fn assign_addresses<A: Copy + Display>(
         match (of.next(), of.next()) {
             (Some(address), None) => found.push(*address),
             _ => {
-                let message = format!("expect one {what} address configured for subnet: {}", subnet.id);
+                let message =
+                    format!("expect one {what} address configured for subnet: {}", subnet.id);
                 mistakes.push(FieldError::new(annotation, message));
             }
         }
     }
-    if mistakes.is_empty() { Ok(found) } else { Err(mistakes) }
+    if mistakes.is_empty() {
+        Ok(found)
+    } else {
+        Err(mistakes)
+    }
 }
 
 /// Finds the subnets that an annotation names, in its order.
@@ -177,13 +205,24 @@ fn named<'a>(view: &'a VpcSnapshot, names: &[SubnetName]) -> Result<Vec<&'a Subn
     };
     let mut found: Vec<&Subnet> = Vec::new();
     for name in names {
-        let matching: Vec<_> = view.subnets.iter().filter(|subnet| is(subnet, name)).collect();
+        let matching: Vec<_> = view
+            .subnets
+            .iter()
+            .filter(|subnet| is(subnet, name))
+            .collect();
         found.extend(
-            matching.into_iter().filter(|new| !found.iter().any(|subnet| subnet.id == new.id)).collect::<Vec<_>>(),
+            matching
+                .into_iter()
+                .filter(|new| !found.iter().any(|subnet| subnet.id == new.id))
+                .collect::<Vec<_>>(),
         );
     }
     if found.len() != names.len() {
-        return Err(mistake(format!("expected to find {}, but found {} subnets", names.len(), found.len())));
+        return Err(mistake(format!(
+            "expected to find {}, but found {} subnets",
+            names.len(),
+            found.len()
+        )));
     }
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for subnet in &found {
@@ -191,9 +230,15 @@ fn named<'a>(view: &'a VpcSnapshot, names: &[SubnetName]) -> Result<Vec<&'a Subn
     }
     let crowded = zones.into_iter().filter(|(_, ids)| ids.len() > 1);
     let crowded: Vec<_> = crowded
-        .map(|(zone, ids)| format!("multiple subnets in same Availability Zone {zone}: [{}]", ids.join(", ")))
+        .map(|(zone, ids)| {
+            format!("multiple subnets in same Availability Zone {zone}: [{}]", ids.join(", "))
+        })
         .collect();
-    if crowded.is_empty() { Ok(found) } else { Err(mistake(crowded.join("; "))) }
+    if crowded.is_empty() {
+        Ok(found)
+    } else {
+        Err(mistake(crowded.join("; ")))
+    }
 }
 
 /// Discovers subnets by tags and route tables, one per zone, sorted by zone.
@@ -206,8 +251,11 @@ fn discover<'a>(
     // First, collect the subnets of the cluster, and those of no cluster.
     let internal = desired.scheme == Scheme::Internal;
     let dual = desired.ip_address_type == IpAddressType::Dualstack;
-    let mut candidates: Vec<&Subnet> =
-        view.subnets.iter().filter(|subnet| cluster.has(&subnet.tags) || !Cluster::any(&subnet.tags)).collect();
+    let mut candidates: Vec<&Subnet> = view
+        .subnets
+        .iter()
+        .filter(|subnet| cluster.has(&subnet.tags) || !Cluster::any(&subnet.tags))
+        .collect();
     if candidates.is_empty() {
         candidates.extend(settings.subnet.as_ref().and_then(|id| view.subnet(id)));
     }
@@ -216,8 +264,8 @@ fn discover<'a>(
     let mut zones: BTreeMap<&str, &Subnet> = BTreeMap::new();
     let mut full = BTreeSet::new();
     for subnet in candidates {
-        // Also checked for internal load balancers, as upstream does: without a route table, discovery fails instead of
-        // guessing.
+        // Also checked for internal load balancers, as upstream does: without a route table,
+        // discovery fails instead of guessing.
         let public = is_public(view, &subnet.id)?;
         if !(internal || public) || !is_ordinary_zone(view, subnet)? {
             continue;
@@ -226,7 +274,9 @@ fn discover<'a>(
             full.insert(&*subnet.id);
             continue;
         }
-        let rank = |subnet: &'a Subnet| (!subnet.tags.contains_key(role), !cluster.has(&subnet.tags), &subnet.id);
+        let rank = |subnet: &'a Subnet| {
+            (!subnet.tags.contains_key(role), !cluster.has(&subnet.tags), &subnet.id)
+        };
         let best = zones.entry(&subnet.zone).or_insert(subnet);
         if rank(subnet) < rank(best) {
             *best = subnet;
@@ -240,31 +290,48 @@ fn discover<'a>(
     if !full.is_empty() {
         let ids = full.into_iter().collect::<Vec<_>>().join(", ");
         let ipv6 = if dual { " and an IPv6 CIDR" } else { "" };
-        message = format!("{message}: {FREE_ADDRESSES} free addresses{ipv6} are needed, which these lack: [{ids}]");
+        message = format!(
+            "{message}: {FREE_ADDRESSES} free addresses{ipv6} are needed, which these lack: [{ids}]"
+        );
     }
     Err(CloudError::invalid_input(message))
 }
 
 /// Tells whether a subnet's route table has a route to an internet gateway.
 fn is_public(view: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> {
-    let explicit = view.tables.iter().find(|table| table.subnets.contains(subnet));
+    let explicit = view
+        .tables
+        .iter()
+        .find(|table| table.subnets.contains(subnet));
     let main = || view.tables.iter().find(|table| table.main);
-    let table: &RouteTable = explicit
-        .or_else(main)
-        .ok_or_else(|| CloudError::invalid_input(format!("could not locate routing table for subnet {subnet}")))?;
-    Ok(table.routes.iter().any(|route| route.gateway.as_ref().is_some_and(|gateway| gateway.starts_with("igw"))))
+    let table: &RouteTable = explicit.or_else(main).ok_or_else(|| {
+        CloudError::invalid_input(format!("could not locate routing table for subnet {subnet}"))
+    })?;
+    Ok(table.routes.iter().any(|route| {
+        route
+            .gateway
+            .as_ref()
+            .is_some_and(|gateway| gateway.starts_with("igw"))
+    }))
 }
 
 /// Tells whether a subnet is in an availability zone, not in a local or Wavelength zone.
 fn is_ordinary_zone(view: &VpcSnapshot, subnet: &Subnet) -> Result<bool, CloudError> {
     match view.zones.get(&subnet.zone) {
         Some(zone) => Ok(&*zone.zone_type == "availability-zone"),
-        None => Err(CloudError::transient(format!("zone {} of subnet {} is unknown", subnet.zone, subnet.id))),
+        None => Err(CloudError::transient(format!(
+            "zone {} of subnet {} is unknown",
+            subnet.zone, subnet.id
+        ))),
     }
 }
 
 fn joined(mistakes: &[FieldError]) -> String {
-    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    mistakes
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ use crate::{
 
 /// Maximum number of targets per request.
 const MAX_TARGETS: usize = 200;
-/// How many names a target group may have, so that a new group can replace one that cannot be changed. That many
-/// unchangeable groups at a time do not occur.
+/// How many names a target group may have, so that a new group can replace one that cannot be
+/// changed. That many unchangeable groups at a time do not occur.
 const MAX_NAMES: usize = 4;
 
 /// The existing target group of each listener.
@@ -59,9 +59,9 @@ impl ListenerGroupPair<'_> {
 }
 
 impl<'a> TargetGroupPairing<'a> {
-    /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others take a group that no
-    /// desired listener uses: first one with the right name, left by an interrupted sync, then one of a listener on the
-    /// same port that will be deleted.
+    /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others
+    /// take a group that no desired listener uses: first one with the right name, left by an
+    /// interrupted sync, then one of a listener on the same port that will be deleted.
     pub(super) fn of(desired: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
         // First, keep the groups of existing listeners.
         let mut kept = BTreeSet::new();
@@ -71,19 +71,33 @@ impl<'a> TargetGroupPairing<'a> {
             let group = listener
                 .and_then(|seen| seen.listener.target_group.as_ref())
                 .and_then(|arn| observed.group(arn))
-                .filter(|group| can_serve(group, desired_listener, observed) && !kept.contains(&group.group.arn));
+                .filter(|group| {
+                    can_serve(group, desired_listener, observed) && !kept.contains(&group.group.arn)
+                });
             kept.extend(group.map(|group| group.group.arn.clone()));
             found.push(group);
         }
         // Then look for unused groups for the other listeners.
-        for (want, group) in desired.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
+        for (want, group) in desired
+            .listeners
+            .iter()
+            .zip(&mut found)
+            .filter(|(_, group)| group.is_none())
+        {
             let free = |target_group: &&ObservedTargetGroup| {
                 can_serve(target_group, want, observed) && !kept.contains(&target_group.group.arn)
             };
             let names: Vec<_> = names_of(desired, want).take(MAX_NAMES).collect();
-            let named = observed.target_groups.iter().filter(free).find(|group| names.contains(&group.group.name));
+            let named = observed
+                .target_groups
+                .iter()
+                .filter(free)
+                .find(|group| names.contains(&group.group.name));
             let on_port = || {
-                let listeners = observed.load_balancer.iter().flat_map(|load_balancer| &load_balancer.listeners);
+                let listeners = observed
+                    .load_balancer
+                    .iter()
+                    .flat_map(|load_balancer| &load_balancer.listeners);
                 listeners
                     .filter(|listener| listener.listener.port == want.port.get())
                     .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
@@ -94,12 +108,19 @@ impl<'a> TargetGroupPairing<'a> {
         }
         // Finally, name the groups that will be created.
         let pairs = desired.listeners.iter().zip(found).map(|(want, group)| {
-            let taken = |name: &str| observed.target_groups.iter().find(|seen| *seen.group.name == *name);
+            let taken = |name: &str| {
+                observed
+                    .target_groups
+                    .iter()
+                    .find(|seen| *seen.group.name == *name)
+            };
             let named = taken(&want.target_group.name).filter(|_| group.is_none());
-            // A group whose health check cannot be changed serves until a new one with another name takes over. A group
-            // that another listener keeps, as after a manual change, continues to serve that one.
+            // A group whose health check cannot be changed serves until a new one with another name
+            // takes over. A group that another listener keeps, as after a manual change, continues
+            // to serve that one.
             let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
-            let stays = used || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
+            let stays = used
+                || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
             let mut names = names_of(desired, want).take(if stays { MAX_NAMES } else { 1 });
             let name = names.find(|name| taken(name).is_none());
             let in_the_way = if name.is_none() && !used { named } else { None };
@@ -126,11 +147,18 @@ fn names_of<'a>(
 }
 
 /// Tells whether a group can serve a listener, as it is or with another health check.
-fn can_serve(seen: &ObservedTargetGroup, desired_listener: &DesiredListener, observed: &ObservedState) -> bool {
+fn can_serve(
+    seen: &ObservedTargetGroup,
+    desired_listener: &DesiredListener,
+    observed: &ObservedState,
+) -> bool {
     let group = &seen.group;
     let want = &desired_listener.target_group;
     let frozen = observed.unmodifiable_groups.contains(&group.arn)
-        && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
+        && group
+            .health_check
+            .as_ref()
+            .is_none_or(|have| differs(have, &want.health_check));
     group.protocol == Some(want.protocol)
         && group.target_type == Some(want.target_type)
         && group.port == want.port.get()
@@ -145,24 +173,33 @@ fn family(target_group: &DesiredTargetGroup) -> IpAddressType {
     }
 }
 
-/// Tells whether a health check differs from the desired one. Settings that are left to AWS are ignored.
+/// Tells whether a health check differs from the desired one. Settings that are left to AWS are
+/// ignored.
 pub fn differs(have: &HealthCheck, desired_check: &HealthCheck) -> bool {
     let left_to_aws = HealthCheck {
         path: desired_check.path.clone().or_else(|| have.path.clone()),
-        matcher: desired_check.matcher.clone().or_else(|| have.matcher.clone()),
+        matcher: desired_check
+            .matcher
+            .clone()
+            .or_else(|| have.matcher.clone()),
         ..desired_check.clone()
     };
     *have != left_to_aws
 }
 
 impl Planner<'_> {
-    /// Deletes groups whose name a new group needs, such as one of the other address family. Service is interrupted
-    /// meanwhile.
+    /// Deletes groups whose name a new group needs, such as one of the other address family.
+    /// Service is interrupted meanwhile.
     pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         for observed in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
             let arn = &observed.group.arn;
-            let listeners = self.observed.load_balancer.iter().flat_map(|load_balancer| &load_balancer.listeners);
-            let using = listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
+            let listeners = self
+                .observed
+                .load_balancer
+                .iter()
+                .flat_map(|load_balancer| &load_balancer.listeners);
+            let using =
+                listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
             for listener in using {
                 let why = format!("target group {} has to be made anew", observed.group.name);
                 self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
@@ -189,7 +226,8 @@ impl Planner<'_> {
             port: target_group.port,
             vpc: self.resolved.vpc.clone(),
             target_type: target_group.target_type,
-            ip_address_type: Some(family(target_group)).filter(|family| *family != IpAddressType::Ipv4),
+            ip_address_type: Some(family(target_group))
+                .filter(|family| *family != IpAddressType::Ipv4),
             health_check: target_group.health_check.clone(),
             tags: self.resolved.tags.clone(),
         };
@@ -201,7 +239,10 @@ impl Planner<'_> {
         );
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
-            self.add(ActionKind::ModifyTargetGroupAttributes(TargetGroupRef::New(key), attributes), why);
+            self.add(
+                ActionKind::ModifyTargetGroupAttributes(TargetGroupRef::New(key), attributes),
+                why,
+            );
         }
         for chunk in self.targets(key).chunks(MAX_TARGETS) {
             let register = ActionKind::RegisterTargets(TargetGroupRef::New(key), chunk.to_vec());
@@ -212,8 +253,14 @@ impl Planner<'_> {
     fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
         let arn = &observed.group.arn;
         let target_group = &pair.desired.target_group;
-        if observed.group.health_check.as_ref().is_none_or(|have| differs(have, &target_group.health_check)) {
-            let modify = ActionKind::ModifyTargetGroup(arn.clone(), target_group.health_check.clone());
+        if observed
+            .group
+            .health_check
+            .as_ref()
+            .is_none_or(|have| differs(have, &target_group.health_check))
+        {
+            let modify =
+                ActionKind::ModifyTargetGroup(arn.clone(), target_group.health_check.clone());
             self.add(modify, "health check differs");
         }
         if let Some(attributes) = &observed.attributes {
@@ -228,22 +275,38 @@ impl Planner<'_> {
         self.plan_targets(observed, &desired);
     }
 
-    /// Plans registrations and deregistrations. Deregistrations come first, so that a full group can exchange targets.
-    fn plan_targets(&mut self, observed: &ObservedTargetGroup, desired: &[crate::api::elb::Target]) {
-        let Some(have) = &observed.targets else { return };
+    /// Plans registrations and deregistrations. Deregistrations come first, so that a full group
+    /// can exchange targets.
+    fn plan_targets(
+        &mut self,
+        observed: &ObservedTargetGroup,
+        desired: &[crate::api::elb::Target],
+    ) {
+        let Some(have) = &observed.targets else {
+            return;
+        };
         let arn = &observed.group.arn;
         let desired_targets = registered_targets(desired);
-        let surplus: Vec<_> =
-            have.iter().filter(|(id, _)| !desired_targets.contains_key(*id)).map(|(_, t)| t.clone()).collect();
-        let missing: Vec<_> =
-            desired_targets.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        let surplus: Vec<_> = have
+            .iter()
+            .filter(|(id, _)| !desired_targets.contains_key(*id))
+            .map(|(_, t)| t.clone())
+            .collect();
+        let missing: Vec<_> = desired_targets
+            .iter()
+            .filter(|(id, _)| !have.contains_key(*id))
+            .map(|(_, t)| t.clone())
+            .collect();
         for chunk in surplus.chunks(MAX_TARGETS) {
             let why = format!("{} targets are not wanted", chunk.len());
             self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), why);
         }
         for chunk in missing.chunks(MAX_TARGETS) {
             let why = format!("{} targets are missing", chunk.len());
-            self.add(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn.clone()), chunk.to_vec()), why);
+            self.add(
+                ActionKind::RegisterTargets(TargetGroupRef::Existing(arn.clone()), chunk.to_vec()),
+                why,
+            );
         }
     }
 
@@ -258,14 +321,23 @@ impl Planner<'_> {
     }
 
     fn targets(&self, key: ListenerKey) -> Vec<crate::api::elb::Target> {
-        let desired = self.resolved.targets.get(&key).map_or(&[][..], Vec::as_slice);
+        let desired = self
+            .resolved
+            .targets
+            .get(&key)
+            .map_or(&[][..], Vec::as_slice);
         registered_targets(desired).into_values().collect()
     }
 
-    /// Plans the deletion of groups that no desired listener uses, after every listener has left them.
+    /// Plans the deletion of groups that no desired listener uses, after every listener has left
+    /// them.
     pub(super) fn delete_unused_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
-        let cleared: BTreeSet<_> =
-            pairing.pairs.iter().filter_map(|pair| pair.name_conflict).map(|observed| &observed.group.arn).collect();
+        let cleared: BTreeSet<_> = pairing
+            .pairs
+            .iter()
+            .filter_map(|pair| pair.name_conflict)
+            .map(|observed| &observed.group.arn)
+            .collect();
         for seen in &self.observed.target_groups {
             let arn = &seen.group.arn;
             if !pairing.kept.contains(arn) && !cleared.contains(arn) {

@@ -12,7 +12,9 @@ use std::{
 
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
-    provider::{Backends, CloudError, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress, ReadMode},
+    provider::{
+        Backends, CloudError, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress, ReadMode,
+    },
 };
 use tokio::time::Instant;
 
@@ -41,8 +43,8 @@ use crate::{
     scope::Scope,
 };
 
-/// How long after the last read an interrupted sync may be continued from its working state, without reading everything
-/// again.
+/// How long after the last read an interrupted sync may be continued from its working state,
+/// without reading everything again.
 const RESUME_WINDOW: Duration = Duration::from_secs(600);
 /// How often a sync plans again because the working state turned out to be incomplete.
 const MAX_REPLANS: usize = 5;
@@ -68,11 +70,21 @@ impl LoadBalancerReconciler {
     pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
         let observer = Observer::new(scope.clone());
         let deps = LoadBalancerDeps::new(&scope, store, observer.listings.clone());
-        Self { observer, scope, deps, sync_states: SyncStateStore::default() }
+        Self {
+            observer,
+            scope,
+            deps,
+            sync_states: SyncStateStore::default(),
+        }
     }
 
     /// Creates or updates the load balancer and everything that belongs to it.
-    pub(in crate::lb) async fn ensure(&self, op: &Op, input: &ReconcileInput<'_>, read_mode: ReadMode) -> LbOutcome {
+    pub(in crate::lb) async fn ensure(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+    ) -> LbOutcome {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
         state.cancel_deletion();
@@ -96,7 +108,9 @@ impl LoadBalancerReconciler {
         } else {
             STOPPED_RECHECK_INTERVAL
         };
-        let resolved_targets = self.resolve_targets(op, desired, input.backends, max_age).await?;
+        let resolved_targets = self
+            .resolve_targets(op, desired, input.backends, max_age)
+            .await?;
         if read_mode == ReadMode::Cached
             && state.observed.is_some()
             && let Some(applied) = &state.last_applied
@@ -105,7 +119,9 @@ impl LoadBalancerReconciler {
         {
             return Ok(Progress::Done);
         }
-        if let Some((after, why)) = self.only_stopped_instances_pending(op, desired, &resolved_targets, state) {
+        if let Some((after, why)) =
+            self.only_stopped_instances_pending(op, desired, &resolved_targets, state)
+        {
             return Ok(Progress::Pending { after, why });
         }
         // Then read the observed state as far as needed.
@@ -121,7 +137,10 @@ impl LoadBalancerReconciler {
         };
         state.last_applied = None;
         state.responses.clear();
-        let existing = observed.load_balancer.as_ref().map(|seen| seen.load_balancer.security_groups.clone());
+        let existing = observed
+            .load_balancer
+            .as_ref()
+            .map(|seen| seen.load_balancer.security_groups.clone());
         state.observed = Some(observed.clone());
         // From here on objects may change, which a listing from before now does not show.
         state.changed_at = Some(Instant::now());
@@ -132,15 +151,19 @@ impl LoadBalancerReconciler {
             .ensure_frontend_groups(op, desired, existing.as_deref())
             .await
             .map_err(as_transient)?;
-        let resolved = self.resolve(op, desired, &observed, &resolved_targets, groups).await?;
-        let result = self.plan_and_apply(op, desired, &resolved, &resolved_targets, observed, state).await;
+        let resolved = self
+            .resolve(op, desired, &observed, &resolved_targets, groups)
+            .await?;
+        let result = self
+            .plan_and_apply(op, desired, &resolved, &resolved_targets, observed, state)
+            .await;
         state.changed_at = Some(Instant::now());
         result
     }
 
-    /// Returns the delay if, since everything was last applied, only registrations of stopped instances are pending.
-    /// Instances may stay stopped for months: until the next drift check only their state is read, once for all
-    /// Services.
+    /// Returns the delay if, since everything was last applied, only registrations of stopped
+    /// instances are pending. Instances may stay stopped for months: until the next drift check
+    /// only their state is read, once for all Services.
     fn only_stopped_instances_pending(
         &self,
         op: &Op,
@@ -148,13 +171,19 @@ impl LoadBalancerReconciler {
         resolved_targets: &ResolvedTargets,
         state: &LoadBalancerSyncState,
     ) -> Option<(Duration, Box<str>)> {
-        let read_recently = state.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
-        let is_applied = state.last_applied.as_ref().is_some_and(|applied| *applied.desired == *desired);
+        let read_recently = state
+            .read_at
+            .is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let is_applied = state
+            .last_applied
+            .as_ref()
+            .is_some_and(|applied| *applied.desired == *desired);
         let has_rules = state.rule_inputs.covers(&resolved_targets.rule_inputs);
         if op.pending_for().is_zero() || !read_recently || !is_applied || !has_rules {
             return None;
         }
-        let mut steps = plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
+        let mut steps =
+            plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
         let pending = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
         // Now `steps` has everything else.
         if steps.is_empty() { pending } else { None }
@@ -169,26 +198,34 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
         let read_recently = state.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
-        let was_interrupted = state.last_applied.as_ref().is_none_or(|applied| applied.targets.is_empty());
+        let was_interrupted = state
+            .last_applied
+            .as_ref()
+            .is_none_or(|applied| applied.targets.is_empty());
         let may_resume = was_interrupted && read_recently && op.pending_for() > Duration::ZERO;
         let may_reuse = read_mode == ReadMode::Cached || may_resume;
         if may_reuse && let Some(mut observed) = state.take_observed() {
             if !observed.is_complete()
-                && let Err(error) = self.observer.read_missing(op, &input.desired.owner, &mut observed).await
+                && let Err(error) = self
+                    .observer
+                    .read_missing(op, &input.desired.owner, &mut observed)
+                    .await
             {
-                // The caller decides by the error whether this is still valid; if so, the rest is read later.
+                // The caller decides by the error whether this is still valid; if so, the rest is
+                // read later.
                 state.observed = Some(observed);
                 return Err(error);
             }
             return Ok(observed);
         }
         let mut observed = self.read_from_aws(op, input, state, true).await?;
-        self.restore_unreadable(op, input.desired, state, &mut observed).await?;
+        self.restore_unreadable(op, input.desired, state, &mut observed)
+            .await?;
         Ok(observed)
     }
 
-    /// Adds to the observed state what cannot be read from the load balancer: tags and security groups that are to be
-    /// removed.
+    /// Adds to the observed state what cannot be read from the load balancer: tags and security
+    /// groups that are to be removed.
     async fn restore_unreadable(
         &self,
         op: &Op,
@@ -200,10 +237,16 @@ impl LoadBalancerReconciler {
         state.restore_unreadable(observed);
         if let Some(seen) = &observed.load_balancer {
             let used = &seen.load_balancer.security_groups;
-            let left =
-                self.deps.security_groups.find_leftover_group(op, &desired.owner, used).await.map_err(as_transient)?;
+            let left = self
+                .deps
+                .security_groups
+                .find_leftover_group(op, &desired.owner, used)
+                .await
+                .map_err(as_transient)?;
             observed.detached_security_groups.extend(left);
-            observed.detached_security_groups.retain(|group| !used.contains(group));
+            observed
+                .detached_security_groups
+                .retain(|group| !used.contains(group));
         }
         Ok(())
     }
@@ -217,7 +260,11 @@ impl LoadBalancerReconciler {
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
-        let observed = state.responses.finish(observer.observe(op, &query(input, &names, state), all).await)?;
+        let observed = state.responses.finish(
+            observer
+                .observe(op, &query(input, &names, state), all)
+                .await,
+        )?;
         state.read_at = Some(Instant::now());
         Ok(observed)
     }
@@ -233,7 +280,13 @@ impl LoadBalancerReconciler {
     ) -> Result<ResolvedInput, CloudError> {
         let named = matches!(desired.subnets, SubnetChoice::Named(_));
         let subnets = if observed.load_balancer.is_none() || named {
-            Some(self.deps.vpc.choose(op, desired).await.map_err(as_transient)?)
+            Some(
+                self.deps
+                    .vpc
+                    .choose(op, desired)
+                    .await
+                    .map_err(as_transient)?,
+            )
         } else {
             None
         };
@@ -269,12 +322,15 @@ impl LoadBalancerReconciler {
         let desired_without_stickiness = with_stickiness_off(desired, &state.sticky_listeners);
         for _ in 0..MAX_REPLANS {
             // First, plan, and leave out registrations of stopped instances.
-            let mut steps = plan::plan(&desired_without_stickiness, resolved, &working_state.observed)?;
-            let stopped_pending = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+            let mut steps =
+                plan::plan(&desired_without_stickiness, resolved, &working_state.observed)?;
+            let stopped_pending =
+                defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
             let some_are_stopped = stopped_pending.is_some();
             working_state = WorkingState::new(working_state.observed);
             // Then apply the plan.
-            let mut applier = self.applier(op, desired, &instances, resolved_targets, &mut working_state);
+            let mut applier =
+                self.applier(op, desired, &instances, resolved_targets, &mut working_state);
             applier.deferred.extend(stopped_pending);
             applier.deferred.extend(resolved_targets.pending.clone());
             let ended = applier.apply(&steps).await;
@@ -291,7 +347,11 @@ impl LoadBalancerReconciler {
                     }
                     let only_stopped_are_pending = deferred.len() == usize::from(some_are_stopped);
                     if only_stopped_are_pending {
-                        let targets = if some_are_stopped { Targets::new() } else { resolved_targets.targets.clone() };
+                        let targets = if some_are_stopped {
+                            Targets::new()
+                        } else {
+                            resolved_targets.targets.clone()
+                        };
                         record_in_sync(state, desired, resolved_targets, targets);
                     }
                     return Ok(earliest_pending(deferred));
@@ -313,7 +373,10 @@ impl LoadBalancerReconciler {
         }
         state.observed = Some(working_state.observed);
         state.invalidate();
-        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", desired.name)))
+        Err(CloudError::transient(format!(
+            "load balancer {} changes while it is brought in line",
+            desired.name
+        )))
     }
 
     pub(in crate::lb) fn applier<'a>(
@@ -338,8 +401,9 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Returns what [`ensure`](Self::ensure) would change. The first call for a Service reads the shared listing and
-    /// the Service's own objects; later calls read everything of the Service again.
+    /// Returns what [`ensure`](Self::ensure) would change. The first call for a Service reads the
+    /// shared listing and the Service's own objects; later calls read everything of the Service
+    /// again.
     pub(in crate::lb) async fn plan(
         &self,
         op: &Op,
@@ -361,30 +425,53 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let desired = input.desired;
-        let resolved_targets =
-            self.resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval).await?;
+        let resolved_targets = self
+            .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
+            .await?;
         // First, read the observed state.
         let mut observed = if state.take_observed().is_none() {
             let names = load_balancer_names(input);
             let observer = self.observer.with_response_cache(&state.responses);
-            let read = observer.observe_from_listing(op, &query(input, &names, state)).await;
+            let read = observer
+                .observe_from_listing(op, &query(input, &names, state))
+                .await;
             let observed = state.responses.finish(read)?;
             state.read_at = Some(Instant::now());
             observed
         } else {
             self.read_from_aws(op, input, state, true).await?
         };
-        self.restore_unreadable(op, desired, state, &mut observed).await?;
+        self.restore_unreadable(op, desired, state, &mut observed)
+            .await?;
         // Then plan everything that `ensure` would do, without applying it.
-        let existing = observed.load_balancer.as_ref().map(|seen| &*seen.load_balancer.security_groups);
-        let frontend = self.deps.security_groups.plan_frontend_groups(op, desired, existing).await?;
-        let groups = if frontend.complete { frontend.groups } else { Vec::new() };
-        let resolved = self.resolve(op, desired, &observed, &resolved_targets, groups).await?;
+        let existing = observed
+            .load_balancer
+            .as_ref()
+            .map(|seen| &*seen.load_balancer.security_groups);
+        let frontend = self
+            .deps
+            .security_groups
+            .plan_frontend_groups(op, desired, existing)
+            .await?;
+        let groups = if frontend.complete {
+            frontend.groups
+        } else {
+            Vec::new()
+        };
+        let resolved = self
+            .resolve(op, desired, &observed, &resolved_targets, groups)
+            .await?;
         let steps = plan::plan(desired, &resolved, &observed)?;
         let mut changes = frontend.changes;
         changes.extend(steps.iter().filter_map(|step| step.describe(&desired.name)));
-        changes.extend(self.diff_security_group_rules(op, desired, &observed, &resolved_targets).await?);
-        let left = observed.detached_security_groups.iter().filter(|group| !resolved.groups.contains(group));
+        changes.extend(
+            self.diff_security_group_rules(op, desired, &observed, &resolved_targets)
+                .await?,
+        );
+        let left = observed
+            .detached_security_groups
+            .iter()
+            .filter(|group| !resolved.groups.contains(group));
         changes.extend(left.map(|group| PlannedChange {
             operation: "DeleteSecurityGroup".into(),
             object: (&**group).into(),
@@ -411,8 +498,15 @@ impl LoadBalancerReconciler {
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let Some(seen) = &observed.load_balancer else { return Ok(Vec::new()) };
-        let zones: Vec<_> = seen.load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let Some(seen) = &observed.load_balancer else {
+            return Ok(Vec::new());
+        };
+        let zones: Vec<_> = seen
+            .load_balancer
+            .zones
+            .iter()
+            .filter_map(|zone| zone.subnet.clone())
+            .collect();
         let subnets = self.deps.subnets(op, &zones).await?;
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let rule_request = RuleRequest {
@@ -441,16 +535,24 @@ fn record_in_sync(
     state.last_applied = Some(LastApplied { desired: Arc::new(desired.clone()), targets });
     state.instances.clone_from(&resolved_targets.instances);
     state.rule_inputs.clone_from(&resolved_targets.rule_inputs);
-    state.sticky_listeners =
-        desired.listeners.iter().filter(|listener| has_stickiness(listener)).map(DesiredListener::key).collect();
+    state.sticky_listeners = desired
+        .listeners
+        .iter()
+        .filter(|listener| has_stickiness(listener))
+        .map(DesiredListener::key)
+        .collect();
 }
 
 fn has_stickiness(listener: &DesiredListener) -> bool {
-    listener.target_group.attributes.get(STICKY).is_some_and(|value| &**value == "true")
+    listener
+        .target_group
+        .attributes
+        .get(STICKY)
+        .is_some_and(|value| &**value == "true")
 }
 
-/// Returns the desired state, with stickiness switched off where we switched it on and the Service no longer requests
-/// it.
+/// Returns the desired state, with stickiness switched off where we switched it on and the Service
+/// no longer requests it.
 fn with_stickiness_off<'a>(
     desired: &'a DesiredLoadBalancer,
     sticky: &BTreeSet<ListenerKey>,
@@ -462,8 +564,15 @@ fn with_stickiness_off<'a>(
         return Cow::Borrowed(desired);
     }
     let mut wanted = desired.clone();
-    for listener in wanted.listeners.iter_mut().filter(|listener| stuck(listener)) {
-        listener.target_group.attributes.insert(STICKY.into(), "false".into());
+    for listener in wanted
+        .listeners
+        .iter_mut()
+        .filter(|listener| stuck(listener))
+    {
+        listener
+            .target_group
+            .attributes
+            .insert(STICKY.into(), "false".into());
     }
     Cow::Owned(wanted)
 }
@@ -483,20 +592,32 @@ fn query<'a>(
         owner: &input.desired.owner,
         names,
         hostname,
-        may_exist: input.service.has_finalizer() || hostname.is_some() || state.changed_at.is_some(),
+        may_exist: input.service.has_finalizer()
+            || hostname.is_some()
+            || state.changed_at.is_some(),
         changed_at: state.changed_at,
     }
 }
 
 /// Digest of all inputs of the security group rules.
-pub(in crate::lb) fn rules_digest(desired: &DesiredLoadBalancer, rule_inputs: &RuleInputs) -> Digest {
+pub(in crate::lb) fn rules_digest(
+    desired: &DesiredLoadBalancer,
+    rule_inputs: &RuleInputs,
+) -> Digest {
     Digest::of(&(desired, rule_inputs))
 }
 
 /// Returns the change of a status whose host name is not the load balancer's.
-fn status_difference(service: &ServiceView, observed: &ObservedState) -> Result<Option<PlannedChange>, CloudError> {
-    let Some(seen) = &observed.load_balancer else { return Ok(None) };
-    let Some(status) = status::of(&seen.load_balancer)? else { return Ok(None) };
+fn status_difference(
+    service: &ServiceView,
+    observed: &ObservedState,
+) -> Result<Option<PlannedChange>, CloudError> {
+    let Some(seen) = &observed.load_balancer else {
+        return Ok(None);
+    };
+    let Some(status) = status::of(&seen.load_balancer)? else {
+        return Ok(None);
+    };
     let same = service.status.ingress.len() == status.ingress.len()
         && status::hostname(&service.status) == status::hostname(&status);
     Ok((!same).then(|| PlannedChange {
@@ -540,6 +661,9 @@ pub(in crate::lb) fn outcome(
 
 /// Returns the status of the Service, as far as the observed state has a load balancer.
 fn observed_status(state: &LoadBalancerSyncState) -> Result<Option<LbStatus>, CloudError> {
-    let load_balancer = state.observed.as_ref().and_then(|observed| observed.load_balancer.as_ref());
+    let load_balancer = state
+        .observed
+        .as_ref()
+        .and_then(|observed| observed.load_balancer.as_ref());
     load_balancer.map_or(Ok(None), |observed| status::of(&observed.load_balancer))
 }

@@ -13,15 +13,21 @@ use crate::{
         model::{DesiredListener, DesiredLoadBalancer},
         observe::observed::ObservedState,
         plan::{self, ActionKind, PlannedAction},
-        reconcile::{LoadBalancerReconciler, ReconcileInput, earliest_pending, outcome, rules_digest},
+        reconcile::{
+            LoadBalancerReconciler, ReconcileInput, earliest_pending, outcome, rules_digest,
+        },
         sync_state::LoadBalancerSyncState,
     },
 };
 
 impl LoadBalancerReconciler {
-    /// Registers and deregisters targets, and adds security group rules that new ones need. The observed state comes
-    /// from the sync state if possible, without a request.
-    pub(in crate::lb) async fn update_backends(&self, op: &Op, input: &ReconcileInput<'_>) -> LbOutcome {
+    /// Registers and deregisters targets, and adds security group rules that new ones need. The
+    /// observed state comes from the sync state if possible, without a request.
+    pub(in crate::lb) async fn update_backends(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+    ) -> LbOutcome {
         let uid = &input.desired.owner.uid;
         let mut state = self.sync_states.take(uid);
         state.cancel_deletion();
@@ -44,9 +50,15 @@ impl LoadBalancerReconciler {
     ) -> Result<Progress, CloudError> {
         // First, resolve the targets, and read what is missing in the observed state.
         let desired = input.desired;
-        let resolved_targets =
-            self.resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval).await?;
-        let unread = |observed: &ObservedState| observed.target_groups.iter().any(|group| group.targets.is_none());
+        let resolved_targets = self
+            .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
+            .await?;
+        let unread = |observed: &ObservedState| {
+            observed
+                .target_groups
+                .iter()
+                .any(|group| group.targets.is_none())
+        };
         let mut observed = match state.take_observed() {
             Some(observed) => observed,
             None => {
@@ -56,7 +68,10 @@ impl LoadBalancerReconciler {
             }
         };
         if unread(&observed)
-            && let Err(error) = self.observer.read_missing(op, &desired.owner, &mut observed).await
+            && let Err(error) = self
+                .observer
+                .read_missing(op, &desired.owner, &mut observed)
+                .await
         {
             state.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
             return Err(error);
@@ -64,7 +79,10 @@ impl LoadBalancerReconciler {
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
-            let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", desired.name));
+            let error = CloudError::new(
+                ErrorKind::NotFound,
+                format!("load balancer {} is not there", desired.name),
+            );
             return Err(error);
         }
         // Then plan and apply registrations and deregistrations.
@@ -75,11 +93,17 @@ impl LoadBalancerReconciler {
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let mut working_state = WorkingState::new(observed);
         let served = served_spec(
-            state.last_applied.as_ref().map_or(desired, |applied| &*applied.desired),
+            state
+                .last_applied
+                .as_ref()
+                .map_or(desired, |applied| &*applied.desired),
             &working_state.observed,
         );
-        let mut applier = self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
-        applier.deferred.extend(waits.into_iter().chain(resolved_targets.pending.clone()));
+        let mut applier =
+            self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
+        applier
+            .deferred
+            .extend(waits.into_iter().chain(resolved_targets.pending.clone()));
         let ended = applier.apply_targets(&steps, opens).await;
         let left = applier.deferred;
         let target_group_full = applier.target_group_full;
@@ -91,13 +115,16 @@ impl LoadBalancerReconciler {
                 Err(refused)
             }
             Ok(None) => {
-                // If the rules were applied for another desired state, their digest becomes unknown.
-                let exposed = Some(rules_digest(desired, &state.rule_inputs)) == working_state.observed.rules_digest;
+                // If the rules were applied for another desired state, their digest becomes
+                // unknown.
+                let exposed = Some(rules_digest(desired, &state.rule_inputs))
+                    == working_state.observed.rules_digest;
                 // Rules on groups that no node has any more are removed by the next full reconcile.
                 if !input.targets_only {
                     state.rule_inputs.extend(&resolved_targets.rule_inputs);
                 }
-                working_state.observed.rules_digest = exposed.then(|| rules_digest(desired, &state.rule_inputs));
+                working_state.observed.rules_digest =
+                    exposed.then(|| rules_digest(desired, &state.rule_inputs));
                 state.observed = Some(working_state.observed);
                 self.report_unmanaged_groups(op, desired, &resolved_targets, state);
                 if left.is_empty()
@@ -115,7 +142,10 @@ impl LoadBalancerReconciler {
             }
             Err(ApplyStop::Replan) => {
                 state.invalidate();
-                Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
+                Ok(Progress::Pending {
+                    after: Duration::from_secs(1),
+                    why: "it changed meanwhile".into(),
+                })
             }
             Err(ApplyStop::Failed(error)) => {
                 match error.kind() {
@@ -128,8 +158,8 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Removes registrations of stopped instances from a plan, because AWS rejects them; returns what is pending because of
-/// that.
+/// Removes registrations of stopped instances from a plan, because AWS rejects them; returns what
+/// is pending because of that.
 pub(in crate::lb) fn defer_stopped_instances(
     op: &Op,
     steps: &mut Vec<PlannedAction>,
@@ -137,7 +167,9 @@ pub(in crate::lb) fn defer_stopped_instances(
 ) -> Option<(Duration, Box<str>)> {
     let mut spared = BTreeSet::new();
     steps.retain_mut(|step| {
-        let ActionKind::RegisterTargets(_, targets) = &mut step.action else { return true };
+        let ActionKind::RegisterTargets(_, targets) = &mut step.action else {
+            return true;
+        };
         targets.retain(|target| match stopped.get(&InstanceId::from(&*target.id)) {
             Some(id) => {
                 spared.insert(id);
@@ -148,22 +180,36 @@ pub(in crate::lb) fn defer_stopped_instances(
         !targets.is_empty()
     });
     let why = || format!("{} instances are stopped and no targets yet", spared.len());
-    (!spared.is_empty())
-        .then(|| (op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1), why().into()))
+    (!spared.is_empty()).then(|| {
+        (
+            op.pending_for()
+                .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
+            why().into(),
+        )
+    })
 }
 
-/// Returns the desired state, limited to existing listeners and to the current address families: a change of the
-/// Service is not applied together with its targets.
+/// Returns the desired state, limited to existing listeners and to the current address families: a
+/// change of the Service is not applied together with its targets.
 fn served_spec(desired: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
     let there = |listener: &&DesiredListener| {
-        let seen = observed.load_balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
+        let seen = observed
+            .load_balancer
+            .iter()
+            .flat_map(|seen| &seen.listeners)
+            .map(|seen| &seen.listener);
         let mut seen = seen.map(|seen| (seen.port, seen.protocol));
         seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
     };
-    let family = observed.load_balancer.as_ref().and_then(|seen| seen.load_balancer.ip_address_type);
+    let family = observed
+        .load_balancer
+        .as_ref()
+        .and_then(|seen| seen.load_balancer.ip_address_type);
     let ip_address_type = family.unwrap_or(desired.ip_address_type);
     // A load balancer without IPv6 addresses has no IPv6 clients.
-    let reaches = |network: &&IpNet| ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_));
+    let reaches = |network: &&IpNet| {
+        ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_))
+    };
     DesiredLoadBalancer {
         listeners: desired.listeners.iter().filter(there).cloned().collect(),
         sources: desired.sources.iter().filter(reaches).copied().collect(),

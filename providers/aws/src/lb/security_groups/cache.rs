@@ -1,7 +1,8 @@
-//! Cache of the VPC's security groups: read in one request for all load balancers, and updated by our own changes.
+//! Cache of the VPC's security groups: read in one request for all load balancers, and updated by
+//! our own changes.
 //!
-//! Several Services change the group of the same nodes at the same time. Each change of a group is computed and made
-//! under that group's lock, from rules that include all our earlier changes.
+//! Several Services change the group of the same nodes at the same time. Each change of a group is
+//! computed and made under that group's lock, from rules that include all our earlier changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -65,7 +66,8 @@ struct CacheState {
     changed: HashMap<SecurityGroupId, u64>,
     /// Groups with uncertain rules: a change failed, or nobody waited for its response.
     uncertain: BTreeSet<SecurityGroupId>,
-    /// Rules that were granted, or revoked (`false`), so recently that reads may not show it, in order.
+    /// Rules that were granted, or revoked (`false`), so recently that reads may not show it, in
+    /// order.
     recent_changes: Vec<(Instant, SecurityGroupId, Rule, bool)>,
     /// Groups that this process created, as created, and when: for a while reads may not show them.
     created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
@@ -87,8 +89,13 @@ impl CacheState {
 
     /// Records rules that were granted or revoked.
     fn record_rules(&mut self, id: &SecurityGroupId, rules: &[Rule], granted: bool) {
-        self.recent_changes.retain(|(at, ..)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
-        self.recent_changes.extend(rules.iter().map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)));
+        self.recent_changes
+            .retain(|(at, ..)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        self.recent_changes.extend(
+            rules
+                .iter()
+                .map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)),
+        );
     }
 
     /// Applies recent changes, which a read may not show yet, to a group that was read.
@@ -109,14 +116,18 @@ impl CacheState {
 
     /// Records a group that was created.
     fn create(&mut self, group: SecurityGroup) {
-        self.created.retain(|_, (at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
-        self.created.insert(group.id.clone(), (Instant::now(), Arc::new(group.clone())));
+        self.created
+            .retain(|_, (at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        self.created
+            .insert(group.id.clone(), (Instant::now(), Arc::new(group.clone())));
         self.store(group);
     }
 
     /// Whether a group was created so recently that a read may not show it.
     fn is_new(&self, id: &SecurityGroupId) -> bool {
-        self.created.get(id).is_some_and(|(at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW)
+        self.created
+            .get(id)
+            .is_some_and(|(at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW)
     }
 
     fn remove(&mut self, id: &SecurityGroupId) {
@@ -151,7 +162,8 @@ impl Drop for ChangeGuard<'_> {
     }
 }
 
-/// Place in the queue of a caller that waits to grant rules. Other callers may grant them together with their own.
+/// Place in the queue of a caller that waits to grant rules. Other callers may grant them together
+/// with their own.
 struct GrantTicket<'a> {
     cache: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
@@ -161,16 +173,27 @@ struct GrantTicket<'a> {
 }
 
 impl<'a> GrantTicket<'a> {
-    fn new(cache: &'a SecurityGroupCache, id: &'a SecurityGroupId, desired: &BTreeSet<Rule>) -> Self {
+    fn new(
+        cache: &'a SecurityGroupCache,
+        id: &'a SecurityGroupId,
+        desired: &BTreeSet<Rule>,
+    ) -> Self {
         let number = cache.state.lock().next_version();
-        cache.waiting_grants.lock().entry(id.clone()).or_default().insert(number, desired.clone());
+        cache
+            .waiting_grants
+            .lock()
+            .entry(id.clone())
+            .or_default()
+            .insert(number, desired.clone());
         Self { cache, id, number, over: false }
     }
 
     /// Takes the ticket back; `false` if another caller has taken it to grant its rules.
     fn claim(&self) -> bool {
         let mut waiting = self.cache.waiting_grants.lock();
-        let Some(of_group) = waiting.get_mut(self.id) else { return false };
+        let Some(of_group) = waiting.get_mut(self.id) else {
+            return false;
+        };
         let taken = of_group.remove(&self.number).is_some();
         if of_group.is_empty() {
             waiting.remove(self.id);
@@ -186,7 +209,8 @@ impl<'a> GrantTicket<'a> {
 }
 
 impl Drop for GrantTicket<'_> {
-    /// A cancelled caller needs no rules any more; rules that are being granted already become uncertain.
+    /// A cancelled caller needs no rules any more; rules that are being granted already become
+    /// uncertain.
     fn drop(&mut self) {
         if !self.over && !self.claim() {
             self.cache.state.lock().mark_uncertain(self.id);
@@ -198,11 +222,22 @@ impl SecurityGroupCache {
     pub(crate) fn new(scope: Scope) -> Self {
         let read_lock = tokio::sync::Mutex::default();
         let state = Mutex::default();
-        Self { scope, read_lock, state, locks: Mutex::default(), waiting_grants: Mutex::default() }
+        Self {
+            scope,
+            read_lock,
+            state,
+            locks: Mutex::default(),
+            waiting_grants: Mutex::default(),
+        }
     }
 
-    /// Returns the groups of the VPC, read at most `max_age` ago. They always include our own changes.
-    pub(crate) async fn groups(&self, op: &Op, max_age: Duration) -> Result<Arc<GroupsById>, CloudError> {
+    /// Returns the groups of the VPC, read at most `max_age` ago. They always include our own
+    /// changes.
+    pub(crate) async fn groups(
+        &self,
+        op: &Op,
+        max_age: Duration,
+    ) -> Result<Arc<GroupsById>, CloudError> {
         let asked = Instant::now();
         if let Some(groups) = self.cached(asked, max_age) {
             return Ok(groups);
@@ -214,7 +249,9 @@ impl SecurityGroupCache {
         }
         let (old, doubtful) = {
             let state = self.state.lock();
-            let old = state.listed.is_none_or(|at| asked.saturating_duration_since(at) >= max_age);
+            let old = state
+                .listed
+                .is_none_or(|at| asked.saturating_duration_since(at) >= max_age);
             (old, state.uncertain.iter().cloned().collect::<Vec<_>>())
         };
         if old {
@@ -232,11 +269,16 @@ impl SecurityGroupCache {
         groups: Arc<GroupsById>,
         ids: impl IntoIterator<Item = &SecurityGroupId>,
     ) -> Result<Arc<GroupsById>, CloudError> {
-        let unknown: BTreeSet<_> = ids.into_iter().filter(|id| !groups.contains_key(*id)).cloned().collect();
+        let unknown: BTreeSet<_> = ids
+            .into_iter()
+            .filter(|id| !groups.contains_key(*id))
+            .cloned()
+            .collect();
         if unknown.is_empty() {
             return Ok(groups);
         }
-        self.read(op, &unknown.into_iter().collect::<Vec<_>>()).await?;
+        self.read(op, &unknown.into_iter().collect::<Vec<_>>())
+            .await?;
         Ok(self.state.lock().groups.clone())
     }
 
@@ -245,7 +287,9 @@ impl SecurityGroupCache {
         for chunk in ids.chunks(MAX_FILTER_VALUES) {
             // By filter, because one unknown ID would make the whole request fail.
             let begun = self.state.lock().next_version();
-            let found = self.describe(op, "group-id", chunk.iter().map(|id| &**id)).await?;
+            let found = self
+                .describe(op, "group-id", chunk.iter().map(|id| &**id))
+                .await?;
             let mut state = self.state.lock();
             for id in chunk {
                 // A later change is newer than this response.
@@ -266,10 +310,16 @@ impl SecurityGroupCache {
     }
 
     /// Reads the current state of a group by name.
-    pub(crate) async fn named(&self, op: &Op, name: &str) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
+    pub(crate) async fn named(
+        &self,
+        op: &Op,
+        name: &str,
+    ) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
         let begun = self.state.lock().next_version();
         let found = self.describe(op, "group-name", [name]).await?;
-        let Some(group) = found.into_iter().find(|group| *group.name == *name) else { return Ok(None) };
+        let Some(group) = found.into_iter().find(|group| *group.name == *name) else {
+            return Ok(None);
+        };
         let mut state = self.state.lock();
         let group = state.with_recent_changes(group);
         if state.changed.get(&group.id).is_none_or(|at| *at <= begun) {
@@ -278,8 +328,9 @@ impl SecurityGroupCache {
         Ok(Some(Arc::new(group)))
     }
 
-    /// Changes the rules of a group. `change` computes the change from the current group. It is called again if AWS
-    /// reports that the group differs, or, with the group read again, if its result depends on the absence of rules.
+    /// Changes the rules of a group. `change` computes the change from the current group. It is
+    /// called again if AWS reports that the group differs, or, with the group read again, if its
+    /// result depends on the absence of rules.
     pub(crate) async fn update_rules(
         &self,
         op: &Op,
@@ -292,8 +343,9 @@ impl SecurityGroupCache {
         self.update_rules_locked(op, id, why, change).await
     }
 
-    /// Grants missing rules of a group, together with the rules of all callers that wait for it: hundreds of load
-    /// balancers that are created at the same time take a few requests instead of one each.
+    /// Grants missing rules of a group, together with the rules of all callers that wait for it:
+    /// hundreds of load balancers that are created at the same time take a few requests instead of
+    /// one each.
     pub(crate) async fn grant_missing(
         &self,
         op: &Op,
@@ -318,7 +370,12 @@ impl SecurityGroupCache {
             match self.grant(op, &mut group, &todo, &why).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::InvalidInput) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::QuotaExceeded | ErrorKind::InvalidInput
+                    ) =>
+                {
                     tracing::debug!(group = %id, error = error.chain(), "rules are granted one by one");
                 }
                 Err(error) => return Err(error),
@@ -346,14 +403,21 @@ impl SecurityGroupCache {
             todo = change(&group);
         }
         if !self.grant(op, &mut group, &todo.grant, why).await? {
-            // A rule existed already. AWS does not say which one, and reads of a group may lag behind.
+            // A rule existed already. AWS does not say which one, and reads of a group may lag
+            // behind.
             self.read(op, &[id.clone()]).await?;
             group = self.current(op, id).await?;
             todo = change(&group);
             for rule in &todo.grant {
-                if !self.grant(op, &mut group, std::slice::from_ref(rule), why).await? {
-                    // It exists, perhaps with a description that is not ours: then we must not remove it.
-                    group.ingress.push(Rule { description: Box::default(), ..rule.clone() });
+                if !self
+                    .grant(op, &mut group, std::slice::from_ref(rule), why)
+                    .await?
+                {
+                    // It exists, perhaps with a description that is not ours: then we must not
+                    // remove it.
+                    group
+                        .ingress
+                        .push(Rule { description: Box::default(), ..rule.clone() });
                     self.state.lock().store(group.clone());
                 }
             }
@@ -371,7 +435,14 @@ impl SecurityGroupCache {
         let CreateSecurityGroup { name, description, vpc, tags } = request.clone();
         match self.scope.client.write(op, request, why).await {
             Ok(id) => {
-                let group = SecurityGroup { id, name, description, vpc: Some(vpc), ingress: Vec::new(), tags };
+                let group = SecurityGroup {
+                    id,
+                    name,
+                    description,
+                    vpc: Some(vpc),
+                    ingress: Vec::new(),
+                    tags,
+                };
                 self.state.lock().create(group.clone());
                 Ok(Some(group))
             }
@@ -381,10 +452,20 @@ impl SecurityGroupCache {
     }
 
     /// Adds tags to a group.
-    pub(crate) async fn tag(&self, op: &Op, group: &SecurityGroup, tags: Tags, why: &str) -> Result<(), CloudError> {
+    pub(crate) async fn tag(
+        &self,
+        op: &Op,
+        group: &SecurityGroup,
+        tags: Tags,
+        why: &str,
+    ) -> Result<(), CloudError> {
         let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
         let mut changing = ChangeGuard { book: self, id: &group.id, completed: false };
-        self.scope.client.write(op, request, why).await.map_err(|error| group_error(error, &group.id))?;
+        self.scope
+            .client
+            .write(op, request, why)
+            .await
+            .map_err(|error| group_error(error, &group.id))?;
         changing.completed = true;
         let mut state = self.state.lock();
         if let Some(known) = state.groups.get(&group.id).map(|known| (**known).clone()) {
@@ -395,10 +476,20 @@ impl SecurityGroupCache {
     }
 
     /// Deletes a group; `false` while something uses it.
-    pub(crate) async fn delete(&self, op: &Op, id: &SecurityGroupId, why: &str) -> Result<bool, CloudError> {
+    pub(crate) async fn delete(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+    ) -> Result<bool, CloudError> {
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
         let _changing = wait_in_line(op, lock.lock()).await?;
-        match self.scope.client.write(op, DeleteSecurityGroup { id: id.clone() }, why).await {
+        match self
+            .scope
+            .client
+            .write(op, DeleteSecurityGroup { id: id.clone() }, why)
+            .await
+        {
             Ok(()) => {}
             Err(error) if error.has_code("InvalidGroup.NotFound") => {}
             Err(error) if error.has_code("DependencyViolation") => return Ok(false),
@@ -410,7 +501,13 @@ impl SecurityGroupCache {
     }
 
     /// Grants rules; `false` if one of them exists already, in which case AWS grants none.
-    async fn grant(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<bool, CloudError> {
+    async fn grant(
+        &self,
+        op: &Op,
+        group: &mut SecurityGroup,
+        rules: &[Rule],
+        why: &str,
+    ) -> Result<bool, CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
             let mut changing = ChangeGuard { book: self, id: &id, completed: false };
@@ -432,7 +529,13 @@ impl SecurityGroupCache {
         Ok(true)
     }
 
-    async fn revoke(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<(), CloudError> {
+    async fn revoke(
+        &self,
+        op: &Op,
+        group: &mut SecurityGroup,
+        rules: &[Rule],
+        why: &str,
+    ) -> Result<(), CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
             let mut changing = ChangeGuard { book: self, id: &id, completed: false };
@@ -460,7 +563,9 @@ impl SecurityGroupCache {
     async fn current(&self, op: &Op, id: &SecurityGroupId) -> Result<SecurityGroup, CloudError> {
         let known = || {
             let state = self.state.lock();
-            (!state.uncertain.contains(id)).then(|| state.groups.get(id).map(|group| (**group).clone())).flatten()
+            (!state.uncertain.contains(id))
+                .then(|| state.groups.get(id).map(|group| (**group).clone()))
+                .flatten()
         };
         if let Some(group) = known() {
             return Ok(group);
@@ -472,7 +577,10 @@ impl SecurityGroupCache {
             }
             // Another caller may have made it uncertain during the read.
             if !self.state.lock().uncertain.contains(id) {
-                return Err(CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")));
+                return Err(CloudError::new(
+                    ErrorKind::Conflict,
+                    format!("security group {id} is not there"),
+                ));
             }
         }
         Err(CloudError::transient(format!("security group {id} changes while it is read")))
@@ -489,10 +597,18 @@ impl SecurityGroupCache {
         let begun = self.state.lock().next_version();
         let at = Instant::now();
         let request = DescribeSecurityGroups { filters: vec![self.in_vpc()], ..Default::default() };
-        let found = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+        let found = self
+            .scope
+            .client
+            .read_all(op, request, |r, token| r.token = Some(token))
+            .await?;
         let mut state = self.state.lock();
-        let found = found.into_iter().map(|group| state.with_recent_changes(group));
-        let mut groups: GroupsById = found.map(|group| (group.id.clone(), Arc::new(group))).collect();
+        let found = found
+            .into_iter()
+            .map(|group| state.with_recent_changes(group));
+        let mut groups: GroupsById = found
+            .map(|group| (group.id.clone(), Arc::new(group)))
+            .collect();
         for (id, (at, group)) in &state.created {
             if at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW && !groups.contains_key(id) {
                 groups.insert(id.clone(), state.groups.get(id).unwrap_or(group).clone());
@@ -521,7 +637,11 @@ impl SecurityGroupCache {
     ) -> Result<Vec<SecurityGroup>, CloudError> {
         let filters = vec![self.in_vpc(), Filter::new(filter, values)];
         let request = DescribeSecurityGroups { filters, ..Default::default() };
-        Ok(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?)
+        Ok(self
+            .scope
+            .client
+            .read_all(op, request, |r, token| r.token = Some(token))
+            .await?)
     }
 
     fn in_vpc(&self) -> Filter {
@@ -529,8 +649,8 @@ impl SecurityGroupCache {
     }
 }
 
-/// The error of a request for a group. NotFound becomes a conflict, because it does not mean that the load balancer
-/// does not exist.
+/// The error of a request for a group. NotFound becomes a conflict, because it does not mean that
+/// the load balancer does not exist.
 pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
     let budget = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
     let error = CloudError::from(error);

@@ -23,14 +23,16 @@ use crate::{
     ownership_tags::SERVICE_TAG,
 };
 
-/// Minimum and maximum delay for a group that is in use: AWS takes minutes to remove the interfaces of a load balancer.
+/// Minimum and maximum delay for a group that is in use: AWS takes minutes to remove the interfaces
+/// of a load balancer.
 const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// Length of the hash at the end of a managed group's name.
 const NAME_HASH_LENGTH: usize = 10;
 
 impl SecurityGroupManager {
-    /// Removes what a deleted load balancer leaves: its rules in groups of nodes, and the group made for it. Groups in
-    /// `keep` stay. Succeeds if nothing exists; pending while something still uses the group.
+    /// Removes what a deleted load balancer leaves: its rules in groups of nodes, and the group
+    /// made for it. Groups in `keep` stay. Succeeds if nothing exists; pending while something
+    /// still uses the group.
     ///
     /// # Errors
     /// AWS' own; never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
@@ -48,30 +50,37 @@ impl SecurityGroupManager {
             Some(group) => Some(group),
             None => self.cache.named(op, &name).await?,
         };
-        match group.filter(|group| !keep.contains(&group.id) && self.is_made_for(op, group, owner)) {
+        match group.filter(|group| !keep.contains(&group.id) && self.is_made_for(op, group, owner))
+        {
             Some(group) => self.delete_owned_group(op, &group.id).await,
             None => Ok(Progress::Done),
         }
     }
 
-    /// Removes the rules of a load balancer from the groups of nodes, and returns the groups as they were before.
+    /// Removes the rules of a load balancer from the groups of nodes, and returns the groups as
+    /// they were before.
     ///
     /// # Errors
     /// As [`clean_up`](Self::clean_up).
-    pub(crate) async fn remove_node_rules(&self, op: &Op, lb_name: &str) -> Result<Arc<GroupsById>, CloudError> {
+    pub(crate) async fn remove_node_rules(
+        &self,
+        op: &Op,
+        lb_name: &str,
+    ) -> Result<Arc<GroupsById>, CloudError> {
         let groups = self.cache.groups(op, self.age(op)).await?;
         self.needed_rules.lock().remove(lb_name);
         self.deleted.add(lb_name);
         self.unmanaged.lock().remove(lb_name);
         if !self.scope.settings.disable_security_group_ingress {
             let nothing = BTreeSet::new();
-            self.remove_rules_everywhere(op, lb_name, &groups, |_| &nothing).await?;
+            self.remove_rules_everywhere(op, lb_name, &groups, |_| &nothing)
+                .await?;
         }
         Ok(groups)
     }
 
-    /// Cleans up groups that were detached from an existing load balancer: those that were made for it are deleted.
-    /// Given groups, and the shared one, stay.
+    /// Cleans up groups that were detached from an existing load balancer: those that were made for
+    /// it are deleted. Given groups, and the shared one, stay.
     ///
     /// # Errors
     /// As [`clean_up`](Self::clean_up).
@@ -100,7 +109,8 @@ impl SecurityGroupManager {
         Ok(progress)
     }
 
-    /// Finds the group that was made for a Service and is not on its load balancer, as after an interrupted removal.
+    /// Finds the group that was made for a Service and is not on its load balancer, as after an
+    /// interrupted removal.
     ///
     /// # Errors
     /// AWS' own.
@@ -110,14 +120,19 @@ impl SecurityGroupManager {
         owner: &ServiceKey,
         used: &[SecurityGroupId],
     ) -> Result<Option<SecurityGroupId>, CloudError> {
-        let groups = self.cache.groups(op, PREVIEW_AGE.min(self.max_rule_age())).await?;
+        let groups = self
+            .cache
+            .groups(op, PREVIEW_AGE.min(self.max_rule_age()))
+            .await?;
         let group = managed::find(&groups, &names::security_group(op.cluster_name(), owner));
-        let group = group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
+        let group =
+            group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
         Ok(group.map(|group| group.id.clone()))
     }
 
-    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and
-    /// it belongs to the Service by its tag or, without that tag as on upstream's groups, by its name.
+    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of
+    /// managed groups, and it belongs to the Service by its tag or, without that tag as on
+    /// upstream's groups, by its name.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
         let stem = &name[..name.len() - NAME_HASH_LENGTH];
@@ -132,31 +147,56 @@ impl SecurityGroupManager {
             && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
     }
 
-    /// Deletes a group that the cluster owns, and the rules in other groups of the cluster that refer to it.
-    async fn delete_owned_group(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
+    /// Deletes a group that the cluster owns, and the rules in other groups of the cluster that
+    /// refer to it.
+    async fn delete_owned_group(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+    ) -> Result<Progress, CloudError> {
         let groups = self.cache.groups(op, self.age(op)).await?;
         self.remove_references(op, &groups, id).await?;
-        if self.cache.delete(op, id, "no load balancer uses it").await? {
+        if self
+            .cache
+            .delete(op, id, "no load balancer uses it")
+            .await?
+        {
             return Ok(Progress::Done);
         }
         Ok(in_use(op, id))
     }
 
-    async fn remove_references(&self, op: &Op, groups: &GroupsById, id: &SecurityGroupId) -> Result<(), CloudError> {
+    async fn remove_references(
+        &self,
+        op: &Op,
+        groups: &GroupsById,
+        id: &SecurityGroupId,
+    ) -> Result<(), CloudError> {
         if self.scope.settings.disable_security_group_ingress {
             return Ok(());
         }
-        let referring = groups.values().filter(|group| group.id != *id && !references(group, id).is_empty());
-        for group in referring.filter(|group| self.scope.cluster.has(&group.tags) && !self.is_protected(&group.id)) {
-            let change = |group: &_| RuleChange { revoke: references(group, id), ..RuleChange::default() };
-            self.cache.update_rules(op, &group.id, &format!("{id} is deleted"), change).await?;
+        let referring = groups
+            .values()
+            .filter(|group| group.id != *id && !references(group, id).is_empty());
+        for group in referring
+            .filter(|group| self.scope.cluster.has(&group.tags) && !self.is_protected(&group.id))
+        {
+            let change =
+                |group: &_| RuleChange { revoke: references(group, id), ..RuleChange::default() };
+            self.cache
+                .update_rules(op, &group.id, &format!("{id} is deleted"), change)
+                .await?;
         }
         Ok(())
     }
 
     /// Maximum age of groups. A retry, after a group was in use, reads what uses it now.
     fn age(&self, op: &Op) -> Duration {
-        if op.pending_for().is_zero() { PREVIEW_AGE.min(self.max_rule_age()) } else { Duration::ZERO }
+        if op.pending_for().is_zero() {
+            PREVIEW_AGE.min(self.max_rule_age())
+        } else {
+            Duration::ZERO
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The ingress rules that a load balancer needs: in its own group, and in those of its targets. Pure.
+//! The ingress rules that a load balancer needs: in its own group, and in those of its targets.
+//! Pure.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +47,8 @@ pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(HEALTH)
 }
 
-/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and source, whatever its
-/// description.
+/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and
+/// source, whatever its description.
 pub(crate) fn is_same_rule(a: &Rule, b: &Rule) -> bool {
     let source = match (&a.source, &b.source) {
         (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
@@ -78,16 +79,23 @@ pub(crate) fn is_mtu(rule: &Rule) -> bool {
 
 /// Tells by its description whether a rule in a node's group belongs to a load balancer.
 pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
-    [CLIENT, HEALTH, GROUP].iter().any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
+    [CLIENT, HEALTH, GROUP]
+        .iter()
+        .any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
 }
 
-/// Tells whether a rule admits clients on a port that several load balancers may use: one of pods, outside the range of
-/// node ports.
+/// Tells whether a rule admits clients on a port that several load balancers may use: one of pods,
+/// outside the range of node ports.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
-    let of_clients = [CLIENT, GROUP].iter().any(|prefix| rule.description.starts_with(prefix));
+    let of_clients = [CLIENT, GROUP]
+        .iter()
+        .any(|prefix| rule.description.starts_with(prefix));
     let first = i32::from(NODE_PORTS.0);
     let last = i32::from(NODE_PORTS.1);
-    of_clients && rule.ports.is_some_and(|(from, to)| from < first || to > last)
+    of_clients
+        && rule
+            .ports
+            .is_some_and(|(from, to)| from < first || to > last)
 }
 
 /// How targets admit a load balancer.
@@ -109,29 +117,49 @@ impl<'a> RuleSourceKind<'a> {
         if !request.desired.security.manage_backend_rules {
             return Self::Unmanaged;
         }
-        if let Some(group) = request.lb_groups.iter().find(|group| Some(*group) == shared) {
-            // Ports of pods are outside the range of node ports, so every Service needs rules of its own.
+        if let Some(group) = request
+            .lb_groups
+            .iter()
+            .find(|group| Some(*group) == shared)
+        {
+            // Ports of pods are outside the range of node ports, so every Service needs rules of
+            // its own.
             let own = || request.lb_groups.iter().filter(|id| *id != group).min();
             return match (request.desired.target_type, request.desired.security.node_rules) {
                 (TargetType::Instance, _) => Self::Shared(group),
                 (TargetType::Ip, NodeRuleSource::Group) => Self::Group(own().unwrap_or(group)),
-                // With a rule that refers to the managed group, upstream could not delete that group.
+                // With a rule that refers to the managed group, upstream could not delete that
+                // group.
                 (TargetType::Ip, NodeRuleSource::Networks) => Self::Group(group),
             };
         }
         match request.desired.security.node_rules {
             NodeRuleSource::Networks => Self::Cidrs,
             // Any of its groups would do; always the same one, whatever order AWS returns.
-            NodeRuleSource::Group => request.lb_groups.iter().min().map_or(Self::Cidrs, Self::Group),
+            NodeRuleSource::Group => request
+                .lb_groups
+                .iter()
+                .min()
+                .map_or(Self::Cidrs, Self::Group),
         }
     }
 }
 
-/// Returns the rules of the managed group: each listener and "packet too big", from all permitted sources.
+/// Returns the rules of the managed group: each listener and "packet too big", from all permitted
+/// sources.
 pub(crate) fn managed_group_rules(desired: &DesiredLoadBalancer) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
-    let lists = desired.security.prefix_lists.iter().map(|list| RuleSource::PrefixList(list.clone()));
-    let networks = || desired.sources.iter().map(|network| RuleSource::Cidr(network.trunc()));
+    let lists = desired
+        .security
+        .prefix_lists
+        .iter()
+        .map(|list| RuleSource::PrefixList(list.clone()));
+    let networks = || {
+        desired
+            .sources
+            .iter()
+            .map(|network| RuleSource::Cidr(network.trunc()))
+    };
     for source in networks().chain(lists) {
         for listener in &desired.listeners {
             for protocol in protocols(listener.protocol) {
@@ -144,7 +172,10 @@ pub(crate) fn managed_group_rules(desired: &DesiredLoadBalancer) -> BTreeSet<Rul
 }
 
 /// Returns the rules that a target's group needs for one load balancer.
-pub(crate) fn rules_for_nodes(request: &RuleRequest<'_>, admission: RuleSourceKind<'_>) -> BTreeSet<Rule> {
+pub(crate) fn rules_for_nodes(
+    request: &RuleRequest<'_>,
+    admission: RuleSourceKind<'_>,
+) -> BTreeSet<Rule> {
     match admission {
         RuleSourceKind::Unmanaged => BTreeSet::new(),
         RuleSourceKind::Cidrs => cidr_rules(request),
@@ -175,18 +206,32 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     }
     // A health rule that equals a client rule is left out.
     let covered = |rule: &Rule| {
-        *rule.description == *health && rules.iter().any(|other| is_client(other) && is_same_rule(other, rule))
+        *rule.description == *health
+            && rules
+                .iter()
+                .any(|other| is_client(other) && is_same_rule(other, rule))
     };
-    rules.iter().filter(|rule| !covered(rule)).cloned().collect()
+    rules
+        .iter()
+        .filter(|rule| !covered(rule))
+        .cloned()
+        .collect()
 }
 
-/// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if everybody may
-/// connect, everything is TCP, and health checks use exactly the ports of the clients. Otherwise every port has them.
+/// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if
+/// everybody may connect, everything is TCP, and health checks use exactly the ports of the
+/// clients. Otherwise every port has them.
 fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     let sources = &request.desired.sources;
-    let everybody = |family| sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
+    let everybody = |family| {
+        sources
+            .iter()
+            .any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family)
+    };
     let ports: BTreeSet<_> = targets(request).map(|(_, port)| port).collect();
-    let checked: BTreeSet<_> = targets(request).map(|(listener, port)| health_port(listener, port)).collect();
+    let checked: BTreeSet<_> = targets(request)
+        .map(|(listener, port)| health_port(listener, port))
+        .collect();
     sources.iter().all(|network| network.prefix_len() == 0)
         && targets(request).all(|(listener, _)| {
             matches!(listener.target_group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
@@ -196,23 +241,28 @@ fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
         && ports == checked
 }
 
-/// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses are not preserved;
-/// it has no pod targets, which are opened only to the addresses that reach them.
+/// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses
+/// are not preserved; it has no pod targets, which are opened only to the addresses that reach
+/// them.
 fn admits_client_cidrs(request: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
     request.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }
 
-/// Returns the networks that connections to a target come from: those of clients, and those of the load balancer if it
-/// replaces their addresses.
+/// Returns the networks that connections to a target come from: those of clients, and those of the
+/// load balancer if it replaces their addresses.
 fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
     if !admits_client_cidrs(request, listener) {
         return subnets_of(request, listener.target_group.family).collect();
     }
     let mut networks: BTreeSet<IpNet> = request.desired.sources.iter().map(IpNet::trunc).collect();
     let family = listener.target_group.family;
-    let open = networks.iter().any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
+    let open = networks
+        .iter()
+        .any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
     let translated = !listener.target_group.preserves_client_ip
-        || networks.iter().any(|network| IpFamily::of(network) != family)
+        || networks
+            .iter()
+            .any(|network| IpFamily::of(network) != family)
             && request.desired.ip_address_type == IpAddressType::Dualstack;
     if translated && !open {
         networks.extend(subnets_of(request, family));
@@ -223,7 +273,9 @@ fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<Ip
 fn security_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
     let description = format!("{GROUP}{}", request.lb_name);
     let source = || RuleSource::Group(group.clone(), None);
-    ports(request).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
+    ports(request)
+        .map(|(protocol, port)| rule(protocol, port, source(), &description))
+        .collect()
 }
 
 fn shared_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
@@ -243,18 +295,29 @@ fn shared_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTr
 /// Returns every protocol and port on targets that the load balancer connects to.
 fn ports<'a>(request: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
     targets(request).flat_map(|(listener, port)| {
-        let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
+        let traffic = protocols(listener.target_group.protocol)
+            .iter()
+            .map(move |protocol| (*protocol, port));
         traffic.chain([("tcp", health_port(listener, port))])
     })
 }
 
 /// Returns every target port of each listener.
-fn targets<'a>(request: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
+fn targets<'a>(
+    request: &RuleRequest<'a>,
+) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
     let desired = request.desired;
     let pods = request.pods;
     desired.listeners.iter().flat_map(move |listener| {
-        let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
-        let ports = desired.target_port(listener).map_or_else(named, |port| [port].into());
+        let named = || {
+            pods.ports
+                .get(&(listener.port, listener.protocol))
+                .cloned()
+                .unwrap_or_default()
+        };
+        let ports = desired
+            .target_port(listener)
+            .map_or_else(named, |port| [port].into());
         ports.into_iter().map(move |port| (listener, port))
     })
 }
@@ -266,10 +329,19 @@ fn health_port(listener: &DesiredListener, traffic: u16) -> u16 {
     }
 }
 
-fn subnets_of<'a>(request: &RuleRequest<'a>, family: IpFamily) -> impl Iterator<Item = IpNet> + use<'a> {
-    let v4 =
-        request.subnets.iter().filter(move |_| family == IpFamily::V4).filter_map(|subnet| subnet.cidr.map(IpNet::V4));
-    let v6 = request.subnets.iter().filter(move |_| family == IpFamily::V6);
+fn subnets_of<'a>(
+    request: &RuleRequest<'a>,
+    family: IpFamily,
+) -> impl Iterator<Item = IpNet> + use<'a> {
+    let v4 = request
+        .subnets
+        .iter()
+        .filter(move |_| family == IpFamily::V4)
+        .filter_map(|subnet| subnet.cidr.map(IpNet::V4));
+    let v6 = request
+        .subnets
+        .iter()
+        .filter(move |_| family == IpFamily::V6);
     v4.chain(v6.flat_map(|subnet| subnet.ipv6_cidrs.iter().copied().map(IpNet::V6)))
 }
 
@@ -284,7 +356,12 @@ fn protocols(of: ElbProtocol) -> &'static [&'static str] {
 
 fn rule(protocol: &str, port: u16, source: RuleSource, description: &str) -> Rule {
     let ports = Some((port.into(), port.into()));
-    Rule { protocol: protocol.into(), ports, source, description: description.into() }
+    Rule {
+        protocol: protocol.into(),
+        ports,
+        source,
+        description: description.into(),
+    }
 }
 
 fn too_big(network: IpNet, description: &str) -> Rule {
@@ -293,7 +370,12 @@ fn too_big(network: IpNet, description: &str) -> Rule {
         IpNet::V6(_) => TOO_BIG_V6,
     };
     let source = RuleSource::Cidr(network.trunc());
-    Rule { protocol: protocol.into(), ports: Some(ports), source, description: description.into() }
+    Rule {
+        protocol: protocol.into(),
+        ports: Some(ports),
+        source,
+        description: description.into(),
+    }
 }
 
 #[cfg(test)]

@@ -23,8 +23,12 @@ fn shown(rules: &BTreeSet<Rule>) -> Vec<String> {
             RuleSource::Group(id, _) => id.to_string(),
             RuleSource::PrefixList(id) => id.to_string(),
         };
-        let description = rule.description.trim_start_matches("kubernetes.io/rule/nlb/");
-        format!("{} {from}-{to} {source} {description}", rule.protocol).trim_end().to_owned()
+        let description = rule
+            .description
+            .trim_start_matches("kubernetes.io/rule/nlb/");
+        format!("{} {from}-{to} {source} {description}", rule.protocol)
+            .trim_end()
+            .to_owned()
     };
     rules.iter().map(show).collect()
 }
@@ -45,7 +49,10 @@ fn on_nodes(wanted: &DesiredLoadBalancer, lb_groups: &[&str], shared: Option<&st
 }
 
 fn sources(wanted: DesiredLoadBalancer, networks: &[&str]) -> DesiredLoadBalancer {
-    DesiredLoadBalancer { sources: networks.iter().map(|n| n.parse().unwrap()).collect(), ..wanted }
+    DesiredLoadBalancer {
+        sources: networks.iter().map(|n| n.parse().unwrap()).collect(),
+        ..wanted
+    }
 }
 
 fn by_group(mut wanted: DesiredLoadBalancer) -> DesiredLoadBalancer {
@@ -96,8 +103,10 @@ fn the_managed_group_admits_each_listener_and_packet_too_big() {
 // LB12
 #[test]
 fn the_managed_group_admits_prefix_lists() {
-    let mut wanted =
-        sources(listeners(&[listener(80, 30080, ElbProtocol::Tcp), listener(81, 30081, ElbProtocol::Tcp)]), &[]);
+    let mut wanted = sources(
+        listeners(&[listener(80, 30080, ElbProtocol::Tcp), listener(81, 30081, ElbProtocol::Tcp)]),
+        &[],
+    );
     wanted.security.prefix_lists = vec!["pl-1".into(), "pl-2".into()];
     assert_eq!(
         shown(&managed_group_rules(&wanted)),
@@ -108,7 +117,10 @@ fn the_managed_group_admits_prefix_lists() {
 // LB11
 #[test]
 fn nodes_admit_clients_where_the_balancer_has_no_group() {
-    assert_eq!(on_nodes(&desired(), &[], None), ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30080-30080 0.0.0.0/0 client=a1"]);
+    assert_eq!(
+        on_nodes(&desired(), &[], None),
+        ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30080-30080 0.0.0.0/0 client=a1"]
+    );
     let restricted = sources(desired(), &["10.2.0.0/16", "10.3.0.0/16"]);
     assert_eq!(
         on_nodes(&restricted, &[], None),
@@ -143,8 +155,10 @@ fn health_checks_are_admitted_unless_clients_rules_do() {
     );
 
     // As upstream: one port with a check elsewhere has the checks of all ports admitted.
-    let mixed =
-        listeners(&[listener(80, 30080, ElbProtocol::Tcp), checked_at(listener(81, 30081, ElbProtocol::Tcp), 32000)]);
+    let mixed = listeners(&[
+        listener(80, 30080, ElbProtocol::Tcp),
+        checked_at(listener(81, 30081, ElbProtocol::Tcp), 32000),
+    ]);
     let found = on_nodes(&mixed, &[], None);
     assert!(found.contains(&"tcp 30080-30080 10.0.0.0/24 health=a1".to_owned()), "{found:?}");
 
@@ -153,7 +167,11 @@ fn health_checks_are_admitted_unless_clients_rules_do() {
         checked_at(listener(80, 30080, ElbProtocol::Tcp), 30081),
         checked_at(listener(81, 30081, ElbProtocol::Tcp), 30080),
     ]);
-    assert!(on_nodes(&crossed, &[], None).iter().all(|rule| !rule.contains("health")));
+    assert!(
+        on_nodes(&crossed, &[], None)
+            .iter()
+            .all(|rule| !rule.contains("health"))
+    );
 }
 
 // LB11
@@ -200,7 +218,11 @@ fn ipv6_targets_admit_ipv6_clients_and_checks() {
         ]
     );
     let open = sources(wanted, &["0.0.0.0/0", "::/0"]);
-    assert!(on_nodes(&open, &[], None).iter().all(|rule| !rule.contains("health")));
+    assert!(
+        on_nodes(&open, &[], None)
+            .iter()
+            .all(|rule| !rule.contains("health"))
+    );
 }
 
 // LB11
@@ -215,15 +237,28 @@ fn nodes_admit_by_networks_whatever_groups_a_balancer_of_upstreams_has() {
 // LB11
 #[test]
 fn nodes_admit_a_balancer_by_its_group() {
-    let local = sources(listeners(&[checked_at(listener(53, 30053, ElbProtocol::TcpUdp), 32000)]), &["10.2.0.0/16"]);
+    let local = sources(
+        listeners(&[checked_at(listener(53, 30053, ElbProtocol::TcpUdp), 32000)]),
+        &["10.2.0.0/16"],
+    );
     let local = by_group(local);
-    let expected = ["tcp 30053-30053 sg-lb sg=a1", "tcp 32000-32000 sg-lb sg=a1", "udp 30053-30053 sg-lb sg=a1"];
+    let expected = [
+        "tcp 30053-30053 sg-lb sg=a1",
+        "tcp 32000-32000 sg-lb sg=a1",
+        "udp 30053-30053 sg-lb sg=a1",
+    ];
     assert_eq!(on_nodes(&local, &["sg-lb"], None), expected);
     // Always the same of several.
-    assert_eq!(on_nodes(&local, &["sg-lb", "sg-z"], None), on_nodes(&local, &["sg-z", "sg-lb"], None));
+    assert_eq!(
+        on_nodes(&local, &["sg-lb", "sg-z"], None),
+        on_nodes(&local, &["sg-z", "sg-lb"], None)
+    );
     // Checks of UDP are TCP.
     let udp = by_group(listeners(&[listener(53, 30053, ElbProtocol::Udp)]));
-    assert_eq!(on_nodes(&udp, &["sg-lb"], None), ["tcp 30053-30053 sg-lb sg=a1", "udp 30053-30053 sg-lb sg=a1"]);
+    assert_eq!(
+        on_nodes(&udp, &["sg-lb"], None),
+        ["tcp 30053-30053 sg-lb sg=a1", "udp 30053-30053 sg-lb sg=a1"]
+    );
 }
 
 // LB11
@@ -233,7 +268,10 @@ fn nodes_admit_the_shared_group_once_for_all() {
     let groups = ["sg-lb", "sg-shared"];
     assert_eq!(on_nodes(&desired(), &groups, Some("sg-shared")), [range("tcp"), range("udp")]);
     // A balancer without it is admitted by what it has.
-    assert_eq!(on_nodes(&by_group(desired()), &["sg-lb"], Some("sg-shared")), ["tcp 30080-30080 sg-lb sg=a1"]);
+    assert_eq!(
+        on_nodes(&by_group(desired()), &["sg-lb"], Some("sg-shared")),
+        ["tcp 30080-30080 sg-lb sg=a1"]
+    );
     let probe = listeners(&[checked_at(listener(80, 30080, ElbProtocol::Tcp), 10256)]);
     let outside = format!("tcp 10256-10256 sg-shared {SHARED}");
     assert_eq!(on_nodes(&probe, &groups, Some("sg-shared")), [outside, range("tcp"), range("udp")]);
@@ -250,14 +288,16 @@ fn rules_that_nobody_manages_are_none() {
 
 #[test]
 fn addresses_behind_a_named_port_have_no_one_port_to_admit() {
-    let mut wanted = listeners(&[listener(80, 8080, ElbProtocol::Tcp), listener(81, 1, ElbProtocol::Tcp)]);
+    let mut wanted =
+        listeners(&[listener(80, 8080, ElbProtocol::Tcp), listener(81, 1, ElbProtocol::Tcp)]);
     wanted.target_type = TargetType::Ip;
     assert_eq!(on_nodes(&by_group(wanted), &["sg-lb"], None), ["tcp 8080-8080 sg-lb sg=a1"]);
 }
 
 #[test]
 fn a_rule_is_a_balancers_by_its_whole_name() {
-    let rule = |description: &str| rule("tcp", 1, RuleSource::Group("sg-1".into(), None), description);
+    let rule =
+        |description: &str| rule("tcp", 1, RuleSource::Group("sg-1".into(), None), description);
     for kind in ["client", "health", "sg"] {
         assert!(belongs_to(&rule(&format!("kubernetes.io/rule/nlb/{kind}=a1")), "a1"));
         assert!(!belongs_to(&rule(&format!("kubernetes.io/rule/nlb/{kind}=a12")), "a1"));

@@ -1,4 +1,5 @@
-//! The security groups of load balancers themselves: the managed one, given ones, and the shared one.
+//! The security groups of load balancers themselves: the managed one, given ones, and the shared
+//! one.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -42,8 +43,8 @@ pub struct FrontendPlan {
 }
 
 impl SecurityGroupManager {
-    /// Returns the desired groups of the load balancer; empty means none, or that it keeps the current ones. The
-    /// managed group is found or created, and gets missing rules.
+    /// Returns the desired groups of the load balancer; empty means none, or that it keeps the
+    /// current ones. The managed group is found or created, and gets missing rules.
     ///
     /// `existing`: its current groups, or `None` if the load balancer does not exist yet.
     ///
@@ -55,11 +56,14 @@ impl SecurityGroupManager {
         desired: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let (mut groups, shared) = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
-            FrontendGroups::None => return Ok(Vec::new()),
-            FrontendGroups::Managed { shared } => (vec![self.managed(op, desired).await?], shared),
-            FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
-        };
+        let (mut groups, shared) =
+            match plan::frontend_groups(desired, existing, &self.scope.settings)? {
+                FrontendGroups::None => return Ok(Vec::new()),
+                FrontendGroups::Managed { shared } => {
+                    (vec![self.managed(op, desired).await?], shared)
+                }
+                FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
+            };
         if shared {
             let id = self.shared(op).await?;
             groups.retain(|group| *group != id);
@@ -68,8 +72,8 @@ impl SecurityGroupManager {
         Ok(groups)
     }
 
-    /// Returns what [`ensure_frontend_groups`](Self::ensure_frontend_groups) would do, without doing it. For the rules
-    /// of an existing group see [`plan`](Self::plan).
+    /// Returns what [`ensure_frontend_groups`](Self::ensure_frontend_groups) would do, without
+    /// doing it. For the rules of an existing group see [`plan`](Self::plan).
     ///
     /// # Errors
     /// As [`ensure_frontend_groups`](Self::ensure_frontend_groups).
@@ -90,16 +94,25 @@ impl SecurityGroupManager {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
                 let name = names::security_group(op.cluster_name(), &desired.owner);
-                let groups = self.cache.groups(op, super::PREVIEW_AGE.min(self.max_rule_age())).await?;
+                let groups = self
+                    .cache
+                    .groups(op, super::PREVIEW_AGE.min(self.max_rule_age()))
+                    .await?;
                 match find(&groups, &name) {
                     Some(group) => {
-                        check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+                        check_adoptable(
+                            &self.scope.cluster,
+                            &group,
+                            &desired.owner,
+                            MANAGED_DESCRIPTION,
+                        )?;
                         let lacking = self.missing_tags(&group, desired);
-                        plan.changes.extend((!lacking.is_empty()).then(|| PlannedChange {
-                            operation: "CreateTags".into(),
-                            object: (&*group.id).into(),
-                            reason: "tags are missing".into(),
-                        }));
+                        plan.changes
+                            .extend((!lacking.is_empty()).then(|| PlannedChange {
+                                operation: "CreateTags".into(),
+                                object: (&*group.id).into(),
+                                reason: "tags are missing".into(),
+                            }));
                         plan.groups.push(group.id.clone());
                     }
                     None => plan.changes.push(create(&name)),
@@ -116,35 +129,52 @@ impl SecurityGroupManager {
             let groups = self.cache.groups(op, self.max_rule_age()).await?;
             match self.shared_group(op, &groups) {
                 Some(id) => plan.groups.push(id),
-                None => plan.changes.push(create(&names::shared_security_group(op.cluster_name()))),
+                None => plan
+                    .changes
+                    .push(create(&names::shared_security_group(op.cluster_name()))),
             }
         }
-        plan.complete = plan.changes.iter().all(|change| *change.operation != *"CreateSecurityGroup");
+        plan.complete = plan
+            .changes
+            .iter()
+            .all(|change| *change.operation != *"CreateSecurityGroup");
         Ok(plan)
     }
 
     /// Finds or creates the managed group, and adds missing tags and rules.
-    async fn managed(&self, op: &Op, desired: &DesiredLoadBalancer) -> Result<SecurityGroupId, CloudError> {
+    async fn managed(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+    ) -> Result<SecurityGroupId, CloudError> {
         let name = names::security_group(op.cluster_name(), &desired.owner);
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         let group = match find(&groups, &name) {
             Some(group) => group,
-            None => self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(desired)).await?,
+            None => {
+                self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(desired))
+                    .await?
+            }
         };
         check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
         let lacking = self.missing_tags(&group, desired);
         if !lacking.is_empty() {
-            self.cache.tag(op, &group, lacking, "tags are missing").await?;
+            self.cache
+                .tag(op, &group, lacking, "tags are missing")
+                .await?;
         }
         let rules = desired_rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
             let change = |group: &_| super::node_group_selection::missing_rules(group, &rules);
-            self.cache.update_rules(op, &group.id, "the Service opens it", change).await?;
+            self.cache
+                .update_rules(op, &group.id, "the Service opens it", change)
+                .await?;
         }
         Ok(group.id.clone())
     }
 
-    /// Resolves given groups, in their order. If one is unknown, the groups are read again, because it may be new.
+    /// Resolves given groups, in their order. If one is unknown, the groups are read again, because
+    /// it may be new.
     async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
         let state = self.cache.groups(op, self.max_rule_age()).await?;
         match resolve(&state, names) {
@@ -152,7 +182,11 @@ impl SecurityGroupManager {
             Err(_) => {
                 let now = self.cache.groups(op, std::time::Duration::ZERO).await?;
                 resolve(&now, names).map_err(|mistakes| {
-                    CloudError::invalid_input(format!("{ANNOTATION}: {} in {}", mistakes.join("; "), self.scope.vpc))
+                    CloudError::invalid_input(format!(
+                        "{ANNOTATION}: {} in {}",
+                        mistakes.join("; "),
+                        self.scope.vpc
+                    ))
                 })
             }
         }
@@ -166,7 +200,9 @@ impl SecurityGroupManager {
         }
         let name = names::shared_security_group(op.cluster_name());
         let tags = self.scope.cluster.tags();
-        let group = self.create_group(op, &name, SHARED_DESCRIPTION, tags).await?;
+        let group = self
+            .create_group(op, &name, SHARED_DESCRIPTION, tags)
+            .await?;
         if self.scope.cluster.has(&group.tags) {
             return Ok(group.id.clone());
         }
@@ -185,7 +221,10 @@ impl SecurityGroupManager {
         let given = settings.backend_security_group.clone();
         given.or_else(|| {
             let group = find(groups, &names::shared_security_group(op.cluster_name()))?;
-            self.scope.cluster.has(&group.tags).then(|| group.id.clone())
+            self.scope
+                .cluster
+                .has(&group.tags)
+                .then(|| group.id.clone())
         })
     }
 
@@ -198,11 +237,23 @@ impl SecurityGroupManager {
         tags: Tags,
     ) -> Result<Arc<SecurityGroup>, CloudError> {
         let vpc = self.scope.vpc.clone();
-        let request = CreateSecurityGroup { name: name.into(), description: description.into(), vpc, tags };
-        match self.cache.create(op, request, "the load balancer needs it").await {
+        let request = CreateSecurityGroup {
+            name: name.into(),
+            description: description.into(),
+            vpc,
+            tags,
+        };
+        match self
+            .cache
+            .create(op, request, "the load balancer needs it")
+            .await
+        {
             Ok(Some(group)) => Ok(Arc::new(group)),
             Ok(None) => self.cache.named(op, name).await?.ok_or_else(|| {
-                CloudError::new(ErrorKind::Conflict, format!("security group {name} exists and does not show yet"))
+                CloudError::new(
+                    ErrorKind::Conflict,
+                    format!("security group {name} exists and does not show yet"),
+                )
             }),
             Err(error) => {
                 let error = CloudError::from(error);
@@ -220,8 +271,8 @@ impl SecurityGroupManager {
         tags
     }
 
-    /// Returns the tags that a managed group lacks. The Service's own is not required if the group has the cluster's
-    /// tag, because upstream creates groups without it.
+    /// Returns the tags that a managed group lacks. The Service's own is not required if the group
+    /// has the cluster's tag, because upstream creates groups without it.
     fn missing_tags(&self, group: &SecurityGroup, desired: &DesiredLoadBalancer) -> Tags {
         let mut tags = desired.extra_tags.clone();
         tags.remove(SERVICE_TAG);
@@ -229,7 +280,8 @@ impl SecurityGroupManager {
             tags = self.tags(desired);
         }
         tags.retain(|key, value| {
-            let cluster = self.scope.cluster.tags().contains_key(key) && self.scope.cluster.has(&group.tags);
+            let cluster =
+                self.scope.cluster.tags().contains_key(key) && self.scope.cluster.has(&group.tags);
             !cluster && group.tags.get(key) != Some(value)
         });
         tags
@@ -241,13 +293,15 @@ pub(super) fn find(groups: &GroupsById, name: &str) -> Option<Arc<SecurityGroup>
     groups.values().find(|group| *group.name == *name).cloned()
 }
 
-/// Returns the rules of the managed group that are not desired. The whole group is ours, so that is all other rules.
+/// Returns the rules of the managed group that are not desired. The whole group is ours, so that is
+/// all other rules.
 pub(super) fn surplus_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> Vec<Rule> {
     plan::surplus(&group.ingress, desired, |_| true)
 }
 
-/// Checks that a group with the name of a managed one is ours: it has the cluster's tag, or no cluster's tag and either
-/// this Service's tag or, as left by an upstream that could not tag it, the expected description.
+/// Checks that a group with the name of a managed one is ours: it has the cluster's tag, or no
+/// cluster's tag and either this Service's tag or, as left by an upstream that could not tag it,
+/// the expected description.
 pub(super) fn check_adoptable(
     cluster: &Cluster,
     group: &SecurityGroup,
@@ -279,7 +333,9 @@ fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupI
             Some(_) => vec![id],
             None if name.starts_with("sg-") => Vec::new(),
             None => {
-                let named = groups.values().filter(|group| group.tags.get("Name") == Some(name));
+                let named = groups
+                    .values()
+                    .filter(|group| group.tags.get("Name") == Some(name));
                 named.map(|group| group.id.clone()).collect()
             }
         };
@@ -287,8 +343,14 @@ fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupI
             [one] if found.contains(one) => {}
             [one] => found.push(one.clone()),
             [] => mistakes.push(format!("security group {name:?} was not found")),
-            several => mistakes.push(format!("{} security groups are named {name:?}", several.len())),
+            several => {
+                mistakes.push(format!("{} security groups are named {name:?}", several.len()));
+            }
         }
     }
-    if mistakes.is_empty() { Ok(found) } else { Err(mistakes) }
+    if mistakes.is_empty() {
+        Ok(found)
+    } else {
+        Err(mistakes)
+    }
 }

@@ -1,9 +1,10 @@
 //! Security groups of load balancers, and the rules by which nodes admit them.
 //!
-//! A load balancer has no group, one that we create and fill, or given ones whose rules are never changed. Nodes admit
-//! a load balancer without groups by the CIDRs of its clients, as upstream does and with upstream's descriptions; one
-//! with groups by its group; and all of them by a shared group if that is configured. Only rules with our descriptions
-//! are ever removed from a node's group, and only groups that the cluster owns are deleted.
+//! A load balancer has no group, one that we create and fill, or given ones whose rules are never
+//! changed. Nodes admit a load balancer without groups by the CIDRs of its clients, as upstream
+//! does and with upstream's descriptions; one with groups by its group; and all of them by a shared
+//! group if that is configured. Only rules with our descriptions are ever removed from a node's
+//! group, and only groups that the cluster owns are deleted.
 
 mod cache;
 mod cleanup;
@@ -44,7 +45,8 @@ use crate::{
     scope::Scope,
 };
 
-/// Maximum age of rules for a dry run and for a deletion: Services that are processed at the same time share one read.
+/// Maximum age of rules for a dry run and for a deletion: Services that are processed at the same
+/// time share one read.
 const PREVIEW_AGE: Duration = Duration::from_secs(300);
 
 /// What a load balancer exposes, and on which targets.
@@ -52,8 +54,8 @@ const PREVIEW_AGE: Duration = Duration::from_secs(300);
 pub struct RuleRequest<'a> {
     /// The desired state of the Service.
     pub desired: &'a DesiredLoadBalancer,
-    /// Name of the load balancer, which is in the descriptions of its rules. An existing load balancer may have another
-    /// name than a new one would get.
+    /// Name of the load balancer, which is in the descriptions of its rules. An existing load
+    /// balancer may have another name than a new one would get.
     pub lb_name: &'a str,
     /// The groups that it has or will have.
     pub lb_groups: &'a [SecurityGroupId],
@@ -73,8 +75,8 @@ pub struct SecurityGroupManager {
     scope: Scope,
     store: Arc<InstanceCache>,
     cache: SecurityGroupCache,
-    /// The rules that each load balancer needs in each group: a rule that two of them need exists only once, with the
-    /// description of one of them.
+    /// The rules that each load balancer needs in each group: a rule that two of them need exists
+    /// only once, with the description of one of them.
     needed_rules: Mutex<HashMap<Box<str>, RulesByGroup>>,
     /// The groups of each load balancer's targets that we do not manage.
     unmanaged: Mutex<HashMap<Box<str>, UnmanagedGroups>>,
@@ -82,7 +84,8 @@ pub struct SecurityGroupManager {
     deleted: DeletedNames,
     listings: Arc<ListingCache>,
     started_at: Instant,
-    /// Rules that were revoked together with another load balancer's and could not be granted again yet.
+    /// Rules that were revoked together with another load balancer's and could not be granted again
+    /// yet.
     rules_to_restore: Mutex<BTreeMap<SecurityGroupId, BTreeSet<Rule>>>,
 }
 
@@ -97,7 +100,11 @@ pub struct UnmanagedGroups {
 
 impl SecurityGroupManager {
     /// Makes it with empty caches.
-    pub(super) fn new(scope: Scope, store: Arc<InstanceCache>, listings: Arc<ListingCache>) -> Self {
+    pub(super) fn new(
+        scope: Scope,
+        store: Arc<InstanceCache>,
+        listings: Arc<ListingCache>,
+    ) -> Self {
         let cache = SecurityGroupCache::new(scope.clone());
         let (needed_rules, unmanaged, rules_to_restore, deleted) = Default::default();
         Self {
@@ -113,32 +120,41 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Grants rules that the groups of targets lack: one request for each of these groups. Called before the first
-    /// listener is created.
+    /// Grants rules that the groups of targets lack: one request for each of these groups. Called
+    /// before the first listener is created.
     ///
     /// # Errors
-    /// Instances with an ambiguous group ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with
-    /// too many rules ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
+    /// Instances with an ambiguous group
+    /// ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with too many rules
+    /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
     pub async fn add_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
-        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else { return Ok(()) };
+        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else {
+            return Ok(());
+        };
         self.record_needed_rules(request, &admission);
-        self.unmanaged.lock().insert(request.lb_name.into(), admission.unmanaged.clone());
-        // Read again after recording the needed rules: whoever revokes one from now on sees that it is needed and
-        // grants it again.
+        self.unmanaged
+            .lock()
+            .insert(request.lb_name.into(), admission.unmanaged.clone());
+        // Read again after recording the needed rules: whoever revokes one from now on sees that it
+        // is needed and grants it again.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         for id in &admission.node_groups {
-            let holds = |group: &Arc<SecurityGroup>| plan::missing(&group.ingress, &admission.rules).is_empty();
+            let holds = |group: &Arc<SecurityGroup>| {
+                plan::missing(&group.ingress, &admission.rules).is_empty()
+            };
             if groups.get(id).is_some_and(holds) {
                 continue;
             }
             let why = format!("targets of {} must admit it", request.lb_name);
-            self.cache.grant_missing(op, id, &why, &admission.rules).await?;
+            self.cache
+                .grant_missing(op, id, &why, &admission.rules)
+                .await?;
         }
         Ok(())
     }
 
-    /// Revokes rules that are no longer desired, in the managed group and in those of targets. Called after the
-    /// listeners.
+    /// Revokes rules that are no longer desired, in the managed group and in those of targets.
+    /// Called after the listeners.
     ///
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
@@ -152,23 +168,34 @@ impl SecurityGroupManager {
                     revoke: managed::surplus_rules(group, &desired),
                     ..Default::default()
                 };
-                self.cache.update_rules(op, &group.id, "the Service does not open it", change).await?;
+                self.cache
+                    .update_rules(op, &group.id, "the Service does not open it", change)
+                    .await?;
             }
         }
         // Then the groups of its targets.
-        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else { return Ok(()) };
+        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else {
+            return Ok(());
+        };
         self.record_needed_rules(request, &admission);
-        self.remove_rules_everywhere(op, request.lb_name, &admission.groups, |id| admission.desired_rules(id)).await
+        self.remove_rules_everywhere(op, request.lb_name, &admission.groups, |id| {
+            admission.desired_rules(id)
+        })
+        .await
     }
 
     /// Returns the rule changes of [`ensure_frontend_groups`](Self::ensure_frontend_groups),
-    /// [`add_rules`](Self::add_rules) and [`remove_rules`](Self::remove_rules), without making them. Rules are at most
-    /// five minutes old. For the groups that the load balancer would get or lose see
-    /// [`plan_frontend_groups`](Self::plan_frontend_groups).
+    /// [`add_rules`](Self::add_rules) and [`remove_rules`](Self::remove_rules), without making
+    /// them. Rules are at most five minutes old. For the groups that the load balancer would get or
+    /// lose see [`plan_frontend_groups`](Self::plan_frontend_groups).
     ///
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
-    pub async fn plan(&self, op: &Op, request: &RuleRequest<'_>) -> Result<Vec<PlannedChange>, CloudError> {
+    pub async fn plan(
+        &self,
+        op: &Op,
+        request: &RuleRequest<'_>,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
         let age = PREVIEW_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, age).await?;
         let mut changes = Vec::new();
@@ -176,15 +203,22 @@ impl SecurityGroupManager {
             let desired = desired_rules::managed_group_rules(request.desired);
             let revoke = managed::surplus_rules(&group, &desired);
             let grant = plan::missing(&group.ingress, &desired);
-            changes.extend(planned(&group.id, &plan::RuleChange { grant, revoke, ..Default::default() }));
+            changes.extend(planned(
+                &group.id,
+                &plan::RuleChange { grant, revoke, ..Default::default() },
+            ));
         }
-        let Some(admission) = self.node_rules(op, request, age).await? else { return Ok(changes) };
+        let Some(admission) = self.node_rules(op, request, age).await? else {
+            return Ok(changes);
+        };
         self.record_needed_rules(request, &admission);
         let living = self.existing_names(op, &admission.groups).await?;
         for (id, group) in admission.groups.iter() {
             let wanted = admission.desired_rules(id);
             let grant = plan::missing(&group.ingress, wanted);
-            let revoke = self.rules_to_remove(request.lb_name, group, wanted, &living).revoke;
+            let revoke = self
+                .rules_to_remove(request.lb_name, group, wanted, &living)
+                .revoke;
             changes.extend(planned(id, &plan::RuleChange { grant, revoke, ..Default::default() }));
         }
         Ok(changes)
@@ -192,21 +226,33 @@ impl SecurityGroupManager {
 
     /// Returns the groups that were last found not to be managed for a load balancer.
     pub fn unmanaged_groups(&self, lb_name: &str) -> UnmanagedGroups {
-        self.unmanaged.lock().get(lb_name).cloned().unwrap_or_default()
+        self.unmanaged
+            .lock()
+            .get(lb_name)
+            .cloned()
+            .unwrap_or_default()
     }
 
-    /// Maximum age of rules unless a caller requires less: manual changes are found by the drift check.
+    /// Maximum age of rules unless a caller requires less: manual changes are found by the drift
+    /// check.
     fn max_rule_age(&self) -> Duration {
         self.scope.settings.drift_check_interval
     }
 
     /// Returns the managed group among the load balancer's groups, if it is to have one.
-    fn managed_of(&self, op: &Op, request: &RuleRequest<'_>, groups: &GroupsById) -> Option<Arc<SecurityGroup>> {
+    fn managed_of(
+        &self,
+        op: &Op,
+        request: &RuleRequest<'_>,
+        groups: &GroupsById,
+    ) -> Option<Arc<SecurityGroup>> {
         let name = names::security_group(op.cluster_name(), &request.desired.owner);
         let wants = request.desired.security.groups == super::model::SecurityGroupChoice::Managed;
         let of = request.lb_groups.iter().filter_map(|id| groups.get(id));
-        let mut of = of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));
-        of.find(|group| self.scope.cluster.has(&group.tags)).cloned()
+        let mut of =
+            of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));
+        of.find(|group| self.scope.cluster.has(&group.tags))
+            .cloned()
     }
 
     /// Tells whether the configuration protects a group from changes.

@@ -1,4 +1,5 @@
-//! Rules in security groups of nodes and pods: which group is used, which rules each needs, and which are removed.
+//! Rules in security groups of nodes and pods: which group is used, which rules each needs, and
+//! which are removed.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -48,7 +49,11 @@ static NONE: BTreeSet<Rule> = BTreeSet::new();
 impl NodeRules {
     /// Returns the rules that a group needs.
     pub(super) fn desired_rules(&self, id: &SecurityGroupId) -> &BTreeSet<Rule> {
-        if self.node_groups.contains(id) { &self.rules } else { &NONE }
+        if self.node_groups.contains(id) {
+            &self.rules
+        } else {
+            &NONE
+        }
     }
 }
 
@@ -70,7 +75,12 @@ impl SecurityGroupManager {
             if request.desired.target_type == TargetType::Ip {
                 // Only we create rules for pods, so without management there must be none.
                 let (chosen, rules, left_alone) = Default::default();
-                return Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }));
+                return Ok(Some(NodeRules {
+                    groups,
+                    node_groups: chosen,
+                    rules,
+                    unmanaged: left_alone,
+                }));
             }
             self.record_health_rules(op, request, groups).await;
             return Ok(None);
@@ -85,7 +95,8 @@ impl SecurityGroupManager {
         Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }))
     }
 
-    /// Returns the groups that must admit a load balancer, and all groups of the VPC including these.
+    /// Returns the groups that must admit a load balancer, and all groups of the VPC including
+    /// these.
     async fn groups_of_targets(
         &self,
         op: &Op,
@@ -104,11 +115,17 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let named = request.pods.interface_groups.iter().flat_map(|interface_groups| &interface_groups.groups);
+        let named = request
+            .pods
+            .interface_groups
+            .iter()
+            .flat_map(|interface_groups| &interface_groups.groups);
         let groups = self.cache.including(op, groups, named).await?;
         let mut chosen = NodeGroups::default();
         for footing in &request.pods.interface_groups {
-            match choose_interface_group(&self.scope.cluster, &groups, footing).filter(|id| !self.is_protected(id)) {
+            match choose_interface_group(&self.scope.cluster, &groups, footing)
+                .filter(|id| !self.is_protected(id))
+            {
                 Some(id) => drop(chosen.groups.insert(id)),
                 None => drop(chosen.unmanaged.insert(described(&groups, footing))),
             }
@@ -122,25 +139,46 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let instances = self.store.get_many(op, request.instances, self.max_rule_age()).await?;
-        let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
+        let instances = self
+            .store
+            .get_many(op, request.instances, self.max_rule_age())
+            .await?;
+        let instances = instances
+            .into_values()
+            .flatten()
+            .filter(|instance| !instance.is_terminated());
         let instances: Vec<_> = instances.collect();
-        let named = instances.iter().flat_map(|instance| &instance.security_groups);
+        let named = instances
+            .iter()
+            .flat_map(|instance| &instance.security_groups);
         let groups = self.cache.including(op, groups, named).await?;
         let mut chosen = NodeGroups::default();
         for instance in &instances {
-            match choose_node_group(&self.scope.cluster, &groups, &instance.id, &instance.security_groups)? {
+            match choose_node_group(
+                &self.scope.cluster,
+                &groups,
+                &instance.id,
+                &instance.security_groups,
+            )? {
                 Some(id) if self.is_protected(&id) => {}
                 Some(id) => drop(chosen.groups.insert(id)),
-                None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
+                None => {
+                    tracing::warn!(instance = %instance.id, "instance has no security group to open");
+                }
             }
         }
         Ok((groups, chosen))
     }
 
-    /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may have created some,
-    /// and no health rule is removed while the needs of a load balancer are unknown.
-    async fn record_health_rules(&self, op: &Op, request: &RuleRequest<'_>, groups: Arc<GroupsById>) {
+    /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may
+    /// have created some, and no health rule is removed while the needs of a load balancer are
+    /// unknown.
+    async fn record_health_rules(
+        &self,
+        op: &Op,
+        request: &RuleRequest<'_>,
+        groups: Arc<GroupsById>,
+    ) {
         let rules = desired_rules::rules_for_nodes(request, RuleSourceKind::Cidrs)
             .into_iter()
             .filter(|rule| desired_rules::health_of(rule).is_some());
@@ -155,19 +193,30 @@ impl SecurityGroupManager {
             }
             // Its needs stay unknown, without an error for its Service.
             Err(error) => {
-                tracing::debug!(load_balancer = request.lb_name, error = error.chain(), "health rules are kept");
+                tracing::debug!(
+                    load_balancer = request.lb_name,
+                    error = error.chain(),
+                    "health rules are kept"
+                );
             }
         }
     }
 
     /// Records the rules that a load balancer needs, because others may need the same.
     pub(super) fn record_needed_rules(&self, request: &RuleRequest<'_>, admitted: &NodeRules) {
-        let needs = admitted.node_groups.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
-        self.needed_rules.lock().insert(request.lb_name.into(), needs);
+        let needs = admitted
+            .node_groups
+            .iter()
+            .map(|id| (id.clone(), admitted.rules.clone()))
+            .collect();
+        self.needed_rules
+            .lock()
+            .insert(request.lb_name.into(), needs);
         self.deleted.remove(request.lb_name);
     }
 
-    /// Removes rules of a load balancer from all groups, except those that `desired` returns for a group.
+    /// Removes rules of a load balancer from all groups, except those that `desired` returns for a
+    /// group.
     pub(super) async fn remove_rules_everywhere<'a>(
         &self,
         op: &Op,
@@ -179,7 +228,9 @@ impl SecurityGroupManager {
         let living = self.existing_names(op, groups).await?;
         for (id, group) in groups {
             let desired = desired(id);
-            let revoked = self.rules_to_remove(lb_name, group, desired, &living).revoke;
+            let revoked = self
+                .rules_to_remove(lb_name, group, desired, &living)
+                .revoke;
             if revoked.is_empty() {
                 continue;
             }
@@ -189,9 +240,12 @@ impl SecurityGroupManager {
             let why = format!("load balancer {lb_name} does not need it");
             let amended = self
                 .cache
-                .update_rules(op, id, &why, |group| self.rules_to_remove(lb_name, group, desired, &living))
+                .update_rules(op, id, &why, |group| {
+                    self.rules_to_remove(lb_name, group, desired, &living)
+                })
                 .await;
-            // Recorded again: another load balancer that came to need a rule meanwhile saw it in place.
+            // Recorded again: another load balancer that came to need a rule meanwhile saw it in
+            // place.
             self.record_rules_to_restore(id, lb_name, &revoked);
             amended?;
             self.restore_rules(op).await?;
@@ -204,12 +258,16 @@ impl SecurityGroupManager {
         let mut needed = self.needed_by_others(id, lb_name);
         needed.retain(|rule| plan::has_rule(revoked, rule));
         if !needed.is_empty() {
-            self.rules_to_restore.lock().entry(id.clone()).or_default().extend(needed);
+            self.rules_to_restore
+                .lock()
+                .entry(id.clone())
+                .or_default()
+                .extend(needed);
         }
     }
 
-    /// Grants again the rules that another load balancer needs, too, and that had the description of the one that lost
-    /// them. If this fails, the next caller does it.
+    /// Grants again the rules that another load balancer needs, too, and that had the description
+    /// of the one that lost them. If this fails, the next caller does it.
     async fn restore_rules(&self, op: &Op) -> Result<(), CloudError> {
         let owed = self.rules_to_restore.lock().clone();
         for (id, rules) in owed {
@@ -218,13 +276,19 @@ impl SecurityGroupManager {
             due.retain(|rule| needed.contains(rule));
             if !due.is_empty() {
                 let change = |group: &_| missing_rules(group, &due);
-                match self.cache.update_rules(op, &id, "another load balancer needs it", change).await {
+                match self
+                    .cache
+                    .update_rules(op, &id, "another load balancer needs it", change)
+                    .await
+                {
                     Ok(()) => {}
-                    Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) =>
+                    {
                         return Err(error);
                     }
-                    // The failure must not keep the revoked rules in place; the next drift check of the other load
-                    // balancer reports it.
+                    // The failure must not keep the revoked rules in place; the next drift check of
+                    // the other load balancer reports it.
                     Err(error) => {
                         let error = error.chain();
                         tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
@@ -242,8 +306,8 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Computes which rules to remove from a group. `living`: existing load balancers, whether or not their needs are
-    /// known.
+    /// Computes which rules to remove from a group. `living`: existing load balancers, whether or
+    /// not their needs are known.
     pub(super) fn rules_to_remove(
         &self,
         lb_name: &str,
@@ -255,15 +319,26 @@ impl SecurityGroupManager {
         if foreign || self.is_protected(&group.id) {
             return RuleChange::default();
         }
-        let mut revoke = plan::surplus(&group.ingress, desired, |rule| desired_rules::belongs_to(rule, lb_name));
+        let mut revoke =
+            plan::surplus(&group.ingress, desired, |rule| desired_rules::belongs_to(rule, lb_name));
         let needed = self.needed_by_others(&group.id, lb_name);
         let needed: Vec<Rule> = needed.into_iter().chain(desired.iter().cloned()).collect();
         let mut others = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
-        if group.ingress.iter().any(|rule| desired_rules::health_of(rule).is_some()) {
+        if group
+            .ingress
+            .iter()
+            .any(|rule| desired_rules::health_of(rule).is_some())
+        {
             let state: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
             let known = |name: &str| name == lb_name || state.contains(name);
-            // A load balancer with unknown needs may depend on a health rule with another one's name.
-            if group.ingress.iter().filter_map(desired_rules::client_of).all(known) {
+            // A load balancer with unknown needs may depend on a health rule with another one's
+            // name.
+            if group
+                .ingress
+                .iter()
+                .filter_map(desired_rules::client_of)
+                .all(known)
+            {
                 let alive = |name: &str| known(name) || living.contains(name);
                 others.extend(plan::unused_health_rules(&group.ingress, &needed, alive));
             } else {
@@ -279,13 +354,20 @@ impl SecurityGroupManager {
     fn needed_by_others(&self, id: &SecurityGroupId, but: &str) -> BTreeSet<Rule> {
         let needs = self.needed_rules.lock();
         let others = needs.iter().filter(|(name, _)| ***name != *but);
-        others.filter_map(|(_, of)| of.get(id)).flatten().cloned().collect()
+        others
+            .filter_map(|(_, of)| of.get(id))
+            .flatten()
+            .cloned()
+            .collect()
     }
 }
 
 /// Returns the missing rules of a group as a change.
 pub(super) fn missing_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> RuleChange {
-    RuleChange { grant: plan::missing(&group.ingress, desired), ..RuleChange::default() }
+    RuleChange {
+        grant: plan::missing(&group.ingress, desired),
+        ..RuleChange::default()
+    }
 }
 
 /// Chooses the group of an instance: the one with the cluster's tag, or the only one.
@@ -304,7 +386,10 @@ pub(super) fn choose_node_group(
             "Multiple untagged security groups found for instance {instance}; ensure the k8s security group is tagged"
         ))),
         (several, _) => {
-            let names: Vec<_> = several.iter().map(|group| format!("{}({})", group.id, group.name)).collect();
+            let names: Vec<_> = several
+                .iter()
+                .map(|group| format!("{}({})", group.id, group.name))
+                .collect();
             Err(CloudError::invalid_input(format!(
                 "Multiple tagged security groups found for instance {instance}; ensure only the k8s security group is \
                  tagged; the tagged groups were {}",
@@ -314,20 +399,29 @@ pub(super) fn choose_node_group(
     }
 }
 
-/// Chooses the group of an interface with a pod's address: the one with the cluster's tag. The only group is used
-/// without a tag if the interface belongs to an instance of the cluster, as with nodes. Several tagged groups are no
-/// error of the Service.
+/// Chooses the group of an interface with a pod's address: the one with the cluster's tag. The only
+/// group is used without a tag if the interface belongs to an instance of the cluster, as with
+/// nodes. Several tagged groups are no error of the Service.
 pub(super) fn choose_interface_group(
     cluster: &Cluster,
     groups: &GroupsById,
     interface_groups: &InterfaceGroups,
 ) -> Option<SecurityGroupId> {
-    let state: Vec<_> = interface_groups.groups.iter().filter_map(|id| groups.get(id)).collect();
-    let tagged: Vec<_> = state.iter().filter(|group| cluster.has(&group.tags)).collect();
+    let state: Vec<_> = interface_groups
+        .groups
+        .iter()
+        .filter_map(|id| groups.get(id))
+        .collect();
+    let tagged: Vec<_> = state
+        .iter()
+        .filter(|group| cluster.has(&group.tags))
+        .collect();
     match (&*tagged, &*state) {
         ([one], _) => Some(one.id.clone()),
         ([], [one])
-            if interface_groups.groups.len() == 1 && interface_groups.has_cluster_tag && !Cluster::any(&one.tags) =>
+            if interface_groups.groups.len() == 1
+                && interface_groups.has_cluster_tag
+                && !Cluster::any(&one.tags) =>
         {
             Some(one.id.clone())
         }
@@ -342,5 +436,9 @@ fn described(groups: &GroupsById, interface_groups: &InterfaceGroups) -> Box<str
         None => id.to_string(),
     };
     let names: Vec<_> = interface_groups.groups.iter().map(name).collect();
-    if names.is_empty() { "an interface without any".into() } else { names.join(" with ").into() }
+    if names.is_empty() {
+        "an interface without any".into()
+    } else {
+        names.join(" with ").into()
+    }
 }

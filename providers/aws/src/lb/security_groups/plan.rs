@@ -22,12 +22,16 @@ pub(crate) struct RuleChange {
     pub(crate) grant: Vec<Rule>,
     /// Rules, as observed, that are not desired.
     pub(crate) revoke: Vec<Rule>,
-    /// Whether some of them are removed because other rules are absent, which somebody may have added since the read.
+    /// Whether some of them are removed because other rules are absent, which somebody may have
+    /// added since the read.
     pub(crate) by_absence: bool,
 }
 
 /// Returns the rules that a group lacks.
-pub(crate) fn missing<'a>(observed: &[Rule], desired: impl IntoIterator<Item = &'a Rule>) -> Vec<Rule> {
+pub(crate) fn missing<'a>(
+    observed: &[Rule],
+    desired: impl IntoIterator<Item = &'a Rule>,
+) -> Vec<Rule> {
     let mut found: Vec<Rule> = Vec::new();
     for rule in desired {
         if !has_rule(observed, rule) && !has_rule(&found, rule) {
@@ -37,9 +41,13 @@ pub(crate) fn missing<'a>(observed: &[Rule], desired: impl IntoIterator<Item = &
     found
 }
 
-/// Returns the rules of ours that are not desired. A rule that is desired with another description stays: AWS does not
-/// accept both.
-pub(crate) fn surplus(observed: &[Rule], desired: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
+/// Returns the rules of ours that are not desired. A rule that is desired with another description
+/// stays: AWS does not accept both.
+pub(crate) fn surplus(
+    observed: &[Rule],
+    desired: &BTreeSet<Rule>,
+    ours: impl Fn(&Rule) -> bool,
+) -> Vec<Rule> {
     observed
         .iter()
         .filter(|rule| ours(rule) && !desired.iter().any(|w| desired_rules::is_same_rule(w, rule)))
@@ -47,16 +55,22 @@ pub(crate) fn surplus(observed: &[Rule], desired: &BTreeSet<Rule>, ours: impl Fn
         .collect()
 }
 
-/// Returns the path-MTU rules that become unused with the `revoked` client rules: those for networks without a
-/// remaining client rule, except those in `needed`.
+/// Returns the path-MTU rules that become unused with the `revoked` client rules: those for
+/// networks without a remaining client rule, except those in `needed`.
 pub(crate) fn unused_mtu_rules(observed: &[Rule], revoked: &[Rule], needed: &[Rule]) -> Vec<Rule> {
-    let gone: BTreeSet<IpNet> =
-        revoked.iter().filter(|rule| desired_rules::is_client(rule)).filter_map(network).collect();
-    let stay = observed.iter().filter(|rule| desired_rules::is_client(rule) && !revoked.contains(rule));
+    let gone: BTreeSet<IpNet> = revoked
+        .iter()
+        .filter(|rule| desired_rules::is_client(rule))
+        .filter_map(network)
+        .collect();
+    let stay = observed
+        .iter()
+        .filter(|rule| desired_rules::is_client(rule) && !revoked.contains(rule));
     let stay: BTreeSet<IpNet> = stay.filter_map(network).collect();
     let orphaned = |rule: &&Rule| {
         desired_rules::is_mtu(rule)
-            && network(rule).is_some_and(|network| gone.contains(&network) && !stay.contains(&network))
+            && network(rule)
+                .is_some_and(|network| gone.contains(&network) && !stay.contains(&network))
             && !has_rule(needed, rule)
     };
     observed.iter().filter(orphaned).cloned().collect()
@@ -71,9 +85,14 @@ pub(crate) fn apply_change(observed: &[Rule], change: &RuleChange) -> Vec<Rule> 
     rules
 }
 
-/// Returns unused health rules of deleted load balancers, which stayed because others might have needed them: those
-/// with names that no client rule has, except those in `needed` and those of `alive` load balancers.
-pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
+/// Returns unused health rules of deleted load balancers, which stayed because others might have
+/// needed them: those with names that no client rule has, except those in `needed` and those of
+/// `alive` load balancers.
+pub(crate) fn unused_health_rules(
+    observed: &[Rule],
+    needed: &[Rule],
+    alive: impl Fn(&str) -> bool,
+) -> Vec<Rule> {
     let nameless: BTreeSet<&str> = health_only_names(observed).collect();
     let gone = |rule: &&Rule| {
         desired_rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name))
@@ -84,13 +103,21 @@ pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: imp
 
 /// Returns the names on health rules that no client rule has.
 pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str> {
-    let clients: BTreeSet<&str> = observed.iter().filter_map(desired_rules::client_of).collect();
-    observed.iter().filter_map(desired_rules::health_of).filter(move |name| !clients.contains(name))
+    let clients: BTreeSet<&str> = observed
+        .iter()
+        .filter_map(desired_rules::client_of)
+        .collect();
+    observed
+        .iter()
+        .filter_map(desired_rules::health_of)
+        .filter(move |name| !clients.contains(name))
 }
 
 /// Tells whether a rule exists, with any description.
 pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
-    observed.iter().any(|other| desired_rules::is_same_rule(other, rule))
+    observed
+        .iter()
+        .any(|other| desired_rules::is_same_rule(other, rule))
 }
 
 /// Describes rules in a few words, for an event or log.
@@ -136,7 +163,8 @@ pub(crate) enum FrontendGroups<'a> {
     },
 }
 
-/// Decides which groups a load balancer gets. `existing`: its current groups, or `None` if it does not exist yet.
+/// Decides which groups a load balancer gets. `existing`: its current groups, or `None` if it does
+/// not exist yet.
 ///
 /// # Errors
 /// The request cannot be met.
@@ -159,7 +187,9 @@ pub(crate) fn frontend_groups<'a>(
             )))
         }
         SecurityGroupChoice::Keep | SecurityGroupChoice::None => Ok(FrontendGroups::None),
-        SecurityGroupChoice::Given(_) if security.manage_backend_rules && !by_upstream && !shared => {
+        SecurityGroupChoice::Given(_)
+            if security.manage_backend_rules && !by_upstream && !shared =>
+        {
             Err(CloudError::invalid_input(
                 "service.beta.kubernetes.io/aws-load-balancer-manage-backend-security-group-rules: backendSG feature is \
              required to manage worker node SG rules when frontendSG is manually specified",
@@ -168,7 +198,9 @@ pub(crate) fn frontend_groups<'a>(
         _ if fixed => Ok(FrontendGroups::None),
         SecurityGroupChoice::Managed => Ok(FrontendGroups::Managed { shared }),
         // Exactly the given ones, unless the shared one was requested.
-        SecurityGroupChoice::Given(names) => Ok(FrontendGroups::Given { names, shared: shared && !by_upstream }),
+        SecurityGroupChoice::Given(names) => {
+            Ok(FrontendGroups::Given { names, shared: shared && !by_upstream })
+        }
     }
 }
 

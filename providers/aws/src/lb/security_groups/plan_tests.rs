@@ -2,12 +2,19 @@ use ccm_core::k8s::IpFamily;
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
-use crate::lb::{model::SecurityGroupSpec, security_groups::desired_rules::is_same_rule, test_fixtures::desired};
+use crate::lb::{
+    model::SecurityGroupSpec, security_groups::desired_rules::is_same_rule, test_fixtures::desired,
+};
 
 const LB: &str = "a1";
 
 fn rule(protocol: &str, port: i32, source: RuleSource, description: &str) -> Rule {
-    Rule { protocol: protocol.into(), ports: Some((port, port)), source, description: description.into() }
+    Rule {
+        protocol: protocol.into(),
+        ports: Some((port, port)),
+        source,
+        description: description.into(),
+    }
 }
 
 fn cidr(text: &str) -> RuleSource {
@@ -23,7 +30,10 @@ fn client(port: i32, network: &str, lb: &str) -> Rule {
 }
 
 fn mtu(network: &str) -> Rule {
-    Rule { ports: Some((3, 4)), ..rule("icmp", 0, cidr(network), desired_rules::MTU) }
+    Rule {
+        ports: Some((3, 4)),
+        ..rule("icmp", 0, cidr(network), desired_rules::MTU)
+    }
 }
 
 fn set(rules: &[Rule]) -> BTreeSet<Rule> {
@@ -68,20 +78,35 @@ fn what_is_there_under_any_description_is_not_granted_again() {
 
 #[test]
 fn health_rules_go_only_of_those_that_are_gone_and_that_nobody_needs() {
-    let health = |lb: &str| rule("tcp", 90, cidr("10.0.0.0/8"), &format!("kubernetes.io/rule/nlb/health={lb}"));
-    let orphaned = |observed: &[Rule], needed: &[Rule]| unused_health_rules(observed, needed, |name| name == "alive");
+    let health = |lb: &str| {
+        rule("tcp", 90, cidr("10.0.0.0/8"), &format!("kubernetes.io/rule/nlb/health={lb}"))
+    };
+    let orphaned = |observed: &[Rule], needed: &[Rule]| {
+        unused_health_rules(observed, needed, |name| name == "alive")
+    };
     assert_eq!(orphaned(&[health("gone")], &[]), [health("gone")]);
     assert_eq!(orphaned(&[health("alive")], &[]), []);
     assert_eq!(orphaned(&[health("gone")], &[health("alive")]), [], "another one needs it");
-    assert_eq!(orphaned(&[health("other"), client(80, "10.0.0.0/8", "other")], &[]), [], "its clients are let in");
-    assert_eq!(orphaned(&[health("gone"), client(80, "10.0.0.0/8", "other")], &[]), [health("gone")]);
-    assert_eq!(orphaned(&[rule("tcp", 90, cidr("10.0.0.0/8"), "by hand"), mtu("10.0.0.0/8")], &[]), []);
+    assert_eq!(
+        orphaned(&[health("other"), client(80, "10.0.0.0/8", "other")], &[]),
+        [],
+        "its clients are let in"
+    );
+    assert_eq!(
+        orphaned(&[health("gone"), client(80, "10.0.0.0/8", "other")], &[]),
+        [health("gone")]
+    );
+    assert_eq!(
+        orphaned(&[rule("tcp", 90, cidr("10.0.0.0/8"), "by hand"), mtu("10.0.0.0/8")], &[]),
+        []
+    );
 }
 
 #[test]
 fn the_shared_group_comes_along_only_where_rules_of_backends_are_looked_after() {
     let given = || SecurityGroupChoice::Given(vec!["sg-1".into()]);
-    // Groups, whether rules of backends are looked after, whose rules, whether the shared group is configured.
+    // Groups, whether rules of backends are looked after, whose rules, whether the shared group is
+    // configured.
     let cases = [
         (SecurityGroupChoice::Managed, true, NodeRuleSource::Group, true, "managed and shared"),
         (SecurityGroupChoice::Managed, true, NodeRuleSource::Networks, true, "managed and shared"),
@@ -94,10 +119,14 @@ fn the_shared_group_comes_along_only_where_rules_of_backends_are_looked_after() 
         (given(), true, NodeRuleSource::Group, false, "refused"),
         (SecurityGroupChoice::Keep, true, NodeRuleSource::Group, true, "alone"),
     ];
-    for (groups, manage_backend_rules, node_rules, shared_backend_security_group, expected) in cases {
+    for (groups, manage_backend_rules, node_rules, shared_backend_security_group, expected) in cases
+    {
         let mut wanted = desired();
-        let about = format!("{groups:?} {manage_backend_rules} {node_rules:?} {shared_backend_security_group}");
-        wanted.security = SecurityGroupSpec { groups, manage_backend_rules, node_rules, ..wanted.security };
+        let about = format!(
+            "{groups:?} {manage_backend_rules} {node_rules:?} {shared_backend_security_group}"
+        );
+        wanted.security =
+            SecurityGroupSpec { groups, manage_backend_rules, node_rules, ..wanted.security };
         let settings = Settings { shared_backend_security_group, ..Settings::default() };
         let found = match frontend_groups(&wanted, None, &settings) {
             Ok(FrontendGroups::Managed { shared: true }) => "managed and shared",
@@ -115,7 +144,10 @@ fn the_shared_group_comes_along_only_where_rules_of_backends_are_looked_after() 
 fn a_rule_of_ours_whose_place_is_wanted_under_another_description_stays() {
     let health = rule("tcp", 80, cidr("10.0.0.0/8"), "kubernetes.io/rule/nlb/health=a1");
     let wanted = set(&[client(80, "10.0.0.0/8", LB)]);
-    assert_eq!(surplus(std::slice::from_ref(&health), &wanted, |rule| desired_rules::belongs_to(rule, LB)), []);
+    assert_eq!(
+        surplus(std::slice::from_ref(&health), &wanted, |rule| desired_rules::belongs_to(rule, LB)),
+        []
+    );
 }
 
 #[test]
@@ -139,7 +171,13 @@ fn an_mtu_rule_by_hand_stays() {
 /// Every rule that two load balancers, upstream and somebody else may have put on a group.
 fn universe() -> Vec<Rule> {
     let mut all = Vec::new();
-    let sources = [cidr("0.0.0.0/0"), cidr("10.0.0.0/8"), cidr("::/0"), group("sg-1", None), group("sg-1", Some("1"))];
+    let sources = [
+        cidr("0.0.0.0/0"),
+        cidr("10.0.0.0/8"),
+        cidr("::/0"),
+        group("sg-1", None),
+        group("sg-1", Some("1")),
+    ];
     for source in sources {
         for description in ["client=a1", "health=a1", "sg=a1", "client=a2"] {
             let description = format!("kubernetes.io/rule/nlb/{description}");
@@ -163,7 +201,9 @@ fn without_twins(rules: Vec<Rule>) -> Vec<Rule> {
 fn some() -> impl Strategy<Value = Vec<Rule>> {
     let all = universe();
     let most = all.len();
-    subsequence(all, 0..=most).prop_shuffle().prop_map(without_twins)
+    subsequence(all, 0..=most)
+        .prop_shuffle()
+        .prop_map(without_twins)
 }
 
 proptest! {
@@ -194,7 +234,9 @@ proptest! {
 
 #[test]
 fn a_summary_names_a_few_rules() {
-    let rules: Vec<_> = (80..85).map(|port| client(port, "10.0.0.0/8", LB)).collect();
+    let rules: Vec<_> = (80..85)
+        .map(|port| client(port, "10.0.0.0/8", LB))
+        .collect();
     let first = "tcp 80 from 10.0.0.0/8, tcp 81 from 10.0.0.0/8, tcp 82 from 10.0.0.0/8";
     assert_eq!(summary(&rules), format!("{first} and 2 more"));
     assert_eq!(summary(&[mtu("10.0.0.0/8")]), "icmp 3-4 from 10.0.0.0/8");

@@ -15,7 +15,10 @@ use super::{super::test_fixtures, *};
 use crate::{
     api::{
         LoadBalancerArn, SubnetId,
-        ec2::{AuthorizeSecurityGroupIngress, DescribeSecurityGroups, RevokeSecurityGroupIngress, RuleSource},
+        ec2::{
+            AuthorizeSecurityGroupIngress, DescribeSecurityGroups, RevokeSecurityGroupIngress,
+            RuleSource,
+        },
         elb::{CreateLoadBalancer, DeleteLoadBalancer, SubnetMapping},
     },
     config::Settings,
@@ -47,7 +50,8 @@ pub(super) fn part(world: &FakeCluster, settings: Settings) -> SecurityGroupMana
         vpc: world.vpc.clone(),
         settings: Arc::new(settings),
     };
-    let (store, sweeps) = (InstanceCache::new(scope.clone()), Arc::new(ListingCache::new(scope.clone())));
+    let (store, sweeps) =
+        (InstanceCache::new(scope.clone()), Arc::new(ListingCache::new(scope.clone())));
     SecurityGroupManager::new(scope, store, sweeps)
 }
 
@@ -58,9 +62,11 @@ impl Case {
 
     pub(super) fn with(settings: Settings) -> Self {
         let world = FakeCluster::small(3);
-        let subnet =
-            |id: &SubnetId, cidr: &str| test_fixtures::with_v4(test_fixtures::subnet(id, "us-west-2a", &[]), cidr);
-        let subnets = vec![subnet(&world.public[0], "10.0.0.0/20"), subnet(&world.public[1], "10.0.16.0/20")];
+        let subnet = |id: &SubnetId, cidr: &str| {
+            test_fixtures::with_v4(test_fixtures::subnet(id, "us-west-2a", &[]), cidr)
+        };
+        let subnets =
+            vec![subnet(&world.public[0], "10.0.0.0/20"), subnet(&world.public[1], "10.0.16.0/20")];
         Self { part: part(&world, settings), world, op: op(), subnets }
     }
 
@@ -91,7 +97,10 @@ impl Case {
         wanted: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let groups = self.part.ensure_frontend_groups(&self.op, wanted, existing).await?;
+        let groups = self
+            .part
+            .ensure_frontend_groups(&self.op, wanted, existing)
+            .await?;
         let e = self.exposure(wanted, &groups);
         self.part.add_rules(&self.op, &e).await?;
         self.part.remove_rules(&self.op, &e).await?;
@@ -105,12 +114,24 @@ impl Case {
         self.part.remove_rules(&self.op, &e).await.unwrap();
     }
 
-    pub(super) async fn plan(&self, wanted: &DesiredLoadBalancer, lb_groups: &[SecurityGroupId]) -> Vec<String> {
-        let planned = self.part.plan(&self.op, &self.exposure(wanted, lb_groups)).await.unwrap();
-        planned.iter().map(|change| format!("{} {}: {}", change.operation, change.object, change.reason)).collect()
+    pub(super) async fn plan(
+        &self,
+        wanted: &DesiredLoadBalancer,
+        lb_groups: &[SecurityGroupId],
+    ) -> Vec<String> {
+        let planned = self
+            .part
+            .plan(&self.op, &self.exposure(wanted, lb_groups))
+            .await
+            .unwrap();
+        planned
+            .iter()
+            .map(|change| format!("{} {}: {}", change.operation, change.object, change.reason))
+            .collect()
     }
 
-    /// Rules of a group as `protocol ports source description`, without the common start of descriptions.
+    /// Rules of a group as `protocol ports source description`, without the common start of
+    /// descriptions.
     pub(super) async fn rules(&self, id: &SecurityGroupId) -> Vec<String> {
         let show = |rule: &Rule| {
             let (from, to) = rule.ports.unwrap_or((-1, -1));
@@ -119,10 +140,20 @@ impl Case {
                 RuleSource::Group(id, _) => id.to_string(),
                 RuleSource::PrefixList(id) => id.to_string(),
             };
-            let description = rule.description.trim_start_matches("kubernetes.io/rule/nlb/");
-            format!("{} {from}-{to} {source} {description}", rule.protocol).trim_end().to_owned()
+            let description = rule
+                .description
+                .trim_start_matches("kubernetes.io/rule/nlb/");
+            format!("{} {from}-{to} {source} {description}", rule.protocol)
+                .trim_end()
+                .to_owned()
         };
-        self.group(id).await.unwrap().ingress.iter().map(show).collect()
+        self.group(id)
+            .await
+            .unwrap()
+            .ingress
+            .iter()
+            .map(show)
+            .collect()
     }
 
     pub(super) async fn group(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
@@ -134,18 +165,36 @@ impl Case {
     /// Adds rules as somebody else would.
     pub(super) async fn authorize(&self, id: &SecurityGroupId, rules: &[Rule]) {
         let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
-        self.world.aws.client().write(&op(), request, "").await.unwrap();
+        self.world
+            .aws
+            .client()
+            .write(&op(), request, "")
+            .await
+            .unwrap();
     }
 
     /// Takes rules away as somebody else would.
     pub(super) async fn revoke(&self, id: &SecurityGroupId, rules: &[Rule]) {
         let request = RevokeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
-        self.world.aws.client().write(&op(), request, "").await.unwrap();
+        self.world
+            .aws
+            .client()
+            .write(&op(), request, "")
+            .await
+            .unwrap();
     }
 
-    pub(super) async fn create_balancer(&self, name: &str, groups: &[SecurityGroupId]) -> LoadBalancerArn {
-        let mapping =
-            SubnetMapping { subnet: self.world.public[0].clone(), allocation: None, private_ipv4: None, ipv6: None };
+    pub(super) async fn create_balancer(
+        &self,
+        name: &str,
+        groups: &[SecurityGroupId],
+    ) -> LoadBalancerArn {
+        let mapping = SubnetMapping {
+            subnet: self.world.public[0].clone(),
+            allocation: None,
+            private_ipv4: None,
+            ipv6: None,
+        };
         let request = CreateLoadBalancer {
             name: name.into(),
             scheme: crate::api::elb::Scheme::InternetFacing,
@@ -155,11 +204,22 @@ impl Case {
             ipv6_source_nat: None,
             tags: BTreeMap::new(),
         };
-        self.world.aws.client().write(&op(), request, "").await.unwrap().arn
+        self.world
+            .aws
+            .client()
+            .write(&op(), request, "")
+            .await
+            .unwrap()
+            .arn
     }
 
     pub(super) async fn delete_balancer(&self, arn: LoadBalancerArn) {
-        self.world.aws.client().write(&op(), DeleteLoadBalancer { arn }, "").await.unwrap();
+        self.world
+            .aws
+            .client()
+            .write(&op(), DeleteLoadBalancer { arn }, "")
+            .await
+            .unwrap();
     }
 
     /// How many requests were sent since the last time this was asked.
@@ -201,10 +261,21 @@ pub(super) fn with_groups(mut wanted: DesiredLoadBalancer, groups: Choice) -> De
 }
 
 pub(super) fn from(wanted: DesiredLoadBalancer, networks: &[&str]) -> DesiredLoadBalancer {
-    DesiredLoadBalancer { sources: networks.iter().map(|network| network.parse().unwrap()).collect(), ..wanted }
+    DesiredLoadBalancer {
+        sources: networks
+            .iter()
+            .map(|network| network.parse().unwrap())
+            .collect(),
+        ..wanted
+    }
 }
 
 pub(super) fn rule(port: i32, network: &str, description: &str) -> Rule {
     let source = RuleSource::Cidr(network.parse().unwrap());
-    Rule { protocol: "tcp".into(), ports: Some((port, port)), source, description: description.into() }
+    Rule {
+        protocol: "tcp".into(),
+        ports: Some((port, port)),
+        source,
+        description: description.into(),
+    }
 }

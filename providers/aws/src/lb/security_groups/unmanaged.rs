@@ -1,4 +1,5 @@
-//! Tells the owner of a Service which rules have to be added by hand, because a security group is not ours.
+//! Tells the owner of a Service which rules have to be added by hand, because a security group is
+//! not ours.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -13,19 +14,37 @@ pub(in crate::lb) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<I
     let mut what = Vec::new();
     if !left.groups.is_empty() {
         let groups = list_first(left.groups.iter());
-        what.push(format!("security groups of pods that are not tagged for this cluster are left alone: {groups}"));
+        what.push(format!(
+            "security groups of pods that are not tagged for this cluster are left alone: {groups}"
+        ));
     }
     if !missing.is_empty() {
-        what.push(format!("no network interface in the VPC has the addresses {}", list_first(missing.iter())));
+        what.push(format!(
+            "no network interface in the VPC has the addresses {}",
+            list_first(missing.iter())
+        ));
     }
-    let rules: Vec<Rule> = left.rules.iter().filter(|rule| !is_mtu(rule)).cloned().collect();
-    if rules.is_empty() { what.join("; ") } else { format!("{}; let there in: {}", what.join("; "), summary(&rules)) }
+    let rules: Vec<Rule> = left
+        .rules
+        .iter()
+        .filter(|rule| !is_mtu(rule))
+        .cloned()
+        .collect();
+    if rules.is_empty() {
+        what.join("; ")
+    } else {
+        format!("{}; let there in: {}", what.join("; "), summary(&rules))
+    }
 }
 
 /// Lists the first few items.
 fn list_first<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(FEW);
     let first: Vec<_> = all.take(FEW).map(|one| one.to_string()).collect();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
     format!("{}{more}", first.join(", "))
 }

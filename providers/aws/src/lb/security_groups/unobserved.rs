@@ -1,4 +1,5 @@
-//! Existing load balancers whose needs are unknown yet, as after a restart: rules that they may depend on are kept.
+//! Existing load balancers whose needs are unknown yet, as after a restart: rules that they may
+//! depend on are kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +17,13 @@ use crate::{
     lb::{observe::listing::Listing, security_groups::desired_rules},
 };
 
-/// For so long after the start, rules that another load balancer may need, too, are not removed. Every Service is
-/// reconciled within that time, except invalid ones.
+/// For so long after the start, rules that another load balancer may need, too, are not removed.
+/// Every Service is reconciled within that time, except invalid ones.
 const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(10);
 /// Delay before the next try.
 const PAUSE: Duration = Duration::from_secs(15);
-/// How long after the last deletion request listings may show a load balancer. A failed deletion is requested again
-/// before that.
+/// How long after the last deletion request listings may show a load balancer. A failed deletion is
+/// requested again before that.
 const LISTING_LAG: Duration = Duration::from_mins(10);
 
 /// Names of load balancers that this process deleted recently.
@@ -42,31 +43,57 @@ impl DeletedNames {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.0.lock().get(name).is_some_and(|since| since.elapsed() <= LISTING_LAG)
+        self.0
+            .lock()
+            .get(name)
+            .is_some_and(|since| since.elapsed() <= LISTING_LAG)
     }
 }
 
 impl SecurityGroupManager {
-    /// Returns the names of existing load balancers, if needed to decide about health rules: pods may admit a load
-    /// balancer by a client rule with another one's name, so that only its health rules have its own.
-    pub(super) async fn existing_names(&self, op: &Op, groups: &GroupsById) -> Result<BTreeSet<Box<str>>, CloudError> {
+    /// Returns the names of existing load balancers, if needed to decide about health rules: pods
+    /// may admit a load balancer by a client rule with another one's name, so that only its health
+    /// rules have its own.
+    pub(super) async fn existing_names(
+        &self,
+        op: &Op,
+        groups: &GroupsById,
+    ) -> Result<BTreeSet<Box<str>>, CloudError> {
         let in_doubt = {
             let needs = self.needed_rules.lock();
-            let mut names = groups.values().flat_map(|group| plan::health_only_names(&group.ingress));
+            let mut names = groups
+                .values()
+                .flat_map(|group| plan::health_only_names(&group.ingress));
             names.any(|name| !needs.contains_key(name))
         };
         if !in_doubt {
             return Ok(BTreeSet::new());
         }
-        let listing = self.listings.newer_than(op, ago(self.max_rule_age())).await?;
-        let names = listing.balancers.iter().map(|load_balancer| &load_balancer.name);
-        Ok(names.filter(|name| !self.deleted.has(name)).cloned().collect())
+        let listing = self
+            .listings
+            .newer_than(op, ago(self.max_rule_age()))
+            .await?;
+        let names = listing
+            .balancers
+            .iter()
+            .map(|load_balancer| &load_balancer.name);
+        Ok(names
+            .filter(|name| !self.deleted.has(name))
+            .cloned()
+            .collect())
     }
 
-    /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a rule that two load
-    /// balancers need exists only once, with the description of one of them.
-    pub(super) async fn wait_for_unobserved(&self, op: &Op, lb_name: &str, revoked: &[Rule]) -> Result<(), CloudError> {
-        let shared = revoked.iter().filter(|rule| desired_rules::may_be_shared(rule));
+    /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a
+    /// rule that two load balancers need exists only once, with the description of one of them.
+    pub(super) async fn wait_for_unobserved(
+        &self,
+        op: &Op,
+        lb_name: &str,
+        revoked: &[Rule],
+    ) -> Result<(), CloudError> {
+        let shared = revoked
+            .iter()
+            .filter(|rule| desired_rules::may_be_shared(rule));
         let ports: Vec<(i32, i32)> = shared.filter_map(|rule| rule.ports).collect();
         if ports.is_empty() || self.started_at.elapsed() > STARTUP_GRACE_PERIOD {
             return Ok(());
@@ -75,25 +102,51 @@ impl SecurityGroupManager {
         match self.find_unobserved(&listing, lb_name, &ports) {
             None => Ok(()),
             Some(other) => {
-                let message = format!("load balancer {other} may need the same rules and was not looked at yet");
+                let message = format!(
+                    "load balancer {other} may need the same rules and was not looked at yet"
+                );
                 Err(CloudError::transient(message).with_retry_after(PAUSE))
             }
         }
     }
 
-    /// Returns a load balancer of the cluster with address targets on one of these ports whose needs are unknown.
-    fn find_unobserved(&self, listing: &Listing, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
+    /// Returns a load balancer of the cluster with address targets on one of these ports whose
+    /// needs are unknown.
+    fn find_unobserved(
+        &self,
+        listing: &Listing,
+        lb_name: &str,
+        ports: &[(i32, i32)],
+    ) -> Option<Box<str>> {
         let needs = self.needed_rules.lock();
-        let has_port = |port: i32| ports.iter().any(|(from, to)| port == 1 || (*from..=*to).contains(&port));
-        let of_cluster = |arn: &str| listing.tags.get(arn).is_some_and(|tags| self.scope.cluster.has(tags));
+        let has_port = |port: i32| {
+            ports
+                .iter()
+                .any(|(from, to)| port == 1 || (*from..=*to).contains(&port))
+        };
+        let of_cluster = |arn: &str| {
+            listing
+                .tags
+                .get(arn)
+                .is_some_and(|tags| self.scope.cluster.has(tags))
+        };
         let groups = listing.groups.iter().filter(|group| {
             let by_address = group.target_type == Some(TargetType::Ip);
             by_address && has_port(group.port.into()) && of_cluster(&group.arn)
         });
-        let arns: BTreeSet<&str> = groups.flat_map(|group| &group.load_balancers).map(|arn| &**arn).collect();
-        let mut load_balancers = listing.balancers.iter().filter(|load_balancer| arns.contains(&*load_balancer.arn));
-        let unknown = |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.deleted.has(name);
-        load_balancers.find(|balancer| unknown(&balancer.name)).map(|balancer| balancer.name.clone())
+        let arns: BTreeSet<&str> = groups
+            .flat_map(|group| &group.load_balancers)
+            .map(|arn| &**arn)
+            .collect();
+        let mut load_balancers = listing
+            .balancers
+            .iter()
+            .filter(|load_balancer| arns.contains(&*load_balancer.arn));
+        let unknown =
+            |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.deleted.has(name);
+        load_balancers
+            .find(|balancer| unknown(&balancer.name))
+            .map(|balancer| balancer.name.clone())
     }
 }
 

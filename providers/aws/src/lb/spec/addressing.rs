@@ -41,7 +41,10 @@ impl Addressing {
 }
 
 pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
-    let ip_address_type = reader.annotations.get(&a::IP_ADDRESS_TYPE).unwrap_or(IpAddressType::Ipv4);
+    let ip_address_type = reader
+        .annotations
+        .get(&a::IP_ADDRESS_TYPE)
+        .unwrap_or(IpAddressType::Ipv4);
     let scheme = scheme(reader);
     let subnets = subnets(reader);
     Addressing {
@@ -65,24 +68,39 @@ fn custom_name(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
 }
 
 fn scheme(reader: &mut SpecReader<'_>) -> Scheme {
-    let internal =
-        reader.annotations.get(&a::INTERNAL).unwrap_or(reader.manner == DefaultsSource::LoadBalancerController);
-    let fallback = if internal { Scheme::Internal } else { Scheme::InternetFacing };
+    let internal = reader
+        .annotations
+        .get(&a::INTERNAL)
+        .unwrap_or(reader.manner == DefaultsSource::LoadBalancerController);
+    let fallback = if internal {
+        Scheme::Internal
+    } else {
+        Scheme::InternetFacing
+    };
     reader.annotations.get(&a::SCHEME).unwrap_or(fallback)
 }
 
 fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
-    let Some(named) = reader.annotations.get(&a::SUBNETS) else { return SubnetChoice::Discover };
+    let Some(named) = reader.annotations.get(&a::SUBNETS) else {
+        return SubnetChoice::Discover;
+    };
     if named.is_empty() {
-        reader.annotations.invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
+        reader
+            .annotations
+            .invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
     }
     let one = |name: Box<str>| {
-        if name.starts_with("subnet-") { SubnetName::Id((&*name).into()) } else { SubnetName::Name(name) }
+        if name.starts_with("subnet-") {
+            SubnetName::Id((&*name).into())
+        } else {
+            SubnetName::Name(name)
+        }
     };
     SubnetChoice::Named(named.into_iter().map(one).collect())
 }
 
-/// Returns both counts if there are not as many addresses as named subnets. Discovered subnets are counted later.
+/// Returns both counts if there are not as many addresses as named subnets. Discovered subnets are
+/// counted later.
 fn address_count_mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usize, usize)> {
     match subnets {
         SubnetChoice::Named(named) if !found.is_empty() && found.len() != named.len() => {
@@ -92,7 +110,11 @@ fn address_count_mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usi
     }
 }
 
-fn allocations(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<AllocationId> {
+fn allocations(
+    reader: &mut SpecReader<'_>,
+    scheme: Scheme,
+    subnets: &SubnetChoice,
+) -> Vec<AllocationId> {
     let key = &a::ALLOCATIONS;
     let found = reader.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::Internal {
@@ -106,7 +128,11 @@ fn allocations(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoi
     found
 }
 
-fn private_ipv4(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<Ipv4Addr> {
+fn private_ipv4(
+    reader: &mut SpecReader<'_>,
+    scheme: Scheme,
+    subnets: &SubnetChoice,
+) -> Vec<Ipv4Addr> {
     let key = &a::PRIVATE_IPV4;
     let mut found = reader.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::InternetFacing {
@@ -121,7 +147,11 @@ fn private_ipv4(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetCho
     found
 }
 
-fn ipv6(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType, subnets: &SubnetChoice) -> Vec<Ipv6Addr> {
+fn ipv6(
+    reader: &mut SpecReader<'_>,
+    ip_address_type: IpAddressType,
+    subnets: &SubnetChoice,
+) -> Vec<Ipv6Addr> {
     let key = &a::IPV6;
     let mut found = reader.annotations.get(&a::IPV6).unwrap_or_default();
     if !found.is_empty() && ip_address_type != IpAddressType::Dualstack {
@@ -141,7 +171,9 @@ fn source_nat(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Op
     if found.is_some() && ip_address_type != IpAddressType::Dualstack {
         let message = "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using \
                        Dualstack IP address type.";
-        reader.annotations.invalid_value(&a::SOURCE_NAT.row, message);
+        reader
+            .annotations
+            .invalid_value(&a::SOURCE_NAT.row, message);
     }
     found
 }

@@ -1,5 +1,5 @@
-//! Parses attributes of load balancers, listeners and target groups: the managed ones, with their desired values.
-//! Others are not changed.
+//! Parses attributes of load balancers, listeners and target groups: the managed ones, with their
+//! desired values. Others are not changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,8 +20,11 @@ const LOGS_BUCKET: &str = "access_logs.s3.bucket";
 const LOGS_PREFIX: &str = "access_logs.s3.prefix";
 const PROTECTION: &str = "deletion_protection.enabled";
 const ROUTING_POLICY: &str = "dns_record.client_routing_policy";
-const ROUTING_POLICIES: [&str; 3] =
-    ["any_availability_zone", "partial_availability_zone_affinity", "availability_zone_affinity"];
+const ROUTING_POLICIES: [&str; 3] = [
+    "any_availability_zone",
+    "partial_availability_zone_affinity",
+    "availability_zone_affinity",
+];
 /// Boolean attributes of load balancers.
 const BOOLEAN_ATTRIBUTES: [&str; 5] =
     [CROSS_ZONE, LOGS, PROTECTION, "ipv6.deny_all_igw_traffic", "zonal_shift.config.enabled"];
@@ -45,8 +48,9 @@ const TARGET_SECONDS: [(&str, u32); 2] = [
 ];
 const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
 
-/// Parses the attributes of the load balancer, and whether they request deletion protection. Like upstream, four are
-/// always managed: cross-zone load balancing, and access logs with bucket and prefix while these are on.
+/// Parses the attributes of the load balancer, and whether they request deletion protection. Like
+/// upstream, four are always managed: cross-zone load balancing, and access logs with bucket and
+/// prefix while these are on.
 pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool) {
     let mut found = reader.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
     check(reader, &mut found);
@@ -73,12 +77,16 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool
     (found, protected)
 }
 
-/// Tells whether annotations request deletion protection, even if the Service is invalid. An unreadable value counts as
-/// a request, because a deletion cannot be undone.
+/// Tells whether annotations request deletion protection, even if the Service is invalid. An
+/// unreadable value counts as a request, because a deletion cannot be undone.
 pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
-    let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else { return false };
+    let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else {
+        return false;
+    };
     match a::map(text) {
-        Some(found) => found.get(PROTECTION).is_some_and(|value| boolean(value) != Some(false)),
+        Some(found) => found
+            .get(PROTECTION)
+            .is_some_and(|value| boolean(value) != Some(false)),
         None => text.contains(PROTECTION),
     }
 }
@@ -90,7 +98,9 @@ fn check(reader: &mut SpecReader<'_>, found: &mut Pairs) {
         if BOOLEAN_ATTRIBUTES.contains(&&**key) {
             match boolean(value) {
                 Some(on) => *value = on.to_string().into(),
-                None => reader.annotations.invalid_value(row, format!("failed to parse attribute {key}={value}")),
+                None => reader
+                    .annotations
+                    .invalid_value(row, format!("failed to parse attribute {key}={value}")),
             }
         } else if &**key == ROUTING_POLICY && !ROUTING_POLICIES.contains(&&**value) {
             let message = format!(
@@ -120,16 +130,28 @@ enum ProxyProtocolPorts {
 impl TargetAttributes {
     /// Parses the attributes.
     pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> Self {
-        let general = reader.annotations.get(&a::TARGET_ATTRIBUTES).unwrap_or_default();
+        let general = reader
+            .annotations
+            .get(&a::TARGET_ATTRIBUTES)
+            .unwrap_or_default();
         let mut mistakes = Vec::new();
         let mut ports = Vec::new();
         check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut mistakes);
         for (port, pairs) in reader.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
             let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
             // Empty values do not override general ones.
-            let pairs: Pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+            let pairs: Pairs = pairs
+                .into_iter()
+                .filter(|(_, value)| !value.is_empty())
+                .collect();
             check_targets(&key, &pairs, &mut mistakes);
-            let state = |number: &u16| reader.service.ports.iter().any(|port| port.port.get() == *number);
+            let state = |number: &u16| {
+                reader
+                    .service
+                    .ports
+                    .iter()
+                    .any(|port| port.port.get() == *number)
+            };
             match port.parse::<u16>().ok().filter(state) {
                 Some(number) => ports.push((key, number, pairs)),
                 None => {
@@ -140,10 +162,16 @@ impl TargetAttributes {
         }
         reader.annotations.add_errors(mistakes);
         let stickiness = reader.service.session_affinity != SessionAffinity::None;
-        Self { general, ports, proxy: proxy_protocol_ports(reader), stickiness }
+        Self {
+            general,
+            ports,
+            proxy: proxy_protocol_ports(reader),
+            stickiness,
+        }
     }
 
-    /// Returns the attributes of one target group, and whether its targets see the clients' addresses.
+    /// Returns the attributes of one target group, and whether its targets see the clients'
+    /// addresses.
     pub(in crate::lb) fn of(
         &self,
         reader: &mut SpecReader<'_>,
@@ -151,18 +179,30 @@ impl TargetAttributes {
         listener: ElbProtocol,
         protocol: ElbProtocol,
     ) -> (Attributes, bool) {
-        // First, merge them by rising priority: session affinity, general ones, those of the port, proxy protocol.
+        // First, merge them by rising priority: session affinity, general ones, those of the port,
+        // proxy protocol.
         let mut found = Attributes::new();
         if self.stickiness {
             if [listener, protocol].contains(&ElbProtocol::Tls) {
-                reader.annotations.add_error("spec.sessionAffinity", "unsupported load balancer affinity: ClientIP");
+                reader.annotations.add_error(
+                    "spec.sessionAffinity",
+                    "unsupported load balancer affinity: ClientIP",
+                );
             }
             found.insert(STICKY.into(), "true".into());
             found.insert(STICKY_BY.into(), "source_ip".into());
         }
-        found.extend(self.general.iter().map(|(key, value)| (key.clone(), value.clone())));
+        found.extend(
+            self.general
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
         let mut field = a::TARGET_ATTRIBUTES.row.key();
-        if let Some((key, _, own)) = self.ports.iter().find(|(_, number, _)| *number == port.port.get()) {
+        if let Some((key, _, own)) = self
+            .ports
+            .iter()
+            .find(|(_, number, _)| *number == port.port.get())
+        {
             found.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
             field = key.clone();
         }
@@ -178,22 +218,37 @@ impl TargetAttributes {
         let udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         let is = |key: &str, desired: &str| found.get(key).is_some_and(|value| &**value == desired);
         if udp && is(PRESERVE, "false") {
-            reader.annotations.add_error(&*field, invalid("client IP preservation can't be disabled for UDP ports"));
+            reader.annotations.add_error(
+                &*field,
+                invalid("client IP preservation can't be disabled for UDP ports"),
+            );
         }
-        if is(STICKY, "true") && !self.stickiness && [listener, protocol].contains(&ElbProtocol::Tls) {
-            reader.annotations.add_error(&*field, invalid("stickiness is not possible for TLS ports"));
+        if is(STICKY, "true")
+            && !self.stickiness
+            && [listener, protocol].contains(&ElbProtocol::Tls)
+        {
+            reader
+                .annotations
+                .add_error(&*field, invalid("stickiness is not possible for TLS ports"));
         }
         if self.stickiness && is(STICKY, "false") {
-            reader.annotations.add_error(&*field, invalid("stickiness contradicts spec.sessionAffinity: ClientIP"));
+            reader.annotations.add_error(
+                &*field,
+                invalid("stickiness contradicts spec.sessionAffinity: ClientIP"),
+            );
         }
         let by_default = udp || reader.target_type == TargetType::Instance;
-        let preserves = found.get(PRESERVE).map_or(by_default, |value| &**value == "true");
+        let preserves = found
+            .get(PRESERVE)
+            .map_or(by_default, |value| &**value == "true");
         (found, preserves)
     }
 
     /// Tells whether a target group's attributes enable proxy protocol.
     pub(in crate::lb) fn has_proxy_protocol(attributes: &Attributes) -> bool {
-        attributes.get(PROXY).is_some_and(|value| &**value == "true")
+        attributes
+            .get(PROXY)
+            .is_some_and(|value| &**value == "true")
     }
 }
 
@@ -201,7 +256,8 @@ fn invalid(what: &str) -> String {
     format!("error validating target group attributes: {what}")
 }
 
-/// Checks attributes of target groups, as far as AWS' rules for single values are known; AWS checks the others.
+/// Checks attributes of target groups, as far as AWS' rules for single values are known; AWS checks
+/// the others.
 fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
     for (key, value) in found {
         let seconds = TARGET_SECONDS.iter().find(|(name, _)| *name == &**key);
@@ -209,16 +265,25 @@ fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
             // All of AWS' names have a dot.
             key if !key.contains('.') || key.chars().any(char::is_whitespace) => None,
             _ if value.is_empty() => Some(false),
-            key if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) => Some(matches!(&**value, "true" | "false")),
+            key if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) => {
+                Some(matches!(&**value, "true" | "false"))
+            }
             STICKY_BY => Some(&**value == "source_ip"),
-            CROSS_ZONE => Some(matches!(&**value, "true" | "false" | "use_load_balancer_configuration")),
-            _ => Some(seconds.is_none_or(|(_, most)| value.parse::<u32>().is_ok_and(|found| found <= *most))),
+            CROSS_ZONE => {
+                Some(matches!(&**value, "true" | "false" | "use_load_balancer_configuration"))
+            }
+            _ => Some(
+                seconds
+                    .is_none_or(|(_, most)| value.parse::<u32>().is_ok_and(|found| found <= *most)),
+            ),
         };
         let message = match fine {
             Some(true) => continue,
             Some(false) if value.is_empty() => format!("attribute value is empty for \"{key}\""),
             Some(false) => format!("invalid attribute value for \"{key}\": {value}"),
-            None => format!("the attribute \"{key}\" is not supported by the controller or is invalid"),
+            None => {
+                format!("the attribute \"{key}\" is not supported by the controller or is invalid")
+            }
         };
         mistakes.push(FieldError::new(field, invalid(&message)));
     }
@@ -233,7 +298,8 @@ fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPort
         match text.parse::<u16>() {
             Ok(port) if port > 0 => ports.push(port),
             _ => {
-                let message = format!("invalid port number in proxy-protocol-per-target-group: {text}");
+                let message =
+                    format!("invalid port number in proxy-protocol-per-target-group: {text}");
                 reader.annotations.invalid_value(row, message);
             }
         }
@@ -245,14 +311,22 @@ fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPort
     }
 }
 
-/// Parses the attributes of listeners, by the end of the key, such as `TCP-80`. The caller takes out those of its
-/// listeners.
+/// Parses the attributes of listeners, by the end of the key, such as `TCP-80`. The caller takes
+/// out those of its listeners.
 pub(in crate::lb) fn of_listeners(reader: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
     let found = reader.annotations.each(&a::LISTENER_ATTRIBUTES);
-    let found: Vec<(Box<str>, Attributes)> = found.into_iter().map(|(name, pairs)| (name.into(), pairs)).collect();
+    let found: Vec<(Box<str>, Attributes)> = found
+        .into_iter()
+        .map(|(name, pairs)| (name.into(), pairs))
+        .collect();
     for (name, attributes) in &found {
-        let Some(timeout) = attributes.get(IDLE_TIMEOUT) else { continue };
-        if !timeout.parse::<u32>().is_ok_and(|seconds| (60..=6000).contains(&seconds)) {
+        let Some(timeout) = attributes.get(IDLE_TIMEOUT) else {
+            continue;
+        };
+        if !timeout
+            .parse::<u32>()
+            .is_ok_and(|seconds| (60..=6000).contains(&seconds))
+        {
             let key = format!("{}{name}", a::LISTENER_ATTRIBUTES.row.key());
             let message = format!("{IDLE_TIMEOUT} must be a number from 60 to 6000, not {timeout}");
             reader.annotations.add_error(key, message);

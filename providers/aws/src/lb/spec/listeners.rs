@@ -1,4 +1,5 @@
-//! Parses listeners and their target groups: one per port, and one for TCP and UDP on the same port.
+//! Parses listeners and their target groups: one per port, and one for TCP and UDP on the same
+//! port.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,10 +55,15 @@ pub(in crate::lb) fn read(
     fronts.sort_by_key(|front| (front.port.port, front.protocol));
     reject_port_conflicts(reader, &fronts);
     if fronts.is_empty() && reader.service.ports.is_empty() {
-        reader.annotations.add_error("spec.ports", "requested load balancer with no ports");
+        reader
+            .annotations
+            .add_error("spec.ports", "requested load balancer with no ports");
     }
     if fronts.len() > MAX_LISTENERS {
-        let message = format!("{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer", fronts.len());
+        let message = format!(
+            "{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer",
+            fronts.len()
+        );
         reader.annotations.add_error("spec.ports", message);
     }
     // Then build each listener with its target group.
@@ -65,13 +71,23 @@ pub(in crate::lb) fn read(
     let mut taken = BTreeSet::new();
     let mut found = Vec::new();
     for front in &fronts {
-        let back = if front.protocol == ElbProtocol::Tls { tls.backend } else { front.protocol };
-        let Some(port) = target_group_port(reader, front) else { continue };
-        let (target_attributes, preserves_client_ip) = targets.of(reader, front.port, front.protocol, back);
+        let back = if front.protocol == ElbProtocol::Tls {
+            tls.backend
+        } else {
+            front.protocol
+        };
+        let Some(port) = target_group_port(reader, front) else {
+            continue;
+        };
+        let (target_attributes, preserves_client_ip) =
+            targets.of(reader, front.port, front.protocol, back);
         found.push(DesiredListener {
             port: front.port.port,
             protocol: front.protocol,
-            tls: tls.tls.clone().filter(|_| front.protocol == ElbProtocol::Tls),
+            tls: tls
+                .tls
+                .clone()
+                .filter(|_| front.protocol == ElbProtocol::Tls),
             attributes: take_attributes(&mut attributes, front),
             target_group: DesiredTargetGroup {
                 name: name(reader, front, back, port, check, &mut taken),
@@ -88,39 +104,71 @@ pub(in crate::lb) fn read(
     }
     // Finally, warn about attributes of listeners that do not exist.
     for (end, _) in attributes {
-        let note = format!("{}{end} has no effect: there is no such listener", a::LISTENER_ATTRIBUTES.row.key());
+        let note = format!(
+            "{}{end} has no effect: there is no such listener",
+            a::LISTENER_ATTRIBUTES.row.key()
+        );
         reader.warn("UnusedAnnotation", note);
     }
     found
 }
 
 /// Takes the attributes of a listener out of the list.
-fn take_attributes(attributes: &mut Vec<(Box<str>, Attributes)>, front: &ListenerPorts<'_>) -> Attributes {
+fn take_attributes(
+    attributes: &mut Vec<(Box<str>, Attributes)>,
+    front: &ListenerPorts<'_>,
+) -> Attributes {
     let end = format!("{}-{}", front.protocol, front.port.port);
-    let place = attributes.iter().position(|(name, _)| name.eq_ignore_ascii_case(&end));
-    place.map(|place| attributes.swap_remove(place).1).unwrap_or_default()
+    let place = attributes
+        .iter()
+        .position(|(name, _)| name.eq_ignore_ascii_case(&end));
+    place
+        .map(|place| attributes.swap_remove(place).1)
+        .unwrap_or_default()
 }
 
 /// Parses the TLS settings, and warns about entries of `ssl-ports` that match no port.
 fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
-    let ssl = reader.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
+    let ssl = reader
+        .annotations
+        .get(&a::BACKEND_PROTOCOL)
+        .is_some_and(|backend| &*backend == "ssl");
     let policy = reader.annotations.get(&a::TLS_POLICY);
     let alpn = reader.annotations.get(&a::ALPN_POLICY);
     let all = ports.is_empty() || ports.iter().any(|port| &**port == "*");
     let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
     let tcp = |service: &ServicePort| service.protocol == Protocol::Tcp;
-    let used = |entry: &str| reader.service.ports.iter().filter(|port| tcp(port)).any(|port| is_named(port, entry));
-    let unused: Vec<&str> = ports.iter().map(|entry| &**entry).filter(|entry| !used(entry)).collect();
+    let used = |entry: &str| {
+        reader
+            .service
+            .ports
+            .iter()
+            .filter(|port| tcp(port))
+            .any(|port| is_named(port, entry))
+    };
+    let unused: Vec<&str> = ports
+        .iter()
+        .map(|entry| &**entry)
+        .filter(|entry| !used(entry))
+        .collect();
     if !certificates.is_empty() && !unused.is_empty() {
         let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
         reader.warn("UnusedAnnotation", note);
     }
     TlsAnnotations {
-        tls: certificates_in_order(certificates).map(|certificates| Tls { certificates, policy, alpn }),
+        tls: certificates_in_order(certificates).map(|certificates| Tls {
+            certificates,
+            policy,
+            alpn,
+        }),
         ports: (!all).then_some(ports),
-        backend: if ssl { ElbProtocol::Tls } else { ElbProtocol::Tcp },
+        backend: if ssl {
+            ElbProtocol::Tls
+        } else {
+            ElbProtocol::Tcp
+        },
     }
 }
 
@@ -143,15 +191,24 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
     let mut found = Vec::new();
     // First, take out TLS ports, which share nothing, and group the others by number.
     for port in &*reader.service.ports {
-        let named = tls.ports.as_ref().is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
+        let named = tls
+            .ports
+            .as_ref()
+            .is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
         match port.protocol {
             Protocol::Sctp => {
-                reader.annotations.add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
+                reader
+                    .annotations
+                    .add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
             }
             Protocol::Tcp if named && tls.tls.is_some() => {
-                let same = |other: &&ServicePort| (other.port, other.protocol) == (port.port, port.protocol);
+                let same = |other: &&ServicePort| {
+                    (other.port, other.protocol) == (port.port, port.protocol)
+                };
                 if reader.service.ports.iter().filter(same).count() > 1 {
-                    reader.annotations.add_error("spec.ports", "protocols can't match for merging: TLS");
+                    reader
+                        .annotations
+                        .add_error("spec.ports", "protocols can't match for merging: TLS");
                 }
                 found.push(ListenerPorts { protocol: ElbProtocol::Tls, port, other: None });
             }
@@ -161,22 +218,34 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
     // Then make one listener for each number.
     for (number, ports) in plain {
         match *ports {
-            [port] => found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None }),
+            [port] => {
+                found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None });
+            }
             [one, two] if one.protocol == two.protocol => {
                 let message = format!("protocols can't match for merging: {}", wire(one.protocol));
                 reader.annotations.add_error("spec.ports", message);
             }
             [one, two] if merge => {
-                let (port, udp) = if one.protocol == Protocol::Tcp { (one, two) } else { (two, one) };
+                let (port, udp) = if one.protocol == Protocol::Tcp {
+                    (one, two)
+                } else {
+                    (two, one)
+                };
                 found.push(ListenerPorts { protocol: ElbProtocol::TcpUdp, port, other: Some(udp) });
             }
             [_, _] => {
-                let message = format!("TCP and UDP on port {number} take one listener for both, which this turns off");
+                let message = format!(
+                    "TCP and UDP on port {number} take one listener for both, which this turns off"
+                );
                 reader.annotations.invalid_value(&a::TCP_UDP.row, message);
             }
             _ => {
-                let list: Vec<_> = ports.iter().map(|port| format!("{}/{}", port.port, wire(port.protocol))).collect();
-                let message = format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
+                let list: Vec<_> = ports
+                    .iter()
+                    .map(|port| format!("{}/{}", port.port, wire(port.protocol)))
+                    .collect();
+                let message =
+                    format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
                 reader.annotations.add_error("spec.ports", message);
             }
         }
@@ -184,12 +253,15 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
     found
 }
 
-/// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one with UDP.
+/// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one
+/// with UDP.
 fn reject_port_conflicts(reader: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
-    let collide =
-        |pair: &&[ListenerPorts<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
+    let collide = |pair: &&[ListenerPorts<'_>]| {
+        pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol
+    };
     for pair in fronts.windows(2).filter(collide) {
-        let said = |front: &ListenerPorts<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
+        let said =
+            |front: &ListenerPorts<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
         let message = format!(
             "ports {} and {} want a listener each on port {}, where AWS allows one",
             said(&pair[0]),
@@ -201,7 +273,11 @@ fn reject_port_conflicts(reader: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_
 }
 
 fn wire(protocol: Protocol) -> ElbProtocol {
-    if protocol == Protocol::Udp { ElbProtocol::Udp } else { ElbProtocol::Tcp }
+    if protocol == Protocol::Udp {
+        ElbProtocol::Udp
+    } else {
+        ElbProtocol::Tcp
+    }
 }
 
 /// Returns the port of the target group: the node port, or the target port, with 1 for a named one.
@@ -217,9 +293,15 @@ fn target_group_port(reader: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> 
         return None;
     };
     let same_name = reader.target_type == TargetType::Instance
-        || front.other.is_none_or(|o| o.target_port == front.port.target_port);
+        || front
+            .other
+            .is_none_or(|o| o.target_port == front.port.target_port);
     if first != second || !same_name {
-        let what = if reader.target_type == TargetType::Instance { "node port" } else { "target port" };
+        let what = if reader.target_type == TargetType::Instance {
+            "node port"
+        } else {
+            "target port"
+        };
         let written = |port: &ServicePort, number: NonZeroU16| match reader.target_type {
             TargetType::Instance => number.to_string(),
             TargetType::Ip => port.target_port.to_string(),
@@ -228,7 +310,9 @@ fn target_group_port(reader: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> 
             "TCP and UDP on port {} need the same {what}, but have {} and {}",
             front.port.port,
             written(front.port, first),
-            front.other.map_or_else(String::new, |other| written(other, second))
+            front
+                .other
+                .map_or_else(String::new, |other| written(other, second))
         );
         reader.annotations.add_error("spec.ports", message);
         return None;
@@ -237,22 +321,38 @@ fn target_group_port(reader: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> 
 }
 
 /// Returns the address family of the targets: the Service's first one.
-fn family(reader: &mut SpecReader<'_>, placement: &Addressing, fronts: &[ListenerPorts<'_>]) -> IpFamily {
-    let family = reader.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
+fn family(
+    reader: &mut SpecReader<'_>,
+    placement: &Addressing,
+    fronts: &[ListenerPorts<'_>],
+) -> IpFamily {
+    let family = reader
+        .service
+        .ip_families
+        .first()
+        .copied()
+        .unwrap_or(IpFamily::V4);
     let dual = placement.ip_address_type == IpAddressType::Dualstack;
     if family == IpFamily::V6 && !dual {
-        reader.annotations.add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
+        reader
+            .annotations
+            .add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
     }
-    let udp = |front: &ListenerPorts<'_>| matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+    let udp = |front: &ListenerPorts<'_>| {
+        matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp)
+    };
     if dual && placement.ipv6_source_nat != Some(true) && fronts.iter().any(udp) {
-        let message = "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
-        reader.annotations.invalid_value(&a::SOURCE_NAT.row, message);
+        let message =
+            "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
+        reader
+            .annotations
+            .invalid_value(&a::SOURCE_NAT.row, message);
     }
     family
 }
 
-/// Generates the name of a target group. Upstream concatenates the inputs without separators, so two ports of one
-/// Service may get the same name; the second one then gets another.
+/// Generates the name of a target group. Upstream concatenates the inputs without separators, so
+/// two ports of one Service may get the same name; the second one then gets another.
 fn name(
     reader: &SpecReader<'_>,
     front: &ListenerPorts<'_>,
@@ -273,6 +373,8 @@ fn name(
         if taken.insert(name.clone()) {
             return name;
         }
-        of.health = of.health.map(|(protocol, interval)| (protocol, interval + 1000));
+        of.health = of
+            .health
+            .map(|(protocol, interval)| (protocol, interval + 1000));
     }
 }

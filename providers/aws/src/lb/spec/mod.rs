@@ -1,7 +1,8 @@
-//! The desired state of a Service, parsed from its spec, its annotations and the configuration alone.
+//! The desired state of a Service, parsed from its spec, its annotations and the configuration
+//! alone.
 //!
-//! Pure: no call, no clock. All errors are reported at once: an invalid value is replaced by a harmless one, so that
-//! parsing continues and finds the others.
+//! Pure: no call, no clock. All errors are reported at once: an invalid value is replaced by a
+//! harmless one, so that parsing continues and finds the others.
 
 mod addressing;
 pub mod annotations;
@@ -39,11 +40,12 @@ const TAG_LENGTHS: (usize, usize) = (128, 256);
 pub struct ParsedService {
     /// Who serves it, and its desired state.
     pub spec: ServiceSpec,
-    /// Whether the status has a host name shaped like that of a classic load balancer. It does not affect `spec`:
-    /// Network Load Balancers of some clouds with an AWS-compatible API have such names too.
+    /// Whether the status has a host name shaped like that of a classic load balancer. It does not
+    /// affect `spec`: Network Load Balancers of some clouds with an AWS-compatible API have such
+    /// names too.
     pub status_looks_classic: bool,
-    /// For an invalid Service: the desired state, with harmless values in place of the invalid ones. Only for the
-    /// targets of an existing load balancer.
+    /// For an invalid Service: the desired state, with harmless values in place of the invalid
+    /// ones. Only for the targets of an existing load balancer.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
     /// Events for the owner of the Service, although nothing is wrong.
     pub notices: Vec<ServiceNotice>,
@@ -84,7 +86,8 @@ pub(super) struct SpecReader<'a> {
 impl SpecReader<'_> {
     /// Adds a Warning notice.
     pub(super) fn warn(&mut self, reason: &'static str, note: impl Into<Box<str>>) {
-        self.notices.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
+        self.notices
+            .push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     }
 }
 
@@ -92,9 +95,10 @@ impl SpecReader<'_> {
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
     let looks_classic = hosts(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
-        ServiceOwnership::Ours(manner) => {
-            ParsedService { status_looks_classic: looks_classic, ..parse_managed(service, settings, cluster, manner) }
-        }
+        ServiceOwnership::Ours(manner) => ParsedService {
+            status_looks_classic: looks_classic,
+            ..parse_managed(service, settings, cluster, manner)
+        },
         ServiceOwnership::Elsewhere(remark) => {
             let remarks = remark.into_iter().collect();
             ParsedService {
@@ -105,7 +109,8 @@ pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> P
             }
         }
         ServiceOwnership::Refused(mistakes) => {
-            let as_upstreams = parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
+            let as_upstreams =
+                parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
             let tolerant = match as_upstreams.spec {
                 ServiceSpec::Nlb(wanted) => Some(wanted),
                 _ => as_upstreams.tolerant,
@@ -133,10 +138,21 @@ fn parse_managed(
         Some(named) => named,
         None => settings.default_target_type,
     };
-    let owner =
-        ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
-    let mut reader =
-        SpecReader { service, settings, cluster, manner, target_type, owner, annotations, notices: Vec::new() };
+    let owner = ServiceKey {
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        uid: service.uid.clone(),
+    };
+    let mut reader = SpecReader {
+        service,
+        settings,
+        cluster,
+        manner,
+        target_type,
+        owner,
+        annotations,
+        notices: Vec::new(),
+    };
     let desired = desired(&mut reader).map(Box::new);
     notices::ignored_annotations(&mut reader);
     let mistakes = reader.annotations.finish();
@@ -145,7 +161,12 @@ fn parse_managed(
         Some(wanted) if mistakes.is_empty() => (ServiceSpec::Nlb(wanted), None),
         wanted => (ServiceSpec::Invalid(mistakes), wanted),
     };
-    ParsedService { spec: verdict, status_looks_classic: false, tolerant, notices: remarks }
+    ParsedService {
+        spec: verdict,
+        status_looks_classic: false,
+        tolerant,
+        notices: remarks,
+    }
 }
 
 /// Parses everything; `None` only together with a validation error.
@@ -183,41 +204,69 @@ fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
 
 /// Adds errors for what a Network Load Balancer cannot do at all.
 fn reject_unsupported(reader: &mut SpecReader<'_>) {
-    if reader.annotations.text(&annotations::EXTRA_SECURITY_GROUPS.row).is_some() {
+    if reader
+        .annotations
+        .text(&annotations::EXTRA_SECURITY_GROUPS.row)
+        .is_some()
+    {
         let row = &annotations::EXTRA_SECURITY_GROUPS.row;
-        let message = format!("BYO extra security group annotation \"{}\" is not supported by NLB", row.key());
+        let message = format!(
+            "BYO extra security group annotation \"{}\" is not supported by NLB",
+            row.key()
+        );
         reader.annotations.invalid_value(row, message);
     }
     if reader.annotations.get(&annotations::MULTI_CLUSTER) == Some(true) {
         let row = &annotations::MULTI_CLUSTER.row;
-        reader.annotations.invalid_value(row, "target groups of several clusters are not supported");
+        reader
+            .annotations
+            .invalid_value(row, "target groups of several clusters are not supported");
     }
-    if reader.service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty()) {
-        reader.annotations.add_error("spec.loadBalancerIP", "LoadBalancerIP cannot be specified for AWS ELB");
+    if reader
+        .service
+        .load_balancer_ip
+        .as_ref()
+        .is_some_and(|ip| !ip.is_empty())
+    {
+        reader
+            .annotations
+            .add_error("spec.loadBalancerIP", "LoadBalancerIP cannot be specified for AWS ELB");
     }
 }
 
 /// Parses the extra tags. Ownership tags cannot be set.
 fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
-    let mut tags = reader.annotations.get(&annotations::TAGS).unwrap_or_default();
+    let mut tags = reader
+        .annotations
+        .get(&annotations::TAGS)
+        .unwrap_or_default();
     let own = format!("{}{}", ownership_tags::CLUSTER_TAG_PREFIX, reader.cluster.id());
-    for key in
-        [&*own, ownership_tags::LEGACY_CLUSTER_TAG, ownership_tags::SERVICE_TAG, ownership_tags::OTHER_CONTROLLER_TAG]
-    {
+    for key in [
+        &*own,
+        ownership_tags::LEGACY_CLUSTER_TAG,
+        ownership_tags::SERVICE_TAG,
+        ownership_tags::OTHER_CONTROLLER_TAG,
+    ] {
         if tags.remove(key).is_some() {
-            reader.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
+            reader.warn(
+                "ReservedTag",
+                format!("tag {key} cannot be set by annotation and is left out"),
+            );
         }
     }
     for (key, value) in &tags {
         let problem = match () {
             () if key.to_ascii_lowercase().starts_with("aws:") => "the prefix aws: is AWS' own",
             () if key.chars().count() > TAG_LENGTHS.0 => "the key is longer than 128 characters",
-            () if value.chars().count() > TAG_LENGTHS.1 => "the value is longer than 256 characters",
+            () if value.chars().count() > TAG_LENGTHS.1 => {
+                "the value is longer than 256 characters"
+            }
             () => continue,
         };
-        reader
-            .annotations
-            .invalid_value(&annotations::TAGS.row, format!("tag {key:?} is not possible in AWS: {problem}"));
+        reader.annotations.invalid_value(
+            &annotations::TAGS.row,
+            format!("tag {key:?} is not possible in AWS: {problem}"),
+        );
     }
     tags
 }
@@ -225,10 +274,15 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
 /// Parses the label requirements for target nodes.
 fn node_labels(reader: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
     let labels = node_requirements(&mut reader.annotations);
-    if reader.target_type == TargetType::Ip { Vec::new() } else { labels }
+    if reader.target_type == TargetType::Ip {
+        Vec::new()
+    } else {
+        labels
+    }
 }
 
-/// Returns the nodes that a Service selects, even if it is invalid; all nodes if the annotation is invalid.
+/// Returns the nodes that a Service selects, even if it is invalid; all nodes if the annotation is
+/// invalid.
 pub fn node_requirements_of(service: &ServiceView) -> Vec<LabelRequirement> {
     node_requirements(&mut AnnotationReader::new(service))
 }
@@ -252,7 +306,12 @@ enum ServiceOwnership {
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
     let row = &annotations::TYPE.row;
     let refused = |messages: &[String]| {
-        ServiceOwnership::Refused(messages.iter().map(|message| FieldError::new(row.key(), message.as_str())).collect())
+        ServiceOwnership::Refused(
+            messages
+                .iter()
+                .map(|message| FieldError::new(row.key(), message.as_str()))
+                .collect(),
+        )
     };
     // A class decides alone.
     if let Some(class) = &service.class {
@@ -264,7 +323,10 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
         };
     }
     // Without a class, the type annotation decides, or the configured default type.
-    let kind = service.annotations.get(&*row.key()).map_or("", |text| &**text);
+    let kind = service
+        .annotations
+        .get(&*row.key())
+        .map_or("", |text| &**text);
     match (kind, settings.default_type) {
         ("nlb", _) | ("", DefaultType::Nlb) => ServiceOwnership::Ours(DefaultsSource::CloudProviderAws),
         ("external" | "nlb-ip", _) if settings.claim_external => ServiceOwnership::Ours(DefaultsSource::LoadBalancerController),
@@ -297,7 +359,11 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
 }
 
 fn hosts(service: &ServiceView) -> impl Iterator<Item = &str> {
-    service.status.ingress.iter().filter_map(|ingress| ingress.hostname.as_deref())
+    service
+        .status
+        .ingress
+        .iter()
+        .filter_map(|ingress| ingress.hostname.as_deref())
 }
 
 /// Matches `name-number.region.elb.amazonaws.com`.
@@ -309,7 +375,10 @@ fn is_classic_hostname(host: &str) -> bool {
 /// Matches `name-hash.elb.region.amazonaws.com`.
 fn is_nlb_hostname(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
-    let front = host.strip_suffix(".cn").unwrap_or(&host).strip_suffix(".amazonaws.com");
+    let front = host
+        .strip_suffix(".cn")
+        .unwrap_or(&host)
+        .strip_suffix(".amazonaws.com");
     front.is_some_and(|front| front.rsplit('.').nth(1) == Some("elb"))
 }
 

@@ -27,17 +27,27 @@ pub(super) fn ignored_annotations(reader: &mut SpecReader<'_>) {
     }
     if !list.is_empty() {
         let note = format!("annotations without effect: {list}").into();
-        reader.notices.push(ServiceNotice { kind: EventType::Normal, reason: "AnnotationsWithoutEffect", note });
+        reader.notices.push(ServiceNotice {
+            kind: EventType::Normal,
+            reason: "AnnotationsWithoutEffect",
+            note,
+        });
     }
 }
 
-/// Warns if source ranges cannot be enforced, for instance because client addresses do not reach the nodes.
+/// Warns if source ranges cannot be enforced, for instance because client addresses do not reach
+/// the nodes.
 pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
-    let Ok(sources) = SourceRanges::of(reader.service) else { return };
+    let Ok(sources) = SourceRanges::of(reader.service) else {
+        return;
+    };
     if !sources.restricts(&[]) {
         return;
     }
-    let hidden = desired.listeners.iter().find(|listener| !listener.target_group.preserves_client_ip);
+    let hidden = desired
+        .listeners
+        .iter()
+        .find(|listener| !listener.target_group.preserves_client_ip);
     let why = match (&desired.security.groups, hidden) {
         (SecurityGroupChoice::Given(_), _) => {
             "the load balancer has security groups of its own, whose rules are left alone".to_owned()
@@ -57,8 +67,12 @@ pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &De
     reader.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
 }
 
-/// Warns if proxy protocol may add its header to health checks of kube-proxy, which does not expect it.
-pub(super) fn proxy_protocol_on_health_checks(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
+/// Warns if proxy protocol may add its header to health checks of kube-proxy, which does not expect
+/// it.
+pub(super) fn proxy_protocol_on_health_checks(
+    reader: &mut SpecReader<'_>,
+    desired: &DesiredLoadBalancer,
+) {
     let wrapped = desired.listeners.iter().find(|listener| {
         let group = &listener.target_group;
         TargetAttributes::has_proxy_protocol(&group.attributes)
@@ -76,7 +90,13 @@ pub(super) fn proxy_protocol_on_health_checks(reader: &mut SpecReader<'_>, desir
 }
 
 fn of_kube_proxy(reader: &SpecReader<'_>, port: HealthPort) -> bool {
-    let HealthPort::Number(port) = port else { return false };
-    let shared = reader.settings.shared_health_probe.as_ref().map(|probe| probe.port);
+    let HealthPort::Number(port) = port else {
+        return false;
+    };
+    let shared = reader
+        .settings
+        .shared_health_probe
+        .as_ref()
+        .map(|probe| probe.port);
     [reader.service.health_check_node_port, shared].contains(&Some(port))
 }

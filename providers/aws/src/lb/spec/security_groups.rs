@@ -13,7 +13,10 @@ use crate::{
 };
 
 /// Parses the networks that may connect. Invalid ones are reported as errors and count as unset.
-pub(super) fn source_ranges(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Vec<IpNet> {
+pub(super) fn source_ranges(
+    reader: &mut SpecReader<'_>,
+    ip_address_type: IpAddressType,
+) -> Vec<IpNet> {
     let found = match SourceRanges::of(reader.service) {
         Ok(SourceRanges::Only(found)) => found,
         Ok(SourceRanges::Unset) => Vec::new(),
@@ -24,14 +27,25 @@ pub(super) fn source_ranges(reader: &mut SpecReader<'_>, ip_address_type: IpAddr
     };
     if ip_address_type != IpAddressType::Dualstack {
         let of_spec = !reader.service.source_ranges.is_empty();
-        let field = if of_spec { "spec.loadBalancerSourceRanges".into() } else { a::SOURCE_RANGES.row.key() };
-        for network in found.iter().filter(|network| IpFamily::of(network) == IpFamily::V6) {
+        let field = if of_spec {
+            "spec.loadBalancerSourceRanges".into()
+        } else {
+            a::SOURCE_RANGES.row.key()
+        };
+        for network in found
+            .iter()
+            .filter(|network| IpFamily::of(network) == IpFamily::V6)
+        {
             let message = format!("unsupported v6 cidr {network} when lb is not dualstack");
             reader.annotations.add_error(field.clone(), message);
         }
     }
     // No range means everybody, in each address family of the load balancer.
-    if found.is_empty() { any_source(ip_address_type) } else { found }
+    if found.is_empty() {
+        any_source(ip_address_type)
+    } else {
+        found
+    }
 }
 
 /// Returns the ranges that contain everybody.
@@ -43,8 +57,12 @@ pub(super) fn any_source(ip_address_type: IpAddressType) -> Vec<IpNet> {
     all
 }
 
-/// Parses the security groups. Also returns the source ranges, which prefix lists replace if the Service names none.
-pub(super) fn read(reader: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (SecurityGroupSpec, Vec<IpNet>) {
+/// Parses the security groups. Also returns the source ranges, which prefix lists replace if the
+/// Service names none.
+pub(super) fn read(
+    reader: &mut SpecReader<'_>,
+    sources: Vec<IpNet>,
+) -> (SecurityGroupSpec, Vec<IpNet>) {
     let groups = groups(reader);
     let mut prefix_lists = reader.annotations.get(&a::PREFIX_LISTS).unwrap_or_default();
     prefix_lists.sort_unstable();
@@ -54,18 +72,29 @@ pub(super) fn read(reader: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (Securit
         SecurityGroupChoice::Given(_) => prefix_lists.clear(),
         // Without a group nothing would keep other clients out.
         SecurityGroupChoice::Keep | SecurityGroupChoice::None if !prefix_lists.is_empty() => {
-            let message = "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
-            reader.annotations.invalid_value(&a::PREFIX_LISTS.row, message);
+            let message =
+                "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
+            reader
+                .annotations
+                .invalid_value(&a::PREFIX_LISTS.row, message);
         }
         SecurityGroupChoice::Managed | SecurityGroupChoice::Keep | SecurityGroupChoice::None => {}
     }
     let unset = matches!(SourceRanges::of(reader.service), Ok(SourceRanges::Unset));
-    let sources = if unset && !prefix_lists.is_empty() { Vec::new() } else { sources };
+    let sources = if unset && !prefix_lists.is_empty() {
+        Vec::new()
+    } else {
+        sources
+    };
     // Upstream has no prefix lists, and no CIDR rule can express them.
     let as_upstream = reader.manner == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
     let (manage_backend_rules, by_shared) = backend_rules(reader, &groups);
     let security = SecurityGroupSpec {
-        node_rules: if as_upstream && !by_shared { NodeRuleSource::Networks } else { NodeRuleSource::Group },
+        node_rules: if as_upstream && !by_shared {
+            NodeRuleSource::Networks
+        } else {
+            NodeRuleSource::Group
+        },
         manage_backend_rules,
         private_link_rules: reader.annotations.get(&a::PRIVATE_LINK_RULES),
         prefix_lists,
@@ -75,19 +104,26 @@ pub(super) fn read(reader: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (Securit
 }
 
 fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
-    let mut given = reader.annotations.get(&a::SECURITY_GROUPS).unwrap_or_default();
+    let mut given = reader
+        .annotations
+        .get(&a::SECURITY_GROUPS)
+        .unwrap_or_default();
     given.sort_unstable();
     given.dedup();
     if reader.annotations.get(&a::DISABLE_SECURITY_GROUP) == Some(true) {
         if !given.is_empty() {
             let message = "conflicting security groups configuration";
-            reader.annotations.invalid_value(&a::DISABLE_SECURITY_GROUP.row, message);
+            reader
+                .annotations
+                .invalid_value(&a::DISABLE_SECURITY_GROUP.row, message);
         }
         return SecurityGroupChoice::None;
     }
     let managed = reader.settings.managed_security_groups;
     match () {
-        () if !given.is_empty() && (managed || reader.manner == DefaultsSource::LoadBalancerController) => {
+        () if !given.is_empty()
+            && (managed || reader.manner == DefaultsSource::LoadBalancerController) =>
+        {
             SecurityGroupChoice::Given(given)
         }
         () if managed => SecurityGroupChoice::Managed,
@@ -104,17 +140,20 @@ fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
     }
 }
 
-/// Parses whether rules of the nodes' groups are managed, and whether they refer to the shared group next to given
-/// ones. Upstream manages them with any groups; the load balancer controller, with given ones, only on request.
+/// Parses whether rules of the nodes' groups are managed, and whether they refer to the shared
+/// group next to given ones. Upstream manages them with any groups; the load balancer controller,
+/// with given ones, only on request.
 fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> (bool, bool) {
     let given = matches!(groups, SecurityGroupChoice::Given(_));
     let asked = reader.annotations.get(&a::MANAGE_BACKEND_RULES);
-    let shared = reader.settings.shared_backend_security_group || reader.settings.backend_security_group.is_some();
+    let shared = reader.settings.shared_backend_security_group
+        || reader.settings.backend_security_group.is_some();
     let by_upstream = reader.manner == DefaultsSource::CloudProviderAws;
     if given && asked == Some(true) && !shared && !by_upstream {
-        let message =
-            "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
-        reader.annotations.invalid_value(&a::MANAGE_BACKEND_RULES.row, message);
+        let message = "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
+        reader
+            .annotations
+            .invalid_value(&a::MANAGE_BACKEND_RULES.row, message);
     }
     (asked.unwrap_or(!given || by_upstream), given && asked == Some(true) && shared)
 }

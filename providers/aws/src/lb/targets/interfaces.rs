@@ -1,8 +1,9 @@
-//! Finds the network interface that has an address, and therefore the security groups that apply to it.
+//! Finds the network interface that has an address, and therefore the security groups that apply to
+//! it.
 //!
-//! With the Amazon VPC CNI plugin, pods have secondary addresses or prefixes of their nodes' interfaces: cached
-//! instances show these. Other pods have an interface of their own, which is read from AWS, in one batch for all
-//! concurrent callers.
+//! With the Amazon VPC CNI plugin, pods have secondary addresses or prefixes of their nodes'
+//! interfaces: cached instances show these. Other pods have an interface of their own, which is
+//! read from AWS, in one batch for all concurrent callers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,11 +22,15 @@ use crate::{
         ec2::{DescribeNetworkInterfaces, NetworkInterface},
     },
     instances::{Instance, InstanceCache},
-    lb::{model::ServiceKey, observe::access_denied::AccessDeniedCache, targets::pods::InterfaceGroups},
+    lb::{
+        model::ServiceKey, observe::access_denied::AccessDeniedCache,
+        targets::pods::InterfaceGroups,
+    },
     scope::Scope,
 };
 
-/// Maximum age of a cached instance that shows an address. The instances of nodes are read every five minutes.
+/// Maximum age of a cached instance that shows an address. The instances of nodes are read every
+/// five minutes.
 const MAX_INSTANCE_AGE: Duration = Duration::from_secs(900);
 /// How long an answer is used before cached instances are searched again, which costs no request.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(300);
@@ -69,7 +74,13 @@ struct CachedInterface {
 impl CachedInterface {
     fn new(interface_groups: Option<InterfaceGroups>, of_instance: bool) -> Self {
         let now = Instant::now();
-        Self { interface_groups, of_instance, fetched_at: now, scanned_at: now, last_used: now }
+        Self {
+            interface_groups,
+            of_instance,
+            fetched_at: now,
+            scanned_at: now,
+            last_used: now,
+        }
     }
 }
 
@@ -92,8 +103,8 @@ impl InterfaceCache {
         Self { scope, store, denials, state, request_lock }
     }
 
-    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of cached instances cost
-    /// no request.
+    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of
+    /// cached instances cost no request.
     pub(in crate::lb) async fn find(
         &self,
         op: &Op,
@@ -126,19 +137,37 @@ impl InterfaceCache {
     }
 
     /// Moves addresses with a cached answer from `open` to `found`.
-    fn take_cached(&self, open: &mut BTreeSet<IpAddr>, found: &mut InterfaceLookup, max_age: Duration, came: Instant) {
+    fn take_cached(
+        &self,
+        open: &mut BTreeSet<IpAddr>,
+        found: &mut InterfaceLookup,
+        max_age: Duration,
+        came: Instant,
+    ) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.entries.retain(|_, entry| now.duration_since(entry.last_used) < IDLE_TTL);
+        state
+            .entries
+            .retain(|_, entry| now.duration_since(entry.last_used) < IDLE_TTL);
         let old = |address: &&IpAddr| {
             let entry = state.entries.get(*address);
-            entry.is_none_or(|entry| now.duration_since(entry.scanned_at) >= RESCAN_INTERVAL.min(max_age))
+            entry.is_none_or(|entry| {
+                now.duration_since(entry.scanned_at) >= RESCAN_INTERVAL.min(max_age)
+            })
         };
         let old: BTreeSet<IpAddr> = open.iter().filter(old).copied().collect();
-        let mut there = if old.is_empty() { BTreeMap::new() } else { self.of_instances(&old) };
+        let mut there = if old.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.of_instances(&old)
+        };
         for address in old {
             match (there.remove(&address), state.entries.get_mut(&address)) {
-                (Some(footing), _) => drop(state.entries.insert(address, CachedInterface::new(Some(footing), true))),
+                (Some(footing), _) => drop(
+                    state
+                        .entries
+                        .insert(address, CachedInterface::new(Some(footing), true)),
+                ),
                 // The instance does not have it any more; its new owner is unknown.
                 (None, Some(entry)) if entry.of_instance => drop(state.entries.remove(&address)),
                 (None, Some(entry)) => entry.scanned_at = now,
@@ -146,13 +175,17 @@ impl InterfaceCache {
             }
         }
         open.retain(|address| {
-            let Some(entry) = state.entries.get_mut(address) else { return true };
+            let Some(entry) = state.entries.get_mut(address) else {
+                return true;
+            };
             if entry.fetched_at < came && now.duration_since(entry.fetched_at) >= max_age {
                 return true;
             }
             entry.last_used = now;
             match &entry.interface_groups {
-                Some(interface_groups) => drop(found.interface_groups.insert(interface_groups.clone())),
+                Some(interface_groups) => {
+                    found.interface_groups.insert(interface_groups.clone());
+                }
                 None => drop(found.missing.insert(*address)),
             }
             false
@@ -160,10 +193,22 @@ impl InterfaceCache {
     }
 
     /// Reads the interfaces with these addresses.
-    async fn fetch(&self, op: &Op, owner: &ServiceKey, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
-        let read = self.denials.read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all)).await?;
+    async fn fetch(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        all: &BTreeSet<IpAddr>,
+    ) -> Result<(), CloudError> {
+        let read = self
+            .denials
+            .read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all))
+            .await?;
         let found = self.of_interfaces(&read.unwrap_or_default());
-        let lacking: BTreeSet<IpAddr> = all.iter().filter(|address| !found.contains_key(*address)).copied().collect();
+        let lacking: BTreeSet<IpAddr> = all
+            .iter()
+            .filter(|address| !found.contains_key(*address))
+            .copied()
+            .collect();
         let mut listed = BTreeMap::new();
         // An address inside a prefix of an interface is not listed anywhere.
         if !lacking.is_empty() && self.store.interfaces(&lacking, MAX_INSTANCE_AGE).prefixes {
@@ -181,15 +226,28 @@ impl InterfaceCache {
         Ok(())
     }
 
-    async fn describe(&self, op: &Op, all: &BTreeSet<IpAddr>) -> Result<Vec<NetworkInterface>, AwsError> {
-        let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = all.iter().partition(|address| address.is_ipv4());
+    async fn describe(
+        &self,
+        op: &Op,
+        all: &BTreeSet<IpAddr>,
+    ) -> Result<Vec<NetworkInterface>, AwsError> {
+        let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) =
+            all.iter().partition(|address| address.is_ipv4());
         let mut rows = Vec::new();
-        for (filter, addresses) in [("addresses.private-ip-address", v4), ("ipv6-addresses.ipv6-address", v6)] {
+        for (filter, addresses) in
+            [("addresses.private-ip-address", v4), ("ipv6-addresses.ipv6-address", v6)]
+        {
             for chunk in addresses.chunks(MAX_FILTER_VALUES) {
                 let values = chunk.iter().map(ToString::to_string);
-                let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), Filter::new(filter, values)];
+                let filters =
+                    vec![Filter::new("vpc-id", [&*self.scope.vpc]), Filter::new(filter, values)];
                 let request = DescribeNetworkInterfaces { filters, token: None };
-                rows.extend(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?);
+                rows.extend(
+                    self.scope
+                        .client
+                        .read_all(op, request, |r, token| r.token = Some(token))
+                        .await?,
+                );
             }
         }
         Ok(rows)
@@ -198,10 +256,19 @@ impl InterfaceCache {
     fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, InterfaceGroups> {
         let mut found = BTreeMap::new();
         for row in rows {
-            let of_cluster = row.instance.as_ref().is_some_and(|id| self.store.in_cluster(id));
-            let interface_groups =
-                InterfaceGroups { groups: row.security_groups.iter().cloned().collect(), has_cluster_tag: of_cluster };
-            let addresses = row.private_ips.iter().chain(&row.ipv6_addresses).filter_map(|text| text.parse().ok());
+            let of_cluster = row
+                .instance
+                .as_ref()
+                .is_some_and(|id| self.store.in_cluster(id));
+            let interface_groups = InterfaceGroups {
+                groups: row.security_groups.iter().cloned().collect(),
+                has_cluster_tag: of_cluster,
+            };
+            let addresses = row
+                .private_ips
+                .iter()
+                .chain(&row.ipv6_addresses)
+                .filter_map(|text| text.parse().ok());
             found.extend(addresses.map(|address| (address, interface_groups.clone())));
         }
         found
@@ -209,11 +276,18 @@ impl InterfaceCache {
 
     /// Searches the cached instances.
     fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
-        let interface_groups = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
-            groups: groups.into_iter().collect(),
-            has_cluster_tag: instance.in_cluster,
-        };
-        let found = self.store.interfaces(addresses, MAX_INSTANCE_AGE).of.into_iter();
-        found.map(|(address, of)| (address, interface_groups(of))).collect()
+        let interface_groups =
+            |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
+                groups: groups.into_iter().collect(),
+                has_cluster_tag: instance.in_cluster,
+            };
+        let found = self
+            .store
+            .interfaces(addresses, MAX_INSTANCE_AGE)
+            .of
+            .into_iter();
+        found
+            .map(|(address, of)| (address, interface_groups(of)))
+            .collect()
     }
 }

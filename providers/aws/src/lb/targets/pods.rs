@@ -1,5 +1,5 @@
-//! The inputs of security group rules for address targets: the security groups of their network interfaces, and their
-//! ports. Pure.
+//! The inputs of security group rules for address targets: the security groups of their network
+//! interfaces, and their ports. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,8 @@ use ccm_core::k8s::EndpointSliceView;
 use crate::api::{SecurityGroupId, elb::Target};
 use crate::lb::model::{DesiredListener, DesiredLoadBalancer, ListenerKey, Targets};
 
-/// The pods that are targets, as far as rules depend on them. It stays the same while pods come and go, unless a pod
-/// has other security groups or ports.
+/// The pods that are targets, as far as rules depend on them. It stays the same while pods come and
+/// go, unless a pod has other security groups or ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodTargets {
     /// The kinds of interfaces that they have.
@@ -24,7 +24,8 @@ pub struct PodTargets {
 
 /// No pods, as with instance targets.
 #[cfg(test)]
-pub(crate) static NO_POD_TARGETS: PodTargets = PodTargets { interface_groups: BTreeSet::new(), ports: BTreeMap::new() };
+pub(crate) static NO_POD_TARGETS: PodTargets =
+    PodTargets { interface_groups: BTreeSet::new(), ports: BTreeMap::new() };
 
 /// The properties of a network interface that decide which of its security groups is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,7 +50,10 @@ impl RuleInputs {
     pub(in crate::lb) fn covers(&self, other: &Self) -> bool {
         let ports = |key: &ListenerKey| self.pods.ports.get(key);
         other.node_groups.is_subset(&self.node_groups)
-            && other.pods.interface_groups.is_subset(&self.pods.interface_groups)
+            && other
+                .pods
+                .interface_groups
+                .is_subset(&self.pods.interface_groups)
             && other
                 .pods
                 .ports
@@ -60,7 +64,9 @@ impl RuleInputs {
     /// Adds the inputs of `other`.
     pub(in crate::lb) fn extend(&mut self, other: &Self) {
         self.node_groups.extend(other.node_groups.iter().cloned());
-        self.pods.interface_groups.extend(other.pods.interface_groups.iter().cloned());
+        self.pods
+            .interface_groups
+            .extend(other.pods.interface_groups.iter().cloned());
         for (key, ports) in &other.pods.ports {
             self.pods.ports.entry(*key).or_default().extend(ports);
         }
@@ -69,13 +75,20 @@ impl RuleInputs {
 
 /// Returns the target addresses: those inside the VPC, and those outside.
 pub(in crate::lb) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
-    let (inside, outside): (Vec<_>, Vec<_>) = targets.values().flatten().partition(|target| target.zone.is_none());
-    let parsed = |of: Vec<&Target>| of.into_iter().filter_map(|target| target.id.parse().ok()).collect();
+    let (inside, outside): (Vec<_>, Vec<_>) = targets
+        .values()
+        .flatten()
+        .partition(|target| target.zone.is_none());
+    let parsed = |of: Vec<&Target>| {
+        of.into_iter()
+            .filter_map(|target| target.id.parse().ok())
+            .collect()
+    };
     (parsed(inside), parsed(outside))
 }
 
-/// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count, so that the rules
-/// exist before they become ready.
+/// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count,
+/// so that the rules exist before they become ready.
 pub(in crate::lb) fn ports(
     desired: &DesiredLoadBalancer,
     slices: &[Arc<EndpointSliceView>],
@@ -86,6 +99,11 @@ pub(in crate::lb) fn ports(
         let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
         own.filter_map(|port| port.port).map(Into::into).collect()
     };
-    let named = desired.listeners.iter().filter(|listener| desired.target_port(listener).is_none());
-    named.map(|listener| (listener.key(), of(listener))).collect()
+    let named = desired
+        .listeners
+        .iter()
+        .filter(|listener| desired.target_port(listener).is_none());
+    named
+        .map(|listener| (listener.key(), of(listener)))
+        .collect()
 }

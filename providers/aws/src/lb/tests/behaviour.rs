@@ -1,10 +1,13 @@
-//! What balancers do beside being in line: troubles of targets, names that are taken, waits, addresses as targets.
+//! What balancers do beside being in line: troubles of targets, names that are taken, waits,
+//! addresses as targets.
 
 use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{Taint, TaintEffect},
-    provider::{Backends, ErrorKind, LbSpec, LoadBalancers, Progress, ReadMode, ServiceInterpretation},
+    provider::{
+        Backends, ErrorKind, LbSpec, LoadBalancers, Progress, ReadMode, ServiceInterpretation,
+    },
 };
 
 use super::fixture::{Fixture, fresh, published, service, slice, with};
@@ -28,8 +31,11 @@ fn pending(outcome: &ccm_core::provider::LbOutcome) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_service_gets_a_host_name_at_once() {
     let rig = Fixture::new(2);
-    rig.aws.configure(|knobs| knobs.provisioning = Duration::from_secs(120));
-    let outcome = rig.ensure(&fresh(&service("web", &[80])), ReadMode::Fresh).await;
+    rig.aws
+        .configure(|knobs| knobs.provisioning = Duration::from_secs(120));
+    let outcome = rig
+        .ensure(&fresh(&service("web", &[80])), ReadMode::Fresh)
+        .await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     let status = outcome.status.unwrap();
     assert_eq!(status.ingress.len(), 1);
@@ -74,22 +80,33 @@ async fn one_bad_instance_among_200_keeps_out_nobody_else() {
     let rig = Fixture::new(200);
     rig.warm().await;
     // It stopped after it was last looked at.
-    rig.aws.set_state(&rig.world.nodes[77], InstanceState::Stopped);
-    let outcome = rig.ensure(&fresh(&service("web", &[80])), ReadMode::Fresh).await;
+    rig.aws
+        .set_state(&rig.world.nodes[77], InstanceState::Stopped);
+    let outcome = rig
+        .ensure(&fresh(&service("web", &[80])), ReadMode::Fresh)
+        .await;
     assert!(pending(&outcome) <= Duration::from_secs(300));
     assert!(outcome.status.is_some(), "what is there is published all the same");
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 199);
     assert_eq!(rig.reasons(), ["TargetsRefused"]);
     assert!(rig.events.0.lock()[0].2.contains(&*rig.world.nodes[77]));
-    assert!(rig.aws.calls(Action::RegisterTargets) <= 17, "{}", rig.aws.calls(Action::RegisterTargets));
+    assert!(
+        rig.aws.calls(Action::RegisterTargets) <= 17,
+        "{}",
+        rig.aws.calls(Action::RegisterTargets)
+    );
     let balancer = rig.aws.load_balancers()[0].arn.clone();
     assert_eq!(rig.aws.listeners(&balancer).len(), 1, "the rest is done");
     // It runs again: the next try has only it to register.
-    rig.aws.set_state(&rig.world.nodes[77], InstanceState::Running);
+    rig.aws
+        .set_state(&rig.world.nodes[77], InstanceState::Running);
     rig.aws.reset_calls();
     let op = rig.op().with_pending_for(Duration::from_secs(15));
-    let outcome = rig.balancers.ensure(&op, &rig.spec(&service("web", &[80])), ReadMode::Fresh).await;
+    let outcome = rig
+        .balancers
+        .ensure(&op, &rig.spec(&service("web", &[80])), ReadMode::Fresh)
+        .await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     assert_eq!(rig.aws.calls(Action::RegisterTargets), 1);
     assert_eq!(rig.aws.calls(Action::DescribeTargetHealth), 0, "and nothing is read again");
@@ -99,7 +116,8 @@ async fn one_bad_instance_among_200_keeps_out_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at_again() {
     let rig = Fixture::new(3);
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Stopped);
     rig.warm().await;
     let web = service("web", &[80]);
     assert_eq!(pending(&rig.ensure(&web, ReadMode::Fresh).await), Duration::from_secs(15));
@@ -107,7 +125,8 @@ async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 2);
     assert!(!rig.plan(&web).await.unwrap().is_empty(), "it is still to be done");
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Running);
     tokio::time::advance(Duration::from_secs(31)).await;
     assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
     assert_eq!(rig.aws.targets(&arn).len(), 3);
@@ -116,12 +135,17 @@ async fn an_instance_that_is_known_to_be_stopped_is_not_registered_and_looked_at
 #[tokio::test(start_paused = true)]
 async fn a_stopped_instance_that_is_no_target_costs_one_look_at_it_in_five_minutes_until_it_runs() {
     let rig = Fixture::new(3);
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Stopped);
     let web = service("web", &[80, 443]);
     let mut waited = Duration::ZERO;
     while waited < Duration::from_secs(3000) {
         let op = rig.op().with_pending_for(waited);
-        let after = pending(&rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await);
+        let after = pending(
+            &rig.balancers
+                .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+                .await,
+        );
         if waited.is_zero() {
             rig.aws.reset_calls();
         }
@@ -129,22 +153,44 @@ async fn a_stopped_instance_that_is_no_target_costs_one_look_at_it_in_five_minut
         waited += after;
     }
     let looks = rig.aws.calls(Action::DescribeInstances);
-    assert_eq!(rig.aws.requests(), looks, "nothing of the balancer is read: {:?}", rig.aws.actions());
+    assert_eq!(
+        rig.aws.requests(),
+        looks,
+        "nothing of the balancer is read: {:?}",
+        rig.aws.actions()
+    );
     assert!((10..20).contains(&looks), "{looks}");
     // Everything is compared when that is due.
     let op = rig.op().with_pending_for(Duration::from_secs(3601));
     tokio::time::sleep(Duration::from_secs(700)).await;
-    pending(&rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await);
+    pending(
+        &rig.balancers
+            .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+            .await,
+    );
     assert_eq!(rig.aws.calls(Action::DescribeTargetHealth), 2);
     // Another change of the Service does not wait, and neither does an instance that runs again.
     let more = service("web", &[80, 443, 8080]);
-    pending(&rig.balancers.ensure(&op, &rig.spec(&more), ReadMode::Fresh).await);
+    pending(
+        &rig.balancers
+            .ensure(&op, &rig.spec(&more), ReadMode::Fresh)
+            .await,
+    );
     assert_eq!(rig.aws.target_groups().len(), 3);
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Running);
     tokio::time::sleep(Duration::from_secs(31)).await;
-    let outcome = rig.balancers.ensure(&op, &rig.spec(&more), ReadMode::Fresh).await;
+    let outcome = rig
+        .balancers
+        .ensure(&op, &rig.spec(&more), ReadMode::Fresh)
+        .await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
-    assert!(rig.aws.target_groups().iter().all(|group| rig.aws.targets(&group.arn).len() == 3));
+    assert!(
+        rig.aws
+            .target_groups()
+            .iter()
+            .all(|group| rig.aws.targets(&group.arn).len() == 3)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,12 +202,18 @@ async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes
         rig.settle(&web).await;
         let arn = rig.aws.target_groups()[0].arn.clone();
         rig.aws.set_state(&rig.world.nodes[1], state);
-        rig.store.get_many(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.store
+            .get_many(&rig.op(), &rig.world.nodes, Duration::ZERO)
+            .await
+            .unwrap();
         rig.add_node();
         rig.aws.reset_calls();
         assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
         assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
-        assert!(matches!(rig.ensure(&web, ReadMode::Fresh).await.result, Ok(Progress::Done)), "{state:?}");
+        assert!(
+            matches!(rig.ensure(&web, ReadMode::Fresh).await.result, Ok(Progress::Done)),
+            "{state:?}"
+        );
         assert_eq!(rig.aws.targets(&arn).len(), 4, "{state:?}");
         assert_eq!(rig.aws.writes(), 1, "only the new node is registered");
     }
@@ -171,7 +223,10 @@ async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes
         rig.settle(&web).await;
         let arn = rig.aws.target_groups()[0].arn.clone();
         rig.aws.set_state(&rig.world.nodes[1], state);
-        rig.store.get_many(&rig.op(), &rig.world.nodes, Duration::ZERO).await.unwrap();
+        rig.store
+            .get_many(&rig.op(), &rig.world.nodes, Duration::ZERO)
+            .await
+            .unwrap();
         rig.add_node();
         assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)), "{state:?}");
         let targets = rig.aws.targets(&arn);
@@ -182,13 +237,16 @@ async fn a_target_that_is_stopped_stays_with_its_rules_and_one_that_is_gone_goes
 #[tokio::test(start_paused = true)]
 async fn an_old_word_that_an_instance_is_stopped_is_not_believed_without_a_new_one() {
     let mut rig = Fixture::new(2);
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Stopped);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Stopped);
     rig.warm().await;
     let web = service("web", &[80]);
     pending(&rig.ensure(&web, ReadMode::Fresh).await);
-    rig.aws.set_state(&rig.world.nodes[1], InstanceState::Running);
+    rig.aws
+        .set_state(&rig.world.nodes[1], InstanceState::Running);
     tokio::time::advance(Duration::from_secs(60)).await;
-    rig.aws.fail_always(Action::DescribeInstances, "InternalError");
+    rig.aws
+        .fail_always(Action::DescribeInstances, "InternalError");
     assert!(matches!(rig.update(&web).await.result, Ok(Progress::Done)));
     let arn = rig.aws.target_groups()[0].arn.clone();
     assert_eq!(rig.aws.targets(&arn).len(), 2, "AWS takes it, so it runs");
@@ -201,8 +259,12 @@ async fn an_old_word_that_an_instance_is_stopped_is_not_believed_without_a_new_o
 async fn a_node_that_is_about_to_go_or_is_no_instance_is_no_target() {
     let mut rig = Fixture::new(3);
     let mut leaving = (*rig.nodes[0]).clone();
-    leaving.taints =
-        [Taint { key: "karpenter.sh/disrupted".into(), value: "".into(), effect: TaintEffect::NoSchedule }].into();
+    leaving.taints = [Taint {
+        key: "karpenter.sh/disrupted".into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    }]
+    .into();
     rig.nodes[0] = Arc::new(leaving);
     let mut fargate = (*rig.nodes[1]).clone();
     fargate.provider_id = Some("aws:///us-west-2a/fargate-ip-10-0-0-9.ec2.internal".into());
@@ -264,7 +326,11 @@ async fn a_foreign_balancer_of_the_same_name_is_an_error_and_stays_as_it_is() {
         foreign(&rig, &name, tags).await;
         let before = rig.aws.snapshot();
         let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
-        assert_eq!((error.kind(), error.reason()), (ErrorKind::InvalidInput, Some("LoadBalancerNotOwned")), "{error}");
+        assert_eq!(
+            (error.kind(), error.reason()),
+            (ErrorKind::InvalidInput, Some("LoadBalancerNotOwned")),
+            "{error}"
+        );
         rig.remove(&web).await;
         assert!(rig.aws.snapshot() == before, "{tags:?}\n{}", before.diff(&rig.aws.snapshot()));
     }
@@ -277,7 +343,10 @@ pub(super) async fn foreign(rig: &Fixture, name: &str, tags: &[(&str, &str)]) {
         private_ipv4: None,
         ipv6: None,
     };
-    let tags: Tags = tags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let tags: Tags = tags
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect();
     let create = crate::api::elb::CreateLoadBalancer {
         name: name.into(),
         scheme: crate::api::elb::Scheme::InternetFacing,
@@ -298,7 +367,12 @@ async fn a_balancer_that_was_named_before_is_kept_whatever_name_is_asked_for_now
     let rig = rig.restart();
     let web = published(&with(web, "name", "second"), &status);
     assert_eq!(rig.settle(&web).await, status);
-    let names: Vec<_> = rig.aws.load_balancers().into_iter().map(|balancer| balancer.name).collect();
+    let names: Vec<_> = rig
+        .aws
+        .load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.name)
+        .collect();
     assert_eq!(names, [Box::from("first")]);
     let rig = rig.restart();
     rig.remove(&web).await;
@@ -308,10 +382,16 @@ async fn a_balancer_that_was_named_before_is_kept_whatever_name_is_asked_for_now
 #[tokio::test(start_paused = true)]
 async fn two_services_that_ask_for_one_name_do_not_share_a_balancer() {
     let rig = Fixture::new(1);
-    rig.settle(&with(service("a", &[80]), "name", "shared")).await;
-    let error = rig.ensure(&with(service("b", &[81]), "name", "shared"), ReadMode::Fresh).await.result.unwrap_err();
+    rig.settle(&with(service("a", &[80]), "name", "shared"))
+        .await;
+    let error = rig
+        .ensure(&with(service("b", &[81]), "name", "shared"), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert!(error.to_string().contains("it is of service default/a"), "{error}");
-    rig.remove(&with(service("b", &[81]), "name", "shared")).await;
+    rig.remove(&with(service("b", &[81]), "name", "shared"))
+        .await;
     assert_eq!(rig.aws.load_balancers().len(), 1);
 }
 
@@ -321,7 +401,8 @@ async fn a_failed_balancer_is_an_error_with_its_reason() {
     let web = service("web", &[80]);
     rig.settle(&web).await;
     let arn = rig.aws.load_balancers()[0].arn.clone();
-    rig.aws.set_balancer_state(&arn, LoadBalancerState::Failed, "out of addresses");
+    rig.aws
+        .set_balancer_state(&arn, LoadBalancerState::Failed, "out of addresses");
     let rig = rig.restart();
     let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains("out of addresses"), "{error}");
@@ -331,16 +412,29 @@ async fn a_failed_balancer_is_an_error_with_its_reason() {
 #[tokio::test(start_paused = true)]
 async fn what_was_just_made_may_not_show_yet() {
     for lag in [1, 5] {
-        let rig = Fixture::with(2, Settings { managed_security_groups: true, ..Settings::default() });
-        let web = with(service("web", &[80, 443]), "listener-attributes.TCP-80", "tcp.idle_timeout.seconds=400");
+        let rig =
+            Fixture::with(2, Settings { managed_security_groups: true, ..Settings::default() });
+        let web = with(
+            service("web", &[80, 443]),
+            "listener-attributes.TCP-80",
+            "tcp.idle_timeout.seconds=400",
+        );
         rig.aws.configure(|knobs| {
-            (knobs.describe_lag, knobs.change_lag) = (Duration::from_secs(lag), Duration::from_secs(lag));
+            (knobs.describe_lag, knobs.change_lag) =
+                (Duration::from_secs(lag), Duration::from_secs(lag));
         });
         rig.settle(&web).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
-        rig.aws.configure(|knobs| (knobs.describe_lag, knobs.change_lag) = (Duration::ZERO, Duration::ZERO));
+        rig.aws.configure(|knobs| {
+            (knobs.describe_lag, knobs.change_lag) = (Duration::ZERO, Duration::ZERO);
+        });
         let rig = rig.restart();
-        assert_eq!(rig.plan(&published(&web, &rig.settle(&web).await)).await.unwrap(), []);
+        assert_eq!(
+            rig.plan(&published(&web, &rig.settle(&web).await))
+                .await
+                .unwrap(),
+            []
+        );
         assert_eq!(rig.aws.load_balancers().len(), 1);
         assert_eq!(rig.aws.target_groups().len(), 2);
     }
@@ -359,7 +453,11 @@ async fn a_budget_that_is_used_up_is_a_wait_and_nothing_is_read_again() {
     rig.settle(&web).await;
     assert_eq!(rig.aws.calls(Action::CreateLoadBalancer), 1);
     assert_eq!(rig.aws.calls(Action::CreateTargetGroup), 2);
-    assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 2, "once for each of the two beginnings, after {reads}");
+    assert_eq!(
+        rig.aws.calls(Action::DescribeLoadBalancers),
+        2,
+        "once for each of the two beginnings, after {reads}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,13 +469,23 @@ async fn a_budget_of_ec2_that_is_used_up_is_a_wait_and_what_is_there_is_not_read
     assert!(after > Duration::ZERO);
     let reads = rig.aws.calls(Action::DescribeLoadBalancers);
     let op = rig.op().with_pending_for(after);
-    pending(&rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await);
+    pending(
+        &rig.balancers
+            .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+            .await,
+    );
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), reads);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_of_reads_that_is_used_up_is_a_wait_of_each_operation() {
-    let rig = Fixture::limited(2, &Limits { elb_read: Rate { per_second: 0.1, burst: 1 }, ..Limits::default() });
+    let rig = Fixture::limited(
+        2,
+        &Limits {
+            elb_read: Rate { per_second: 0.1, burst: 1 },
+            ..Limits::default()
+        },
+    );
     let web = service("web", &[80]);
     assert!(pending(&rig.ensure(&web, ReadMode::Fresh).await) > Duration::ZERO);
     assert!(pending(&rig.update(&web).await) > Duration::ZERO);
@@ -391,7 +499,9 @@ async fn a_budget_of_reads_that_is_used_up_is_a_wait_of_each_operation() {
 async fn ready_endpoints_are_targets_and_those_outside_the_vpc_are_of_any_zone() {
     let rig = Fixture::new(1);
     let web = with(service("web", &[80]), "nlb-target-type", "ip");
-    let ServiceInterpretation::Valid { backends, .. } = rig.balancers.interpret(&web) else { panic!("it is ours") };
+    let ServiceInterpretation::Valid { backends, .. } = rig.balancers.interpret(&web) else {
+        panic!("it is ours")
+    };
     assert_eq!(backends, ccm_core::provider::BackendKind::Endpoints);
     let slices = vec![slice(&[
         ("10.0.1.1", true, false),
@@ -401,7 +511,10 @@ async fn ready_endpoints_are_targets_and_those_outside_the_vpc_are_of_any_zone()
         ("2001:db8::1", true, false),
     ])];
     let spec = LbSpec { backends: Backends::Endpoints(slices), ..rig.spec(&web) };
-    let outcome = rig.balancers.ensure(&rig.op(), &spec, ReadMode::Fresh).await;
+    let outcome = rig
+        .balancers
+        .ensure(&rig.op(), &spec, ReadMode::Fresh)
+        .await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     let group = rig.aws.target_groups()[0].clone();
     assert_eq!(group.target_type, Some(TargetType::Ip));
@@ -412,25 +525,43 @@ async fn ready_endpoints_are_targets_and_those_outside_the_vpc_are_of_any_zone()
         crate::api::Call::RegisterTargets(register) => Some(register.targets),
         _ => None,
     });
-    let zones: Vec<_> = registered.unwrap().into_iter().map(|target| (target.id, target.port, target.zone)).collect();
-    assert_eq!(zones, [("10.0.1.1".into(), 8080, None), ("192.168.9.9".into(), 8080, Some("all".into()))]);
+    let zones: Vec<_> = registered
+        .unwrap()
+        .into_iter()
+        .map(|target| (target.id, target.port, target.zone))
+        .collect();
+    assert_eq!(
+        zones,
+        [("10.0.1.1".into(), 8080, None), ("192.168.9.9".into(), 8080, Some("all".into()))]
+    );
     // Nothing is to be done when the same endpoints come again, and nodes do not matter.
     rig.aws.reset_calls();
-    assert!(matches!(rig.balancers.update_backends(&rig.op(), &spec).await.result, Ok(Progress::Done)));
+    assert!(matches!(
+        rig.balancers.update_backends(&rig.op(), &spec).await.result,
+        Ok(Progress::Done)
+    ));
     assert_eq!(rig.aws.actions(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_of_what_is_not_there_asks_to_make_it() {
     let rig = Fixture::new(1);
-    assert_eq!(rig.update(&service("web", &[80])).await.result.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        rig.update(&service("web", &[80]))
+            .await
+            .result
+            .unwrap_err()
+            .kind(),
+        ErrorKind::NotFound
+    );
 }
 
 // TG5
 #[tokio::test(start_paused = true)]
 async fn what_policy_does_not_let_us_read_is_told_and_left_alone() {
     let rig = Fixture::new(1);
-    let web = with(service("web", &[80]), "target-group-attributes", "proxy_protocol_v2.enabled=true");
+    let web =
+        with(service("web", &[80]), "target-group-attributes", "proxy_protocol_v2.enabled=true");
     rig.settle(&web).await;
     let rig = rig.restart();
     rig.aws.deny(Action::DescribeTargetGroupAttributes);
@@ -450,7 +581,10 @@ async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_se
         for web in &services {
             rig.settle(web).await;
             let changed = with(web.clone(), "cross-zone-load-balancing-enabled", "true");
-            assert!(matches!(rig.ensure(&changed, ReadMode::Cached).await.result, Ok(Progress::Done)));
+            assert!(matches!(
+                rig.ensure(&changed, ReadMode::Cached).await.result,
+                Ok(Progress::Done)
+            ));
         }
     }
     assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 1);
@@ -458,7 +592,11 @@ async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_se
     rig.aws.clear_faults();
     tokio::time::advance(Duration::from_secs(3601)).await;
     rig.settle(&services[0]).await;
-    assert_eq!(rig.aws.calls(Action::DescribeTargetGroupAttributes), 3, "the policy may be another one now");
+    assert_eq!(
+        rig.aws.calls(Action::DescribeTargetGroupAttributes),
+        3,
+        "the policy may be another one now"
+    );
     assert_eq!(rig.reasons().len(), 2);
 }
 
@@ -466,10 +604,18 @@ async fn what_policy_does_not_let_us_read_is_asked_once_an_hour_and_told_each_se
 async fn certificates_for_sni_are_added_and_removed() {
     let rig = Fixture::new(1);
     let certificates: Vec<_> = (0..4).map(|_| rig.aws.certificate().to_string()).collect();
-    let web = |certificates: &[String]| with(service("web", &[443]), "ssl-cert", &certificates.join(","));
+    let web =
+        |certificates: &[String]| with(service("web", &[443]), "ssl-cert", &certificates.join(","));
     let have = async || {
-        let arn = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
-        rig.aws.ask(crate::api::elb::DescribeListenerCertificates { arn }).await.unwrap().items.len()
+        let arn = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0]
+            .arn
+            .clone();
+        rig.aws
+            .ask(crate::api::elb::DescribeListenerCertificates { arn })
+            .await
+            .unwrap()
+            .items
+            .len()
     };
     rig.settle(&web(&certificates)).await;
     assert_eq!(have().await, 4);
@@ -485,8 +631,11 @@ async fn a_health_check_that_aws_does_not_change_costs_another_group() {
     let web = service("web", &[80]);
     rig.settle(&web).await;
     let before = rig.aws.target_groups()[0].arn.clone();
-    rig.aws.fail_next(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
-    let outcome = rig.ensure(&with(web, "healthcheck-interval", "10"), ReadMode::Cached).await;
+    rig.aws
+        .fail_next(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
+    let outcome = rig
+        .ensure(&with(web, "healthcheck-interval", "10"), ReadMode::Cached)
+        .await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     let groups = rig.aws.target_groups();
     assert_eq!(groups.len(), 1);
@@ -500,13 +649,27 @@ async fn drift_is_found_and_mended() {
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
     let end = rig.aws.snapshot();
-    let (balancer, group) = (rig.aws.load_balancers()[0].clone(), rig.aws.target_groups()[0].clone());
+    let (balancer, group) =
+        (rig.aws.load_balancers()[0].clone(), rig.aws.target_groups()[0].clone());
     let listener = rig.aws.listeners(&balancer.arn)[0].arn.clone();
-    rig.aws.ask(crate::api::elb::DeleteListener { arn: listener }).await.unwrap();
-    let targets = vec![crate::api::elb::Target { id: rig.world.nodes[0].as_str().into(), port: 30080, zone: None }];
-    rig.aws.ask(crate::api::elb::DeregisterTargets { arn: group.arn, targets }).await.unwrap();
+    rig.aws
+        .ask(crate::api::elb::DeleteListener { arn: listener })
+        .await
+        .unwrap();
+    let targets = vec![crate::api::elb::Target {
+        id: rig.world.nodes[0].as_str().into(),
+        port: 30080,
+        zone: None,
+    }];
+    rig.aws
+        .ask(crate::api::elb::DeregisterTargets { arn: group.arn, targets })
+        .await
+        .unwrap();
     let attributes = [("load_balancing.cross_zone.enabled".into(), "true".into())].into();
-    rig.aws.ask(crate::api::elb::ModifyLoadBalancerAttributes { arn: balancer.arn, attributes }).await.unwrap();
+    rig.aws
+        .ask(crate::api::elb::ModifyLoadBalancerAttributes { arn: balancer.arn, attributes })
+        .await
+        .unwrap();
     let changes = rig.plan(&web).await.unwrap();
     let operations: Vec<_> = changes.iter().map(|change| &*change.operation).collect();
     assert_eq!(operations, ["ModifyLoadBalancerAttributes", "RegisterTargets", "CreateListener"]);
@@ -522,13 +685,17 @@ async fn a_balancer_removed_by_hand_is_made_again_and_its_name_published() {
     let web = published(&web, &rig.settle(&web).await);
     let end = rig.aws.snapshot();
     let arn = rig.aws.load_balancers()[0].arn.clone();
-    rig.aws.ask(crate::api::elb::DeleteLoadBalancer { arn }).await.unwrap();
+    rig.aws
+        .ask(crate::api::elb::DeleteLoadBalancer { arn })
+        .await
+        .unwrap();
     assert!(!rig.plan(&web).await.unwrap().is_empty());
     rig.settle(&web).await;
     assert!(rig.aws.snapshot() == end, "{}", end.diff(&rig.aws.snapshot()));
 }
 
-/// Rules that were looked after along with the members of a changed Service are not taken for those that it wants.
+/// Rules that were looked after along with the members of a changed Service are not taken for those
+/// that it wants.
 #[tokio::test(start_paused = true)]
 async fn sources_that_change_together_with_members_are_closed_by_the_next_ensure() {
     let mut rig = Fixture::new(1);

@@ -15,9 +15,14 @@ async fn a_balancer_with_one_port_takes_at_most_seven_requests() {
     let rig = Fixture::new(3);
     rig.warm().await;
     // Rules of security groups are known from other Services.
-    done(&rig.ensure(&fresh(&service("other", &[81])), ReadMode::Fresh).await);
+    done(
+        &rig.ensure(&fresh(&service("other", &[81])), ReadMode::Fresh)
+            .await,
+    );
     rig.aws.reset_calls();
-    let outcome = rig.ensure(&fresh(&service("web", &[80])), ReadMode::Fresh).await;
+    let outcome = rig
+        .ensure(&fresh(&service("web", &[80])), ReadMode::Fresh)
+        .await;
     done(&outcome);
     assert!(rig.aws.requests() <= 7, "{:?}", rig.aws.actions());
     assert!(outcome.status.unwrap().ingress[0].hostname.is_some());
@@ -59,7 +64,8 @@ async fn a_node_more_takes_one_registration_for_each_target_group() {
 async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
     let rig = Fixture::new(3);
     rig.aws.quotas(|quotas| quotas.load_balancers = 1000);
-    rig.aws.quotas(|quotas| quotas.rules_per_security_group = 10_000);
+    rig.aws
+        .quotas(|quotas| quotas.rules_per_security_group = 10_000);
     let (mut services, count) = (Vec::new(), sized(60, 300).unwrap());
     for n in 0..count {
         let web = service(&format!("web{n}"), &[80]);
@@ -73,7 +79,10 @@ async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
     }
     let calls = rig.aws.requests();
     assert!(calls <= count * 2 + count / 10 + 20, "{calls}");
-    assert_eq!((rig.aws.calls(Action::DescribeListeners), rig.aws.calls(Action::DescribeTargetHealth)), (count, count));
+    assert_eq!(
+        (rig.aws.calls(Action::DescribeListeners), rig.aws.calls(Action::DescribeTargetHealth)),
+        (count, count)
+    );
     assert_eq!(rig.aws.writes(), 0);
 
     // And then nothing but registrations for a node more.

@@ -8,7 +8,10 @@ use super::fixture::{Fixture, published, reference, service, with};
 use crate::{
     api::{
         Action, Tags,
-        ec2::{AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule, RuleSource},
+        ec2::{
+            AuthorizeSecurityGroupIngress, CreateSecurityGroup, RevokeSecurityGroupIngress, Rule,
+            RuleSource,
+        },
         elb::{CreateListener, DeleteListener, DeleteLoadBalancer, ElbProtocol, ListenerSpec},
     },
     config::Settings,
@@ -88,20 +91,31 @@ async fn nothing_is_deleted_twice_and_nothing_is_needed() {
 #[tokio::test(start_paused = true)]
 async fn a_group_in_use_is_waited_for_with_growing_patience() {
     let rig = Fixture::with(2, managed());
-    rig.aws.configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    rig.aws
+        .configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
     let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     rig.settle(&web).await;
     rig.aws.reset_calls();
     let first = rig.delete(&web).await.unwrap();
-    assert!(matches!(first, Progress::Pending { after, .. } if after <= Duration::from_secs(5)), "{first:?}");
+    assert!(
+        matches!(first, Progress::Pending { after, .. } if after <= Duration::from_secs(5)),
+        "{first:?}"
+    );
     assert_eq!(rig.aws.load_balancers(), [], "the balancer is gone at once");
     let (listings, deletions) =
         (rig.aws.calls(Action::DescribeTargetGroups), rig.aws.calls(Action::DeleteLoadBalancer));
     let op = rig.op().with_pending_for(Duration::from_secs(40));
     let later = rig.balancers.delete(&op, &reference(&web)).await.unwrap();
-    assert!(matches!(later, Progress::Pending { after, .. } if after >= Duration::from_secs(40)), "{later:?}");
-    assert_eq!(rig.aws.calls(Action::DescribeTargetGroups), listings, "what is gone is not looked for again");
+    assert!(
+        matches!(later, Progress::Pending { after, .. } if after >= Duration::from_secs(40)),
+        "{later:?}"
+    );
+    assert_eq!(
+        rig.aws.calls(Action::DescribeTargetGroups),
+        listings,
+        "what is gone is not looked for again"
+    );
     assert_eq!(rig.aws.calls(Action::DeleteLoadBalancer), deletions);
     rig.remove(&web).await;
     assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
@@ -112,15 +126,23 @@ async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
     let rig = Fixture::new(1);
     let web = service("web", &[80, 443]);
     rig.settle(&web).await;
-    rig.aws.fail_next(Action::DeleteTargetGroup, "ResourceInUse");
+    rig.aws
+        .fail_next(Action::DeleteTargetGroup, "ResourceInUse");
     let first = rig.delete(&web).await.unwrap();
-    assert!(matches!(first, Progress::Pending { after, .. } if after == Duration::from_secs(2)), "{first:?}");
+    assert!(
+        matches!(first, Progress::Pending { after, .. } if after == Duration::from_secs(2)),
+        "{first:?}"
+    );
     assert_eq!(rig.aws.target_groups().len(), 1, "the other one is gone");
     assert_eq!(rig.reasons(), [""; 0]);
-    rig.aws.fail_next(Action::DeleteTargetGroup, "ResourceInUse");
+    rig.aws
+        .fail_next(Action::DeleteTargetGroup, "ResourceInUse");
     let op = rig.op().with_pending_for(Duration::from_secs(1801));
     let later = rig.balancers.delete(&op, &reference(&web)).await.unwrap();
-    assert!(matches!(later, Progress::Pending { after, .. } if after == Duration::from_secs(60)), "{later:?}");
+    assert!(
+        matches!(later, Progress::Pending { after, .. } if after == Duration::from_secs(60)),
+        "{later:?}"
+    );
     assert_eq!(rig.reasons(), ["LoadBalancerDeletionSlow"]);
     assert_eq!(rig.delete(&web).await.unwrap(), Progress::Done);
     assert_eq!(rig.aws.target_groups(), []);
@@ -135,7 +157,10 @@ async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_of
     rig.settle(&protected).await;
     rig.aws.reset_calls();
     let error = rig.delete(&protected).await.unwrap_err();
-    assert_eq!(error.to_string(), "deletion_protection is enabled, cannot delete the service: default/web");
+    assert_eq!(
+        error.to_string(),
+        "deletion_protection is enabled, cannot delete the service: default/web"
+    );
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!(rig.aws.actions(), []);
     rig.remove(&web).await;
@@ -158,7 +183,11 @@ async fn an_error_while_deleting_is_never_taken_for_the_end() {
         assert!(rig.delete(&web).await.is_err(), "{action:?}");
         rig.aws.clear_faults();
         rig.remove(&web).await;
-        assert_eq!((rig.aws.load_balancers().len(), rig.aws.target_groups().len()), (0, 0), "{action:?}");
+        assert_eq!(
+            (rig.aws.load_balancers().len(), rig.aws.target_groups().len()),
+            (0, 0),
+            "{action:?}"
+        );
     }
 }
 
@@ -170,14 +199,27 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
     let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
     let mut kinds: Vec<_> = listed.iter().map(|object| &*object.kind).collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, ["load balancer", "security group", "target group"], "the nodes' group is not ours");
+    assert_eq!(
+        kinds,
+        ["load balancer", "security group", "target group"],
+        "the nodes' group is not ours"
+    );
     let owner = Owner::Service { namespace: "default".into(), name: "web".into(), uid: None };
     assert!(listed.iter().all(|object| object.owner == owner));
     assert!(listed.iter().any(|object| object.created.is_some()));
     for object in &listed {
-        rig.aws.tag(&object.id, "kubernetes.io/service-name", "default/other");
-        assert_eq!(rig.balancers.delete_owned(&rig.op(), object).await.unwrap_err().kind(), ErrorKind::Conflict);
-        rig.aws.tag(&object.id, "kubernetes.io/service-name", "default/web");
+        rig.aws
+            .tag(&object.id, "kubernetes.io/service-name", "default/other");
+        assert_eq!(
+            rig.balancers
+                .delete_owned(&rig.op(), object)
+                .await
+                .unwrap_err()
+                .kind(),
+            ErrorKind::Conflict
+        );
+        rig.aws
+            .tag(&object.id, "kubernetes.io/service-name", "default/web");
     }
     for _ in 0..3 {
         for object in &listed {
@@ -208,7 +250,11 @@ async fn a_group_under_the_name_of_ours_that_we_did_not_make_stays() {
     for (value, description) in [("owned", "by hand"), ("shared", MANAGED_DESCRIPTION)] {
         let rig = Fixture::with(1, managed());
         let web = service("web", &[80]);
-        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: web.uid.clone() };
+        let owner = ServiceKey {
+            namespace: "default".into(),
+            name: "web".into(),
+            uid: web.uid.clone(),
+        };
         let name = names::security_group(CLUSTER, &owner);
         let tags = [(format!("kubernetes.io/cluster/{CLUSTER}").into(), value.into())].into();
         let (vpc, description) = (rig.world.vpc.clone(), description.into());
@@ -225,10 +271,20 @@ async fn a_group_under_the_name_of_ours_that_we_did_not_make_stays() {
 async fn rules_in_groups_of_another_cluster_stay_whatever_their_description() {
     let rig = Fixture::new(1);
     let web = service("web", &[80]);
-    let other = rig.aws.security_group(&rig.world.vpc, "other", &[("kubernetes.io/cluster/other", "owned")]);
-    let description = format!("kubernetes.io/rule/nlb/client={}", names::load_balancer(&web.uid)).into();
+    let other = rig.aws.security_group(
+        &rig.world.vpc,
+        "other",
+        &[("kubernetes.io/cluster/other", "owned")],
+    );
+    let description =
+        format!("kubernetes.io/rule/nlb/client={}", names::load_balancer(&web.uid)).into();
     let source = RuleSource::Cidr("0.0.0.0/0".parse().unwrap());
-    let rule = Rule { protocol: "tcp".into(), ports: Some((30080, 30080)), source, description };
+    let rule = Rule {
+        protocol: "tcp".into(),
+        ports: Some((30080, 30080)),
+        source,
+        description,
+    };
     let request = AuthorizeSecurityGroupIngress { id: other.clone(), rules: vec![rule.clone()] };
     rig.aws.ask(request).await.unwrap();
     rig.settle(&web).await;
@@ -243,8 +299,16 @@ async fn rules_go_although_one_of_them_went_before() {
     let web = service("web", &[80, 443]);
     let web = published(&web, &rig.settle(&web).await);
     let id = rig.world.node_group.clone();
-    let gone = rig.aws.rules(&id).into_iter().find(|rule| rule.description.contains("client=")).unwrap();
-    rig.aws.ask(RevokeSecurityGroupIngress { id, rules: vec![gone] }).await.unwrap();
+    let gone = rig
+        .aws
+        .rules(&id)
+        .into_iter()
+        .find(|rule| rule.description.contains("client="))
+        .unwrap();
+    rig.aws
+        .ask(RevokeSecurityGroupIngress { id, rules: vec![gone] })
+        .await
+        .unwrap();
     rig.remove(&web).await;
     assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
@@ -256,7 +320,8 @@ async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
     let web = service("web", &[80]);
     rig.settle(&web).await;
     let there = rig.aws.snapshot();
-    rig.aws.fail_next(Action::DeleteLoadBalancer, "ResourceInUse");
+    rig.aws
+        .fail_next(Action::DeleteLoadBalancer, "ResourceInUse");
     let first = rig.delete(&web).await.unwrap();
     assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
     assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
@@ -268,7 +333,8 @@ async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
 #[tokio::test(start_paused = true)]
 async fn what_was_made_a_moment_ago_is_deleted_although_it_does_not_show_yet() {
     let rig = Fixture::new(2);
-    rig.aws.configure(|knobs| knobs.describe_lag = Duration::from_secs(10));
+    rig.aws
+        .configure(|knobs| knobs.describe_lag = Duration::from_secs(10));
     let before = rig.aws.snapshot();
     let web = service("web", &[80, 443]);
     let made = rig.ensure(&web, ReadMode::Fresh).await;
@@ -283,9 +349,13 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
     let group = rig.aws.target_groups()[0].arn.clone();
-    let ours = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
+    let ours = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0]
+        .arn
+        .clone();
     rig.aws.ask(DeleteListener { arn: ours }).await.unwrap();
-    let theirs = rig.aws.foreign_balancer("theirs", "network", &rig.world.public, &[]);
+    let theirs = rig
+        .aws
+        .foreign_balancer("theirs", "network", &rig.world.public, &[]);
     let spec = ListenerSpec {
         port: 8080.try_into().unwrap(),
         protocol: ElbProtocol::Tcp,
@@ -294,18 +364,30 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
         ssl_policy: None,
         alpn_policy: None,
     };
-    rig.aws.ask(CreateListener { load_balancer: theirs, spec, tags: Tags::new() }).await.unwrap();
+    rig.aws
+        .ask(CreateListener { load_balancer: theirs, spec, tags: Tags::new() })
+        .await
+        .unwrap();
     let mut rig = rig.restart();
     rig.nodes.remove(0);
-    let there = rig.aws.snapshot().only(|name| name.starts_with("target group"));
+    let there = rig
+        .aws
+        .snapshot()
+        .only(|name| name.starts_with("target group"));
     for depth in [ReadMode::Fresh, ReadMode::Cached] {
-        drop(rig.ensure(&with(web.clone(), "healthcheck-healthy-threshold", "5"), depth).await);
+        drop(
+            rig.ensure(&with(web.clone(), "healthcheck-healthy-threshold", "5"), depth)
+                .await,
+        );
     }
     let rig = rig.restart();
     drop(rig.balancers.plan(&rig.op(), &rig.spec(&web)).await);
     rig.aws.reset_calls();
     rig.remove(&web).await;
     assert_eq!(rig.aws.calls(Action::DeleteTargetGroup), 0);
-    let now = rig.aws.snapshot().only(|name| name.starts_with("target group"));
+    let now = rig
+        .aws
+        .snapshot()
+        .only(|name| name.starts_with("target group"));
     assert!(now == there, "{}", there.diff(&now));
 }

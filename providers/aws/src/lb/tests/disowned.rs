@@ -28,18 +28,29 @@ async fn a_target_group_that_was_given_to_another_service_stays() {
     rig.aws.tag(&given, SERVICE_TAG, "default/other");
     rig.remove(&web).await;
     assert_eq!(rig.aws.load_balancers(), []);
-    assert_eq!(rig.aws.target_groups().into_iter().map(|group| group.arn).collect::<Vec<_>>(), [given]);
+    assert_eq!(
+        rig.aws
+            .target_groups()
+            .into_iter()
+            .map(|group| group.arn)
+            .collect::<Vec<_>>(),
+        [given]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unused_target_group_stays_unless_its_tags_name_the_service_and_the_cluster() {
     // What it lacks, and whether the process that made it deletes it.
-    for (lacks, goes) in [(SERVICE_TAG.to_owned(), false), (format!("kubernetes.io/cluster/{CLUSTER}"), true)] {
+    for (lacks, goes) in
+        [(SERVICE_TAG.to_owned(), false), (format!("kubernetes.io/cluster/{CLUSTER}"), true)]
+    {
         for restart in [false, true] {
             let mut rig = Fixture::new(1);
             let web = service("web", &[80]);
             let web = published(&web, &rig.settle(&web).await);
-            let listener = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();
+            let listener = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0]
+                .arn
+                .clone();
             rig.aws.ask(DeleteListener { arn: listener }).await.unwrap();
             rig.aws.untag(&rig.aws.target_groups()[0].arn, &lacks);
             if restart {

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{
-        EndpointSliceView, EndpointView, IpFamily, LbIngress, LbStatus, NodeView, Protocol, ServicePort, ServiceView,
-        SlicePort, well_known as wk,
+        EndpointSliceView, EndpointView, IpFamily, LbIngress, LbStatus, NodeView, Protocol,
+        ServicePort, ServiceView, SlicePort, well_known as wk,
     },
     provider::{
-        Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange,
-        Progress, ReadMode, SourceRanges,
+        Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op,
+        PlannedChange, Progress, ReadMode, SourceRanges,
     },
     write_gate::WriteGate,
 };
@@ -84,7 +84,13 @@ impl Fixture {
     }
 
     fn limit(mut self, limits: &Limits) -> Self {
-        let client = self.balancers.reconciler.scope.client.clone().with_limits(limits);
+        let client = self
+            .balancers
+            .reconciler
+            .scope
+            .client
+            .clone()
+            .with_limits(limits);
         let scope = Scope { client, ..self.balancers.reconciler.scope.clone() };
         self.store = InstanceCache::new(scope.clone());
         self.balancers = NetworkLoadBalancers::new(scope, self.store.clone());
@@ -102,13 +108,25 @@ impl Fixture {
         let store = InstanceCache::new(scope.clone());
         let balancers = NetworkLoadBalancers::new(scope, store.clone());
         let pods = vec![slice(&[(POD, true, false)])];
-        Self { aws: world.aws.clone(), world, balancers, nodes, pods, events: Arc::default(), store, settings }
+        Self {
+            aws: world.aws.clone(),
+            world,
+            balancers,
+            nodes,
+            pods,
+            events: Arc::default(),
+            store,
+            settings,
+        }
     }
 
     /// Ends this process and starts another, which knows nothing.
     pub(super) fn restart(self) -> Self {
         self.aws.restart_process();
-        Self { pods: self.pods, ..Self::start(self.world, self.nodes, self.settings) }
+        Self {
+            pods: self.pods,
+            ..Self::start(self.world, self.nodes, self.settings)
+        }
     }
 
     pub(super) fn add_node(&mut self) -> InstanceId {
@@ -118,14 +136,24 @@ impl Fixture {
     }
 
     pub(super) fn op(&self) -> Op {
-        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open()).with_events(self.events.clone())
+        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
+            .with_events(self.events.clone())
     }
 
     /// Reads instances and the VPC, as the node controller and earlier Services have done.
     pub(super) async fn warm(&self) {
         let ids = self.world.nodes.clone();
-        self.store.get_many(&self.op(), &ids, Duration::MAX).await.unwrap();
-        self.balancers.reconciler.deps.vpc.view(&self.op(), false).await.unwrap();
+        self.store
+            .get_many(&self.op(), &ids, Duration::MAX)
+            .await
+            .unwrap();
+        self.balancers
+            .reconciler
+            .deps
+            .vpc
+            .view(&self.op(), false)
+            .await
+            .unwrap();
     }
 
     pub(super) fn spec(&self, service: &ServiceView) -> LbSpec {
@@ -133,7 +161,11 @@ impl Fixture {
             cluster: CLUSTER.into(),
             service: Arc::new(service.clone()),
             sources: SourceRanges::of(service).unwrap_or(SourceRanges::Only(Vec::new())),
-            backends: match service.annotations.get(&*format!("{PREFIX}nlb-target-type")).map(|kind| &**kind) {
+            backends: match service
+                .annotations
+                .get(&*format!("{PREFIX}nlb-target-type"))
+                .map(|kind| &**kind)
+            {
                 Some("ip") => Backends::Endpoints(self.pods.clone()),
                 _ => Backends::Nodes(self.nodes.clone()),
             },
@@ -141,7 +173,9 @@ impl Fixture {
     }
 
     pub(super) async fn ensure(&self, service: &ServiceView, depth: ReadMode) -> LbOutcome {
-        self.balancers.ensure(&self.op(), &self.spec(service), depth).await
+        self.balancers
+            .ensure(&self.op(), &self.spec(service), depth)
+            .await
     }
 
     /// Ensures as the framework does: again, when it is asked to wait or has failed.
@@ -149,7 +183,10 @@ impl Fixture {
         let (mut waited, mut last) = (Duration::ZERO, String::new());
         for _ in 0..20 {
             let op = self.op().with_pending_for(waited);
-            let outcome = self.balancers.ensure(&op, &self.spec(service), ReadMode::Fresh).await;
+            let outcome = self
+                .balancers
+                .ensure(&op, &self.spec(service), ReadMode::Fresh)
+                .await;
             last = format!("{outcome:?}");
             let after = match outcome.result {
                 Ok(Progress::Done) => return outcome.status.unwrap(),
@@ -163,10 +200,15 @@ impl Fixture {
     }
 
     pub(super) async fn update(&self, service: &ServiceView) -> LbOutcome {
-        self.balancers.update_backends(&self.op(), &self.spec(service)).await
+        self.balancers
+            .update_backends(&self.op(), &self.spec(service))
+            .await
     }
 
-    pub(super) async fn plan(&self, service: &ServiceView) -> Result<Vec<PlannedChange>, CloudError> {
+    pub(super) async fn plan(
+        &self,
+        service: &ServiceView,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
         self.balancers.plan(&self.op(), &self.spec(service)).await
     }
 
@@ -191,7 +233,12 @@ impl Fixture {
     }
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {
-        self.events.0.lock().iter().map(|(_, reason, _)| *reason).collect()
+        self.events
+            .0
+            .lock()
+            .iter()
+            .map(|(_, reason, _)| *reason)
+            .collect()
     }
 }
 
@@ -212,9 +259,13 @@ pub(crate) fn reference(service: &ServiceView) -> LbRef {
     }
 }
 
-/// A Service of type LoadBalancer with TCP ports, each with node port 30000 more, and the number in its name.
+/// A Service of type LoadBalancer with TCP ports, each with node port 30000 more, and the number in
+/// its name.
 pub(crate) fn service(name: &str, ports: &[u16]) -> ServiceView {
-    let number: u16 = name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
+    let number: u16 = name
+        .trim_start_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .unwrap_or(0);
     let port = |port: &u16| ServicePort {
         name: format!("p{port}").into(),
         protocol: Protocol::Tcp,
@@ -261,7 +312,9 @@ pub(super) fn slice_at(number: u16, endpoints: &[(&str, bool, bool)]) -> Arc<End
 
 /// Adds an annotation of ours by its suffix.
 pub(crate) fn with(mut service: ServiceView, suffix: &str, value: &str) -> ServiceView {
-    service.annotations.insert(format!("{PREFIX}{suffix}").into(), value.into());
+    service
+        .annotations
+        .insert(format!("{PREFIX}{suffix}").into(), value.into());
     service
 }
 

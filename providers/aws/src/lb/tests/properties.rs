@@ -1,5 +1,5 @@
-//! Whatever a Service says and said before: it comes to rest, to the same whatever the order of ports and nodes, and what is
-//! not its own stays.
+//! Whatever a Service says and said before: it comes to rest, to the same whatever the order of
+//! ports and nodes, and what is not its own stays.
 
 use ccm_core::{
     k8s::{Protocol, ServiceView},
@@ -32,7 +32,11 @@ struct TestState {
 fn state() -> impl Strategy<Value = TestState> {
     let ports = proptest::sample::subsequence(vec![80, 443, 8443], 1..=3);
     let sayings = vec(select(SAYINGS.to_vec()), 0..3);
-    (ports, any::<bool>(), sayings).prop_map(|(ports, udp, sayings)| TestState { ports, udp, sayings })
+    (ports, any::<bool>(), sayings).prop_map(|(ports, udp, sayings)| TestState {
+        ports,
+        udp,
+        sayings,
+    })
 }
 
 impl TestState {
@@ -41,14 +45,21 @@ impl TestState {
         if self.udp {
             service.ports[0].protocol = Protocol::Udp;
         }
-        self.sayings.iter().fold(service, |service, (name, value)| with(service, name, value))
+        self.sayings
+            .iter()
+            .fold(service, |service, (name, value)| with(service, name, value))
     }
 }
 
 /// Runs in virtual time, where the pauses between looks cost nothing.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_time().start_paused(true).build().expect("a runtime needs no resources").block_on(future)
+    builder
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs no resources")
+        .block_on(future)
 }
 
 /// Another Service's, which has to stay as it is.
@@ -56,9 +67,11 @@ fn other() -> ServiceView {
     service("other1", &[80])
 }
 
-/// Makes another Service's balancer, then brings this one from state to state. `None` where one is refused.
+/// Makes another Service's balancer, then brings this one from state to state. `None` where one is
+/// refused.
 async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture, ServiceView)> {
-    let mut rig = Fixture::with(3, Settings { managed_security_groups: groups, ..Settings::default() });
+    let mut rig =
+        Fixture::with(3, Settings { managed_security_groups: groups, ..Settings::default() });
     let status = rig.settle(&other()).await;
     let beside = published(&other(), &status);
     if turn {
@@ -94,7 +107,8 @@ proptest! {
         });
     }
 
-    // One process makes it, another, which sees ports and nodes in another order, finds nothing to do.
+    // One process makes it, another, which sees ports and nodes in another order, finds nothing to
+    // do.
     #[test]
     fn the_order_of_ports_and_nodes_does_not_matter(groups: bool, states in vec(state(), 1..3)) {
         run(async {

@@ -19,7 +19,8 @@ fn managed() -> Settings {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_wants_a_balancer_again_amid_its_deletion_is_deleted_whole_later() {
     let rig = Fixture::with(2, managed());
-    rig.aws.configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    rig.aws
+        .configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
     let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     rig.settle(&web).await;
@@ -65,13 +66,18 @@ async fn a_health_check_that_aws_does_not_change_costs_no_gap_in_service() {
     let web = with(service("web", &[80]), "healthcheck-protocol", "http");
     rig.settle(&web).await;
     let before = rig.aws.target_groups()[0].clone();
-    rig.aws.fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
+    rig.aws
+        .fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
     rig.aws.reset_calls();
     let changed = with(web.clone(), "healthcheck-path", "/ready");
     let outcome = rig.ensure(&changed, ReadMode::Cached).await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
-    let writes: Vec<_> =
-        rig.aws.actions().into_iter().filter(|action| action.class() == crate::api::RequestClass::Write).collect();
+    let writes: Vec<_> = rig
+        .aws
+        .actions()
+        .into_iter()
+        .filter(|action| action.class() == crate::api::RequestClass::Write)
+        .collect();
     assert_eq!(
         writes,
         [
@@ -86,12 +92,20 @@ async fn a_health_check_that_aws_does_not_change_costs_no_gap_in_service() {
     assert_eq!(groups.len(), 1);
     assert_ne!(groups[0].name, before.name);
     let status = rig.settle(&changed).await;
-    assert_eq!(rig.plan(&published(&changed, &status)).await.unwrap(), [], "its name does not matter");
+    assert_eq!(
+        rig.plan(&published(&changed, &status)).await.unwrap(),
+        [],
+        "its name does not matter"
+    );
     // The value itself is bad: everything stays as it was.
-    rig.aws.fail_always(Action::CreateTargetGroup, "ValidationError");
+    rig.aws
+        .fail_always(Action::CreateTargetGroup, "ValidationError");
     let there = rig.aws.snapshot();
     for _ in 0..3 {
-        rig.ensure(&with(web.clone(), "healthcheck-path", "/bad"), ReadMode::Fresh).await.result.unwrap_err();
+        rig.ensure(&with(web.clone(), "healthcheck-path", "/bad"), ReadMode::Fresh)
+            .await
+            .result
+            .unwrap_err();
         assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
     }
 }
@@ -105,10 +119,12 @@ async fn a_group_that_takes_over_is_taken_up_after_a_crash() {
             rig.settle(&web).await;
             let web = with(web, "healthcheck-path", "/ready");
             rig.aws.crash_at_write(n, crash);
-            rig.aws.fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
+            rig.aws
+                .fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
             drop(rig.ensure(&web, ReadMode::Fresh).await);
             let rig = rig.restart();
-            rig.aws.fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
+            rig.aws
+                .fail_always(Action::ModifyTargetGroup, "InvalidConfigurationRequest");
             rig.settle(&web).await;
             let groups = rig.aws.target_groups();
             assert_eq!(groups.len(), 1, "{crash:?} {n}: {groups:?}");
@@ -127,22 +143,35 @@ async fn a_managed_group_that_was_taken_off_goes_although_it_is_in_use_at_first(
         rig.settle(&web).await;
         let made = rig.aws.load_balancers()[0].security_groups.clone();
         let web = with(web, "security-groups", &mine);
-        rig.aws.fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
-        rig.aws.fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
+        rig.aws
+            .fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
+        rig.aws
+            .fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
         let outcome = rig.ensure(&web, ReadMode::Fresh).await;
-        let Ok(Progress::Pending { after, .. }) = outcome.result else { panic!("{outcome:?}") };
+        let Ok(Progress::Pending { after, .. }) = outcome.result else {
+            panic!("{outcome:?}")
+        };
         let web = published(&web, &outcome.status.unwrap());
-        let is_there = |rig: &Fixture| rig.aws.security_groups().iter().any(|group| made.contains(&group.id));
+        let is_there = |rig: &Fixture| {
+            rig.aws
+                .security_groups()
+                .iter()
+                .any(|group| made.contains(&group.id))
+        };
         assert!(is_there(&rig));
         if restart {
             rig = rig.restart();
-            rig.aws.fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
+            rig.aws
+                .fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
             let changes = rig.plan(&web).await.unwrap();
             let operations: Vec<_> = changes.iter().map(|change| &*change.operation).collect();
             assert_eq!(operations, ["DeleteSecurityGroup"]);
         }
         let op = rig.op().with_pending_for(after);
-        let outcome = rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await;
+        let outcome = rig
+            .balancers
+            .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+            .await;
         assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "still: {outcome:?}");
         rig.settle(&web).await;
         assert!(!is_there(&rig));
@@ -156,7 +185,8 @@ async fn tags_that_are_not_asked_for_any_more_go_although_the_first_attempt_fail
     for action in [Action::DescribeLoadBalancers, Action::RemoveElbTags] {
         let rig = Fixture::new(1);
         let web = service("web", &[80]);
-        rig.settle(&with(web.clone(), "additional-resource-tags", "team=a")).await;
+        rig.settle(&with(web.clone(), "additional-resource-tags", "team=a"))
+            .await;
         assert!(rig.aws.snapshot().to_string().contains("team=a"));
         for code in ["InternalError", "AccessDenied"] {
             (0..5).for_each(|_| rig.aws.fail_next(action, code));
@@ -168,26 +198,38 @@ async fn tags_that_are_not_asked_for_any_more_go_although_the_first_attempt_fail
     }
 }
 
-/// Nothing but the memory of having taken it off says that it has to go: its name is not the one that it would get today.
+/// Nothing but the memory of having taken it off says that it has to go: its name is not the one
+/// that it would get today.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_taken_off_is_given_up_although_everything_was_read_anew_meanwhile() {
     let rig = Fixture::with(2, managed());
     let (vpc, description) = (rig.world.vpc.clone(), MANAGED_DESCRIPTION.into());
     let tags = [("kubernetes.io/cluster/test".into(), "owned".into())].into();
-    let request = CreateSecurityGroup { name: "k8s-default-web-0123456789".into(), description, vpc, tags };
+    let request = CreateSecurityGroup {
+        name: "k8s-default-web-0123456789".into(),
+        description,
+        vpc,
+        tags,
+    };
     let made = rig.aws.ask(request).await.unwrap();
     let mine = rig.aws.security_group(&rig.world.vpc, "mine", &[]);
     let web = with(service("web", &[80]), "security-groups", &made);
     rig.settle(&web).await;
     let web = with(web, "security-groups", &mine);
-    rig.aws.fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
+    rig.aws
+        .fail_next(Action::DeleteSecurityGroup, "DependencyViolation");
     let outcome = rig.ensure(&web, ReadMode::Cached).await;
     assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
     rig.aws.reset_calls();
     let outcome = rig.ensure(&web, ReadMode::Fresh).await;
     assert!(matches!(outcome.result, Ok(Progress::Done)), "{outcome:?}");
     assert!(rig.aws.calls(Action::DescribeLoadBalancers) > 0, "it was read anew");
-    assert!(rig.aws.security_groups().iter().all(|group| group.id != made));
+    assert!(
+        rig.aws
+            .security_groups()
+            .iter()
+            .all(|group| group.id != made)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +243,9 @@ async fn a_listener_that_is_not_found_for_long_is_looked_for() {
     let web = with(web, "listener-attributes.TCP-80", "tcp.idle_timeout.seconds=400");
     let ensure = async |waited: u64| {
         let op = rig.op().with_pending_for(Duration::from_secs(waited));
-        rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Cached).await
+        rig.balancers
+            .ensure(&op, &rig.spec(&web), ReadMode::Cached)
+            .await
     };
     for waited in [0, 2, 20] {
         assert!(matches!(ensure(waited).await.result, Ok(Progress::Pending { .. })), "{waited}");
@@ -216,12 +260,18 @@ async fn a_listener_that_is_not_found_for_long_is_looked_for() {
 async fn a_target_group_that_somebody_uses_is_tried_less_and_less_often() {
     let rig = Fixture::new(1);
     rig.settle(&service("web", &[80, 443])).await;
-    rig.aws.fail_always(Action::DeleteTargetGroup, "ResourceInUse");
+    rig.aws
+        .fail_always(Action::DeleteTargetGroup, "ResourceInUse");
     let web = service("web", &[80]);
     for (waited, next) in [(0, 2), (40, 40), (600, 60)] {
         let op = rig.op().with_pending_for(Duration::from_secs(waited));
-        let outcome = rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await;
-        let Ok(Progress::Pending { after, .. }) = outcome.result else { panic!("{outcome:?}") };
+        let outcome = rig
+            .balancers
+            .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+            .await;
+        let Ok(Progress::Pending { after, .. }) = outcome.result else {
+            panic!("{outcome:?}")
+        };
         assert_eq!(after, Duration::from_secs(next), "after {waited} s");
     }
     rig.aws.clear_faults();

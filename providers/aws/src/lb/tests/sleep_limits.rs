@@ -1,8 +1,11 @@
-//! No call sleeps more than two seconds, whatever it waits for, and what is broken off ends all the same.
+//! No call sleeps more than two seconds, whatever it waits for, and what is broken off ends all the
+//! same.
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, ErrorKind, Inventory, LbOutcome, LbSpec, LoadBalancers, Op, Progress, ReadMode};
+use ccm_core::provider::{
+    CloudError, ErrorKind, Inventory, LbOutcome, LbSpec, LoadBalancers, Op, Progress, ReadMode,
+};
 use futures::future::join_all;
 use tokio::time::Instant;
 
@@ -21,7 +24,14 @@ fn rate(per_second: f64, burst: u32) -> Rate {
 
 /// Every kind of request as slowly as this.
 fn all(rate: Rate) -> Limits {
-    Limits { ec2_read: rate, ec2_write: rate, topology: rate, elb_read: rate, elb_register: rate, elb_write: rate }
+    Limits {
+        ec2_read: rate,
+        ec2_write: rate,
+        topology: rate,
+        elb_read: rate,
+        elb_register: rate,
+        elb_write: rate,
+    }
 }
 
 /// Runs a call, which must not sleep longer than is allowed.
@@ -37,12 +47,18 @@ async fn within<T>(most: Duration, what: &str, call: impl Future<Output = T>) ->
 }
 
 /// Asks until there is an answer.
-async fn answered<T, F: Future<Output = Result<T, CloudError>>>(what: &str, call: impl Fn() -> F) -> T {
+async fn answered<T, F: Future<Output = Result<T, CloudError>>>(
+    what: &str,
+    call: impl Fn() -> F,
+) -> T {
     for _ in 0..100 {
         match brief(what, call()).await {
             Ok(answer) => return answer,
             Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient), "{error:?}");
+                assert!(
+                    matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient),
+                    "{error:?}"
+                );
                 tokio::time::sleep(error.retry_after().expect("when it is our turn")).await;
             }
         }
@@ -59,7 +75,8 @@ async fn ensure_within(most: Duration, rig: &Fixture, want: &LbSpec) -> (LbOutco
     let mut waited = Duration::ZERO;
     for calls in 1..500 {
         let op = rig.op().with_pending_for(waited);
-        let outcome = within(most, "ensure", rig.balancers.ensure(&op, want, ReadMode::Fresh)).await;
+        let outcome =
+            within(most, "ensure", rig.balancers.ensure(&op, want, ReadMode::Fresh)).await;
         let after = match &outcome.result {
             Ok(Progress::Done) => return (outcome, calls),
             Ok(Progress::Pending { after, .. }) => *after,
@@ -81,7 +98,13 @@ async fn delete(rig: &Fixture, want: &LbSpec) -> usize {
 
 async fn delete_within(most: Duration, rig: &Fixture, want: &LbSpec) -> usize {
     for calls in 1..500 {
-        let after = match within(most, "delete", rig.balancers.delete(&rig.op(), &reference(&want.service))).await {
+        let after = match within(
+            most,
+            "delete",
+            rig.balancers.delete(&rig.op(), &reference(&want.service)),
+        )
+        .await
+        {
             Ok(Progress::Done) => return calls,
             Ok(Progress::Pending { after, .. }) => after,
             Err(error) => {
@@ -130,7 +153,8 @@ async fn a_look_that_is_broken_off_goes_on_where_it_ended() {
     rig.aws.reset_calls();
     ensure(&rig, &rig.spec(&web)).await;
     let reads = rig.aws.requests() - rig.aws.writes();
-    // The balancer, its groups and listeners, tags in twenties, attributes and targets of each; the VPC and its groups.
+    // The balancer, its groups and listeners, tags in twenties, attributes and targets of each; the
+    // VPC and its groups.
     assert_eq!((reads, rig.aws.writes()), (4 + 4 + 30 + 2 * 30 + 5, 0));
 }
 
@@ -143,7 +167,11 @@ async fn many_services_that_share_a_small_budget_all_end() {
         let one = service(&format!("web{i}"), &[80, 81, 82]);
         services.push(published(&one, &rig.settle(&one).await));
     }
-    let rig = rig.restart_limited(&Limits { elb_read: rate(4.0, 4), elb_write: rate(3.0, 3), ..Limits::default() });
+    let rig = rig.restart_limited(&Limits {
+        elb_read: rate(4.0, 4),
+        elb_write: rate(3.0, 3),
+        ..Limits::default()
+    });
     let specs: Vec<LbSpec> = services.iter().map(|service| rig.spec(service)).collect();
     join_all(specs.iter().map(|spec| ensure_within(2 * MOST, &rig, spec))).await;
     assert_eq!(rig.aws.load_balancers().len(), 12);
@@ -179,7 +207,10 @@ async fn a_throttled_change_is_taken_up_without_reading_anything_again() {
     assert_eq!(error.kind(), ErrorKind::Throttled);
     rig.aws.reset_calls();
     let op: Op = rig.op().with_pending_for(Duration::from_secs(1));
-    let outcome = rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await;
+    let outcome = rig
+        .balancers
+        .ensure(&op, &rig.spec(&web), ReadMode::Fresh)
+        .await;
     assert_eq!(outcome.result.unwrap(), Progress::Done);
     assert_eq!(rig.aws.calls(Action::CreateLoadBalancer), 0);
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 0);

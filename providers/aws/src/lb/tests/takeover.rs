@@ -1,4 +1,5 @@
-//! What is somebody else's stays theirs, whatever a Service is called and asks for; and what is ours is found.
+//! What is somebody else's stays theirs, whatever a Service is called and asks for; and what is
+//! ours is found.
 
 use ccm_core::{k8s::ServiceView, provider::ReadMode};
 
@@ -17,7 +18,10 @@ const OWNED: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
 
 /// The same without an ID of the cluster (`--allow-untagged-cloud`).
 fn untagged(mut rig: Fixture) -> Fixture {
-    let scope = Scope { cluster: Cluster::new("", false), ..rig.balancers.reconciler.scope.clone() };
+    let scope = Scope {
+        cluster: Cluster::new("", false),
+        ..rig.balancers.reconciler.scope.clone()
+    };
     rig.balancers = NetworkLoadBalancers::new(scope, rig.store.clone());
     rig
 }
@@ -54,7 +58,11 @@ async fn a_balancer_under_the_name_that_only_this_service_gets_needs_no_tag_of_t
     rig.settle(&web).await;
     assert_eq!(rig.aws.load_balancers().len(), 1);
     let arn = rig.aws.load_balancers()[0].arn.clone();
-    assert_eq!(rig.aws.tags(&arn).get(SERVICE_TAG).map(|of| &**of), Some("default/web"), "it has one now");
+    assert_eq!(
+        rig.aws.tags(&arn).get(SERVICE_TAG).map(|of| &**of),
+        Some("default/web"),
+        "it has one now"
+    );
     rig.aws.untag(&arn, SERVICE_TAG);
     let rig = rig.restart();
     rig.remove(&web).await;
@@ -67,7 +75,10 @@ async fn clusters_without_id_do_not_share_balancers_of_services_of_one_name() {
     let one = service("web", &[80]);
     let one = published(&one, &rig.settle(&one).await);
     let first = rig.aws.snapshot();
-    let mut two = ServiceView { uid: "other-0000-0000-0000-000000000000".into(), ..service("web", &[80]) };
+    let mut two = ServiceView {
+        uid: "other-0000-0000-0000-000000000000".into(),
+        ..service("web", &[80])
+    };
     two.ports[0].node_port = 31111.try_into().ok();
     let rig = untagged(rig.restart());
     let status = rig.settle(&two).await;
@@ -93,7 +104,8 @@ async fn a_service_of_a_cluster_without_id_is_deleted_whole() {
             rig.aws.reset_calls();
             assert_eq!(rig.plan(&web).await.unwrap(), []);
         }
-        rig.aws.fail_next(crate::api::Action::DeleteTargetGroup, "ResourceInUse");
+        rig.aws
+            .fail_next(crate::api::Action::DeleteTargetGroup, "ResourceInUse");
         rig.remove(&web).await;
         same(&rig, &before, "delete");
     }
@@ -114,7 +126,11 @@ async fn a_foreign_balancer_under_a_name_of_today_hides_none_of_ours_nor_loses_i
     let groups = rig.aws.target_groups();
     assert_eq!(groups.len(), 1, "{groups:?}");
     let there = rig.aws.snapshot();
-    let lost: Vec<_> = before.objects().into_iter().filter(|object| !there.objects().contains(object)).collect();
+    let lost: Vec<_> = before
+        .objects()
+        .into_iter()
+        .filter(|object| !there.objects().contains(object))
+        .collect();
     assert_eq!(lost, [""; 0]);
 }
 

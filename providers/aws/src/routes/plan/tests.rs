@@ -18,12 +18,17 @@ fn node(name: &str, cidrs: &[&str]) -> Arc<NodeView> {
     Arc::new(NodeView { pod_cidrs, ..NodeView::named(name) })
 }
 
-/// A route to `i-…`, to `eni-…`, to `i-…/eni-…` as AWS shows an attached interface, or to a gateway; `!` in front: it leads
-/// nowhere.
+/// A route to `i-…`, to `eni-…`, to `i-…/eni-…` as AWS shows an attached interface, or to a
+/// gateway; `!` in front: it leads nowhere.
 fn route(destination: &str, to: &str) -> Route {
     let (blackhole, to) = to.strip_prefix('!').map_or((false, to), |to| (true, to));
-    let mut route =
-        Route { destination: Some(net(destination)), blackhole, instance: None, interface: None, gateway: None };
+    let mut route = Route {
+        destination: Some(net(destination)),
+        blackhole,
+        instance: None,
+        interface: None,
+        gateway: None,
+    };
     for to in to.split('/').filter(|to| !to.is_empty()) {
         match to {
             to if to.starts_with("i-") => route.instance = Some(to.into()),
@@ -40,7 +45,10 @@ fn table(id: &str, routes: &[(&str, &str)]) -> RouteTable {
         vpc: "vpc-1".into(),
         subnets: Vec::new(),
         main: false,
-        routes: routes.iter().map(|(destination, to)| route(destination, to)).collect(),
+        routes: routes
+            .iter()
+            .map(|(destination, to)| route(destination, to))
+            .collect(),
         tags: Tags::new(),
     }
 }
@@ -89,13 +97,19 @@ fn nodes() -> NodesByHop {
 /// Lists as `destination node name`.
 fn listed(tables: &[RouteTable]) -> Vec<String> {
     let line = |route: provider::Route| {
-        let node = if route.blackhole { "blackhole" } else { route.node.as_deref().unwrap_or("?") };
+        let node = if route.blackhole {
+            "blackhole"
+        } else {
+            route.node.as_deref().unwrap_or("?")
+        };
         format!("{} {node} {}", route.destination, route.name)
     };
-    list(tables, &nodes(), |hop| *hop == RouteHop::Instance("i-nat".into()) || matches!(hop, RouteHop::Interface(_)))
-        .into_iter()
-        .map(line)
-        .collect()
+    list(tables, &nodes(), |hop| {
+        *hop == RouteHop::Instance("i-nat".into()) || matches!(hop, RouteHop::Interface(_))
+    })
+    .into_iter()
+    .map(line)
+    .collect()
 }
 
 #[test]
@@ -123,14 +137,17 @@ fn routes_to_instances_are_listed_with_their_nodes_and_foreign_ones_are_not() {
 }
 
 #[test]
-fn a_route_that_is_missing_in_some_tables_is_created_there_and_an_unwanted_one_goes_from_the_others() {
-    let both = [table("rtb-1", &[("10.0.1.0/24", "i-1")]), table("rtb-2", &[("10.0.1.0/24", "i-1")])];
+fn a_route_that_is_missing_in_some_tables_is_created_there_and_an_unwanted_one_goes_from_the_others()
+ {
+    let both =
+        [table("rtb-1", &[("10.0.1.0/24", "i-1")]), table("rtb-2", &[("10.0.1.0/24", "i-1")])];
     assert_eq!(listed(&both), ["10.0.1.0/24 n1 i-1 in rtb-1,rtb-2"]);
     let wanted = [table("rtb-1", &[("10.0.1.0/24", "i-1")]), table("rtb-2", &[])];
     assert_eq!(listed(&wanted), [""; 0]);
     let unwanted = [table("rtb-1", &[("10.0.9.0/24", "i-1")]), table("rtb-2", &[])];
     assert_eq!(listed(&unwanted), ["10.0.9.0/24 n1 i-1 in rtb-1"]);
-    let different = [table("rtb-1", &[("10.0.1.0/24", "i-1")]), table("rtb-2", &[("10.0.1.0/24", "i-2")])];
+    let different =
+        [table("rtb-1", &[("10.0.1.0/24", "i-1")]), table("rtb-2", &[("10.0.1.0/24", "i-2")])];
     assert_eq!(listed(&different), ["10.0.1.0/24 n2 i-2 in rtb-2"]);
 }
 
@@ -142,7 +159,10 @@ fn of_several_nodes_of_one_instance_the_one_that_wants_the_network_has_the_route
     nodes.add("i-1".into(), &node("b", &["10.0.1.0/24"]));
     let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1"), ("10.0.7.0/24", "i-1")])];
     let routes = list(&tables, &nodes, |_| true);
-    let names: Vec<_> = routes.iter().map(|route| route.node.as_deref().unwrap_or("?")).collect();
+    let names: Vec<_> = routes
+        .iter()
+        .map(|route| route.node.as_deref().unwrap_or("?"))
+        .collect();
     assert_eq!(names, ["b", "a"]);
 }
 
@@ -165,13 +185,20 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
         (instance("i-1", None, vec![]), Some((None, true))),
         (instance("i-1", Some(false), vec![primary(Some(false))]), Some((None, false))),
         (instance("i-1", None, vec![primary(Some(false))]), Some((None, false))),
-        (instance("i-1", Some(true), vec![second(), primary(Some(false))]), Some((Some("eni-0"), false))),
+        (
+            instance("i-1", Some(true), vec![second(), primary(Some(false))]),
+            Some((Some("eni-0"), false)),
+        ),
         (instance("i-1", None, vec![primary(Some(true)), second()]), Some((Some("eni-0"), true))),
-        (instance("i-1", None, vec![primary(None), interface("eni-9", None, None)]), Some((None, true))),
+        (
+            instance("i-1", None, vec![primary(None), interface("eni-9", None, None)]),
+            Some((None, true)),
+        ),
         (instance("i-1", None, vec![second(), interface("eni-2", Some(2), None)]), None),
     ];
     for (instance, expected) in cases {
-        let target = NodeTarget::of(&instance).map(|target| (target.interface, target.source_dest_check));
+        let target =
+            NodeTarget::of(&instance).map(|target| (target.interface, target.source_dest_check));
         let expected = expected.map(|(eni, checked)| (eni.map(EniId::from), checked));
         assert_eq!(target, expected, "{:?}", instance.interfaces);
     }
@@ -179,7 +206,8 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
 
 #[test]
 fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
-    let target = NodeTarget::of(&instance("i-1", None, vec![interface("eni-1", Some(0), None)])).unwrap();
+    let target =
+        NodeTarget::of(&instance("i-1", None, vec![interface("eni-1", Some(0), None)])).unwrap();
     let cases = [
         (None, CreateAction::Create),
         (Some("i-1"), CreateAction::Done),
@@ -221,7 +249,11 @@ fn deletion_takes_nothing_but_the_route_that_was_listed() {
     for (there, listed, was_blackhole, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
         let occupant = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
-        assert_eq!(delete(&occupant, &listed.parse().unwrap(), was_blackhole), expected, "{there:?} {listed}");
+        assert_eq!(
+            delete(&occupant, &listed.parse().unwrap(), was_blackhole),
+            expected,
+            "{there:?} {listed}"
+        );
     }
 }
 
@@ -231,7 +263,10 @@ fn changes_show_in_the_tables_that_were_read_before() {
     let target = NodeTarget::of(&instance("i-2", None, vec![])).unwrap();
     let at = |table: &RouteTable| existing_route(table, &net("10.0.1.0/24"));
     apply_change(&mut table, net("10.0.1.0/24"), Some(&target));
-    assert_eq!(at(&table), ExistingRoute::Hop { hop: RouteHop::Instance("i-2".into()), blackhole: false });
+    assert_eq!(
+        at(&table),
+        ExistingRoute::Hop { hop: RouteHop::Instance("i-2".into()), blackhole: false }
+    );
     apply_change(&mut table, net("10.0.1.0/24"), None);
     assert_eq!(at(&table), ExistingRoute::None);
     assert_eq!(table.routes.len(), 1);
@@ -252,9 +287,17 @@ fn bits_behind_the_prefix_do_not_count() {
 fn hops_that_no_node_accounts_for_are_asked_about_once_unless_they_lead_nowhere() {
     let one = table(
         "rtb-1",
-        &[("10.0.1.0/24", "i-1"), ("10.0.5.0/24", "i-5"), ("10.0.6.0/24", "!i-6"), ("0.0.0.0/0", "igw-1")],
+        &[
+            ("10.0.1.0/24", "i-1"),
+            ("10.0.5.0/24", "i-5"),
+            ("10.0.6.0/24", "!i-6"),
+            ("0.0.0.0/0", "igw-1"),
+        ],
     );
-    let other = table("rtb-2", &[("10.0.5.0/24", "i-5"), ("10.0.2.0/24", "eni-2"), ("10.0.4.0/24", "eni-4")]);
+    let other = table(
+        "rtb-2",
+        &[("10.0.5.0/24", "i-5"), ("10.0.2.0/24", "eni-2"), ("10.0.4.0/24", "eni-4")],
+    );
     let expected = [RouteHop::Instance("i-5".into()), RouteHop::Interface("eni-4".into())];
     assert_eq!(unmatched_hops(&[one, other], &nodes()), expected);
 }

@@ -1,7 +1,10 @@
 use super::*;
 
 fn named(ids: &[&RouteTableId]) -> Settings {
-    Settings { route_tables: ids.iter().map(|id| (*id).clone()).collect(), ..Settings::default() }
+    Settings {
+        route_tables: ids.iter().map(|id| (*id).clone()).collect(),
+        ..Settings::default()
+    }
 }
 
 async fn error(rig: &Fixture) -> String {
@@ -14,7 +17,9 @@ async fn error(rig: &Fixture) -> String {
 async fn the_table_is_the_one_of_the_vpc_with_the_clusters_tag() {
     let world = FakeCluster::small(1);
     let other = world.aws.vpc("10.9.0.0/16");
-    world.aws.route_table(&other, &[], &[("kubernetes.io/cluster/test", "owned")]);
+    world
+        .aws
+        .route_table(&other, &[], &[("kubernetes.io/cluster/test", "owned")]);
     let rig = Fixture::with(world, Settings::default());
     rig.pass().await.unwrap();
     assert_eq!(rig.shown().len(), 1);
@@ -27,9 +32,14 @@ async fn without_a_table_or_with_two_there_is_an_error_in_upstream_words() {
     let rig = Fixture::with(world, Settings::default());
     assert_eq!(error(&rig).await, "unable to find route table for AWS cluster: kubernetes");
     let world = FakeCluster::small(1);
-    world.aws.route_table(&world.vpc, &[], &[("kubernetes.io/cluster/test", "shared")]);
+    world
+        .aws
+        .route_table(&world.vpc, &[], &[("kubernetes.io/cluster/test", "shared")]);
     let rig = Fixture::with(world, Settings::default());
-    assert_eq!(error(&rig).await, "found multiple matching AWS route tables for AWS cluster: kubernetes");
+    assert_eq!(
+        error(&rig).await,
+        "found multiple matching AWS route tables for AWS cluster: kubernetes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +85,10 @@ async fn a_named_table_that_is_not_there_is_an_error() {
     let missing = RouteTableId::from("rtb-missing");
     let settings = named(&[&world.table, &missing]);
     let rig = Fixture::with(world, settings);
-    assert_eq!(error(&rig).await, "unable to find route tables for AWS cluster: kubernetes: rtb-missing");
+    assert_eq!(
+        error(&rig).await,
+        "unable to find route tables for AWS cluster: kubernetes: rtb-missing"
+    );
     let rig = Fixture::with(FakeCluster::small(1), named(&[&missing]));
     assert_eq!(error(&rig).await, "unable to find route table for AWS cluster: kubernetes");
 }
@@ -95,13 +108,21 @@ async fn a_table_that_cannot_be_read_is_no_empty_table() {
 #[tokio::test(start_paused = true)]
 async fn the_node_of_an_instance_is_told_by_its_provider_id_whatever_its_name() {
     let mut rig = Fixture::new(4);
-    let names = ["ip-10-0-0-1.us-west-2.compute.internal", &*rig.world.nodes[1].clone(), "foo", "n3"];
-    rig.nodes = names.iter().enumerate().map(|(i, name)| node(name, &rig.world.nodes[i], &[pod_cidr(i)])).collect();
+    let names =
+        ["ip-10-0-0-1.us-west-2.compute.internal", &*rig.world.nodes[1].clone(), "foo", "n3"];
+    rig.nodes = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| node(name, &rig.world.nodes[i], &[pod_cidr(i)]))
+        .collect();
     rig.pass().await.unwrap();
     // The last one's node is gone: its route is listed without, so that it is removed.
     rig.nodes.pop();
     let listed = rig.list().await.unwrap();
-    let told: Vec<_> = listed.iter().map(|route| (route.destination, route.node.as_deref())).collect();
+    let told: Vec<_> = listed
+        .iter()
+        .map(|route| (route.destination, route.node.as_deref()))
+        .collect();
     let node = |i: usize| names.get(i).copied().filter(|_| i < 3);
     assert_eq!(told, (0..4).map(|i| (pod_cidr(i), node(i))).collect::<Vec<_>>());
 }
@@ -117,7 +138,11 @@ async fn a_route_is_deleted_from_those_tables_alone_that_were_listed_with_it() {
     let listed = rig.list().await.unwrap();
     // Somebody brings it to the other table meanwhile.
     let target = RouteTarget::Instance(rig.world.nodes[0].clone());
-    rig.world.aws.ask(ec2::CreateRoute { table: other.clone(), destination: pod_cidr(7), target }).await.unwrap();
+    rig.world
+        .aws
+        .ask(ec2::CreateRoute { table: other.clone(), destination: pod_cidr(7), target })
+        .await
+        .unwrap();
     tokio::time::advance(Duration::from_secs(6)).await;
     rig.delete(&listed[0]).await.unwrap();
     assert_eq!((rig.shown().len(), rig.shown_in(&other).len()), (0, 1));

@@ -68,8 +68,13 @@ impl Fixture {
     }
 
     fn through(client: Client, world: FakeCluster, settings: Settings, cluster: Cluster) -> Self {
-        let scope =
-            Scope { client, cluster, region: "us-west-2".into(), vpc: world.vpc.clone(), settings: Arc::new(settings) };
+        let scope = Scope {
+            client,
+            cluster,
+            region: "us-west-2".into(),
+            vpc: world.vpc.clone(),
+            settings: Arc::new(settings),
+        };
         let routes = Ec2Routes::new(scope.clone(), InstanceCache::new(scope));
         let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
         let mut rig = Self { world, routes, op, nodes: Vec::new() };
@@ -92,36 +97,63 @@ impl Fixture {
     /// Creates the route of a node.
     async fn create(&self, i: usize) -> Result<(), CloudError> {
         let node = self.nodes[i].clone();
-        self.apply(&[RouteChange::Create { node, destination: pod_cidr(i) }]).await.remove(0)
+        self.apply(&[RouteChange::Create { node, destination: pod_cidr(i) }])
+            .await
+            .remove(0)
     }
 
     async fn delete(&self, route: &Route) -> Result<(), CloudError> {
-        self.apply(&[RouteChange::Delete(route.clone())]).await.remove(0)
+        self.apply(&[RouteChange::Delete(route.clone())])
+            .await
+            .remove(0)
     }
 
-    /// One pass: what no node wants goes, what is missing is created. Returns how many changes there were.
+    /// One pass: what no node wants goes, what is missing is created. Returns how many changes
+    /// there were.
     async fn pass(&self) -> Result<usize, CloudError> {
         let cluster = [net("100.64.0.0/10"), net("fd00::/48")];
         let listed = self.list().await?;
         let wanted = |route: &Route| {
-            self.nodes.iter().find(|node| node.pod_cidrs.iter().any(|cidr| net(cidr) == route.destination))
+            self.nodes.iter().find(|node| {
+                node.pod_cidrs
+                    .iter()
+                    .any(|cidr| net(cidr) == route.destination)
+            })
         };
         let is_good = |route: &&Route| {
-            !route.blackhole && wanted(route).is_some_and(|node| route.node.as_ref() == Some(&node.name))
+            !route.blackhole
+                && wanted(route).is_some_and(|node| route.node.as_ref() == Some(&node.name))
         };
-        let ours = |route: &&Route| cluster.iter().any(|network| network.contains(&route.destination));
-        let deletes = listed.iter().filter(ours).filter(|route| !is_good(route)).cloned().map(RouteChange::Delete);
+        let ours = |route: &&Route| {
+            cluster
+                .iter()
+                .any(|network| network.contains(&route.destination))
+        };
+        let deletes = listed
+            .iter()
+            .filter(ours)
+            .filter(|route| !is_good(route))
+            .cloned()
+            .map(RouteChange::Delete);
         let mut creates = Vec::new();
         for node in &self.nodes {
             for cidr in &node.pod_cidrs {
-                if !listed.iter().filter(is_good).any(|route| route.destination == net(cidr)) {
-                    creates.push(RouteChange::Create { node: node.clone(), destination: net(cidr) });
+                if !listed
+                    .iter()
+                    .filter(is_good)
+                    .any(|route| route.destination == net(cidr))
+                {
+                    creates
+                        .push(RouteChange::Create { node: node.clone(), destination: net(cidr) });
                 }
             }
         }
         let (deletes, creates) = (deletes.collect::<Vec<_>>(), creates);
         for changes in [&deletes, &creates] {
-            self.apply(changes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            self.apply(changes)
+                .await
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()?;
         }
         Ok(deletes.len() + creates.len())
     }
@@ -132,7 +164,12 @@ impl Fixture {
     }
 
     fn shown_in(&self, table: &RouteTableId) -> Vec<String> {
-        let routes = self.world.aws.routes(table).into_iter().filter(|route| route.gateway.is_none());
+        let routes = self
+            .world
+            .aws
+            .routes(table)
+            .into_iter()
+            .filter(|route| route.gateway.is_none());
         let mut shown: Vec<_> = routes
             .map(|route| {
                 let mark = if route.blackhole { "!" } else { "" };
@@ -145,7 +182,10 @@ impl Fixture {
     }
 
     fn calls(&self, actions: &[Action]) -> Vec<usize> {
-        actions.iter().map(|action| self.world.aws.calls(*action)).collect()
+        actions
+            .iter()
+            .map(|action| self.world.aws.calls(*action))
+            .collect()
     }
 }
 

@@ -26,16 +26,24 @@ fn before() -> impl Strategy<Value = Before> {
     ]
 }
 
-/// Lays out a table of random routes: destinations 0 to 3 are the nodes' networks, the others nobody's.
+/// Lays out a table of random routes: destinations 0 to 3 are the nodes' networks, the others
+/// nobody's.
 async fn lay_out(rig: &Fixture, before: &[Before], table: &RouteTableId) {
-    let gone = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/test", "owned").launch();
+    let gone = rig
+        .world
+        .aws
+        .instance(&rig.world.private[0])
+        .tag("kubernetes.io/cluster/test", "owned")
+        .launch();
     let appliance = rig.world.aws.instance(&rig.world.private[0]).launch();
     let gateway = rig.world.aws.internet_gateway(&rig.world.vpc);
     for (i, before) in before.iter().enumerate() {
         let to = match before {
             Before::Nothing => continue,
             Before::Gateway => {
-                rig.world.aws.gateway_route(table, &pod_cidr(i).to_string(), &gateway);
+                rig.world
+                    .aws
+                    .gateway_route(table, &pod_cidr(i).to_string(), &gateway);
                 continue;
             }
             Before::Node(node) => &rig.world.nodes[*node],
@@ -53,7 +61,8 @@ fn is_foreign(before: Before) -> bool {
     matches!(before, Before::Appliance | Before::Gateway)
 }
 
-/// Passes until nothing changes; errors may only come from destinations that are taken, or from a crash.
+/// Passes until nothing changes; errors may only come from destinations that are taken, or from a
+/// crash.
 async fn settle(rig: &Fixture) {
     for _ in 0..4 {
         let _ = rig.pass().await;
@@ -74,7 +83,10 @@ async fn check(before: &[Vec<Before>], crash: Option<(usize, Crash)>) {
         lay_out(&rig, before, table).await;
     }
     let foreign = |i: usize| before.iter().any(|before| is_foreign(before[i]));
-    let shown_before: Vec<_> = tables.iter().map(|table| rig.world.aws.routes(table)).collect();
+    let shown_before: Vec<_> = tables
+        .iter()
+        .map(|table| rig.world.aws.routes(table))
+        .collect();
     if let Some((n, kind)) = crash {
         rig.world.aws.crash_at_write(n, kind);
         let _ = rig.pass().await;
@@ -87,7 +99,10 @@ async fn check(before: &[Vec<Before>], crash: Option<(usize, Crash)>) {
     for (t, table) in tables.iter().enumerate().take(before.len()) {
         let routes = rig.world.aws.routes(table);
         let at = |routes: &[ec2::Route], i: usize| {
-            routes.iter().find(|route| route.destination == Some(pod_cidr(i))).cloned()
+            routes
+                .iter()
+                .find(|route| route.destination == Some(pod_cidr(i)))
+                .cloned()
         };
         for (i, before) in before[t].iter().enumerate() {
             let (was, is) = (at(&shown_before[t], i), at(&routes, i));
@@ -109,7 +124,11 @@ async fn check(before: &[Vec<Before>], crash: Option<(usize, Crash)>) {
 }
 
 fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(test);
 }
 

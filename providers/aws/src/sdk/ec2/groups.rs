@@ -8,8 +8,8 @@ use crate::{
     api::{
         Action, AwsError, Page, SecurityGroupId,
         ec2::{
-            AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup, DescribeSecurityGroups,
-            RevokeSecurityGroupIngress, Rule, RuleSource, SecurityGroup,
+            AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup,
+            DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, RuleSource, SecurityGroup,
         },
     },
     sdk::{
@@ -32,27 +32,44 @@ pub(in crate::sdk) async fn describe(
         .set_group_ids(list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
-    let items = answer.security_groups.unwrap_or_default().into_iter().map(|from| {
-        let permissions = from.ip_permissions.unwrap_or_default().into_iter();
-        let ingress: Vec<_> = permissions.map(|permission| rules(ACTION, permission)).collect::<Result<_, _>>()?;
-        Ok(SecurityGroup {
-            id: id(ACTION, from.group_id, "a security group's ID")?,
-            name: text(from.group_name),
-            description: text(from.description),
-            vpc: maybe(from.vpc_id),
-            ingress: ingress.into_iter().flatten().collect(),
-            tags: tags::read(from.tags),
-        })
-    });
-    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_token) })
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
+    let items = answer
+        .security_groups
+        .unwrap_or_default()
+        .into_iter()
+        .map(|from| {
+            let permissions = from.ip_permissions.unwrap_or_default().into_iter();
+            let ingress: Vec<_> = permissions
+                .map(|permission| rules(ACTION, permission))
+                .collect::<Result<_, _>>()?;
+            Ok(SecurityGroup {
+                id: id(ACTION, from.group_id, "a security group's ID")?,
+                name: text(from.group_name),
+                description: text(from.description),
+                vpc: maybe(from.vpc_id),
+                ingress: ingress.into_iter().flatten().collect(),
+                tags: tags::read(from.tags),
+            })
+        });
+    Ok(Page {
+        items: items.collect::<Result<_, _>>()?,
+        next: token(answer.next_token),
+    })
 }
 
 /// Converts a permission to rules, one for each source.
 fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsError> {
     let protocol = text(from.ip_protocol);
     let ports = from.from_port.zip(from.to_port);
-    let rule = |source, description| Rule { protocol: protocol.clone(), ports, source, description: text(description) };
+    let rule = |source, description| Rule {
+        protocol: protocol.clone(),
+        ports,
+        source,
+        description: text(description),
+    };
     let cidr = |cidr: Option<String>, description| {
         let cidr: String = id(action, cidr, "a rule's network")?;
         Ok(rule(RuleSource::Cidr(parsed(action, &cidr)?), description))
@@ -82,10 +99,18 @@ fn permission(rule: Rule) -> types::IpPermission {
         .set_from_port(rule.ports.map(|(first, _)| first))
         .set_to_port(rule.ports.map(|(_, last)| last));
     let permission = match rule.source {
-        RuleSource::Cidr(IpNet::V4(cidr)) => permission
-            .ip_ranges(types::IpRange::builder().cidr_ip(cidr.to_string()).set_description(description).build()),
-        RuleSource::Cidr(IpNet::V6(cidr)) => permission
-            .ipv6_ranges(types::Ipv6Range::builder().cidr_ipv6(cidr.to_string()).set_description(description).build()),
+        RuleSource::Cidr(IpNet::V4(cidr)) => permission.ip_ranges(
+            types::IpRange::builder()
+                .cidr_ip(cidr.to_string())
+                .set_description(description)
+                .build(),
+        ),
+        RuleSource::Cidr(IpNet::V6(cidr)) => permission.ipv6_ranges(
+            types::Ipv6Range::builder()
+                .cidr_ipv6(cidr.to_string())
+                .set_description(description)
+                .build(),
+        ),
         RuleSource::Group(group, owner) => permission.user_id_group_pairs(
             types::UserIdGroupPair::builder()
                 .group_id(&*group)
@@ -93,16 +118,24 @@ fn permission(rule: Rule) -> types::IpPermission {
                 .set_description(description)
                 .build(),
         ),
-        RuleSource::PrefixList(list) => permission
-            .prefix_list_ids(types::PrefixListId::builder().prefix_list_id(list).set_description(description).build()),
+        RuleSource::PrefixList(list) => permission.prefix_list_ids(
+            types::PrefixListId::builder()
+                .prefix_list_id(list)
+                .set_description(description)
+                .build(),
+        ),
     };
     permission.build()
 }
 
-pub(in crate::sdk) async fn create(ec2: &Client, call: CreateSecurityGroup) -> Result<SecurityGroupId, AwsError> {
+pub(in crate::sdk) async fn create(
+    ec2: &Client,
+    call: CreateSecurityGroup,
+) -> Result<SecurityGroupId, AwsError> {
     const ACTION: Action = Action::CreateSecurityGroup;
     let tags = tags::write(call.tags).map(|tags| {
-        let specification = types::TagSpecification::builder().resource_type(types::ResourceType::SecurityGroup);
+        let specification =
+            types::TagSpecification::builder().resource_type(types::ResourceType::SecurityGroup);
         vec![specification.set_tags(Some(tags)).build()]
     });
     let request = ec2
@@ -111,31 +144,64 @@ pub(in crate::sdk) async fn create(ec2: &Client, call: CreateSecurityGroup) -> R
         .description(call.description)
         .vpc_id(&*call.vpc)
         .set_tag_specifications(tags);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
     id(ACTION, answer.group_id, "the new security group's ID")
 }
 
-pub(in crate::sdk) async fn delete(ec2: &Client, call: DeleteSecurityGroup) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn delete(
+    ec2: &Client,
+    call: DeleteSecurityGroup,
+) -> Result<(), AwsError> {
     let request = ec2.delete_security_group().group_id(&*call.id);
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteSecurityGroup, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeleteSecurityGroup, error))
 }
 
-pub(in crate::sdk) async fn authorize(ec2: &Client, call: AuthorizeSecurityGroupIngress) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn authorize(
+    ec2: &Client,
+    call: AuthorizeSecurityGroupIngress,
+) -> Result<(), AwsError> {
     let request = ec2
         .authorize_security_group_ingress()
         .group_id(&*call.id)
         .set_ip_permissions(structures(call.rules, permission));
-    request.send().await.map(drop).map_err(|error| error::of(Action::AuthorizeSecurityGroupIngress, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::AuthorizeSecurityGroupIngress, error))
 }
 
-pub(in crate::sdk) async fn revoke(ec2: &Client, call: RevokeSecurityGroupIngress) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn revoke(
+    ec2: &Client,
+    call: RevokeSecurityGroupIngress,
+) -> Result<(), AwsError> {
     const ACTION: Action = Action::RevokeSecurityGroupIngress;
-    let request =
-        ec2.revoke_security_group_ingress().group_id(&*call.id).set_ip_permissions(structures(call.rules, permission));
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let request = ec2
+        .revoke_security_group_ingress()
+        .group_id(&*call.id)
+        .set_ip_permissions(structures(call.rules, permission));
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
     // Outside the default VPC, EC2 may answer with success and list the rules that it did not find.
-    if answer.unknown_ip_permissions.is_some_and(|unknown| !unknown.is_empty()) {
-        return Err(AwsError::response(ACTION, 200, "InvalidPermission.NotFound", "some rules are not there"));
+    if answer
+        .unknown_ip_permissions
+        .is_some_and(|unknown| !unknown.is_empty())
+    {
+        return Err(AwsError::response(
+            ACTION,
+            200,
+            "InvalidPermission.NotFound",
+            "some rules are not there",
+        ));
     }
     Ok(())
 }

@@ -14,6 +14,9 @@ use crate::api::Filter;
 fn filters(of: Vec<Filter>) -> Option<Vec<types::Filter>> {
     structures(of, |filter| {
         let values = filter.values.into_iter().map(String::from).collect();
-        types::Filter::builder().name(filter.name).set_values(Some(values)).build()
+        types::Filter::builder()
+            .name(filter.name)
+            .set_values(Some(values))
+            .build()
     })
 }

@@ -8,9 +8,10 @@ use crate::{
     api::{
         Action, AwsError, Page,
         ec2::{
-            AvailabilityZone, CreateRoute, DeleteRoute, DescribeAvailabilityZones, DescribeNetworkInterfaces,
-            DescribeRouteTables, DescribeSubnets, DescribeVpcs, ModifyNetworkInterfaceAttribute, NetworkInterface,
-            ReplaceRoute, Route, RouteTable, RouteTarget, Subnet, Vpc,
+            AvailabilityZone, CreateRoute, DeleteRoute, DescribeAvailabilityZones,
+            DescribeNetworkInterfaces, DescribeRouteTables, DescribeSubnets, DescribeVpcs,
+            ModifyNetworkInterfaceAttribute, NetworkInterface, ReplaceRoute, Route, RouteTable,
+            RouteTarget, Subnet, Vpc,
         },
     },
     sdk::{
@@ -32,32 +33,57 @@ pub(in crate::sdk) async fn describe_interfaces(
         .set_filters(filters(call.filters))
         .max_results(PAGE)
         .set_next_token(call.token);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
-    let items = answer.network_interfaces.unwrap_or_default().into_iter().map(|from| {
-        let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
-        let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
-        let groups = from.groups.unwrap_or_default().into_iter();
-        Ok(NetworkInterface {
-            id: id(ACTION, from.network_interface_id, "a network interface's ID")?,
-            zone: text(from.availability_zone),
-            private_dns_name: text(from.private_dns_name),
-            private_ip: text(from.private_ip_address),
-            private_ips: private_ips.filter_map(|ip| maybe(ip.private_ip_address)).collect(),
-            ipv6_addresses: ipv6_addresses.filter_map(|ip| maybe(ip.ipv6_address)).collect(),
-            security_groups: groups.filter_map(|group| maybe(group.group_id)).collect(),
-            instance: from.attachment.and_then(|attachment| maybe(attachment.instance_id)),
-        })
-    });
-    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_token) })
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
+    let items = answer
+        .network_interfaces
+        .unwrap_or_default()
+        .into_iter()
+        .map(|from| {
+            let private_ips = from.private_ip_addresses.unwrap_or_default().into_iter();
+            let ipv6_addresses = from.ipv6_addresses.unwrap_or_default().into_iter();
+            let groups = from.groups.unwrap_or_default().into_iter();
+            Ok(NetworkInterface {
+                id: id(ACTION, from.network_interface_id, "a network interface's ID")?,
+                zone: text(from.availability_zone),
+                private_dns_name: text(from.private_dns_name),
+                private_ip: text(from.private_ip_address),
+                private_ips: private_ips
+                    .filter_map(|ip| maybe(ip.private_ip_address))
+                    .collect(),
+                ipv6_addresses: ipv6_addresses
+                    .filter_map(|ip| maybe(ip.ipv6_address))
+                    .collect(),
+                security_groups: groups.filter_map(|group| maybe(group.group_id)).collect(),
+                instance: from
+                    .attachment
+                    .and_then(|attachment| maybe(attachment.instance_id)),
+            })
+        });
+    Ok(Page {
+        items: items.collect::<Result<_, _>>()?,
+        next: token(answer.next_token),
+    })
 }
 
 pub(in crate::sdk) async fn modify_interface(
     ec2: &Client,
     call: ModifyNetworkInterfaceAttribute,
 ) -> Result<(), AwsError> {
-    let check = types::AttributeBooleanValue::builder().value(call.source_dest_check).build();
-    let request = ec2.modify_network_interface_attribute().network_interface_id(&*call.id).source_dest_check(check);
-    request.send().await.map(drop).map_err(|error| error::of(Action::ModifyNetworkInterfaceAttribute, error))
+    let check = types::AttributeBooleanValue::builder()
+        .value(call.source_dest_check)
+        .build();
+    let request = ec2
+        .modify_network_interface_attribute()
+        .network_interface_id(&*call.id)
+        .source_dest_check(check);
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::ModifyNetworkInterfaceAttribute, error))
 }
 
 pub(in crate::sdk) async fn describe_zones(
@@ -76,54 +102,88 @@ pub(in crate::sdk) async fn describe_zones(
         .collect())
 }
 
-pub(in crate::sdk) async fn describe_subnets(ec2: &Client, call: DescribeSubnets) -> Result<Page<Subnet>, AwsError> {
+pub(in crate::sdk) async fn describe_subnets(
+    ec2: &Client,
+    call: DescribeSubnets,
+) -> Result<Page<Subnet>, AwsError> {
     let request = ec2
         .describe_subnets()
         .set_max_results(call.ids.is_empty().then_some(PAGE))
         .set_subnet_ids(list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
-    let answer = request.send().await.map_err(|error| error::of(Action::DescribeSubnets, error))?;
-    let items = answer.subnets.unwrap_or_default().into_iter().map(subnet).collect::<Result<_, _>>()?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(Action::DescribeSubnets, error))?;
+    let items = answer
+        .subnets
+        .unwrap_or_default()
+        .into_iter()
+        .map(subnet)
+        .collect::<Result<_, _>>()?;
     Ok(Page { items, next: token(answer.next_token) })
 }
 
 fn subnet(from: types::Subnet) -> Result<Subnet, AwsError> {
     const ACTION: Action = Action::DescribeSubnets;
-    let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter().filter(|association| {
-        // CIDRs that are being associated or disassociated are not reliable; one without a state counts as associated.
-        let state = association.ipv6_cidr_block_state.as_ref().and_then(|state| state.state.as_ref());
-        !matches!(
-            state,
-            Some(
-                types::SubnetCidrBlockStateCode::Associating
-                    | types::SubnetCidrBlockStateCode::Disassociating
-                    | types::SubnetCidrBlockStateCode::Disassociated
-                    | types::SubnetCidrBlockStateCode::Failing
-                    | types::SubnetCidrBlockStateCode::Failed
+    let v6 = from
+        .ipv6_cidr_block_association_set
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|association| {
+            // CIDRs that are being associated or disassociated are not reliable; one without a state
+            // counts as associated.
+            let state = association
+                .ipv6_cidr_block_state
+                .as_ref()
+                .and_then(|state| state.state.as_ref());
+            !matches!(
+                state,
+                Some(
+                    types::SubnetCidrBlockStateCode::Associating
+                        | types::SubnetCidrBlockStateCode::Disassociating
+                        | types::SubnetCidrBlockStateCode::Disassociated
+                        | types::SubnetCidrBlockStateCode::Failing
+                        | types::SubnetCidrBlockStateCode::Failed
+                )
             )
-        )
-    });
+        });
     let v6 = v6.filter_map(|association| token(association.ipv6_cidr_block));
     Ok(Subnet {
         id: id(ACTION, from.subnet_id, "a subnet's ID")?,
         vpc: id(ACTION, from.vpc_id, "a subnet's VPC")?,
         zone: text(from.availability_zone),
-        cidr: token(from.cidr_block).map(|cidr| parsed(ACTION, &cidr)).transpose()?,
-        ipv6_cidrs: v6.map(|cidr| parsed(ACTION, &cidr)).collect::<Result<_, _>>()?,
+        cidr: token(from.cidr_block)
+            .map(|cidr| parsed(ACTION, &cidr))
+            .transpose()?,
+        ipv6_cidrs: v6
+            .map(|cidr| parsed(ACTION, &cidr))
+            .collect::<Result<_, _>>()?,
         free_ips: count(from.available_ip_address_count),
         tags: tags::read(from.tags),
     })
 }
 
-pub(in crate::sdk) async fn describe_vpcs(ec2: &Client, call: DescribeVpcs) -> Result<Page<Vpc>, AwsError> {
+pub(in crate::sdk) async fn describe_vpcs(
+    ec2: &Client,
+    call: DescribeVpcs,
+) -> Result<Page<Vpc>, AwsError> {
     let request = ec2
         .describe_vpcs()
         .set_max_results(call.ids.is_empty().then_some(PAGE))
         .set_vpc_ids(list(&call.ids))
         .set_next_token(call.token);
-    let answer = request.send().await.map_err(|error| error::of(Action::DescribeVpcs, error))?;
-    let items = answer.vpcs.unwrap_or_default().into_iter().map(vpc).collect::<Result<_, _>>()?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(Action::DescribeVpcs, error))?;
+    let items = answer
+        .vpcs
+        .unwrap_or_default()
+        .into_iter()
+        .map(vpc)
+        .collect::<Result<_, _>>()?;
     Ok(Page { items, next: token(answer.next_token) })
 }
 
@@ -133,13 +193,32 @@ fn vpc(from: types::Vpc) -> Result<Vpc, AwsError> {
         let code = state.and_then(|state| state.state);
         code.is_none_or(|code| code == types::VpcCidrBlockStateCode::Associated)
     };
-    let v4 = from.cidr_block_association_set.unwrap_or_default().into_iter();
-    let v4 = v4.filter_map(|association| association.cidr_block.filter(|_| associated(association.cidr_block_state)));
-    let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter();
-    let v6 = v6.filter_map(|a| a.ipv6_cidr_block.filter(|_| associated(a.ipv6_cidr_block_state)));
+    let v4 = from
+        .cidr_block_association_set
+        .unwrap_or_default()
+        .into_iter();
+    let v4 = v4.filter_map(|association| {
+        association
+            .cidr_block
+            .filter(|_| associated(association.cidr_block_state))
+    });
+    let v6 = from
+        .ipv6_cidr_block_association_set
+        .unwrap_or_default()
+        .into_iter();
+    let v6 = v6.filter_map(|a| {
+        a.ipv6_cidr_block
+            .filter(|_| associated(a.ipv6_cidr_block_state))
+    });
     // The primary CIDR is also among the associations.
     let mut cidrs: Vec<IpNet> = Vec::new();
-    for cidr in from.cidr_block.into_iter().chain(v4).chain(v6).filter(|cidr| !cidr.is_empty()) {
+    for cidr in from
+        .cidr_block
+        .into_iter()
+        .chain(v4)
+        .chain(v6)
+        .filter(|cidr| !cidr.is_empty())
+    {
         let cidr = parsed(ACTION, &cidr)?;
         if !cidrs.contains(&cidr) {
             cidrs.push(cidr);
@@ -157,8 +236,16 @@ pub(in crate::sdk) async fn describe_route_tables(
         .set_route_table_ids(list(&call.ids))
         .set_filters(filters(call.filters))
         .set_next_token(call.token);
-    let answer = request.send().await.map_err(|error| error::of(Action::DescribeRouteTables, error))?;
-    let items = answer.route_tables.unwrap_or_default().into_iter().map(route_table).collect::<Result<_, _>>()?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(Action::DescribeRouteTables, error))?;
+    let items = answer
+        .route_tables
+        .unwrap_or_default()
+        .into_iter()
+        .map(route_table)
+        .collect::<Result<_, _>>()?;
     Ok(Page { items, next: token(answer.next_token) })
 }
 
@@ -169,17 +256,25 @@ fn route_table(from: types::RouteTable) -> Result<RouteTable, AwsError> {
     Ok(RouteTable {
         id: id(ACTION, from.route_table_id, "a route table's ID")?,
         vpc: id(ACTION, from.vpc_id, "a route table's VPC")?,
-        main: associations.iter().any(|association| association.main == Some(true)),
-        subnets: associations.into_iter().filter_map(|association| maybe(association.subnet_id)).collect(),
+        main: associations
+            .iter()
+            .any(|association| association.main == Some(true)),
+        subnets: associations
+            .into_iter()
+            .filter_map(|association| maybe(association.subnet_id))
+            .collect(),
         routes: routes.map(route).collect::<Result<_, _>>()?,
         tags: tags::read(from.tags),
     })
 }
 
 fn route(from: types::Route) -> Result<Route, AwsError> {
-    let destination = token(from.destination_cidr_block).or(token(from.destination_ipv6_cidr_block));
+    let destination =
+        token(from.destination_cidr_block).or(token(from.destination_ipv6_cidr_block));
     Ok(Route {
-        destination: destination.map(|cidr| parsed(Action::DescribeRouteTables, &cidr)).transpose()?,
+        destination: destination
+            .map(|cidr| parsed(Action::DescribeRouteTables, &cidr))
+            .transpose()?,
         blackhole: from.state == Some(types::RouteState::Blackhole),
         instance: maybe(from.instance_id),
         interface: maybe(from.network_interface_id),
@@ -204,12 +299,23 @@ macro_rules! route_request {
 
 pub(in crate::sdk) async fn create_route(ec2: &Client, call: CreateRoute) -> Result<(), AwsError> {
     let request = route_request!(ec2.create_route(), call);
-    request.send().await.map(drop).map_err(|error| error::of(Action::CreateRoute, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::CreateRoute, error))
 }
 
-pub(in crate::sdk) async fn replace_route(ec2: &Client, call: ReplaceRoute) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn replace_route(
+    ec2: &Client,
+    call: ReplaceRoute,
+) -> Result<(), AwsError> {
     let request = route_request!(ec2.replace_route(), call);
-    request.send().await.map(drop).map_err(|error| error::of(Action::ReplaceRoute, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::ReplaceRoute, error))
 }
 
 pub(in crate::sdk) async fn delete_route(ec2: &Client, call: DeleteRoute) -> Result<(), AwsError> {
@@ -218,5 +324,9 @@ pub(in crate::sdk) async fn delete_route(ec2: &Client, call: DeleteRoute) -> Res
         IpNet::V4(cidr) => request.destination_cidr_block(cidr.to_string()),
         IpNet::V6(cidr) => request.destination_ipv6_cidr_block(cidr.to_string()),
     };
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteRoute, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeleteRoute, error))
 }

@@ -16,7 +16,8 @@ use crate::{
 /// Converts tags of an answer.
 pub(super) fn read(tags: Option<Vec<types::Tag>>) -> Tags {
     let tags = tags.unwrap_or_default().into_iter();
-    tags.map(|tag| (tag.key.unwrap_or_default().into(), tag.value.unwrap_or_default().into())).collect()
+    tags.map(|tag| (tag.key.unwrap_or_default().into(), tag.value.unwrap_or_default().into()))
+        .collect()
 }
 
 /// Converts tags for a request.
@@ -25,11 +26,25 @@ pub(super) fn write(tags: Tags) -> Option<Vec<types::Tag>> {
 }
 
 pub(in crate::sdk) async fn create(ec2: &Client, call: CreateTags) -> Result<(), AwsError> {
-    let request = ec2.create_tags().set_resources(list(&call.resources)).set_tags(write(call.tags));
-    request.send().await.map(drop).map_err(|error| error::of(Action::CreateTags, error))
+    let request = ec2
+        .create_tags()
+        .set_resources(list(&call.resources))
+        .set_tags(write(call.tags));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::CreateTags, error))
 }
 
 pub(in crate::sdk) async fn delete(ec2: &Client, call: DeleteTags) -> Result<(), AwsError> {
-    let request = ec2.delete_tags().set_resources(list(&call.resources)).set_tags(write(call.tags));
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteTags, error))
+    let request = ec2
+        .delete_tags()
+        .set_resources(list(&call.resources))
+        .set_tags(write(call.tags));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeleteTags, error))
 }

@@ -6,9 +6,10 @@ use crate::{
     api::{
         Action, AwsError, Tags,
         elb::{
-            AddElbTags, Attributes, DescribeElbTags, DescribeListenerAttributes, DescribeLoadBalancerAttributes,
-            DescribeTargetGroupAttributes, ModifyListenerAttributes, ModifyLoadBalancerAttributes,
-            ModifyTargetGroupAttributes, RemoveElbTags,
+            AddElbTags, Attributes, DescribeElbTags, DescribeListenerAttributes,
+            DescribeLoadBalancerAttributes, DescribeTargetGroupAttributes,
+            ModifyListenerAttributes, ModifyLoadBalancerAttributes, ModifyTargetGroupAttributes,
+            RemoveElbTags,
         },
     },
     sdk::{
@@ -54,7 +55,11 @@ pub(in crate::sdk) async fn describe_tags(
     elb: &Client,
     call: DescribeElbTags,
 ) -> Result<Vec<(Box<str>, Tags)>, AwsError> {
-    let answer = elb.describe_tags().set_resource_arns(list(&call.arns)).send().await;
+    let answer = elb
+        .describe_tags()
+        .set_resource_arns(list(&call.arns))
+        .send()
+        .await;
     let answer = answer.map_err(|error| error::of(Action::DescribeElbTags, error))?;
     let descriptions = answer.tag_descriptions.unwrap_or_default().into_iter();
     Ok(descriptions
@@ -66,11 +71,25 @@ pub(in crate::sdk) async fn describe_tags(
 }
 
 pub(in crate::sdk) async fn add_tags(elb: &Client, call: AddElbTags) -> Result<(), AwsError> {
-    let request = elb.add_tags().set_resource_arns(list(&call.arns)).set_tags(write(call.tags));
-    request.send().await.map(drop).map_err(|error| error::of(Action::AddElbTags, error))
+    let request = elb
+        .add_tags()
+        .set_resource_arns(list(&call.arns))
+        .set_tags(write(call.tags));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::AddElbTags, error))
 }
 
 pub(in crate::sdk) async fn remove_tags(elb: &Client, call: RemoveElbTags) -> Result<(), AwsError> {
-    let request = elb.remove_tags().set_resource_arns(list(&call.arns)).set_tag_keys(list(&call.keys));
-    request.send().await.map(drop).map_err(|error| error::of(Action::RemoveElbTags, error))
+    let request = elb
+        .remove_tags()
+        .set_resource_arns(list(&call.arns))
+        .set_tag_keys(list(&call.keys));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::RemoveElbTags, error))
 }

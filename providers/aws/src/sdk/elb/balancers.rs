@@ -7,9 +7,9 @@ use crate::{
     api::{
         Action, AwsError, Page,
         elb::{
-            CreateLoadBalancer, DeleteLoadBalancer, DescribeLoadBalancers, IpAddressType, LoadBalancer,
-            LoadBalancerState, LoadBalancerZone, Scheme, SetIpAddressType, SetSecurityGroups, SetSubnets,
-            SubnetMapping,
+            CreateLoadBalancer, DeleteLoadBalancer, DescribeLoadBalancers, IpAddressType,
+            LoadBalancer, LoadBalancerState, LoadBalancerZone, Scheme, SetIpAddressType,
+            SetSecurityGroups, SetSubnets, SubnetMapping,
         },
     },
     sdk::{
@@ -29,28 +29,55 @@ pub(in crate::sdk) async fn describe(
         .set_names(list(&call.names))
         .set_load_balancer_arns(list(&call.arns))
         .set_marker(call.token);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
-    let items = answer.load_balancers.unwrap_or_default().into_iter().map(|from| load_balancer(ACTION, from));
-    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_marker) })
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
+    let items = answer
+        .load_balancers
+        .unwrap_or_default()
+        .into_iter()
+        .map(|from| load_balancer(ACTION, from));
+    Ok(Page {
+        items: items.collect::<Result<_, _>>()?,
+        next: token(answer.next_marker),
+    })
 }
 
 fn load_balancer(action: Action, from: types::LoadBalancer) -> Result<LoadBalancer, AwsError> {
-    let (code, reason) = from.state.map(|state| (state.code, state.reason)).unwrap_or_default();
+    let (code, reason) = from
+        .state
+        .map(|state| (state.code, state.reason))
+        .unwrap_or_default();
     let private_link_rules = from.enforce_security_group_inbound_rules_on_private_link_traffic;
     Ok(LoadBalancer {
         arn: id(action, from.load_balancer_arn, "a load balancer's ARN")?,
         name: text(from.load_balancer_name),
         dns_name: text(from.dns_name),
-        kind: from.r#type.map(|kind| kind.as_str().into()).unwrap_or_default(),
-        scheme: from.scheme.and_then(|scheme| Scheme::parse(scheme.as_str())),
+        kind: from
+            .r#type
+            .map(|kind| kind.as_str().into())
+            .unwrap_or_default(),
+        scheme: from
+            .scheme
+            .and_then(|scheme| Scheme::parse(scheme.as_str())),
         state: code.and_then(|code| LoadBalancerState::parse(code.as_str())),
         state_reason: text(reason),
         vpc: maybe(from.vpc_id),
-        ip_address_type: from.ip_address_type.and_then(|families| IpAddressType::parse(families.as_str())),
-        zones: from.availability_zones.unwrap_or_default().into_iter().map(zone).collect(),
+        ip_address_type: from
+            .ip_address_type
+            .and_then(|families| IpAddressType::parse(families.as_str())),
+        zones: from
+            .availability_zones
+            .unwrap_or_default()
+            .into_iter()
+            .map(zone)
+            .collect(),
         security_groups: texts(from.security_groups),
         private_link_rules: private_link_rules.and_then(|rules| is_on(&rules)),
-        ipv6_source_nat: from.enable_prefix_for_ipv6_source_nat.and_then(|nat| is_on(nat.as_str())),
+        ipv6_source_nat: from
+            .enable_prefix_for_ipv6_source_nat
+            .and_then(|nat| is_on(nat.as_str())),
         created: time(from.created_time),
     })
 }
@@ -60,9 +87,18 @@ fn zone(from: types::AvailabilityZone) -> LoadBalancerZone {
     LoadBalancerZone {
         zone: text(from.zone_name),
         subnet: maybe(from.subnet_id),
-        allocations: addresses.iter().filter_map(|address| maybe(address.allocation_id.clone())).collect(),
-        private_ipv4: addresses.iter().filter_map(|address| maybe(address.private_ipv4_address.clone())).collect(),
-        ipv6: addresses.into_iter().filter_map(|address| maybe(address.ipv6_address)).collect(),
+        allocations: addresses
+            .iter()
+            .filter_map(|address| maybe(address.allocation_id.clone()))
+            .collect(),
+        private_ipv4: addresses
+            .iter()
+            .filter_map(|address| maybe(address.private_ipv4_address.clone()))
+            .collect(),
+        ipv6: addresses
+            .into_iter()
+            .filter_map(|address| maybe(address.ipv6_address))
+            .collect(),
     }
 }
 
@@ -79,7 +115,10 @@ fn source_nat(on: Option<bool>) -> Option<types::EnablePrefixForIpv6SourceNatEnu
     on.map(|on| on_off(on).into())
 }
 
-pub(in crate::sdk) async fn create(elb: &Client, call: CreateLoadBalancer) -> Result<LoadBalancer, AwsError> {
+pub(in crate::sdk) async fn create(
+    elb: &Client,
+    call: CreateLoadBalancer,
+) -> Result<LoadBalancer, AwsError> {
     const ACTION: Action = Action::CreateLoadBalancer;
     let request = elb
         .create_load_balancer()
@@ -91,14 +130,24 @@ pub(in crate::sdk) async fn create(elb: &Client, call: CreateLoadBalancer) -> Re
         .set_security_groups(list(&call.security_groups))
         .set_enable_prefix_for_ipv6_source_nat(source_nat(call.ipv6_source_nat))
         .set_tags(attributes_and_tags::write(call.tags));
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
     let made = answer.load_balancers.unwrap_or_default().into_iter().next();
-    load_balancer(ACTION, made.ok_or_else(|| error::unreadable(ACTION, "the load balancer is missing"))?)
+    load_balancer(
+        ACTION,
+        made.ok_or_else(|| error::unreadable(ACTION, "the load balancer is missing"))?,
+    )
 }
 
 pub(in crate::sdk) async fn delete(elb: &Client, call: DeleteLoadBalancer) -> Result<(), AwsError> {
     let request = elb.delete_load_balancer().load_balancer_arn(&*call.arn);
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteLoadBalancer, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeleteLoadBalancer, error))
 }
 
 pub(in crate::sdk) async fn set_subnets(elb: &Client, call: SetSubnets) -> Result<(), AwsError> {
@@ -106,18 +155,38 @@ pub(in crate::sdk) async fn set_subnets(elb: &Client, call: SetSubnets) -> Resul
         .set_subnets()
         .load_balancer_arn(&*call.arn)
         .set_subnet_mappings(structures(call.subnets, mapping))
-        .set_ip_address_type(call.ip_address_type.map(|families| families.as_str().into()))
+        .set_ip_address_type(
+            call.ip_address_type
+                .map(|families| families.as_str().into()),
+        )
         .set_enable_prefix_for_ipv6_source_nat(source_nat(call.ipv6_source_nat));
-    request.send().await.map(drop).map_err(|error| error::of(Action::SetSubnets, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::SetSubnets, error))
 }
 
-pub(in crate::sdk) async fn set_ip_address_type(elb: &Client, call: SetIpAddressType) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn set_ip_address_type(
+    elb: &Client,
+    call: SetIpAddressType,
+) -> Result<(), AwsError> {
     let families = call.ip_address_type.as_str().into();
-    let request = elb.set_ip_address_type().load_balancer_arn(&*call.arn).ip_address_type(families);
-    request.send().await.map(drop).map_err(|error| error::of(Action::SetIpAddressType, error))
+    let request = elb
+        .set_ip_address_type()
+        .load_balancer_arn(&*call.arn)
+        .ip_address_type(families);
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::SetIpAddressType, error))
 }
 
-pub(in crate::sdk) async fn set_security_groups(elb: &Client, call: SetSecurityGroups) -> Result<(), AwsError> {
+pub(in crate::sdk) async fn set_security_groups(
+    elb: &Client,
+    call: SetSecurityGroups,
+) -> Result<(), AwsError> {
     let request = elb
         .set_security_groups()
         .load_balancer_arn(&*call.arn)
@@ -125,5 +194,9 @@ pub(in crate::sdk) async fn set_security_groups(elb: &Client, call: SetSecurityG
         .set_enforce_security_group_inbound_rules_on_private_link_traffic(
             call.private_link_rules.map(|on| on_off(on).into()),
         );
-    request.send().await.map(drop).map_err(|error| error::of(Action::SetSecurityGroups, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::SetSecurityGroups, error))
 }

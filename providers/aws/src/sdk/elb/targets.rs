@@ -9,9 +9,10 @@ use crate::{
     api::{
         Action, AwsError, Page,
         elb::{
-            CreateTargetGroup, DeleteTargetGroup, DeregisterTargets, DescribeTargetGroups, DescribeTargetHealth,
-            ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, ModifyTargetGroup, RegisterTargets,
-            Target, TargetGroup, TargetHealth, TargetType,
+            CreateTargetGroup, DeleteTargetGroup, DeregisterTargets, DescribeTargetGroups,
+            DescribeTargetHealth, ElbProtocol, HealthCheck, HealthPort, HealthProtocol,
+            IpAddressType, ModifyTargetGroup, RegisterTargets, Target, TargetGroup, TargetHealth,
+            TargetType,
         },
     },
     sdk::{
@@ -20,7 +21,10 @@ use crate::{
     },
 };
 
-pub(in crate::sdk) async fn describe(elb: &Client, call: DescribeTargetGroups) -> Result<Page<TargetGroup>, AwsError> {
+pub(in crate::sdk) async fn describe(
+    elb: &Client,
+    call: DescribeTargetGroups,
+) -> Result<Page<TargetGroup>, AwsError> {
     const ACTION: Action = Action::DescribeTargetGroups;
     let all = call.load_balancer.is_none() && call.arns.is_empty() && call.names.is_empty();
     let request = elb
@@ -30,20 +34,39 @@ pub(in crate::sdk) async fn describe(elb: &Client, call: DescribeTargetGroups) -
         .set_target_group_arns(list(&call.arns))
         .set_names(list(&call.names))
         .set_marker(call.token);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
-    let items = answer.target_groups.unwrap_or_default().into_iter().map(|from| target_group(ACTION, from));
-    Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_marker) })
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
+    let items = answer
+        .target_groups
+        .unwrap_or_default()
+        .into_iter()
+        .map(|from| target_group(ACTION, from));
+    Ok(Page {
+        items: items.collect::<Result<_, _>>()?,
+        next: token(answer.next_marker),
+    })
 }
 
 fn target_group(action: Action, mut from: types::TargetGroup) -> Result<TargetGroup, AwsError> {
     Ok(TargetGroup {
         arn: id(action, from.target_group_arn.take(), "a target group's ARN")?,
         name: text(from.target_group_name.take()),
-        protocol: from.protocol.take().and_then(|protocol| ElbProtocol::parse(protocol.as_str())),
+        protocol: from
+            .protocol
+            .take()
+            .and_then(|protocol| ElbProtocol::parse(protocol.as_str())),
         port: count(from.port),
         vpc: maybe(from.vpc_id.take()),
-        target_type: from.target_type.take().and_then(|kind| TargetType::parse(kind.as_str())),
-        ip_address_type: from.ip_address_type.take().and_then(|family| IpAddressType::parse(family.as_str())),
+        target_type: from
+            .target_type
+            .take()
+            .and_then(|kind| TargetType::parse(kind.as_str())),
+        ip_address_type: from
+            .ip_address_type
+            .take()
+            .and_then(|family| IpAddressType::parse(family.as_str())),
         load_balancers: texts(from.load_balancer_arns.take()),
         health_check: health_check(from),
     })
@@ -69,7 +92,16 @@ fn health_check(from: types::TargetGroup) -> Option<HealthCheck> {
 /// Sets the health check of a request to create or change a target group.
 macro_rules! with_health_check {
     ($request:expr, $check:expr) => {{
-        let HealthCheck { protocol, port, path, interval, timeout, healthy, unhealthy, matcher } = $check;
+        let HealthCheck {
+            protocol,
+            port,
+            path,
+            interval,
+            timeout,
+            healthy,
+            unhealthy,
+            matcher,
+        } = $check;
         $request
             .health_check_protocol(protocol.as_str().into())
             .health_check_port(port.to_string())
@@ -82,12 +114,16 @@ macro_rules! with_health_check {
     }};
 }
 
-/// Converts a number for a request. All valid values are small; AWS rejects the maximum as it would a larger value.
+/// Converts a number for a request. All valid values are small; AWS rejects the maximum as it would
+/// a larger value.
 fn number(of: u32) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-pub(in crate::sdk) async fn create(elb: &Client, call: CreateTargetGroup) -> Result<TargetGroup, AwsError> {
+pub(in crate::sdk) async fn create(
+    elb: &Client,
+    call: CreateTargetGroup,
+) -> Result<TargetGroup, AwsError> {
     const ACTION: Action = Action::CreateTargetGroup;
     let request = elb
         .create_target_group()
@@ -99,38 +135,73 @@ pub(in crate::sdk) async fn create(elb: &Client, call: CreateTargetGroup) -> Res
         .set_ip_address_type(call.ip_address_type.map(|family| family.as_str().into()))
         .set_tags(attributes_and_tags::write(call.tags));
     let request = with_health_check!(request, call.health_check);
-    let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
+    let answer = request
+        .send()
+        .await
+        .map_err(|error| error::of(ACTION, error))?;
     let made = answer.target_groups.unwrap_or_default().into_iter().next();
-    target_group(ACTION, made.ok_or_else(|| error::unreadable(ACTION, "the target group is missing"))?)
+    target_group(
+        ACTION,
+        made.ok_or_else(|| error::unreadable(ACTION, "the target group is missing"))?,
+    )
 }
 
 pub(in crate::sdk) async fn modify(elb: &Client, call: ModifyTargetGroup) -> Result<(), AwsError> {
-    let request = with_health_check!(elb.modify_target_group().target_group_arn(&*call.arn), call.health_check);
-    request.send().await.map(drop).map_err(|error| error::of(Action::ModifyTargetGroup, error))
+    let request = with_health_check!(
+        elb.modify_target_group().target_group_arn(&*call.arn),
+        call.health_check
+    );
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::ModifyTargetGroup, error))
 }
 
 pub(in crate::sdk) async fn delete(elb: &Client, call: DeleteTargetGroup) -> Result<(), AwsError> {
     let request = elb.delete_target_group().target_group_arn(&*call.arn);
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeleteTargetGroup, error))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeleteTargetGroup, error))
 }
 
-pub(in crate::sdk) async fn health(elb: &Client, call: DescribeTargetHealth) -> Result<Vec<TargetHealth>, AwsError> {
+pub(in crate::sdk) async fn health(
+    elb: &Client,
+    call: DescribeTargetHealth,
+) -> Result<Vec<TargetHealth>, AwsError> {
     const ACTION: Action = Action::DescribeTargetHealth;
-    let answer = elb.describe_target_health().target_group_arn(&*call.arn).send().await;
+    let answer = elb
+        .describe_target_health()
+        .target_group_arn(&*call.arn)
+        .send()
+        .await;
     let answer = answer.map_err(|error| error::of(ACTION, error))?;
-    let targets = answer.target_health_descriptions.unwrap_or_default().into_iter().map(|from| {
-        let target = from.target.ok_or_else(|| error::unreadable(ACTION, "a target is missing"))?;
-        let (state, reason) = from.target_health.map(|health| (health.state, health.reason)).unwrap_or_default();
-        Ok(TargetHealth {
-            target: Target {
-                id: id(ACTION, target.id, "a target's ID")?,
-                port: count(target.port),
-                zone: maybe(target.availability_zone),
-            },
-            state: state.map(|state| state.as_str().into()).unwrap_or_default(),
-            reason: reason.map(|reason| reason.as_str().into()).unwrap_or_default(),
-        })
-    });
+    let targets = answer
+        .target_health_descriptions
+        .unwrap_or_default()
+        .into_iter()
+        .map(|from| {
+            let target = from
+                .target
+                .ok_or_else(|| error::unreadable(ACTION, "a target is missing"))?;
+            let (state, reason) = from
+                .target_health
+                .map(|health| (health.state, health.reason))
+                .unwrap_or_default();
+            Ok(TargetHealth {
+                target: Target {
+                    id: id(ACTION, target.id, "a target's ID")?,
+                    port: count(target.port),
+                    zone: maybe(target.availability_zone),
+                },
+                state: state.map(|state| state.as_str().into()).unwrap_or_default(),
+                reason: reason
+                    .map(|reason| reason.as_str().into())
+                    .unwrap_or_default(),
+            })
+        });
     targets.collect()
 }
 
@@ -143,11 +214,28 @@ fn target(of: Target) -> types::TargetDescription {
 }
 
 pub(in crate::sdk) async fn register(elb: &Client, call: RegisterTargets) -> Result<(), AwsError> {
-    let request = elb.register_targets().target_group_arn(&*call.arn).set_targets(structures(call.targets, target));
-    request.send().await.map(drop).map_err(|error| error::of(Action::RegisterTargets, error))
+    let request = elb
+        .register_targets()
+        .target_group_arn(&*call.arn)
+        .set_targets(structures(call.targets, target));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::RegisterTargets, error))
 }
 
-pub(in crate::sdk) async fn deregister(elb: &Client, call: DeregisterTargets) -> Result<(), AwsError> {
-    let request = elb.deregister_targets().target_group_arn(&*call.arn).set_targets(structures(call.targets, target));
-    request.send().await.map(drop).map_err(|error| error::of(Action::DeregisterTargets, error))
+pub(in crate::sdk) async fn deregister(
+    elb: &Client,
+    call: DeregisterTargets,
+) -> Result<(), AwsError> {
+    let request = elb
+        .deregister_targets()
+        .target_group_arn(&*call.arn)
+        .set_targets(structures(call.targets, target));
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error::of(Action::DeregisterTargets, error))
 }

@@ -1,17 +1,25 @@
-//! Whose requests they are. What the environment decides is tried in a child process with an environment of its own.
+//! Whose requests they are. What the environment decides is tried in a child process with an
+//! environment of its own.
 
 use std::{fs, path::Path, process::Output};
 
 use jiff::SignedDuration;
 
-use super::{super::connect, REGION, ask, connection, nothing, section, server::Server, session, settings};
+use super::{
+    super::connect, REGION, ask, connection, nothing, section, server::Server, session, settings,
+};
 use crate::config::{OverriddenService, Role, Settings};
 
 const ROLE: &str = "arn:aws:iam::123456789876:role/test-cluster";
 
 fn with_role(sts: &str, ec2: &str, source: Option<&str>) -> Settings {
-    let role = Role { arn: ROLE.into(), account: "123456789876".into(), source: source.map(Into::into) };
-    let overrides = vec![section(OverriddenService::Sts, sts), section(OverriddenService::Ec2, ec2)];
+    let role = Role {
+        arn: ROLE.into(),
+        account: "123456789876".into(),
+        source: source.map(Into::into),
+    };
+    let overrides =
+        vec![section(OverriddenService::Sts, sts), section(OverriddenService::Ec2, ec2)];
     Settings { role: Some(role), ..settings(overrides) }
 }
 
@@ -23,15 +31,23 @@ async fn a_role_is_assumed_with_its_source_and_renewed_before_it_ends() {
     let source = "arn:aws:eks:eu-central-1:123456789876:cluster/c";
     let connection = connection(&with_role(&sts.url(), &ec2.url(), Some(source))).await;
     for _ in 0..2 {
-        ask(&connection.transport, &OverriddenService::Ec2).await.unwrap();
+        ask(&connection.transport, &OverriddenService::Ec2)
+            .await
+            .unwrap();
         let asked = sts.take();
-        let [asked] = &asked[..] else { panic!("{asked:?}") };
+        let [asked] = &asked[..] else {
+            panic!("{asked:?}")
+        };
         assert_eq!(asked.scope().0, "AKIDGIVEN");
         assert_eq!(asked.headers["x-amz-source-arn"], source);
         assert_eq!(asked.headers["x-amz-source-account"], "123456789876");
         let signed = &asked.headers["authorization"];
         assert!(signed.contains("x-amz-source-account;x-amz-source-arn"), "{signed}");
-        assert!(asked.body.contains("Action=AssumeRole&") && asked.body.contains("test-cluster"), "{}", asked.body);
+        assert!(
+            asked.body.contains("Action=AssumeRole&") && asked.body.contains("test-cluster"),
+            "{}",
+            asked.body
+        );
         let seen = ec2.take().remove(0);
         assert_eq!((&*seen.scope().0, &*seen.headers["x-amz-security-token"]), ("ASIAROLE", "t"));
     }
@@ -44,7 +60,9 @@ async fn a_role_is_kept_while_it_lasts_and_has_no_source_unless_given() {
     let ec2 = Server::start(|_| nothing()).await;
     let connection = connection(&with_role(&sts.url(), &ec2.url(), None)).await;
     for _ in 0..3 {
-        ask(&connection.transport, &OverriddenService::Ec2).await.unwrap();
+        ask(&connection.transport, &OverriddenService::Ec2)
+            .await
+            .unwrap();
     }
     let asked = sts.take();
     assert_eq!((asked.len(), ec2.take().len()), (1, 3));
@@ -56,7 +74,10 @@ async fn child(test: &str, environment: &[(&str, &str)]) {
     let program = std::env::current_exe().unwrap();
     let name = format!("sdk::tests::credentials::{test}");
     let mut command = tokio::process::Command::new(program);
-    command.args(["--exact", &name, "--ignored", "--nocapture"]).env_clear().envs(environment.iter().copied());
+    command
+        .args(["--exact", &name, "--ignored", "--nocapture"])
+        .env_clear()
+        .envs(environment.iter().copied());
     let Output { status, stdout, stderr } = command.kill_on_drop(true).output().await.unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
@@ -67,7 +88,8 @@ fn environment(name: &str) -> String {
 }
 
 fn write_profile(path: &Path, key: &str) {
-    fs::write(path, format!("[default]\naws_access_key_id = {key}\naws_secret_access_key = s\n")).unwrap();
+    fs::write(path, format!("[default]\naws_access_key_id = {key}\naws_secret_access_key = s\n"))
+        .unwrap();
 }
 
 #[tokio::test]
@@ -85,13 +107,19 @@ async fn a_rotated_credentials_file_takes_effect() {
 async fn child_rotates_a_file() {
     use aws_credential_types::provider::ProvideCredentials as _;
 
-    let imds = super::super::metadata::SdkMetadata::new(super::super::ca_bundle::plain(), None).unwrap();
+    let imds =
+        super::super::metadata::SdkMetadata::new(super::super::ca_bundle::plain(), None).unwrap();
     let http = super::super::ca_bundle::plain();
     let region = aws_types::region::Region::from_static(REGION);
-    let chain = super::super::credentials::ReloadingCredentialsChain::new(http, imds.client(), region);
+    let chain =
+        super::super::credentials::ReloadingCredentialsChain::new(http, imds.client(), region);
     let first = chain.provide_credentials().await.unwrap();
     assert_eq!(first.access_key_id(), "AKIDONE");
-    let lasts = first.expiry().unwrap().duration_since(std::time::SystemTime::now()).unwrap();
+    let lasts = first
+        .expiry()
+        .unwrap()
+        .duration_since(std::time::SystemTime::now())
+        .unwrap();
     assert!(lasts.as_secs() < 120, "they are asked for again soon");
     write_profile(Path::new(&environment("AWS_SHARED_CREDENTIALS_FILE")), "AKIDTWO");
     assert_eq!(chain.provide_credentials().await.unwrap().access_key_id(), "AKIDTWO");
@@ -120,7 +148,11 @@ async fn a_rotated_web_identity_token_takes_effect() {
     )
     .await;
     let asked = sts.take();
-    let has = |at: usize, token: &str| asked[at].body.contains(&format!("WebIdentityToken={token}"));
+    let has = |at: usize, token: &str| {
+        asked[at]
+            .body
+            .contains(&format!("WebIdentityToken={token}"))
+    };
     assert!(asked.len() == 2 && has(0, "token-one") && has(1, "token-two"), "{asked:?}");
     assert_eq!(ec2.take()[1].scope().0, "ASIAWEB");
 }
@@ -130,15 +162,22 @@ async fn a_rotated_web_identity_token_takes_effect() {
 async fn child_rotates_a_token() {
     let section = section(OverriddenService::Ec2, &environment("TEST_EC2"));
     let connection = connect(&settings(vec![section])).await.unwrap();
-    ask(&connection.transport, &OverriddenService::Ec2).await.unwrap();
+    ask(&connection.transport, &OverriddenService::Ec2)
+        .await
+        .unwrap();
     fs::write(environment("AWS_WEB_IDENTITY_TOKEN_FILE"), "token-two").unwrap();
-    ask(&connection.transport, &OverriddenService::Ec2).await.unwrap();
+    ask(&connection.transport, &OverriddenService::Ec2)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn the_configuration_wins_over_the_environment_and_a_service_over_all() {
-    let servers =
-        [Server::start(|_| nothing()).await, Server::start(|_| nothing()).await, Server::start(|_| nothing()).await];
+    let servers = [
+        Server::start(|_| nothing()).await,
+        Server::start(|_| nothing()).await,
+        Server::start(|_| nothing()).await,
+    ];
     let [of_service, of_all, of_file] = &servers;
     child(
         "child_asks_everybody",
@@ -152,9 +191,11 @@ async fn the_configuration_wins_over_the_environment_and_a_service_over_all() {
         ],
     )
     .await;
-    for (server, action) in
-        [(of_service, "Action=DescribeVpcs&"), (of_all, "Version=2012-06-01"), (of_file, "Version=2015-12-01")]
-    {
+    for (server, action) in [
+        (of_service, "Action=DescribeVpcs&"),
+        (of_all, "Version=2012-06-01"),
+        (of_file, "Version=2015-12-01"),
+    ] {
         let seen = server.take();
         assert!(seen.len() == 1 && seen[0].body.contains(action), "{action}: {seen:?}");
         assert_eq!(seen[0].scope().0, "AKIDENV");
@@ -182,7 +223,10 @@ async fn nobody_asks_a_metadata_service_that_is_switched_off() {
 async fn child_has_no_metadata() {
     let server = Server::start(|_| (200, "eu-central-1".to_owned())).await;
     let overrides = vec![section(OverriddenService::Imds, &server.url())];
-    let error = connect(&Settings { region: None, overrides, ..Settings::default() }).await.err().unwrap();
+    let error = connect(&Settings { region: None, overrides, ..Settings::default() })
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, super::super::ConnectError::Region(_)), "{error}");
     assert!(server.take().is_empty());
 }

@@ -30,22 +30,36 @@ fn section(service: OverriddenService, url: &str) -> ServiceOverride {
 }
 
 fn settings(overrides: Vec<ServiceOverride>) -> Settings {
-    Settings { region: Some(REGION.into()), overrides, ..Settings::default() }
+    Settings {
+        region: Some(REGION.into()),
+        overrides,
+        ..Settings::default()
+    }
 }
 
 async fn connection(settings: &Settings) -> Connection {
-    connect_with_keys(settings, "AKIDGIVEN", "secret").await.unwrap()
+    connect_with_keys(settings, "AKIDGIVEN", "secret")
+        .await
+        .unwrap()
 }
 
-async fn send<R: Request>(transport: &Arc<dyn Transport>, request: R) -> Result<R::Reply, AwsError> {
-    transport.send(request.into_call()).await.map(|reply| R::from_reply(reply).unwrap())
+async fn send<R: Request>(
+    transport: &Arc<dyn Transport>,
+    request: R,
+) -> Result<R::Reply, AwsError> {
+    transport
+        .send(request.into_call())
+        .await
+        .map(|reply| R::from_reply(reply).unwrap())
 }
 
 /// Asks a service for something.
 async fn ask(transport: &Arc<dyn Transport>, service: &OverriddenService) -> Result<(), AwsError> {
     match service {
         OverriddenService::Ec2 => send(transport, DescribeVpcs::default()).await.map(drop),
-        OverriddenService::Elb => send(transport, DescribeLoadBalancers::default()).await.map(drop),
+        OverriddenService::Elb => send(transport, DescribeLoadBalancers::default())
+            .await
+            .map(drop),
         OverriddenService::Classic => send(transport, DescribeClassic::default()).await.map(drop),
         other => panic!("{other:?} is asked for nothing"),
     }
@@ -56,7 +70,8 @@ fn nothing() -> (u16, String) {
     (200, "<R><DescribeLoadBalancersResult></DescribeLoadBalancersResult></R>".to_owned())
 }
 
-/// The answer to AssumeRole and AssumeRoleWithWebIdentity, with credentials that expire after this time.
+/// The answer to AssumeRole and AssumeRoleWithWebIdentity, with credentials that expire after this
+/// time.
 fn session(action: &str, key: &str, lasts: jiff::SignedDuration) -> (u16, String) {
     let expiration = jiff::Timestamp::now() + lasts;
     let expiration = expiration.strftime("%Y-%m-%dT%H:%M:%SZ");
@@ -65,6 +80,7 @@ fn session(action: &str, key: &str, lasts: jiff::SignedDuration) -> (u16, String
          <Expiration>{expiration}</Expiration>"
     );
     let xmlns = "xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"";
-    let result = format!("<{action}Result><Credentials>{credentials}</Credentials></{action}Result>");
+    let result =
+        format!("<{action}Result><Credentials>{credentials}</Credentials></{action}Result>");
     (200, format!("<{action}Response {xmlns}>{result}</{action}Response>"))
 }

@@ -38,9 +38,15 @@ async fn a_section_decides_where_requests_go_and_what_they_are_signed_for() {
             };
             let connection = connection(&settings(vec![section])).await;
             ask(&connection.transport, &service).await.unwrap();
-            let [seen] = &server.take()[..] else { panic!("{service:?}: not one request") };
+            let [seen] = &server.take()[..] else {
+                panic!("{service:?}: not one request")
+            };
             let (key, region, name) = seen.scope();
-            assert_eq!((&*key, &*region, &*name), ("AKIDGIVEN", expected.0, expected.1), "{service:?}");
+            assert_eq!(
+                (&*key, &*region, &*name),
+                ("AKIDGIVEN", expected.0, expected.1),
+                "{service:?}"
+            );
             assert_eq!(seen.line, "POST /");
             assert_eq!(seen.headers["host"], format!("127.0.0.1:{}", server.port));
         }
@@ -57,14 +63,22 @@ async fn the_section_of_the_metadata_service_counts_in_every_region() {
         _ => (404, String::new()),
     })
     .await;
-    let section = ServiceOverride { region: "elsewhere".into(), ..section(OverriddenService::Imds, &server.url()) };
+    let section = ServiceOverride {
+        region: "elsewhere".into(),
+        ..section(OverriddenService::Imds, &server.url())
+    };
     let known = settings(vec![section]);
     let metadata = connection(&known).await.metadata;
     assert!(server.take().is_empty(), "nobody is asked for what is known");
     assert_eq!(metadata.get("instance-id").await.unwrap().as_deref(), Some("i-1"));
     assert_eq!(metadata.get("network/interfaces/macs/").await.unwrap(), None);
     let seen = server.take();
-    assert!(seen[1..].iter().all(|seen| seen.headers["x-aws-ec2-metadata-token"] == "token"), "{seen:?}");
+    assert!(
+        seen[1..]
+            .iter()
+            .all(|seen| seen.headers["x-aws-ec2-metadata-token"] == "token"),
+        "{seen:?}"
+    );
 
     // CF15
     let unknown = crate::config::Settings { region: None, ..known };
@@ -77,7 +91,12 @@ async fn the_user_agent_names_kubernetes() {
     for (service, _) in SERVICES {
         let connection = connection(&settings(vec![section(service.clone(), &server.url())])).await;
         ask(&connection.transport, &service).await.unwrap();
-        let agent = server.take().remove(0).headers.remove("user-agent").unwrap();
+        let agent = server
+            .take()
+            .remove(0)
+            .headers
+            .remove("user-agent")
+            .unwrap();
         assert!(agent.starts_with("aws-sdk-rust/"), "{agent}");
         assert!(agent.ends_with(concat!(" kubernetes/v", env!("CARGO_PKG_VERSION"))), "{agent}");
     }
@@ -110,15 +129,29 @@ async fn errors_keep_what_aws_says() {
         (OverriddenService::Elb, 400, elb, "LoadBalancerNotFound", "m"),
         (OverriddenService::Elb, 400, &*other, "Throttling", "m"),
         (OverriddenService::Classic, 400, elb, "LoadBalancerNotFound", "m"),
-        (OverriddenService::Ec2, 500, "<!doctype html><title>500</title>", "", "HTTP status 500 without an error code"),
+        (
+            OverriddenService::Ec2,
+            500,
+            "<!doctype html><title>500</title>",
+            "",
+            "HTTP status 500 without an error code",
+        ),
         (OverriddenService::Elb, 502, "", "", "HTTP status 502 without an error code"),
-        (OverriddenService::Classic, 503, "Service Unavailable", "", "HTTP status 503 without an error code"),
+        (
+            OverriddenService::Classic,
+            503,
+            "Service Unavailable",
+            "",
+            "HTTP status 503 without an error code",
+        ),
     ] {
         let answer = body.to_owned();
         let server = Server::start(move |_| (status, answer.clone())).await;
         let connection = connection(&settings(vec![section(service.clone(), &server.url())])).await;
         let error = ask(&connection.transport, &service).await.unwrap_err();
-        let AwsErrorCause::Response { code: seen, message: said, status: with, request_id } = error.cause else {
+        let AwsErrorCause::Response { code: seen, message: said, status: with, request_id } =
+            error.cause
+        else {
             panic!("{service:?} {body}: {error:?}")
         };
         assert_eq!((&*seen, &*said, with), (code, message, status), "{service:?}");
@@ -143,14 +176,23 @@ async fn an_answer_that_cannot_be_read_is_none() {
     let section = section(OverriddenService::Ec2, &server.url());
     let transport = connection(&settings(vec![section])).await.transport;
     let vpcs = send(&transport, DescribeVpcs::default()).await.unwrap_err();
-    let subnets = send(&transport, DescribeSubnets::default()).await.unwrap_err();
-    let instances = send(&transport, DescribeInstances::default()).await.unwrap_err();
+    let subnets = send(&transport, DescribeSubnets::default())
+        .await
+        .unwrap_err();
+    let instances = send(&transport, DescribeInstances::default())
+        .await
+        .unwrap_err();
     for error in [&vpcs, &subnets, &instances] {
         assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error:?}");
     }
-    let cause = |error: &crate::api::AwsError| std::error::Error::source(error).unwrap().to_string();
+    let cause =
+        |error: &crate::api::AwsError| std::error::Error::source(error).unwrap().to_string();
     assert_eq!(cause(&vpcs), "the answer cannot be read: a VPC's ID is missing");
-    assert!(cause(&subnets).starts_with("the answer cannot be read: \"?\": "), "{}", cause(&subnets));
+    assert!(
+        cause(&subnets).starts_with("the answer cannot be read: \"?\": "),
+        "{}",
+        cause(&subnets)
+    );
 }
 
 #[tokio::test]
@@ -183,16 +225,36 @@ async fn values_that_are_not_known_are_no_errors() {
         (200, body.to_owned())
     })
     .await;
-    let sections = [OverriddenService::Ec2, OverriddenService::Elb].map(|service| section(service, &server.url()));
+    let sections = [OverriddenService::Ec2, OverriddenService::Elb]
+        .map(|service| section(service, &server.url()));
     let transport = connection(&settings(sections.into())).await.transport;
-    let instance = send(&transport, DescribeInstances::default()).await.unwrap().items.remove(0);
-    assert_eq!((instance.state, &*instance.instance_type), (Some(InstanceState::Unknown), "x99.huge"));
-    let balancer = send(&transport, DescribeLoadBalancers::default()).await.unwrap().items.remove(0);
+    let instance = send(&transport, DescribeInstances::default())
+        .await
+        .unwrap()
+        .items
+        .remove(0);
+    assert_eq!(
+        (instance.state, &*instance.instance_type),
+        (Some(InstanceState::Unknown), "x99.huge")
+    );
+    let balancer = send(&transport, DescribeLoadBalancers::default())
+        .await
+        .unwrap()
+        .items
+        .remove(0);
     assert_eq!((balancer.scheme, balancer.state, balancer.ip_address_type), (None, None, None));
     assert_eq!(&*balancer.kind, "quantum");
-    let group = send(&transport, DescribeTargetGroups::default()).await.unwrap().items.remove(0);
+    let group = send(&transport, DescribeTargetGroups::default())
+        .await
+        .unwrap()
+        .items
+        .remove(0);
     assert_eq!((group.protocol, group.target_type, group.health_check), (None, None, None));
     let listeners = DescribeListeners { load_balancer: "a".into(), token: None };
     let listener = send(&transport, listeners).await.unwrap().items.remove(0);
-    assert_eq!((listener.protocol, listener.target_group), (None, None), "several groups are not one");
+    assert_eq!(
+        (listener.protocol, listener.target_group),
+        (None, None),
+        "several groups are not one"
+    );
 }

@@ -23,8 +23,16 @@ pub(super) struct ReceivedRequest {
 impl ReceivedRequest {
     /// Whose key signed it, and for what: `key/date/region/service`, without the date.
     pub(super) fn scope(&self) -> (String, String, String) {
-        let signed = self.headers.get("authorization").expect("the request is signed");
-        let scope = signed.split_once("Credential=").expect("a scope").1.split('/').collect::<Vec<_>>();
+        let signed = self
+            .headers
+            .get("authorization")
+            .expect("the request is signed");
+        let scope = signed
+            .split_once("Credential=")
+            .expect("a scope")
+            .1
+            .split('/')
+            .collect::<Vec<_>>();
         (scope[0].to_owned(), scope[2].to_owned(), scope[3].to_owned())
     }
 }
@@ -46,7 +54,9 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(super) async fn start(answer: impl Fn(&ReceivedRequest) -> (u16, String) + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(
+        answer: impl Fn(&ReceivedRequest) -> (u16, String) + Send + Sync + 'static,
+    ) -> Self {
         Self::start_with(answer, None).await
     }
 
@@ -108,11 +118,18 @@ async fn serve(
         let (status, body) = answer(&seen);
         // The outermost element is named after the action.
         let action = seen.body.split(['=', '&']).nth(1).unwrap_or_default();
-        let body = body.replace("<R>", &format!("<{action}Response>")).replace("</R>", &format!("</{action}Response>"));
-        let token =
-            if seen.line.ends_with("/latest/api/token") { "x-aws-ec2-metadata-token-ttl-seconds: 600\r\n" } else { "" };
-        let head =
-            format!("HTTP/1.1 {status} X\r\nx-amzn-requestid: id-1\r\n{token}content-length: {}\r\n\r\n", body.len());
+        let body = body
+            .replace("<R>", &format!("<{action}Response>"))
+            .replace("</R>", &format!("</{action}Response>"));
+        let token = if seen.line.ends_with("/latest/api/token") {
+            "x-aws-ec2-metadata-token-ttl-seconds: 600\r\n"
+        } else {
+            ""
+        };
+        let head = format!(
+            "HTTP/1.1 {status} X\r\nx-amzn-requestid: id-1\r\n{token}content-length: {}\r\n\r\n",
+            body.len()
+        );
         stream.write_all(format!("{head}{body}").as_bytes()).await?;
     }
 }
@@ -127,7 +144,9 @@ fn request(read: &[u8]) -> Option<(ReceivedRequest, Vec<u8>)> {
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let length = headers
+        .get("content-length")
+        .map_or(0, |length| length.parse().unwrap());
     let body = read.get(end + 4..end + 4 + length)?;
     let body = String::from_utf8_lossy(body).into_owned();
     Some((ReceivedRequest { line, headers, body }, read[end + 4 + length..].to_vec()))

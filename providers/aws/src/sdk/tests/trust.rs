@@ -47,7 +47,8 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)
             .unwrap();
-        let server = Server::start_with(|_| nothing(), Some(TlsAcceptor::from(Arc::new(config)))).await;
+        let server =
+            Server::start_with(|_| nothing(), Some(TlsAcceptor::from(Arc::new(config)))).await;
         let url = format!("https://localhost:{}", server.port);
         (server, url)
     }
@@ -56,7 +57,11 @@ impl Authority {
 fn around(bundle: &Path) -> ConnectOptions {
     let keys = aws_credential_types::Credentials::new("AKIDGIVEN", "s", None, None, "test");
     let credentials = Some(aws_credential_types::provider::SharedCredentialsProvider::new(keys));
-    ConnectOptions { bundle: Some(bundle.to_owned()), credentials, ca_check_interval: Duration::ZERO }
+    ConnectOptions {
+        bundle: Some(bundle.to_owned()),
+        credentials,
+        ca_check_interval: Duration::ZERO,
+    }
 }
 
 #[tokio::test]
@@ -66,8 +71,14 @@ async fn a_rotated_bundle_takes_effect() {
     let bundle = directory.path().join("ca.pem");
     fs::write(&bundle, &one.pem).unwrap();
     let ((_first, first_url), (second, second_url)) = (one.server().await, two.server().await);
-    let overrides = vec![section(OverriddenService::Ec2, &first_url), section(OverriddenService::Elb, &second_url)];
-    let transport = connect_with(&settings(overrides), around(&bundle)).await.unwrap().transport;
+    let overrides = vec![
+        section(OverriddenService::Ec2, &first_url),
+        section(OverriddenService::Elb, &second_url),
+    ];
+    let transport = connect_with(&settings(overrides), around(&bundle))
+        .await
+        .unwrap()
+        .transport;
     ask(&transport, &OverriddenService::Ec2).await.unwrap();
     let error = ask(&transport, &OverriddenService::Elb).await.unwrap_err();
     assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error:?}");
@@ -95,7 +106,10 @@ fn a_bundle_that_cannot_be_used_is_an_error() {
     for (content, reason) in [
         ("", "holds no certificate"),
         ("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "is not PEM"),
-        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "number 1, that is none"),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "number 1, that is none",
+        ),
     ] {
         fs::write(&path, content).unwrap();
         let error = error(&path).to_string();

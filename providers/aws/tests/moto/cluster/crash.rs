@@ -1,7 +1,8 @@
 //! The process dies at a change of AWS, by SIGKILL, and the next one goes on.
 //!
-//! It dies when the change is carried out and the answer is not there yet. To die just before a change is the same as to
-//! die just after the one before it; the first change has that case of its own.
+//! It dies when the change is carried out and the answer is not there yet. To die just before a
+//! change is the same as to die just after the one before it; the first change has that case of its
+//! own.
 
 use anyhow::Context as _;
 use ccm_testkit::moto::fault_proxy::{ANY_CHANGE, Fault, ProxyFault};
@@ -12,7 +13,11 @@ use super::fixture::{ClusterFixture, SOON, service, snapshot::AccountSnapshot};
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
 fn created() -> Value {
-    service("web", &[("TCP", 80)], &[("target-group-attributes", "preserve_client_ip.enabled=false")])
+    service(
+        "web",
+        &[("TCP", 80)],
+        &[("target-group-attributes", "preserve_client_ip.enabled=false")],
+    )
 }
 
 /// Another port, another health check, other clients, an attribute, a tag.
@@ -58,15 +63,20 @@ impl Step {
 
 const STEPS: [Step; 3] = [Step::Create, Step::Change, Step::Delete];
 
-/// Changes at which the process dies when not all are tried: before the first, at the first, and amid the rest.
+/// Changes at which the process dies when not all are tried: before the first, at the first, and
+/// amid the rest.
 const SOME: [usize; 3] = [0, 1, 3];
 
 // OU3
-pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     let peace = begin(stage).await?;
     for n in SOME {
         for (step, end) in STEPS.into_iter().zip(&peace) {
-            let killed = killed(stage, step, n, end).await.with_context(|| format!("{step:?}, change {n}"))?;
+            let killed = killed(stage, step, n, end)
+                .await
+                .with_context(|| format!("{step:?}, change {n}"))?;
             anyhow::ensure!(killed, "{step:?} was done before change {n}: nothing was killed");
         }
     }
@@ -74,12 +84,16 @@ pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Clu
 }
 
 // OU3
-pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     let peace = begin(stage).await?;
     for n in 0.. {
         let mut kills = 0;
         for (step, end) in STEPS.into_iter().zip(&peace) {
-            let killed = killed(stage, step, n, end).await.with_context(|| format!("{step:?}, change {n}"))?;
+            let killed = killed(stage, step, n, end)
+                .await
+                .with_context(|| format!("{step:?}, change {n}"))?;
             kills += usize::from(killed && step != Step::Change);
         }
         // The last requests of the change are left to the in-memory AWS, to save time.
@@ -97,7 +111,10 @@ async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountSnap
     stage.nodes(2).await?;
     let nothing = stage.world().await?;
     let peace = in_peace(stage).await.context("in peace")?;
-    peace[2].same(&nothing).map_err(anyhow::Error::msg).context("left behind")?;
+    peace[2]
+        .same(&nothing)
+        .map_err(anyhow::Error::msg)
+        .context("left behind")?;
     Ok(peace)
 }
 
@@ -110,7 +127,9 @@ async fn in_peace(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountS
         step.take(stage).await?;
         step.done(stage).await?;
         let is_reached = |world: &AccountSnapshot| match step {
-            Step::Change => world.has(&["default/web:81: health every 10 within 10", "!default/web:80:"]),
+            Step::Change => {
+                world.has(&["default/web:81: health every 10 within 10", "!default/web:80:"])
+            }
             Step::Create | Step::Delete => Ok(()),
         };
         stage.settles("the step is done", is_reached).await?;
@@ -130,13 +149,24 @@ async fn in_peace(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountS
     Ok(ends)
 }
 
-/// Takes a step, kills the process at the n-th change (before the first for 0) if there are so many, and waits for the
-/// next process to reach the end.
-async fn killed(stage: &mut ClusterFixture<'_>, step: Step, n: usize, end: &AccountSnapshot) -> anyhow::Result<bool> {
+/// Takes a step, kills the process at the n-th change (before the first for 0) if there are so
+/// many, and waits for the next process to reach the end.
+async fn killed(
+    stage: &mut ClusterFixture<'_>,
+    step: Step,
+    n: usize,
+    end: &AccountSnapshot,
+) -> anyhow::Result<bool> {
     stage.start(&FLAGS).await?;
     stage.take_requests();
-    let (after, trouble) = if n == 0 { (0, ProxyFault::RequestLost) } else { (n - 1, ProxyFault::Stuck) };
-    stage.overlay().fail(Fault { action: ANY_CHANGE.into(), after, times: usize::MAX, trouble });
+    let (after, trouble) = if n == 0 {
+        (0, ProxyFault::RequestLost)
+    } else {
+        (n - 1, ProxyFault::Stuck)
+    };
+    stage
+        .overlay()
+        .fail(Fault { action: ANY_CHANGE.into(), after, times: usize::MAX, trouble });
     step.take(stage).await?;
     let stuck = stuck_or(stage, end).await?;
     stage.kill().await?;
@@ -144,7 +174,9 @@ async fn killed(stage: &mut ClusterFixture<'_>, step: Step, n: usize, end: &Acco
     // AWS may be at the end when the cluster is not: a finalizer is taken off last.
     stage.start(&FLAGS).await?;
     step.done(stage).await?;
-    stage.settles("the same end", |world| world.same(end)).await?;
+    stage
+        .settles("the same end", |world| world.same(end))
+        .await?;
     stage.kill().await?;
     Ok(stuck)
 }
@@ -153,14 +185,23 @@ async fn killed(stage: &mut ClusterFixture<'_>, step: Step, n: usize, end: &Acco
 async fn stuck_or(stage: &ClusterFixture<'_>, end: &AccountSnapshot) -> anyhow::Result<bool> {
     let wait = async {
         loop {
-            if stage.take_requests().iter().any(|request| request.status.is_none()) {
+            if stage
+                .take_requests()
+                .iter()
+                .any(|request| request.status.is_none())
+            {
                 return anyhow::Ok(true);
             }
             if stage.world().await?.same(end).is_ok() {
                 // The last change may be the one that is stuck.
-                return Ok(stage.take_requests().iter().any(|request| request.status.is_none()));
+                return Ok(stage
+                    .take_requests()
+                    .iter()
+                    .any(|request| request.status.is_none()));
             }
         }
     };
-    tokio::time::timeout(SOON, wait).await.context("neither stuck nor done")?
+    tokio::time::timeout(SOON, wait)
+        .await
+        .context("neither stuck nor done")?
 }

@@ -1,7 +1,9 @@
-//! The binary, end to end: moto in the place of AWS, a real control plane or the embedded API server, simulated kubelets.
+//! The binary, end to end: moto in the place of AWS, a real control plane or the embedded API
+//! server, simulated kubelets.
 //!
-//! All cases share one API server of a kind, which is emptied before each. What can be shown on a real control plane is
-//! shown there; on the embedded API server are those about what the process prints.
+//! All cases share one API server of a kind, which is emptied before each. What can be shown on a
+//! real control plane is shown there; on the embedded API server are those about what the process
+//! prints.
 
 pub(crate) mod crash;
 pub(crate) mod fixture;
@@ -18,7 +20,8 @@ use futures::future::LocalBoxFuture;
 use self::fixture::{ClusterFixture, SharedServers};
 
 /// What a case does.
-pub(crate) type Body = for<'a, 'b> fn(&'a mut ClusterFixture<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+pub(crate) type Body =
+    for<'a, 'b> fn(&'a mut ClusterFixture<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// A list of cases, by kind of server and their functions' names.
 macro_rules! cases {

@@ -13,42 +13,74 @@ use super::fixture::SharedServers;
 const NEVER: [(&str, &str); 6] = [
     ("ec2:ModifyNetworkInterfaceAttribute", "routes to instances with several interfaces"),
     ("ec2:ReplaceRoute", "a route that leads to another instance"),
-    ("elasticloadbalancing:DescribeListenerCertificates", "certificates of listeners that another process made"),
-    ("elasticloadbalancing:RegisterInstancesWithLoadBalancer", "classic load balancers that upstream left"),
-    ("elasticloadbalancing:DeregisterInstancesFromLoadBalancer", "classic load balancers that upstream left"),
+    (
+        "elasticloadbalancing:DescribeListenerCertificates",
+        "certificates of listeners that another process made",
+    ),
+    (
+        "elasticloadbalancing:RegisterInstancesWithLoadBalancer",
+        "classic load balancers that upstream left",
+    ),
+    (
+        "elasticloadbalancing:DeregisterInstancesFromLoadBalancer",
+        "classic load balancers that upstream left",
+    ),
     ("iam:CreateServiceLinkedRole", "AWS itself, at the first load balancer of an account"),
 ];
 
 /// Says that fewer cases passed than have to, so that nothing can be said about rights.
 pub(crate) fn too_few(passed: usize, all: usize) -> Completion {
-    Completion::ignored_with(format!("{passed} of {all} cases of `cluster` passed in this run: most was not asked for"))
+    Completion::ignored_with(format!(
+        "{passed} of {all} cases of `cluster` passed in this run: most was not asked for"
+    ))
 }
 
-/// Every request that any case has made is granted, and whatever is granted was made by some case, or there is a reason.
-/// Ignored when not `all` cases passed before.
-pub(crate) fn match_what_was_asked(house: &SharedServers, all: usize) -> anyhow::Result<Completion> {
+/// Every request that any case has made is granted, and whatever is granted was made by some case,
+/// or there is a reason. Ignored when not `all` cases passed before.
+pub(crate) fn match_what_was_asked(
+    house: &SharedServers,
+    all: usize,
+) -> anyhow::Result<Completion> {
     let passed = house.successes();
     if passed < all {
         return Ok(too_few(passed, all));
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/iam/all.json");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-    let statements = document["Statement"].as_array().context("a policy has statements")?;
-    let actions = statements.iter().filter_map(|statement| statement["Action"].as_array()).flatten();
-    let granted: BTreeSet<_> = actions.filter_map(|action| action.as_str().map(str::to_owned)).collect();
-    // Who gives credentials is asked before there are any, or with rights that are the role's to grant.
-    let of_credentials = |request: &&Recorded| request.action.is_empty() || request.action.starts_with("AssumeRole");
+    let statements = document["Statement"]
+        .as_array()
+        .context("a policy has statements")?;
+    let actions = statements
+        .iter()
+        .filter_map(|statement| statement["Action"].as_array())
+        .flatten();
+    let granted: BTreeSet<_> = actions
+        .filter_map(|action| action.as_str().map(str::to_owned))
+        .collect();
+    // Who gives credentials is asked before there are any, or with rights that are the role's to
+    // grant.
+    let of_credentials =
+        |request: &&Recorded| request.action.is_empty() || request.action.starts_with("AssumeRole");
     let recorded = house.recorded();
-    let asked: BTreeSet<_> =
-        recorded.iter().filter(|request| !of_credentials(request)).map(Recorded::permission).collect();
+    let asked: BTreeSet<_> = recorded
+        .iter()
+        .filter(|request| !of_credentials(request))
+        .map(Recorded::permission)
+        .collect();
     drop(recorded);
     let refused: Vec<_> = asked.difference(&granted).collect();
     anyhow::ensure!(refused.is_empty(), "not granted: {refused:?}");
     let unused: BTreeSet<_> = granted.difference(&asked).map(String::as_str).collect();
     let known: BTreeSet<_> = NEVER.iter().map(|(action, _)| *action).collect();
     let surplus: Vec<_> = unused.difference(&known).collect();
-    anyhow::ensure!(surplus.is_empty(), "granted, never asked for, and without a reason here: {surplus:?}");
+    anyhow::ensure!(
+        surplus.is_empty(),
+        "granted, never asked for, and without a reason here: {surplus:?}"
+    );
     let wrong: Vec<_> = known.difference(&unused).collect();
-    anyhow::ensure!(wrong.is_empty(), "asked for, or not granted, though a reason says that it is not: {wrong:?}");
+    anyhow::ensure!(
+        wrong.is_empty(),
+        "asked for, or not granted, though a reason says that it is not: {wrong:?}"
+    );
     Ok(Completion::Completed)
 }

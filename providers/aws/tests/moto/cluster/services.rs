@@ -1,4 +1,5 @@
-//! Services: what there is in AWS for each annotation, after it changed, and when the Service is gone.
+//! Services: what there is in AWS for each annotation, after it changed, and when the Service is
+//! gone.
 
 mod table;
 
@@ -11,26 +12,39 @@ use super::fixture::{ClusterFixture, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
-/// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left of it.
+/// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left
+/// of it.
 // EN1 TG1 SU4 SU5 LB1 LB5 LB6 LB7 LB8 LB9 LB10
-pub(crate) async fn each_annotation_has_its_effect(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
+pub(crate) async fn each_annotation_has_its_effect(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     play(stage, table::plain).await
 }
 
 /// The same, where load balancers have security groups.
 // EN1 SG1 SG2 SG6 SG9 LB4 LB12 E4 E5 E6
-pub(crate) async fn security_groups_follow_the_annotations(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
+pub(crate) async fn security_groups_follow_the_annotations(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
     play(stage, table::managed).await
 }
 
-async fn play(stage: &mut ClusterFixture<'_>, table: fn(&AnnotationValues) -> Vec<Case>) -> anyhow::Result<()> {
+async fn play(
+    stage: &mut ClusterFixture<'_>,
+    table: fn(&AnnotationValues) -> Vec<Case>,
+) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.launch(1, "m5.large").await?;
-    let other = NodeSpec::new(stage.instances[1].private_dns_name.clone()).label("disk", "ssd").initialized();
+    let other = NodeSpec::new(stage.instances[1].private_dns_name.clone())
+        .label("disk", "ssd")
+        .initialized();
     let zone = &stage.network.public[1].zone;
-    stage.kubelets.register(other.provider_id(format!("aws:///{zone}/{}", stage.instances[1].id))).await?;
+    stage
+        .kubelets
+        .register(other.provider_id(format!("aws:///{zone}/{}", stage.instances[1].id)))
+        .await?;
     let places = AnnotationValues::make(stage).await?;
     let before = stage.world().await?;
     let cases = table(&places);
@@ -41,23 +55,39 @@ async fn play(stage: &mut ClusterFixture<'_>, table: fn(&AnnotationValues) -> Ve
     }
     let names: Vec<_> = cases.iter().map(|case| case.name).collect();
     stage.served(&names).await?;
-    holds(stage, &cases, |case| &case.wanted).await.context("made")?;
+    holds(stage, &cases, |case| &case.wanted)
+        .await
+        .context("made")?;
     sent(&cases, &stage.take_requests())?;
     for case in cases.iter().filter(|case| !case.change.is_null()) {
-        stage.change(case.name, with_full_names(&case.change)).await.context(case.name)?;
+        stage
+            .change(case.name, with_full_names(&case.change))
+            .await
+            .context(case.name)?;
     }
-    holds(stage, &cases, |case| &case.then).await.context("changed")?;
+    holds(stage, &cases, |case| &case.then)
+        .await
+        .context("changed")?;
     for name in &names {
         stage.delete(name).await?;
     }
     stage.vanished(&names).await?;
-    stage.world().await?.same(&before).map_err(anyhow::Error::msg).context("left behind")?;
+    stage
+        .world()
+        .await?
+        .same(&before)
+        .map_err(anyhow::Error::msg)
+        .context("left behind")?;
     stage.stop().await
 }
 
 /// A Service of the table; its ports have node ports of their own.
 fn manifest(at: usize, case: &Case) -> Value {
-    let annotations: Vec<_> = case.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let annotations: Vec<_> = case
+        .annotations
+        .iter()
+        .map(|(key, value)| (*key, value.as_str()))
+        .collect();
     let mut manifest = service(case.name, &case.ports, &annotations);
     for (port, (_, number)) in case.ports.iter().enumerate() {
         manifest["spec"]["ports"][port]["nodePort"] = json!(node_port(at, *number));
@@ -77,14 +107,22 @@ fn node_port(at: usize, port: u16) -> usize {
 fn with_full_names(change: &Value) -> Value {
     let mut change = change.clone();
     if let Some(map) = change["metadata"]["annotations"].as_object() {
-        let map: serde_json::Map<_, _> = map.iter().map(|(key, value)| (full(key), value.clone())).collect();
+        let map: serde_json::Map<_, _> = map
+            .iter()
+            .map(|(key, value)| (full(key), value.clone()))
+            .collect();
         change["metadata"]["annotations"] = map.into();
     }
     change
 }
 
-/// Waits until each line holds. A line begins with the name of its Service, unless it is one of a security group.
-async fn holds(stage: &ClusterFixture<'_>, cases: &[Case], lines: fn(&Case) -> &[&'static str]) -> anyhow::Result<()> {
+/// Waits until each line holds. A line begins with the name of its Service, unless it is one of a
+/// security group.
+async fn holds(
+    stage: &ClusterFixture<'_>,
+    cases: &[Case],
+    lines: fn(&Case) -> &[&'static str],
+) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         for line in lines(case) {
@@ -96,26 +134,38 @@ async fn holds(stage: &ClusterFixture<'_>, cases: &[Case], lines: fn(&Case) -> &
         }
     }
     let all: Vec<_> = all.iter().map(String::as_str).collect();
-    stage.settles("what is wanted", |world| world.has(&all)).await.map(drop)
+    stage
+        .settles("what is wanted", |world| world.has(&all))
+        .await
+        .map(drop)
 }
 
 fn whole(at: usize, case: &Case, line: &str) -> String {
     let owner = format!("default/{}", case.name);
-    let line = if line.starts_with("group ") { line.to_owned() } else { format!("{owner}{line}") };
+    let line = if line.starts_with("group ") {
+        line.to_owned()
+    } else {
+        format!("{owner}{line}")
+    };
     let line = line.replace("{name}", case.name).replace("{owner}", &owner);
-    case.ports
-        .iter()
-        .fold(line, |line, (_, port)| line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string()))
+    case.ports.iter().fold(line, |line, (_, port)| {
+        line.replace(&format!("{{{port}}}"), &node_port(at, *port).to_string())
+    })
 }
 
 /// What moto does not keep was at least asked for.
 fn sent(cases: &[Case], requests: &[Recorded]) -> anyhow::Result<()> {
-    for (case, (action, parameter, value)) in
-        cases.iter().flat_map(|case| case.sent.iter().map(move |sent| (case, sent)))
+    for (case, (action, parameter, value)) in cases
+        .iter()
+        .flat_map(|case| case.sent.iter().map(move |sent| (case, sent)))
     {
         let asked = requests.iter().filter(|request| request.action == *action);
         let is = |request: &Recorded| request.parameter(parameter) == Some(value);
-        anyhow::ensure!(asked.clone().any(is), "{}: no {action} with {parameter} = {value}: {requests:#?}", case.name);
+        anyhow::ensure!(
+            asked.clone().any(is),
+            "{}: no {action} with {parameter} = {value}: {requests:#?}",
+            case.name
+        );
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The conformance kit on moto, over the network and by the SDK.
 //!
-//! Suites begin with an empty account each and run one after the other. Troubles are tried at every seventh call; at every
-//! one on the in-memory AWS (`conformance_tests`).
+//! Suites begin with an empty account each and run one after the other. Troubles are tried at every
+//! seventh call; at every one on the in-memory AWS (`conformance_tests`).
 
 mod adapter;
 pub(crate) mod server;
@@ -19,30 +19,43 @@ use self::{
 /// All suites.
 pub(crate) const SUITES: [&str; 3] = ["instances", "routes", "load balancers"];
 
-/// Rules of a suite that cannot be kept or not be checked, and why. Those about what moto does otherwise are kept on the
-/// in-memory AWS: `rules_about_instances_are_kept`, `rules_about_routes_are_kept`.
+/// Rules of a suite that cannot be kept or not be checked, and why. Those about what moto does
+/// otherwise are kept on the in-memory AWS: `rules_about_instances_are_kept`,
+/// `rules_about_routes_are_kept`.
 fn excuses(suite: &str) -> &'static [(&'static str, &'static str)] {
     match suite {
         "instances" => &[
-            ("not-found-if-deleted", "moto describes terminated instances for ever, AWS for an hour"),
+            (
+                "not-found-if-deleted",
+                "moto describes terminated instances for ever, AWS for an hour",
+            ),
             ("retry-after", AWS_NAMES_NO_PAUSE),
         ],
         "routes" => &[
             ("blackhole-is-told", "moto shows a route to a terminated instance as active"),
             ("answers-in-order", "moto makes a route to a terminated instance, which AWS refuses"),
-            ("failure-spoils-nothing", "moto makes a route to a terminated instance, which AWS refuses"),
+            (
+                "failure-spoils-nothing",
+                "moto makes a route to a terminated instance, which AWS refuses",
+            ),
             ("retry-after", AWS_NAMES_NO_PAUSE),
         ],
         _ => &[("retry-after", AWS_NAMES_NO_PAUSE)],
     }
 }
 
-/// The provider's own pauses are covered by `what_is_throttled_is_sent_again_and_slows_its_kind_down`.
-const AWS_NAMES_NO_PAUSE: &str = "AWS does not say when to come again, so there is nothing to hand on";
+/// The provider's own pauses are covered by
+/// `what_is_throttled_is_sent_again_and_slows_its_kind_down`.
+const AWS_NAMES_NO_PAUSE: &str =
+    "AWS does not say when to come again, so there is nothing to hand on";
 
 /// Time is paused, and one thread waits for the server, whose time is real.
 fn paused() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build()
+    Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
 }
 
 /// A suite of [`SUITES`].

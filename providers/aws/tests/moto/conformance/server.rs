@@ -1,9 +1,10 @@
 //! moto as the account that the kit is run on.
 //!
-//! The kit and the provider run under paused time: waits cost nothing, and how long a call of the provider sleeps is seen
-//! to the millisecond. Requests to moto are made in another runtime, whose time is real; while one is under way, the
-//! paused clock stands still, as it does for every blocking task. There is one thread for such tasks, so that a request
-//! whose caller has gone is carried out before the next one.
+//! The kit and the provider run under paused time: waits cost nothing, and how long a call of the
+//! provider sleeps is seen to the millisecond. Requests to moto are made in another runtime, whose
+//! time is real; while one is under way, the paused clock stands still, as it does for every
+//! blocking task. There is one thread for such tasks, so that a request whose caller has gone is
+//! carried out before the next one.
 
 use std::{future::Future, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -50,9 +51,18 @@ impl Remote {
             signing_region: REGION.into(),
             signing_name: None,
         };
-        let overrides = [OverriddenService::Ec2, OverriddenService::Elb, OverriddenService::Classic].map(service);
-        let settings = Settings { region: Some(REGION.into()), overrides: overrides.into(), ..Settings::default() };
-        let transport = sdk::connect_with_keys(&settings, "AKIATEST", "secret").await.context("connect")?.transport;
+        let overrides =
+            [OverriddenService::Ec2, OverriddenService::Elb, OverriddenService::Classic]
+                .map(service);
+        let settings = Settings {
+            region: Some(REGION.into()),
+            overrides: overrides.into(),
+            ..Settings::default()
+        };
+        let transport = sdk::connect_with_keys(&settings, "AKIATEST", "secret")
+            .await
+            .context("connect")?
+            .transport;
         let fixture = Fixture::new(moto.direct().clone());
         Ok(Self(Arc::new(Server { moto, fixture, transport, real: Handle::current() })))
     }
@@ -64,7 +74,8 @@ impl Remote {
         F: Future<Output = T>,
     {
         let server = Arc::clone(&self.0);
-        let done = tokio::task::spawn_blocking(move || server.real.clone().block_on(action(server)));
+        let done =
+            tokio::task::spawn_blocking(move || server.real.clone().block_on(action(server)));
         done.await.expect("requests to moto do not panic")
     }
 }
@@ -72,7 +83,8 @@ impl Remote {
 #[async_trait]
 impl Transport for Remote {
     async fn send(&self, call: Call) -> Result<Reply, AwsError> {
-        self.really(|server| async move { server.transport.send(call).await }).await
+        self.really(|server| async move { server.transport.send(call).await })
+            .await
     }
 }
 
@@ -83,12 +95,14 @@ impl AccountBackend for Remote {
     }
 
     async fn clear(&self) -> anyhow::Result<SharedVpc> {
-        self.really(|server| async move { server.place().await }).await
+        self.really(|server| async move { server.place().await })
+            .await
     }
 
     async fn launch(&self, place: &SharedVpc, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
         let place = place.clone();
-        self.really(move |server| async move { server.launch(&place, ip).await }).await
+        self.really(move |server| async move { server.launch(&place, ip).await })
+            .await
     }
 
     async fn turn(&self, id: &InstanceId, turn: InstanceChange) -> anyhow::Result<()> {
@@ -98,7 +112,8 @@ impl AccountBackend for Remote {
             InstanceChange::Start => "StartInstances",
             InstanceChange::Terminate | InstanceChange::Vanish => "TerminateInstances",
         };
-        self.really(move |server| async move { server.fixture.instance_state(action, &id).await }).await?;
+        self.really(move |server| async move { server.fixture.instance_state(action, &id).await })
+            .await?;
         Ok(())
     }
 
@@ -110,7 +125,12 @@ impl AccountBackend for Remote {
             }
             CallFaultKind::AnswerLost => ProxyFault::AnswerLost,
         };
-        let fault = Fault { action: call.action().name().to_owned(), after: 0, times: 1, trouble };
+        let fault = Fault {
+            action: call.action().name().to_owned(),
+            after: 0,
+            times: 1,
+            trouble,
+        };
         self.really(|server| async move {
             server.moto.overlay().fail(fault);
             server.transport.send(call).await
@@ -144,21 +164,34 @@ impl Server {
         let six: Ipv6Net = make.ipv6_network(&vpc).await?.parse()?;
         let front = [&shared[..], &[("kubernetes.io/role/elb", "1")]].concat();
         let mut public = Vec::new();
-        for ((zone, cidr), six) in [("a", "10.0.0.0/20"), ("b", "10.0.16.0/20")].into_iter().zip(six.subnets(64)?) {
+        for ((zone, cidr), six) in [("a", "10.0.0.0/20"), ("b", "10.0.16.0/20")]
+            .into_iter()
+            .zip(six.subnets(64)?)
+        {
             let subnet = make.subnet(&vpc, zone, cidr, true, &front).await?;
             let wanted = [("SubnetId", &*subnet.id), ("Ipv6CidrBlock", &*six.to_string())];
-            make.wire().ask(EC2, "AssociateSubnetCidrBlock", wanted).await?;
+            make.wire()
+                .ask(EC2, "AssociateSubnetCidrBlock", wanted)
+                .await?;
             public.push(subnet.id.as_str().into());
         }
-        let private: Subnet = make.subnet(&vpc, "a", "10.0.128.0/17", false, &shared).await?;
+        let private: Subnet = make
+            .subnet(&vpc, "a", "10.0.128.0/17", false, &shared)
+            .await?;
         let group = make.security_group(&vpc, "nodes", &shared).await?;
         let mut tables = Vec::new();
         for tags in [&[(&*ours, "owned")][..], &[(&*theirs, "owned")], &[]] {
-            let table = make.wire().ask(EC2, "CreateRouteTable", [("VpcId", &*vpc.id)]).await?.text("routeTableId")?;
+            let table = make
+                .wire()
+                .ask(EC2, "CreateRouteTable", [("VpcId", &*vpc.id)])
+                .await?
+                .text("routeTableId")?;
             make.tag(&table, tags).await?;
             tables.push(table.as_str().into());
         }
-        let tables = tables.try_into().map_err(|_| anyhow::anyhow!("three tables were made"))?;
+        let tables = tables
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("three tables were made"))?;
         Ok(SharedVpc {
             vpc: vpc.id.as_str().into(),
             public,
@@ -179,9 +212,16 @@ impl Server {
             ("PrivateIpAddress", &*ip),
             ("SecurityGroupId.1", &*place.group),
         ];
-        let id = self.fixture.wire().ask(EC2, "RunInstances", wanted).await?.text("instanceId")?;
+        let id = self
+            .fixture
+            .wire()
+            .ask(EC2, "RunInstances", wanted)
+            .await?
+            .text("instanceId")?;
         let tag = |id: &str| format!("kubernetes.io/cluster/{id}");
-        self.fixture.tag(&id, &[(&*tag(OURS), "shared"), (&*tag(THEIRS), "shared")]).await?;
+        self.fixture
+            .tag(&id, &[(&*tag(OURS), "shared"), (&*tag(THEIRS), "shared")])
+            .await?;
         Ok(id.as_str().into())
     }
 }

@@ -1,9 +1,10 @@
 use ccm_aws::api::{
     LoadBalancerArn,
     elb::{
-        AddElbTags, CreateLoadBalancer, DeleteLoadBalancer, DescribeElbTags, DescribeLoadBalancerAttributes,
-        DescribeLoadBalancers, IpAddressType, LoadBalancer, LoadBalancerState, ModifyLoadBalancerAttributes,
-        RemoveElbTags, Scheme, SetIpAddressType, SetSecurityGroups, SetSubnets, SubnetMapping,
+        AddElbTags, CreateLoadBalancer, DeleteLoadBalancer, DescribeElbTags,
+        DescribeLoadBalancerAttributes, DescribeLoadBalancers, IpAddressType, LoadBalancer,
+        LoadBalancerState, ModifyLoadBalancerAttributes, RemoveElbTags, Scheme, SetIpAddressType,
+        SetSecurityGroups, SetSubnets, SubnetMapping,
     },
 };
 use ccm_testkit::moto::fixture::Subnet;
@@ -11,7 +12,12 @@ use ccm_testkit::moto::fixture::Subnet;
 use super::fixture::{RequestFixture, tags};
 
 pub(crate) fn mapping(subnet: &Subnet) -> SubnetMapping {
-    SubnetMapping { subnet: subnet.id.as_str().into(), allocation: None, private_ipv4: None, ipv6: None }
+    SubnetMapping {
+        subnet: subnet.id.as_str().into(),
+        allocation: None,
+        private_ipv4: None,
+        ipv6: None,
+    }
 }
 
 pub(crate) fn wanted(name: &str, subnets: &[&Subnet]) -> CreateLoadBalancer {
@@ -27,19 +33,33 @@ pub(crate) fn wanted(name: &str, subnets: &[&Subnet]) -> CreateLoadBalancer {
 }
 
 async fn by_name(rig: &RequestFixture<'_>, name: &str) -> anyhow::Result<LoadBalancer> {
-    Ok(rig.send(DescribeLoadBalancers { names: vec![name.into()], ..Default::default() }).await?.items.remove(0))
+    Ok(rig
+        .send(DescribeLoadBalancers { names: vec![name.into()], ..Default::default() })
+        .await?
+        .items
+        .remove(0))
 }
 
 pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, b]) = rig.network().await?;
     let made = rig.send(wanted("nlb", &[&a])).await?;
-    assert_eq!((&*made.name, &*made.kind, made.scheme), ("nlb", "network", Some(Scheme::InternetFacing)));
+    assert_eq!(
+        (&*made.name, &*made.kind, made.scheme),
+        ("nlb", "network", Some(Scheme::InternetFacing))
+    );
     assert_eq!(made.state, Some(LoadBalancerState::Provisioning));
     assert!(made.created.is_some() && !made.dns_name.is_empty());
     let found = by_name(&rig, "nlb").await?;
     assert_eq!((&found.arn, found.vpc.as_deref()), (&made.arn, Some(&*vpc.id)));
-    assert_eq!((found.ip_address_type, &found.security_groups[..]), (Some(IpAddressType::Ipv4), &[][..]));
-    let zones: Vec<_> = found.zones.iter().map(|zone| (&*zone.zone, zone.subnet.as_deref())).collect();
+    assert_eq!(
+        (found.ip_address_type, &found.security_groups[..]),
+        (Some(IpAddressType::Ipv4), &[][..])
+    );
+    let zones: Vec<_> = found
+        .zones
+        .iter()
+        .map(|zone| (&*zone.zone, zone.subnet.as_deref()))
+        .collect();
     assert_eq!(zones, [("us-west-2a", Some(&*a.id))]);
     assert_eq!(by_name(&rig, "nlb").await?.state, Some(LoadBalancerState::Active));
     let by_arn = DescribeLoadBalancers { arns: vec![made.arn.clone()], ..Default::default() };
@@ -50,11 +70,17 @@ pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let all = rig.send(DescribeLoadBalancers::default()).await?;
     assert_eq!((all.items.len(), all.next), (2, None));
 
-    rig.send(DeleteLoadBalancer { arn: made.arn.clone() }).await?;
-    rig.send(DeleteLoadBalancer { arn: made.arn.clone() }).await?;
+    rig.send(DeleteLoadBalancer { arn: made.arn.clone() })
+        .await?;
+    rig.send(DeleteLoadBalancer { arn: made.arn.clone() })
+        .await?;
     let absent = DescribeLoadBalancers { names: vec!["nlb".into()], ..Default::default() };
     assert_eq!(rig.refused(absent).await?, "LoadBalancerNotFound");
-    assert_eq!(rig.refused(DescribeLoadBalancerAttributes { arn: made.arn }).await?, "LoadBalancerNotFound");
+    assert_eq!(
+        rig.refused(DescribeLoadBalancerAttributes { arn: made.arn })
+            .await?,
+        "LoadBalancerNotFound"
+    );
     Ok(())
 }
 
@@ -81,9 +107,14 @@ pub(crate) async fn settings(rig: RequestFixture<'_>) -> anyhow::Result<()> {
         ip_address_type: None,
     };
     rig.send(zones).await?;
-    rig.send(SetIpAddressType { arn: arn.clone(), ip_address_type: IpAddressType::Ipv4 }).await?;
+    rig.send(SetIpAddressType { arn: arn.clone(), ip_address_type: IpAddressType::Ipv4 })
+        .await?;
     let both = vec![group.as_str().into(), other.as_str().into()];
-    let set = SetSecurityGroups { arn: arn.clone(), groups: both.clone(), private_link_rules: Some(false) };
+    let set = SetSecurityGroups {
+        arn: arn.clone(),
+        groups: both.clone(),
+        private_link_rules: Some(false),
+    };
     rig.send(set).await?;
     let found = by_name(&rig, "nlb").await?;
     assert_eq!((found.zones.len(), found.ip_address_type), (2, Some(IpAddressType::Ipv4)));
@@ -91,11 +122,17 @@ pub(crate) async fn settings(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let sent = rig.moto.overlay().take();
     let parameter = |action: &str, name: &str| {
         let request = sent.iter().find(|request| request.action == action);
-        request.and_then(|request| request.parameter(name)).map(str::to_owned)
+        request
+            .and_then(|request| request.parameter(name))
+            .map(str::to_owned)
     };
     // What moto does not keep at least leaves.
-    assert_eq!(parameter("CreateLoadBalancer", "EnablePrefixForIpv6SourceNat").as_deref(), Some("on"));
-    let rules = parameter("SetSecurityGroups", "EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic");
+    assert_eq!(
+        parameter("CreateLoadBalancer", "EnablePrefixForIpv6SourceNat").as_deref(),
+        Some("on")
+    );
+    let rules =
+        parameter("SetSecurityGroups", "EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic");
     assert_eq!(rules.as_deref(), Some("off"));
     Ok(())
 }
@@ -105,12 +142,24 @@ pub(crate) async fn addresses(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let ip = rig.fixture.elastic_ip().await?;
     let subnets = vec![
         SubnetMapping { allocation: Some(ip.as_str().into()), ..mapping(&a) },
-        SubnetMapping { private_ipv4: Some([10, 0, 1, 7].into()), ipv6: Some("fd00::7".parse()?), ..mapping(&b) },
+        SubnetMapping {
+            private_ipv4: Some([10, 0, 1, 7].into()),
+            ipv6: Some("fd00::7".parse()?),
+            ..mapping(&b)
+        },
     ];
-    rig.send(CreateLoadBalancer { subnets, ..wanted("nlb", &[]) }).await?;
+    rig.send(CreateLoadBalancer { subnets, ..wanted("nlb", &[]) })
+        .await?;
     let sent = rig.moto.overlay().take();
-    let mappings: Vec<_> = sent[0].parameters.iter().filter(|(name, _)| name.starts_with("SubnetMappings")).collect();
-    let mappings: Vec<_> = mappings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mappings: Vec<_> = sent[0]
+        .parameters
+        .iter()
+        .filter(|(name, _)| name.starts_with("SubnetMappings"))
+        .collect();
+    let mappings: Vec<_> = mappings
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     assert_eq!(
         mappings,
         [
@@ -128,15 +177,21 @@ pub(crate) async fn attributes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, _]) = rig.network().await?;
     let arn = rig.send(wanted("nlb", &[&a])).await?.arn;
     let key = "load_balancing.cross_zone.enabled";
-    let attributes = rig.send(DescribeLoadBalancerAttributes { arn: arn.clone() }).await?;
+    let attributes = rig
+        .send(DescribeLoadBalancerAttributes { arn: arn.clone() })
+        .await?;
     assert_eq!(attributes.get(key).map(|value| &**value), Some("false"));
     let change = [(key.into(), "true".into())].into();
-    rig.send(ModifyLoadBalancerAttributes { arn: arn.clone(), attributes: change }).await?;
-    let attributes = rig.send(DescribeLoadBalancerAttributes { arn: arn.clone() }).await?;
+    rig.send(ModifyLoadBalancerAttributes { arn: arn.clone(), attributes: change })
+        .await?;
+    let attributes = rig
+        .send(DescribeLoadBalancerAttributes { arn: arn.clone() })
+        .await?;
     assert_eq!(attributes.get(key).map(|value| &**value), Some("true"));
     let change = [("no.such.attribute".into(), "true".into())].into();
     assert_eq!(
-        rig.refused(ModifyLoadBalancerAttributes { arn, attributes: change }).await?,
+        rig.refused(ModifyLoadBalancerAttributes { arn, attributes: change })
+            .await?,
         "InvalidConfigurationRequest"
     );
     Ok(())
@@ -146,10 +201,21 @@ pub(crate) async fn resource_tags(rig: RequestFixture<'_>) -> anyhow::Result<()>
     let (_, [a, b]) = rig.network().await?;
     let one = rig.send(wanted("one", &[&a])).await?.arn;
     let two = rig.send(wanted("two", &[&b])).await?.arn;
-    let arns = |of: &[&LoadBalancerArn]| of.iter().map(|arn| Box::from(arn.as_str())).collect::<Vec<_>>();
-    rig.send(AddElbTags { arns: arns(&[&one, &two]), tags: tags(&[("k", "v"), ("x", "")]) }).await?;
-    rig.send(RemoveElbTags { arns: arns(&[&one]), keys: vec!["k".into(), "absent".into()] }).await?;
-    let mut found = rig.send(DescribeElbTags { arns: arns(&[&one, &two]) }).await?;
+    let arns = |of: &[&LoadBalancerArn]| {
+        of.iter()
+            .map(|arn| Box::from(arn.as_str()))
+            .collect::<Vec<_>>()
+    };
+    rig.send(AddElbTags {
+        arns: arns(&[&one, &two]),
+        tags: tags(&[("k", "v"), ("x", "")]),
+    })
+    .await?;
+    rig.send(RemoveElbTags { arns: arns(&[&one]), keys: vec!["k".into(), "absent".into()] })
+        .await?;
+    let mut found = rig
+        .send(DescribeElbTags { arns: arns(&[&one, &two]) })
+        .await?;
     found.sort_by_key(|(arn, _)| *arn != Box::from(one.as_str()));
     let name = ("kubernetes.io/service-name", "ns/name");
     assert_eq!(found[0], (one.as_str().into(), tags(&[name, ("x", "")])));

@@ -30,15 +30,29 @@ impl<'a> RequestFixture<'a> {
             signing_region: REGION.into(),
             signing_name: None,
         };
-        let overrides = [OverriddenService::Ec2, OverriddenService::Elb, OverriddenService::Classic].map(service);
-        let settings = Settings { region: Some(REGION.into()), overrides: overrides.into(), ..Settings::default() };
-        let connection = sdk::connect_with_keys(&settings, "AKIATEST", "secret").await.context("connect")?;
-        Ok(Self { moto, fixture: Fixture::new(moto.direct().clone()), transport: connection.transport })
+        let overrides =
+            [OverriddenService::Ec2, OverriddenService::Elb, OverriddenService::Classic]
+                .map(service);
+        let settings = Settings {
+            region: Some(REGION.into()),
+            overrides: overrides.into(),
+            ..Settings::default()
+        };
+        let connection = sdk::connect_with_keys(&settings, "AKIATEST", "secret")
+            .await
+            .context("connect")?;
+        Ok(Self {
+            moto,
+            fixture: Fixture::new(moto.direct().clone()),
+            transport: connection.transport,
+        })
     }
 
     /// Sends a request that has to succeed.
     pub(crate) async fn send<R: Request>(&self, request: R) -> anyhow::Result<R::Reply> {
-        self.attempt(request).await.with_context(|| format!("send {}", R::ACTION.name()))
+        self.attempt(request)
+            .await
+            .with_context(|| format!("send {}", R::ACTION.name()))
     }
 
     /// Sends a request that may fail.
@@ -64,12 +78,20 @@ impl<'a> RequestFixture<'a> {
     /// A VPC with public subnets in two zones.
     pub(crate) async fn network(&self) -> anyhow::Result<(Vpc, [Subnet; 2])> {
         let vpc = self.fixture.vpc("10.0.0.0/16", &[("Name", "test")]).await?;
-        let a = self.fixture.subnet(&vpc, "a", "10.0.0.0/24", true, &[("zone", "a")]).await?;
-        let b = self.fixture.subnet(&vpc, "b", "10.0.1.0/24", true, &[("zone", "b")]).await?;
+        let a = self
+            .fixture
+            .subnet(&vpc, "a", "10.0.0.0/24", true, &[("zone", "a")])
+            .await?;
+        let b = self
+            .fixture
+            .subnet(&vpc, "b", "10.0.1.0/24", true, &[("zone", "b")])
+            .await?;
         Ok((vpc, [a, b]))
     }
 }
 
 pub(crate) fn tags(of: &[(&str, &str)]) -> Tags {
-    of.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    of.iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect()
 }

@@ -1,8 +1,8 @@
 use ccm_aws::api::{
     Filter, SecurityGroupId, VpcId,
     ec2::{
-        AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup, DescribeSecurityGroups,
-        RevokeSecurityGroupIngress, Rule, RuleSource, SecurityGroup,
+        AuthorizeSecurityGroupIngress, CreateSecurityGroup, DeleteSecurityGroup,
+        DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, RuleSource, SecurityGroup,
     },
 };
 use ccm_testkit::moto::query_api::EC2;
@@ -10,11 +10,20 @@ use ccm_testkit::moto::query_api::EC2;
 use super::fixture::{RequestFixture, tags};
 
 fn rule(protocol: &str, ports: Option<(i32, i32)>, source: RuleSource, description: &str) -> Rule {
-    Rule { protocol: protocol.into(), ports, source, description: description.into() }
+    Rule {
+        protocol: protocol.into(),
+        ports,
+        source,
+        description: description.into(),
+    }
 }
 
 async fn group(rig: &RequestFixture<'_>, id: &SecurityGroupId) -> anyhow::Result<SecurityGroup> {
-    Ok(rig.send(DescribeSecurityGroups { ids: vec![id.clone()], ..Default::default() }).await?.items.remove(0))
+    Ok(rig
+        .send(DescribeSecurityGroups { ids: vec![id.clone()], ..Default::default() })
+        .await?
+        .items
+        .remove(0))
 }
 
 fn wanted(vpc: &str) -> CreateSecurityGroup {
@@ -39,7 +48,12 @@ pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
         Filter::new("vpc-id", [&*vpc.id]),
         Filter::new("tag:kubernetes.io/cluster/c", ["owned"]),
     ];
-    assert_eq!(rig.send(DescribeSecurityGroups { filters, ..Default::default() }).await?.items, [found]);
+    assert_eq!(
+        rig.send(DescribeSecurityGroups { filters, ..Default::default() })
+            .await?
+            .items,
+        [found]
+    );
     rig.send(DeleteSecurityGroup { id: id.clone() }).await?;
     assert_eq!(rig.refused(DeleteSecurityGroup { id: id.clone() }).await?, "InvalidGroup.NotFound");
     let absent = DescribeSecurityGroups { ids: vec![id], ..Default::default() };
@@ -50,9 +64,19 @@ pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
 pub(crate) async fn rules(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     let id = rig.send(wanted(&vpc.id)).await?;
-    let other = SecurityGroupId::from(rig.fixture.security_group(&vpc, "other", &[]).await?.as_str());
+    let other = SecurityGroupId::from(
+        rig.fixture
+            .security_group(&vpc, "other", &[])
+            .await?
+            .as_str(),
+    );
     let list = [("PrefixListName", "l"), ("MaxEntries", "1"), ("AddressFamily", "IPv4")];
-    let list = rig.fixture.wire().ask(EC2, "CreateManagedPrefixList", list).await?.text("prefixListId")?;
+    let list = rig
+        .fixture
+        .wire()
+        .ask(EC2, "CreateManagedPrefixList", list)
+        .await?
+        .text("prefixListId")?;
     let all = vec![
         rule("tcp", Some((80, 80)), RuleSource::Cidr("10.1.0.0/16".parse()?), "one"),
         rule("tcp", Some((80, 80)), RuleSource::Cidr("10.2.0.0/16".parse()?), ""),
@@ -62,7 +86,8 @@ pub(crate) async fn rules(rig: RequestFixture<'_>) -> anyhow::Result<()> {
         rule("tcp", Some((443, 443)), RuleSource::PrefixList(list.into()), ""),
         rule("-1", None, RuleSource::Cidr("10.3.0.0/16".parse()?), "all"),
     ];
-    let authorize = |rules: &[Rule]| AuthorizeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
+    let authorize =
+        |rules: &[Rule]| AuthorizeSecurityGroupIngress { id: id.clone(), rules: rules.to_vec() };
     rig.send(authorize(&all)).await?;
     assert_eq!(rig.refused(authorize(&all[..1])).await?, "InvalidPermission.Duplicate");
     let mut found = group(&rig, &id).await?.ingress;
@@ -79,7 +104,10 @@ pub(crate) async fn rules(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     assert_eq!(sorted(found), sorted(all.clone()));
 
     let referring = vec![Filter::new("ip-permission.group-id", [&*other])];
-    let referring = rig.send(DescribeSecurityGroups { filters: referring, ..Default::default() }).await?.items;
+    let referring = rig
+        .send(DescribeSecurityGroups { filters: referring, ..Default::default() })
+        .await?
+        .items;
     assert_eq!(referring.iter().map(|group| &*group.id).collect::<Vec<_>>(), [&*id]);
 
     // With what the answer says, the account included.

@@ -1,7 +1,8 @@
 use ccm_aws::api::elb::{
-    CreateTargetGroup, DeleteTargetGroup, DeregisterTargets, DescribeTargetGroupAttributes, DescribeTargetGroups,
-    DescribeTargetHealth, ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, ModifyTargetGroup,
-    ModifyTargetGroupAttributes, RegisterTargets, Target, TargetGroup, TargetType,
+    CreateTargetGroup, DeleteTargetGroup, DeregisterTargets, DescribeTargetGroupAttributes,
+    DescribeTargetGroups, DescribeTargetHealth, ElbProtocol, HealthCheck, HealthPort,
+    HealthProtocol, IpAddressType, ModifyTargetGroup, ModifyTargetGroupAttributes, RegisterTargets,
+    Target, TargetGroup, TargetType,
 };
 
 use super::fixture::{RequestFixture, tags};
@@ -44,9 +45,14 @@ async fn by_arn(rig: &RequestFixture<'_>, group: &TargetGroup) -> anyhow::Result
 pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     for protocol in ElbProtocol::ALL {
-        let made = rig.send(wanted(&protocol.to_string().replace('_', "-"), &vpc.id, *protocol)).await?;
+        let made = rig
+            .send(wanted(&protocol.to_string().replace('_', "-"), &vpc.id, *protocol))
+            .await?;
         assert_eq!((made.protocol, made.port), (Some(*protocol), 30080));
-        assert_eq!((made.target_type, made.vpc.as_deref()), (Some(TargetType::Instance), Some(&*vpc.id)));
+        assert_eq!(
+            (made.target_type, made.vpc.as_deref()),
+            (Some(TargetType::Instance), Some(&*vpc.id))
+        );
         assert_eq!(made.health_check, Some(tcp_check()));
         assert_eq!(made, by_arn(&rig, &made).await?);
     }
@@ -56,7 +62,10 @@ pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
         ..wanted("ip", &vpc.id, ElbProtocol::Tcp)
     };
     let made = rig.send(ip).await?;
-    assert_eq!((made.target_type, made.ip_address_type), (Some(TargetType::Ip), Some(IpAddressType::Ipv6)));
+    assert_eq!(
+        (made.target_type, made.ip_address_type),
+        (Some(TargetType::Ip), Some(IpAddressType::Ipv6))
+    );
     let all = rig.send(DescribeTargetGroups::default()).await?;
     assert_eq!((all.items.len(), all.next), (5, None));
     let named = DescribeTargetGroups { names: vec!["ip".into()], ..Default::default() };
@@ -64,7 +73,8 @@ pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let other = CreateTargetGroup { port: port(1), ..wanted("ip", &vpc.id, ElbProtocol::Udp) };
     assert_eq!(rig.refused(other).await?, "DuplicateTargetGroupName");
 
-    rig.send(DeleteTargetGroup { arn: made.arn.clone() }).await?;
+    rig.send(DeleteTargetGroup { arn: made.arn.clone() })
+        .await?;
     assert_eq!(rig.refused(named).await?, "TargetGroupNotFound");
     Ok(())
 }
@@ -81,8 +91,12 @@ pub(crate) async fn health_checks(rig: RequestFixture<'_>) -> anyhow::Result<()>
         unhealthy: 4,
         matcher: Some("200-399".into()),
     };
-    let made =
-        rig.send(CreateTargetGroup { health_check: http.clone(), ..wanted("tg", &vpc.id, ElbProtocol::Tcp) }).await?;
+    let made = rig
+        .send(CreateTargetGroup {
+            health_check: http.clone(),
+            ..wanted("tg", &vpc.id, ElbProtocol::Tcp)
+        })
+        .await?;
     assert_eq!(made.health_check, Some(http.clone()));
     let https = HealthCheck {
         protocol: HealthProtocol::Https,
@@ -94,7 +108,8 @@ pub(crate) async fn health_checks(rig: RequestFixture<'_>) -> anyhow::Result<()>
         unhealthy: 6,
         matcher: Some("204".into()),
     };
-    rig.send(ModifyTargetGroup { arn: made.arn.clone(), health_check: https.clone() }).await?;
+    rig.send(ModifyTargetGroup { arn: made.arn.clone(), health_check: https.clone() })
+        .await?;
     let sent = rig.moto.overlay().take().pop().expect("a request was sent");
     assert_eq!(sent.parameter("Matcher.HttpCode"), Some("204"));
     // moto changes the codes of a group with protocol HTTP alone.
@@ -109,11 +124,19 @@ pub(crate) async fn members(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let two = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     let group = rig.send(wanted("tg", &vpc.id, ElbProtocol::Tcp)).await?;
     let target = |id: &str| Target { id: id.into(), port: 30080, zone: None };
-    let register = RegisterTargets { arn: group.arn.clone(), targets: vec![target(&one.id), target(&two.id)] };
+    let register = RegisterTargets {
+        arn: group.arn.clone(),
+        targets: vec![target(&one.id), target(&two.id)],
+    };
     rig.send(register.clone()).await?;
     rig.send(register).await?;
-    let health = rig.send(DescribeTargetHealth { arn: group.arn.clone() }).await?;
-    let mut found: Vec<_> = health.iter().map(|health| (&health.target, &*health.state)).collect();
+    let health = rig
+        .send(DescribeTargetHealth { arn: group.arn.clone() })
+        .await?;
+    let mut found: Vec<_> = health
+        .iter()
+        .map(|health| (&health.target, &*health.state))
+        .collect();
     found.sort();
     let (first, second) = (target(&one.id), target(&two.id));
     let mut expected = vec![(&first, "healthy"), (&second, "healthy")];
@@ -123,14 +146,25 @@ pub(crate) async fn members(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let deregister = DeregisterTargets { arn: group.arn.clone(), targets: vec![target(&one.id)] };
     rig.send(deregister).await?;
     rig.fixture.instance_state("StopInstances", &two.id).await?;
-    let health = rig.send(DescribeTargetHealth { arn: group.arn.clone() }).await?;
-    let [health] = &health[..] else { anyhow::bail!("{health:?}") };
-    assert_eq!((&health.target, &*health.state, &*health.reason), (&second, "unused", "Target.InvalidState"));
+    let health = rig
+        .send(DescribeTargetHealth { arn: group.arn.clone() })
+        .await?;
+    let [health] = &health[..] else {
+        anyhow::bail!("{health:?}")
+    };
+    assert_eq!(
+        (&health.target, &*health.state, &*health.reason),
+        (&second, "unused", "Target.InvalidState")
+    );
 
-    let ip = CreateTargetGroup { target_type: TargetType::Ip, ..wanted("ip", &vpc.id, ElbProtocol::Tcp) };
+    let ip = CreateTargetGroup {
+        target_type: TargetType::Ip,
+        ..wanted("ip", &vpc.id, ElbProtocol::Tcp)
+    };
     let group = rig.send(ip).await?;
     let outside = Target { id: "192.168.7.7".into(), port: 80, zone: Some("all".into()) };
-    rig.send(RegisterTargets { arn: group.arn.clone(), targets: vec![outside.clone()] }).await?;
+    rig.send(RegisterTargets { arn: group.arn.clone(), targets: vec![outside.clone()] })
+        .await?;
     let sent = rig.moto.overlay().take().pop().expect("a request was sent");
     assert_eq!(sent.parameter("Targets.member.1.AvailabilityZone"), Some("all"));
     let health = rig.send(DescribeTargetHealth { arn: group.arn }).await?;
@@ -146,7 +180,8 @@ pub(crate) async fn attributes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
         ("deregistration_delay.timeout_seconds".into(), "17".into()),
     ];
     let attributes = changes.clone().into();
-    rig.send(ModifyTargetGroupAttributes { arn: arn.clone(), attributes }).await?;
+    rig.send(ModifyTargetGroupAttributes { arn: arn.clone(), attributes })
+        .await?;
     let attributes = rig.send(DescribeTargetGroupAttributes { arn }).await?;
     for (key, value) in changes {
         assert_eq!(attributes.get(&key), Some(&value));

@@ -2,7 +2,8 @@ use serde::Deserialize;
 
 use crate::cloud::FieldError;
 
-/// Rate limits of provider calls, one for each part of the cloud; a part without a value has no limit.
+/// Rate limits of provider calls, one for each part of the cloud; a part without a value has no
+/// limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RateLimits {
@@ -14,7 +15,8 @@ pub struct RateLimits {
     pub load_balancers: Option<RateLimit>,
 }
 
-/// A token bucket. A call over the limit fails at once as throttled, with the delay after which a call is allowed.
+/// A token bucket. A call over the limit fails at once as throttled, with the delay after which a
+/// call is allowed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RateLimit {
@@ -26,13 +28,26 @@ pub struct RateLimit {
 
 impl RateLimits {
     pub(super) fn check(&self) -> Result<(), FieldError> {
-        let all = [("instances", &self.instances), ("routes", &self.routes), ("loadBalancers", &self.load_balancers)];
-        for (key, limit) in all.into_iter().filter_map(|(key, limit)| limit.as_ref().map(|limit| (key, limit))) {
+        let all = [
+            ("instances", &self.instances),
+            ("routes", &self.routes),
+            ("loadBalancers", &self.load_balancers),
+        ];
+        for (key, limit) in all
+            .into_iter()
+            .filter_map(|(key, limit)| limit.as_ref().map(|limit| (key, limit)))
+        {
             if !(limit.per_second.is_finite() && limit.per_second > 0.0) {
-                return Err(FieldError::new(format!("rateLimits.{key}.perSecond"), "must be more than 0"));
+                return Err(FieldError::new(
+                    format!("rateLimits.{key}.perSecond"),
+                    "must be more than 0",
+                ));
             }
             if limit.burst == Some(0) {
-                return Err(FieldError::new(format!("rateLimits.{key}.burst"), "must be at least 1"));
+                return Err(FieldError::new(
+                    format!("rateLimits.{key}.burst"),
+                    "must be at least 1",
+                ));
             }
         }
         Ok(())
@@ -41,17 +56,24 @@ impl RateLimits {
 
 impl RateLimit {
     /// Returns the burst size, or its default.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; the cast saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped; the cast saturates"
+    )]
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.per_second.ceil().max(1.0) as u32)
     }
 }
 
-/// The features that the provider declares. The cloud itself has all of them; if a feature is off, Services that
-/// request it are rejected.
+/// The features that the provider declares. The cloud itself has all of them; if a feature is off,
+/// Services that request it are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named where it is used")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, each named where it is used"
+)]
 pub struct Features {
     /// Source ranges of clients. Default: on.
     pub source_ranges: bool,
@@ -73,7 +95,8 @@ pub struct Features {
     pub client_ip_affinity: bool,
     /// Endpoints as backends. Default: off. If on, the framework watches EndpointSlices.
     pub endpoints: bool,
-    /// Routes that record the node's addresses and are created again when these change. Default: off.
+    /// Routes that record the node's addresses and are created again when these change. Default:
+    /// off.
     pub route_node_addresses: bool,
 }
 

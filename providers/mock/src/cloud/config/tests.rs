@@ -54,7 +54,10 @@ fn every_key_about_load_balancers_and_limits_is_read() {
         (Some(40), Some(3), None)
     );
     let (v4, v6, default) = config.address_pools();
-    assert_eq!((v4.to_string(), v6.to_string(), default), ("198.18.0.0/15".into(), "2001:db8::/64".into(), Family::V4));
+    assert_eq!(
+        (v4.to_string(), v6.to_string(), default),
+        ("198.18.0.0/15".into(), "2001:db8::/64".into(), Family::V4)
+    );
     assert_eq!(config.load_balancer_activation, Duration::from_secs(30));
     assert_eq!(config.load_balancer_deletion, Duration::from_secs(60));
     assert_eq!(
@@ -62,7 +65,12 @@ fn every_key_about_load_balancers_and_limits_is_read() {
         (Some(3), &["a.example/b".to_owned()][..])
     );
     assert_eq!(config.node_selector_labels, ["pool", "*"]);
-    let features = Features { dual_stack: false, endpoints: true, route_node_addresses: true, ..Features::default() };
+    let features = Features {
+        dual_stack: false,
+        endpoints: true,
+        route_node_addresses: true,
+        ..Features::default()
+    };
     assert_eq!(config.features, features);
     assert!(Features::default().dual_stack && !Features::default().endpoints);
 }
@@ -83,9 +91,24 @@ fn mistakes_name_file_line_and_key() {
         ("region: a/b\n", 1, "region", "slashes"),
         ("instances:\n- name: n1\n  powerState: asleep\n", 3, "powerState", "unknown variant"),
         ("instances:\n- name: n1\n- name: n1\n", 1, "instances[1].name", "twice"),
-        ("instances:\n- name: n1\n  providerID: aws:///i-1\n", 1, "instances[0].providerID", "mock://"),
-        ("instances:\n- name: n1\n  addresses:\n  - {type: Internal, address: x}\n", 4, "type", "unknown node address"),
-        ("loadBalancerIPv6AddressPool: 10.0.0.0/8\n", 1, "loadBalancerIPv6AddressPool", "no IPv6 network"),
+        (
+            "instances:\n- name: n1\n  providerID: aws:///i-1\n",
+            1,
+            "instances[0].providerID",
+            "mock://",
+        ),
+        (
+            "instances:\n- name: n1\n  addresses:\n  - {type: Internal, address: x}\n",
+            4,
+            "type",
+            "unknown node address",
+        ),
+        (
+            "loadBalancerIPv6AddressPool: 10.0.0.0/8\n",
+            1,
+            "loadBalancerIPv6AddressPool",
+            "no IPv6 network",
+        ),
         (
             "loadBalancerAddressPool: 2001:db8::/64\nloadBalancerIPv6AddressPool: 2001:db8:1::/64\n",
             2,
@@ -94,9 +117,24 @@ fn mistakes_name_file_line_and_key() {
         ),
         ("rateLimits:\n  volumes: {perSecond: 1}\n", 2, "volumes", "unknown field"),
         ("rateLimits:\n  routes: {burst: 1}\n", 2, "burst", "missing field `perSecond`"),
-        ("rateLimits: {routes: {perSecond: 0}}\n", 1, "rateLimits.routes.perSecond", "more than 0"),
-        ("rateLimits: {instances: {perSecond: .inf}}\n", 1, "rateLimits.instances.perSecond", "more than 0"),
-        ("rateLimits: {loadBalancers: {perSecond: 1, burst: 0}}\n", 1, "rateLimits.loadBalancers.burst", "at least 1"),
+        (
+            "rateLimits: {routes: {perSecond: 0}}\n",
+            1,
+            "rateLimits.routes.perSecond",
+            "more than 0",
+        ),
+        (
+            "rateLimits: {instances: {perSecond: .inf}}\n",
+            1,
+            "rateLimits.instances.perSecond",
+            "more than 0",
+        ),
+        (
+            "rateLimits: {loadBalancers: {perSecond: 1, burst: 0}}\n",
+            1,
+            "rateLimits.loadBalancers.burst",
+            "at least 1",
+        ),
         ("loadBalancerActivation: soon\n", 1, "loadBalancerActivation", "invalid duration"),
         ("loadBalancerQuota: -1\n", 1, "loadBalancerQuota", ""),
         ("loadBalancerClasses: ['']\n", 1, "loadBalancerClasses", "empty"),
@@ -124,15 +162,23 @@ fn a_file_that_is_not_there_is_named() {
 
 #[test]
 fn keys_of_a_cloud_elsewhere_are_ignored_by_name() {
-    let config =
-        parse("endpoint: http://127.0.0.1:1/\nregion: eu\nautoProvision: true\nlatency: {routes: 1s}\n").unwrap();
+    let config = parse(
+        "endpoint: http://127.0.0.1:1/\nregion: eu\nautoProvision: true\nlatency: {routes: 1s}\n",
+    )
+    .unwrap();
     assert_eq!(config.ignored_keys(), ["autoProvision", "latency"]);
     assert_eq!(config.endpoint.unwrap().to_string(), "127.0.0.1:1");
-    assert!(parse("autoProvision: true").unwrap().ignored_keys().is_empty());
+    assert!(
+        parse("autoProvision: true")
+            .unwrap()
+            .ignored_keys()
+            .is_empty()
+    );
     let all = "endpoint: :1\nrateLimits: {routes: {perSecond: 1}}\nloadBalancerIPv6AddressPool: ::/0\n\
                loadBalancerActivation: 1s\nloadBalancerDeletion: 1s\nloadBalancerQuota: 1\n";
     assert_eq!(parse(all).unwrap().ignored_keys().len(), 5);
-    let provider = "endpoint: :1\nfeatures: {udp: false}\nloadBalancerClasses: [a]\nnodeSelectorLabels: [b]\n";
+    let provider =
+        "endpoint: :1\nfeatures: {udp: false}\nloadBalancerClasses: [a]\nnodeSelectorLabels: [b]\n";
     assert!(
         parse(provider).unwrap().ignored_keys().is_empty(),
         "what concerns the provider counts with an endpoint too"
@@ -150,19 +196,44 @@ fn addresses_parse_or_are_refused() {
     for (text, shown) in good {
         assert_eq!(text.parse::<HostPort>().unwrap().to_string(), shown);
     }
-    for text in ["", ":", "host", "host:", "host:65536", "host:+1", "::1:80", "[::1]", "[x]:1", "ho st:1", "http://"] {
+    for text in [
+        "",
+        ":",
+        "host",
+        "host:",
+        "host:65536",
+        "host:+1",
+        "::1:80",
+        "[::1]",
+        "[x]:1",
+        "ho st:1",
+        "http://",
+    ] {
         assert!(text.parse::<HostPort>().is_err(), "{text:?}");
     }
 }
 
 #[test]
 fn durations_that_would_upset_the_parser_are_refused() {
-    for text in
-        ["", "5", "5s-3s", "+-5s", "-", "99999999999h", "1e9h", "9".repeat(400).as_str(), "1.s.", "½s", "inf", "s"]
-    {
+    for text in [
+        "",
+        "5",
+        "5s-3s",
+        "+-5s",
+        "-",
+        "99999999999h",
+        "1e9h",
+        "9".repeat(400).as_str(),
+        "1.s.",
+        "½s",
+        "inf",
+        "s",
+    ] {
         assert!(parse_duration(text).is_err(), "{text:?}");
     }
-    for (text, millis) in [("1.5s", 1500), ("0s", 0), ("-0s", 0), ("+2m", 120_000), ("1h0m0.5s", 3_600_500)] {
+    for (text, millis) in
+        [("1.5s", 1500), ("0s", 0), ("-0s", 0), ("+2m", 120_000), ("1h0m0.5s", 3_600_500)]
+    {
         assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text:?}");
     }
 }

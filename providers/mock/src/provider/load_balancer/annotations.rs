@@ -13,27 +13,33 @@ use crate::cloud::config::parse_duration;
 /// Prefix of all annotations of the mock.
 pub const PREFIX: &str = "mock.cloud-provider.example/";
 
-/// Kind of backends: `nodes` (default), or `endpoints` if the configuration's `features.endpoints` is on.
+/// Kind of backends: `nodes` (default), or `endpoints` if the configuration's `features.endpoints`
+/// is on.
 pub const BACKENDS: &str = "mock.cloud-provider.example/backends";
 
-/// Nodes to use as backends: comma-separated `label` or `label=value`, all of which must match. The labels must be the
-/// framework's own or listed in the configuration's `nodeSelectorLabels`. Default: all nodes.
+/// Nodes to use as backends: comma-separated `label` or `label=value`, all of which must match. The
+/// labels must be the framework's own or listed in the configuration's `nodeSelectorLabels`.
+/// Default: all nodes.
 pub const NODE_SELECTOR: &str = "mock.cloud-provider.example/node-selector";
 
 /// Scheme of the load balancer: `internet-facing` (default) or `internal`.
 pub const SCHEME: &str = "mock.cloud-provider.example/scheme";
 
-/// `ipMode` of the addresses in the status: `VIP` (default), `Proxy`, or `unset` to let the API server choose.
+/// `ipMode` of the addresses in the status: `VIP` (default), `Proxy`, or `unset` to let the API
+/// server choose.
 pub const IP_MODE: &str = "mock.cloud-provider.example/ip-mode";
 
-/// How long the load balancer takes to become active, as a Go duration (`5s`). Default: `loadBalancerActivation` of the
-/// cloud. Used when the load balancer is created; later changes have no effect.
+/// How long the load balancer takes to become active, as a Go duration (`5s`). Default:
+/// `loadBalancerActivation` of the cloud. Used when the load balancer is created; later changes
+/// have no effect.
 pub const ACTIVATION_DELAY: &str = "mock.cloud-provider.example/activation-delay";
 
-/// Identifier of the load balancer in the cloud, written by the provider. Values that others write have no effect.
+/// Identifier of the load balancer in the cloud, written by the provider. Values that others write
+/// have no effect.
 pub const LOAD_BALANCER_ID: &str = "mock.cloud-provider.example/load-balancer-id";
 
-const KNOWN: [&str; 6] = [BACKENDS, NODE_SELECTOR, SCHEME, IP_MODE, ACTIVATION_DELAY, LOAD_BALANCER_ID];
+const KNOWN: [&str; 6] =
+    [BACKENDS, NODE_SELECTOR, SCHEME, IP_MODE, ACTIVATION_DELAY, LOAD_BALANCER_ID];
 
 /// The parsed annotations of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +52,9 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Parses the annotations of a Service. Returns the options, and a validation error with key and value for each
-    /// invalid annotation. Invalid values are replaced by harmless ones, so that all errors are found.
+    /// Parses the annotations of a Service. Returns the options, and a validation error with key
+    /// and value for each invalid annotation. Invalid values are replaced by harmless ones, so that
+    /// all errors are found.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
@@ -110,7 +117,8 @@ impl Options {
     }
 }
 
-/// Parses `label`, `label=value`, … The result is sorted, so that the order in the annotation does not matter.
+/// Parses `label`, `label=value`, … The result is sorted, so that the order in the annotation does
+/// not matter.
 fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>, String> {
     let one = |part: &str| {
         let (key, value) = match part.split_once('=') {
@@ -136,7 +144,10 @@ fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>
 
 /// Returns a notice for every unknown annotation with the mock's prefix.
 pub(super) fn unknown(service: &ServiceView) -> Vec<ServiceNotice> {
-    let ours = service.annotations.keys().filter(|key| key.starts_with(PREFIX) && !KNOWN.contains(&&***key));
+    let ours = service
+        .annotations
+        .keys()
+        .filter(|key| key.starts_with(PREFIX) && !KNOWN.contains(&&***key));
     let remark = |key: &std::sync::Arc<str>| ServiceNotice {
         kind: EventType::Warning,
         reason: "UnknownAnnotation",

@@ -9,13 +9,17 @@ use ccm_core::{
 
 use super::{super::Settings, annotations::Options};
 use crate::cloud::{
-    EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, NodeMember,
+    EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
+    Members, NodeMember,
 };
 
-/// Returns the name of a Service's load balancer: upstream's default, `a` and the UID without dashes, cut to 32
-/// characters. The whole UID does not fit, so the cloud also compares the owner.
+/// Returns the name of a Service's load balancer: upstream's default, `a` and the UID without
+/// dashes, cut to 32 characters. The whole UID does not fit, so the cloud also compares the owner.
 pub(super) fn balancer_name(uid: &str) -> String {
-    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
+    std::iter::once('a')
+        .chain(uid.chars().filter(|c| *c != '-'))
+        .take(32)
+        .collect()
 }
 
 /// Returns the settings of a Service's load balancer.
@@ -41,17 +45,28 @@ pub(super) fn settings(
         }
         SourceRanges::Only(ranges) => ranges.clone(),
     };
-    let families: Vec<Family> = service.ip_families.iter().map(|family| Family::from(*family)).collect();
-    let requested = service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let families: Vec<Family> = service
+        .ip_families
+        .iter()
+        .map(|family| Family::from(*family))
+        .collect();
+    let requested = service
+        .load_balancer_ip
+        .as_deref()
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
     let requested_address = requested.and_then(|text| match text.parse::<IpAddr>() {
-        Ok(address) if families.is_empty() || families.contains(&Family::of(address)) => Some(address),
+        Ok(address) if families.is_empty() || families.contains(&Family::of(address)) => {
+            Some(address)
+        }
         Ok(_) => {
             let message = format!("{text:?} is of no family of spec.ipFamilies");
             mistakes.push(FieldError::new("spec.loadBalancerIP", message));
             None
         }
         Err(_) => {
-            mistakes.push(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
+            mistakes
+                .push(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
             None
         }
     });
@@ -100,7 +115,10 @@ pub(super) fn key_of(want: &LbSpec) -> LoadBalancerKey {
 pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
     let service = &want.service;
     let invalid = |mistakes: Vec<FieldError>| {
-        let mistakes: Vec<_> = mistakes.iter().map(|m| format!("{}: {}", m.field, m.message)).collect();
+        let mistakes: Vec<_> = mistakes
+            .iter()
+            .map(|m| format!("{}: {}", m.field, m.message))
+            .collect();
         let name = format!("{}/{}", service.namespace, service.name);
         CloudError::invalid_input(format!("service {name}: {}", mistakes.join("; ")))
     };
@@ -112,7 +130,12 @@ pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpe
         return Err(invalid(mistakes));
     }
     let settings = settings(service, &options, &want.sources).map_err(invalid)?;
-    Ok(LoadBalancerSpec { key: key_of(want), settings, members: members(want), activation: options.activation })
+    Ok(LoadBalancerSpec {
+        key: key_of(want),
+        settings,
+        members: members(want),
+        activation: options.activation,
+    })
 }
 
 /// Returns the members of the load balancer that the framework requests.
@@ -121,12 +144,18 @@ pub(super) fn members(want: &LbSpec) -> Members {
         Backends::Nodes(nodes) => Members::Nodes(
             nodes
                 .iter()
-                .map(|node| NodeMember { name: node.name.clone(), provider_id: node.provider_id.clone() })
+                .map(|node| NodeMember {
+                    name: node.name.clone(),
+                    provider_id: node.provider_id.clone(),
+                })
                 .collect(),
         ),
-        Backends::Endpoints(slices) => {
-            Members::Endpoints(slices.iter().flat_map(|slice| endpoints(&want.service, slice)).collect())
-        }
+        Backends::Endpoints(slices) => Members::Endpoints(
+            slices
+                .iter()
+                .flat_map(|slice| endpoints(&want.service, slice))
+                .collect(),
+        ),
     }
     .sorted()
 }
@@ -135,9 +164,12 @@ pub(super) fn members(want: &LbSpec) -> Members {
 fn endpoints(service: &ServiceView, slice: &EndpointSliceView) -> Vec<EndpointMember> {
     let mut members = Vec::new();
     for slice_port in &slice.ports {
-        let same =
-            |port: &&ccm_core::k8s::ServicePort| port.name == slice_port.name && port.protocol == slice_port.protocol;
-        let (Some(target), Some(port)) = (slice_port.port, service.ports.iter().find(same)) else { continue };
+        let same = |port: &&ccm_core::k8s::ServicePort| {
+            port.name == slice_port.name && port.protocol == slice_port.protocol
+        };
+        let (Some(target), Some(port)) = (slice_port.port, service.ports.iter().find(same)) else {
+            continue;
+        };
         for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready) {
             members.extend(endpoint.addresses.iter().map(|address| EndpointMember {
                 address: SocketAddr::new(*address, target.get()),

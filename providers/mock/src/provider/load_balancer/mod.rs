@@ -8,14 +8,17 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, ServiceView},
     provider::{
-        BackendKind, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation,
-        MutationResponse, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice, SourceRanges,
+        BackendKind, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
+        LoadBalancers, Mutation, MutationResponse, Op, PlannedChange, Progress, ReadMode,
+        ServiceInterpretation, ServiceNotice, SourceRanges,
     },
 };
 
 use self::{annotations::Options, plan::Action};
 use super::MockProvider;
-use crate::cloud::{DeleteResult, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, LoadBalancerState};
+use crate::cloud::{
+    DeleteResult, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, LoadBalancerState,
+};
 
 /// Names of the mutations of load balancers.
 pub(super) const CREATE: &str = "create_load_balancer";
@@ -23,7 +26,8 @@ pub(super) const MODIFY: &str = "modify_load_balancer";
 pub(super) const UPDATE: &str = "update_load_balancer";
 pub(super) const DELETE: &str = "delete_load_balancer";
 
-/// Minimum and maximum delay before a load balancer that is being created or deleted is checked again.
+/// Minimum and maximum delay before a load balancer that is being created or deleted is checked
+/// again.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
 #[async_trait]
@@ -51,8 +55,8 @@ impl LoadBalancers for MockProvider {
         self.settings.features.endpoints
     }
 
-    /// The digest covers the settings that are sent to the cloud, and the `ipMode` of the status; it changes only when
-    /// one of these changes.
+    /// The digest covers the settings that are sent to the cloud, and the `ipMode` of the status;
+    /// it changes only when one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let (options, mut mistakes) = Options::parse(service, &self.settings);
         let sources = SourceRanges::of(service).unwrap_or_else(|add_error| {
@@ -61,7 +65,13 @@ impl LoadBalancers for MockProvider {
         });
         match desired::settings(service, &options, &sources) {
             Ok(settings) if mistakes.is_empty() => {
-                let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings, options.ip_mode));
+                let digest = Digest::of(&(
+                    &service.uid,
+                    &service.namespace,
+                    &service.name,
+                    settings,
+                    options.ip_mode,
+                ));
                 ServiceInterpretation::Valid { backends: options.backends, digest }
             }
             settings => {
@@ -71,11 +81,14 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// Returns the backends that the annotations choose, unless these annotations themselves are invalid.
+    /// Returns the backends that the annotations choose, unless these annotations themselves are
+    /// invalid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let (options, mistakes) = Options::parse(service, &self.settings);
         let chooses = [annotations::BACKENDS, annotations::NODE_SELECTOR];
-        let unclear = mistakes.iter().any(|mistake| chooses.contains(&&*mistake.field));
+        let unclear = mistakes
+            .iter()
+            .any(|mistake| chooses.contains(&&*mistake.field));
         (!unclear).then_some(options.backends)
     }
 
@@ -83,12 +96,15 @@ impl LoadBalancers for MockProvider {
         annotations::unknown(service)
     }
 
-    /// Reads the load balancer and sends the missing changes; one that is up to date costs one read and no write. No
-    /// state is kept between calls, so both read modes are the same, and the next call continues where an interrupted
-    /// call stopped. The status is returned once the load balancer is active.
+    /// Reads the load balancer and sends the missing changes; one that is up to date costs one read
+    /// and no write. No state is kept between calls, so both read modes are the same, and the next
+    /// call continues where an interrupted call stopped. The status is returned once the load
+    /// balancer is active.
     async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_balancer(op, want).await {
-            Ok(load_balancer) => outcome(op, &load_balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
+            Ok(load_balancer) => {
+                outcome(op, &load_balancer, Options::parse(&want.service, &self.settings).0.ip_mode)
+            }
             Err(error) => error.into(),
         }
     }
@@ -126,8 +142,11 @@ impl MockProvider {
         for action in plan::plan(seen.as_ref(), &want) {
             seen = Some(self.apply_action(op, &want, &action).await?);
         }
-        // Cannot be `None`: without a load balancer the plan creates one, and every action returns it.
-        seen.ok_or_else(|| CloudError::transient(format!("load balancer {} was not answered", want.key.name)))
+        // Cannot be `None`: without a load balancer the plan creates one, and every action returns
+        // it.
+        seen.ok_or_else(|| {
+            CloudError::transient(format!("load balancer {} was not answered", want.key.name))
+        })
     }
 
     async fn apply_action(
@@ -145,31 +164,59 @@ impl MockProvider {
         let request = async {
             match action {
                 Action::Create => self.api.create_load_balancer(want).await,
-                Action::Modify(settings, _) => self.api.modify_load_balancer(&want.key, settings).await,
-                Action::SetMembers(members, _) => self.api.update_load_balancer(&want.key, members).await,
+                Action::Modify(settings, _) => {
+                    self.api.modify_load_balancer(&want.key, settings).await
+                }
+                Action::SetMembers(members, _) => {
+                    self.api.update_load_balancer(&want.key, members).await
+                }
             }
         };
-        op.mutate(mutation, async { request.await.map(MutationResponse::new) }).await
+        op.mutate(mutation, async { request.await.map(MutationResponse::new) })
+            .await
     }
 
     async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
         let key = desired::key_of(want);
         let mutation = Mutation::new(UPDATE, &*key.name);
         let members = desired::members(want);
-        op.mutate(mutation, async { self.api.update_load_balancer(&key, &members).await.map(MutationResponse::new) })
-            .await
+        op.mutate(mutation, async {
+            self.api
+                .update_load_balancer(&key, &members)
+                .await
+                .map(MutationResponse::new)
+        })
+        .await
     }
 
-    /// Deletes the load balancer of this owner; a load balancer that does not exist counts as deleted.
-    pub(super) async fn delete_balancer(&self, op: &Op, key: &LoadBalancerKey) -> Result<Progress, CloudError> {
-        let underway = Progress::Pending { after: poll_interval(op), why: "load balancer is being deleted".into() };
+    /// Deletes the load balancer of this owner; a load balancer that does not exist counts as
+    /// deleted.
+    pub(super) async fn delete_balancer(
+        &self,
+        op: &Op,
+        key: &LoadBalancerKey,
+    ) -> Result<Progress, CloudError> {
+        let underway = Progress::Pending {
+            after: poll_interval(op),
+            why: "load balancer is being deleted".into(),
+        };
         match op.run(self.api.get_load_balancer(key)).await? {
             None => return Ok(Progress::Done),
-            Some(load_balancer) if load_balancer.state == LoadBalancerState::Deleting => return Ok(underway),
+            Some(load_balancer) if load_balancer.state == LoadBalancerState::Deleting => {
+                return Ok(underway);
+            }
             Some(_) => {}
         }
         let mutation = Mutation::new(DELETE, &*key.name);
-        match op.mutate(mutation, async { self.api.delete_load_balancer(key).await.map(MutationResponse::new) }).await {
+        match op
+            .mutate(mutation, async {
+                self.api
+                    .delete_load_balancer(key)
+                    .await
+                    .map(MutationResponse::new)
+            })
+            .await
+        {
             Ok(DeleteResult::Gone) => Ok(Progress::Done),
             Ok(DeleteResult::InProgress) => Ok(underway),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
@@ -180,19 +227,34 @@ impl MockProvider {
 
 fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
     match load_balancer.state {
-        LoadBalancerState::Provisioning => LbOutcome::pending(poll_interval(op), "load balancer is being provisioned"),
+        LoadBalancerState::Provisioning => {
+            LbOutcome::pending(poll_interval(op), "load balancer is being provisioned")
+        }
         LoadBalancerState::Deleting => {
             LbOutcome::pending(poll_interval(op), "the previous load balancer is being deleted")
         }
         LoadBalancerState::Active => {
-            let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: ip_mode.map(Into::into), ..LbIngress::default() };
-            let status = LbStatus { ingress: load_balancer.addresses.iter().copied().map(ingress).collect() };
-            LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*load_balancer.id)
+            let ingress = |ip| LbIngress {
+                ip: Some(ip),
+                ip_mode: ip_mode.map(Into::into),
+                ..LbIngress::default()
+            };
+            let status = LbStatus {
+                ingress: load_balancer
+                    .addresses
+                    .iter()
+                    .copied()
+                    .map(ingress)
+                    .collect(),
+            };
+            LbOutcome::done(status)
+                .with_annotation(annotations::LOAD_BALANCER_ID, &*load_balancer.id)
         }
     }
 }
 
-/// Returns the delay before the next check: the time waited so far, within bounds, so that the delay doubles each time.
+/// Returns the delay before the next check: the time waited so far, within bounds, so that the
+/// delay doubles each time.
 fn poll_interval(op: &Op) -> Duration {
     op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
 }

@@ -3,7 +3,9 @@
 use ccm_core::{k8s::ServiceView, provider::PlannedChange};
 
 use super::annotations::LOAD_BALANCER_ID;
-use crate::cloud::{LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, Operation};
+use crate::cloud::{
+    LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, Operation,
+};
 
 /// One request that changes the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +18,12 @@ pub(super) enum Action {
     SetMembers(Members, String),
 }
 
-/// Compares the observed with the desired state. The plan is empty while a previous load balancer is being deleted,
-/// because its name is not free yet.
+/// Compares the observed with the desired state. The plan is empty while a previous load balancer
+/// is being deleted, because its name is not free yet.
 pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<Action> {
-    let Some(seen) = seen else { return vec![Action::Create] };
+    let Some(seen) = seen else {
+        return vec![Action::Create];
+    };
     if seen.state == LoadBalancerState::Deleting {
         return Vec::new();
     }
@@ -35,16 +39,19 @@ pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<
     actions
 }
 
-/// Describes what would be done. If the Service has the identifier or the addresses of another load balancer, this is
-/// listed as a change too, although the cloud does not change: somebody else created the load balancer again, or a
-/// process that stopped before it wrote the Service.
+/// Describes what would be done. If the Service has the identifier or the addresses of another load
+/// balancer, this is listed as a change too, although the cloud does not change: somebody else
+/// created the load balancer again, or a process that stopped before it wrote the Service.
 pub(super) fn describe(
     seen: Option<&LoadBalancer>,
     want: &LoadBalancerSpec,
     service: &ServiceView,
 ) -> Vec<PlannedChange> {
     let published = &service.status;
-    let mut changes: Vec<_> = plan(seen, want).iter().map(|action| action.describe(want)).collect();
+    let mut changes: Vec<_> = plan(seen, want)
+        .iter()
+        .map(|action| action.describe(want))
+        .collect();
     let change = |operation: &str, reason: String| PlannedChange {
         operation: operation.into(),
         object: want.key.name.clone().into(),
@@ -57,11 +64,19 @@ pub(super) fn describe(
         }
         Some(seen) if !published.ingress.is_empty() => {
             let shown: Vec<_> = published.ingress.iter().map(|ingress| ingress.ip).collect();
-            if !shown.iter().copied().eq(seen.addresses.iter().copied().map(Some)) {
+            if !shown
+                .iter()
+                .copied()
+                .eq(seen.addresses.iter().copied().map(Some))
+            {
                 let reason = format!("the service shows other addresses than {:?}", seen.addresses);
                 changes.push(change("publish_status", reason));
             }
-            if service.annotations.get(LOAD_BALANCER_ID).is_none_or(|id| **id != *seen.id) {
+            if service
+                .annotations
+                .get(LOAD_BALANCER_ID)
+                .is_none_or(|id| **id != *seen.id)
+            {
                 let reason = format!("the service does not name load balancer {}", seen.id);
                 changes.push(change("annotate", reason));
             }
@@ -74,9 +89,10 @@ pub(super) fn describe(
 impl Action {
     fn describe(&self, want: &LoadBalancerSpec) -> PlannedChange {
         let (operation, reason) = match self {
-            Self::Create => {
-                (Operation::CreateLoadBalancer, format!("service {} has no load balancer", want.key.service))
-            }
+            Self::Create => (
+                Operation::CreateLoadBalancer,
+                format!("service {} has no load balancer", want.key.service),
+            ),
             Self::Modify(_, why) => (Operation::ModifyLoadBalancer, why.clone()),
             Self::SetMembers(_, why) => (Operation::UpdateLoadBalancer, why.clone()),
         };

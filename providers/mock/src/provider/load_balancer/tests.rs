@@ -9,7 +9,9 @@ use ccm_core::{
 
 use super::{
     super::Settings,
-    annotations::{ACTIVATION_DELAY, BACKENDS, IP_MODE, LOAD_BALANCER_ID, NODE_SELECTOR, PREFIX, SCHEME},
+    annotations::{
+        ACTIVATION_DELAY, BACKENDS, IP_MODE, LOAD_BALANCER_ID, NODE_SELECTOR, PREFIX, SCHEME,
+    },
     plan::plan,
     *,
 };
@@ -41,7 +43,10 @@ pub(super) fn service() -> ServiceView {
 }
 
 pub(super) fn annotated(pairs: &[(&str, &str)]) -> ServiceView {
-    let annotations = pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect();
+    let annotations = pairs
+        .iter()
+        .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+        .collect();
     ServiceView { annotations, ..service() }
 }
 
@@ -52,9 +57,17 @@ pub(super) fn provider(config: &str) -> MockProvider {
 
 fn spec(service: ServiceView, nodes: &[&str]) -> LoadBalancerSpec {
     let sources = SourceRanges::of(&service).unwrap();
-    let nodes = nodes.iter().map(|name| Arc::new(ccm_core::k8s::NodeView::named(name))).collect();
+    let nodes = nodes
+        .iter()
+        .map(|name| Arc::new(ccm_core::k8s::NodeView::named(name)))
+        .collect();
     let backends = Backends::Nodes(nodes);
-    let want = LbSpec { cluster: "c".into(), service: Arc::new(service), sources, backends };
+    let want = LbSpec {
+        cluster: "c".into(),
+        service: Arc::new(service),
+        sources,
+        backends,
+    };
     desired::spec(&want, &Settings::default()).unwrap()
 }
 
@@ -87,8 +100,18 @@ fn a_plan_holds_what_differs_and_nothing_else() {
     };
     let cases: [(&str, ServiceView, &[&str], Option<&str>); 9] = [
         ("nothing", service(), &["b", "a", "a"], None),
-        ("labels and status", changed(|s| s.labels = [("a".into(), "b".into())].into()), &["a", "b"], None),
-        ("another port", changed(|s| s.ports[0].port = NonZeroU16::MAX), &["a", "b"], Some("listeners")),
+        (
+            "labels and status",
+            changed(|s| s.labels = [("a".into(), "b".into())].into()),
+            &["a", "b"],
+            None,
+        ),
+        (
+            "another port",
+            changed(|s| s.ports[0].port = NonZeroU16::MAX),
+            &["a", "b"],
+            Some("listeners"),
+        ),
         (
             "source ranges",
             changed(|s| s.source_ranges = ["10.0.0.0/8".into()].into()),
@@ -107,36 +130,71 @@ fn a_plan_holds_what_differs_and_nothing_else() {
             &["a", "b"],
             Some("affinity"),
         ),
-        ("families", changed(|s| s.ip_families = [IpFamily::V4, IpFamily::V6].into()), &["a", "b"], Some("families")),
-        ("address", changed(|s| s.load_balancer_ip = Some("192.0.2.9".into())), &["a", "b"], Some("requested address")),
+        (
+            "families",
+            changed(|s| s.ip_families = [IpFamily::V4, IpFamily::V6].into()),
+            &["a", "b"],
+            Some("families"),
+        ),
+        (
+            "address",
+            changed(|s| s.load_balancer_ip = Some("192.0.2.9".into())),
+            &["a", "b"],
+            Some("requested address"),
+        ),
         ("scheme", annotated(&[(SCHEME, "internal")]), &["a", "b"], Some("scheme")),
     ];
     let seen = made(&spec(service(), &["a", "b"]), LoadBalancerState::Active);
     for (case, service, nodes, differs) in cases {
         let want = spec(service, nodes);
-        let modify = differs.map(|what| Action::Modify(Box::new(want.settings.clone()), format!("{what} differ")));
-        assert_eq!(plan(Some(&seen), &want), modify.clone().into_iter().collect::<Vec<_>>(), "{case}");
+        let modify = differs
+            .map(|what| Action::Modify(Box::new(want.settings.clone()), format!("{what} differ")));
+        assert_eq!(
+            plan(Some(&seen), &want),
+            modify.clone().into_iter().collect::<Vec<_>>(),
+            "{case}"
+        );
         let mut fewer = want.clone();
         fewer.members = Members::nodes(["a"]);
         let update = Action::SetMembers(fewer.members.clone(), "2 nodes become 1 nodes".to_owned());
-        assert_eq!(plan(Some(&seen), &fewer), modify.into_iter().chain([update]).collect::<Vec<_>>(), "{case}");
+        assert_eq!(
+            plan(Some(&seen), &fewer),
+            modify.into_iter().chain([update]).collect::<Vec<_>>(),
+            "{case}"
+        );
         assert_eq!(plan(None, &want), [Action::Create], "{case}");
         for state in [LoadBalancerState::Active, LoadBalancerState::Provisioning] {
-            assert_eq!(plan(Some(&made(&want, state)), &want), [], "{case}: its own result needs no change");
+            assert_eq!(
+                plan(Some(&made(&want, state)), &want),
+                [],
+                "{case}: its own result needs no change"
+            );
         }
-        assert_eq!(plan(Some(&made(&fewer, LoadBalancerState::Deleting)), &want), [], "{case}: the name is not free");
+        assert_eq!(
+            plan(Some(&made(&fewer, LoadBalancerState::Deleting)), &want),
+            [],
+            "{case}: the name is not free"
+        );
     }
 }
 
 #[test]
 fn a_node_that_was_replaced_under_its_name_is_another_member() {
     let node = |id: &str| {
-        Arc::new(ccm_core::k8s::NodeView { provider_id: Some(id.into()), ..ccm_core::k8s::NodeView::named("a") })
+        Arc::new(ccm_core::k8s::NodeView {
+            provider_id: Some(id.into()),
+            ..ccm_core::k8s::NodeView::named("a")
+        })
     };
     let spec = |id: &str| {
         let backends = Backends::Nodes(vec![node(id)]);
         let sources = SourceRanges::Unset;
-        let want = LbSpec { cluster: "c".into(), service: Arc::new(service()), sources, backends };
+        let want = LbSpec {
+            cluster: "c".into(),
+            service: Arc::new(service()),
+            sources,
+            backends,
+        };
         desired::spec(&want, &Settings::default()).unwrap()
     };
     let seen = made(&spec("mock://r/1"), LoadBalancerState::Active);
@@ -198,7 +256,8 @@ fn the_digest_changes_with_what_the_cloud_gets_and_with_nothing_else() {
 
 #[test]
 fn annotations_say_which_backends() {
-    let provider = provider("{features: {endpoints: true}, nodeSelectorLabels: [pool, example.com/gpu]}");
+    let provider =
+        provider("{features: {endpoints: true}, nodeSelectorLabels: [pool, example.com/gpu]}");
     let exists = |key: &str| LabelRequirement::Exists(key.into());
     let equals = |key: &str, value: &str| LabelRequirement::Equals(key.into(), value.into());
     let zone = format!("{}=z1", wk::LABEL_ZONE);
@@ -214,7 +273,8 @@ fn annotations_say_which_backends() {
         (&[(NODE_SELECTOR, "pool=")], BackendKind::Nodes(vec![equals("pool", "")])),
     ];
     for (pairs, want) in cases {
-        let ServiceInterpretation::Valid { backends, .. } = provider.interpret(&annotated(pairs)) else {
+        let ServiceInterpretation::Valid { backends, .. } = provider.interpret(&annotated(pairs))
+        else {
             panic!("{pairs:?}")
         };
         assert_eq!(backends, want, "{pairs:?}");
@@ -243,29 +303,49 @@ fn every_mistake_is_named_with_key_and_value() {
         (wk::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8, x", "\"x\""),
     ];
     for (key, value, words) in cases {
-        let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&annotated(&[(key, value)])) else {
+        let ServiceInterpretation::Invalid(mistakes) =
+            provider.interpret(&annotated(&[(key, value)]))
+        else {
             panic!("{key}={value}")
         };
         assert_eq!((mistakes.len(), &*mistakes[0].field), (1, key), "{mistakes:?}");
-        let shown = key == wk::ANNOTATION_SOURCE_RANGES || mistakes[0].message.contains(&format!("{value:?}"));
+        let shown = key == wk::ANNOTATION_SOURCE_RANGES
+            || mistakes[0].message.contains(&format!("{value:?}"));
         assert!(mistakes[0].message.contains(words) && shown, "{mistakes:?}");
     }
     let all = ServiceView {
         ports: [].into(),
         load_balancer_ip: Some("localhost".into()),
         source_ranges: ["10.0.0.0/99".into(), "y".into()].into(),
-        ..annotated(&[(BACKENDS, "pods"), (SCHEME, "x"), (ACTIVATION_DELAY, "x"), (NODE_SELECTOR, "x")])
+        ..annotated(&[
+            (BACKENDS, "pods"),
+            (SCHEME, "x"),
+            (ACTIVATION_DELAY, "x"),
+            (NODE_SELECTOR, "x"),
+        ])
     };
-    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&all) else { panic!("served") };
+    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&all) else {
+        panic!("served")
+    };
     let mut fields: Vec<_> = mistakes.iter().map(|mistake| &*mistake.field).collect();
     fields.sort_unstable();
     let ranges = "spec.loadBalancerSourceRanges";
-    let mut want =
-        [ACTIVATION_DELAY, BACKENDS, NODE_SELECTOR, SCHEME, "spec.loadBalancerIP", ranges, ranges, "spec.ports"];
+    let mut want = [
+        ACTIVATION_DELAY,
+        BACKENDS,
+        NODE_SELECTOR,
+        SCHEME,
+        "spec.loadBalancerIP",
+        ranges,
+        ranges,
+        "spec.ports",
+    ];
     want.sort_unstable();
     assert_eq!(fields, want);
     let wrong_family = ServiceView { load_balancer_ip: Some("2001:db8::1".into()), ..service() };
-    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&wrong_family) else { panic!("served") };
+    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&wrong_family) else {
+        panic!("served")
+    };
     assert!(mistakes[0].message.contains("no family"), "{mistakes:?}");
 }
 
@@ -273,9 +353,16 @@ fn every_mistake_is_named_with_key_and_value() {
 fn an_unknown_annotation_is_remarked_upon() {
     let provider = provider("");
     let typo = format!("{PREFIX}schema");
-    let service =
-        annotated(&[(&typo, "internal"), (SCHEME, "internal"), (LOAD_BALANCER_ID, "x"), ("a.example/b", "c")]);
-    assert!(matches!(provider.interpret(&service), ServiceInterpretation::Valid { .. }), "it is served all the same");
+    let service = annotated(&[
+        (&typo, "internal"),
+        (SCHEME, "internal"),
+        (LOAD_BALANCER_ID, "x"),
+        ("a.example/b", "c"),
+    ]);
+    assert!(
+        matches!(provider.interpret(&service), ServiceInterpretation::Valid { .. }),
+        "it is served all the same"
+    );
     let remarks = provider.notices(&service);
     assert_eq!(remarks.len(), 1, "{remarks:?}");
     assert_eq!((remarks[0].kind, remarks[0].reason), (EventType::Warning, "UnknownAnnotation"));
@@ -290,12 +377,19 @@ fn a_service_becomes_what_the_cloud_calls_it() {
         load_balancer_ip: Some("2001:2::9".into()),
         health_check_node_port: NonZeroU16::new(31000),
         session_affinity: SessionAffinity::ClientIp(Duration::from_secs(10800)),
-        ..annotated(&[(SCHEME, "internal"), (ACTIVATION_DELAY, "1m30s"), (wk::ANNOTATION_SOURCE_RANGES, "10.1.2.3/8")])
+        ..annotated(&[
+            (SCHEME, "internal"),
+            (ACTIVATION_DELAY, "1m30s"),
+            (wk::ANNOTATION_SOURCE_RANGES, "10.1.2.3/8"),
+        ])
     };
     let seen = spec(asked, &["n2", "n1"]);
     let listener = |protocol, port, node_port| crate::cloud::Listener { protocol, port, node_port };
     let settings = LoadBalancerSettings {
-        listeners: vec![listener(Transport::Udp, 53, None), listener(Transport::Sctp, 90, Some(30090))],
+        listeners: vec![
+            listener(Transport::Udp, 53, None),
+            listener(Transport::Sctp, 90, Some(30090)),
+        ],
         source_ranges: vec!["10.0.0.0/8".parse().unwrap()],
         health_check_node_port: Some(31000),
         affinity_seconds: Some(10800),
@@ -305,7 +399,10 @@ fn a_service_becomes_what_the_cloud_calls_it() {
     };
     assert_eq!((seen.settings, seen.activation), (settings, Some(Duration::from_secs(90))));
     assert_eq!(seen.members.node_names(), ["n1", "n2"]);
-    assert_eq!((&*seen.key.name, &*seen.key.service), ("a0a1b2c3d00001111222233334444555", "default/web"));
+    assert_eq!(
+        (&*seen.key.name, &*seen.key.service),
+        ("a0a1b2c3d00001111222233334444555", "default/web")
+    );
 }
 
 #[test]
@@ -330,5 +427,9 @@ fn what_is_turned_off_is_not_supported() {
     assert!(!off.supports_endpoint_backends());
     assert_eq!(off.classes(), ["a.example/b".into()]);
     assert!(provider("").classes().is_empty());
-    assert!(provider("nodeSelectorLabels: ['*']").node_fields().all_labels);
+    assert!(
+        provider("nodeSelectorLabels: ['*']")
+            .node_fields()
+            .all_labels
+    );
 }

@@ -28,9 +28,15 @@ impl Inventory for MutantProvider {
             Bug::ListsNothingOnError => Ok(listed.unwrap_or_default()),
             Bug::ListsOtherClusters => {
                 let mut listed = listed?;
-                for cluster in self.cloud().load_balancers().into_iter().map(|balancer| balancer.cluster) {
+                for cluster in self
+                    .cloud()
+                    .load_balancers()
+                    .into_iter()
+                    .map(|balancer| balancer.cluster)
+                {
                     if cluster != op.cluster_name() {
-                        let there = Op::new(cluster, CancellationToken::new(), WriteGate::always_open());
+                        let there =
+                            Op::new(cluster, CancellationToken::new(), WriteGate::always_open());
                         listed.extend(real.list_owned(&there).await?);
                     }
                 }
@@ -48,7 +54,13 @@ impl Inventory for MutantProvider {
                 self.cloud().remove_load_balancer(&object.id);
                 Ok(Progress::Done)
             }
-            _ => self.inner.inventory().unwrap().delete_owned(op, object).await,
+            _ => {
+                self.inner
+                    .inventory()
+                    .unwrap()
+                    .delete_owned(op, object)
+                    .await
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The mock provider with one bug each in its load balancers, of the sorts that real providers have had.
+//! The mock provider with one bug each in its load balancers, of the sorts that real providers have
+//! had.
 
 mod bugs;
 mod inventory;
@@ -17,9 +18,9 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity},
     provider::{
-        CloudError, CloudProvider, Digest, ErrorKind, EventType, FieldError, Inventory, LbOutcome, LbRef, LbSpec,
-        LbSupport, LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice,
-        SourceRanges,
+        CloudError, CloudProvider, Digest, ErrorKind, EventType, FieldError, Inventory, LbOutcome,
+        LbRef, LbSpec, LbSupport, LoadBalancers, Op, PlannedChange, Progress, ReadMode,
+        ServiceInterpretation, ServiceNotice, SourceRanges,
     },
     write_gate::WriteGate,
 };
@@ -80,11 +81,18 @@ impl MutantProvider {
 
     /// Bugs about whose a Service's balancer is: all the mock goes by is the UID.
     fn uid(&self, cluster: &str, namespace: &str, name: &str, uid: &str) -> Box<str> {
-        let digest = |text: String| format!("{:016x}{:016x}", Digest::of(&text).0, Digest::of(&(text, 1)).0).into();
+        let digest = |text: String| {
+            format!("{:016x}{:016x}", Digest::of(&text).0, Digest::of(&(text, 1)).0).into()
+        };
         match self.bug {
             Bug::NamesByService => digest(format!("{namespace}/{name}")),
             Bug::NamesWithoutNamespace => digest(format!("{cluster}/{name}")),
-            Bug::NamesCutOff => digest(format!("{cluster}/{namespace}/{name}").chars().take(100).collect()),
+            Bug::NamesCutOff => digest(
+                format!("{cluster}/{namespace}/{name}")
+                    .chars()
+                    .take(100)
+                    .collect(),
+            ),
             Bug::NamesJoined => digest(format!("{cluster}/{namespace}-{name}")),
             _ => uid.into(),
         }
@@ -96,8 +104,13 @@ impl MutantProvider {
         service.uid = self.uid(&want.cluster, &service.namespace, &service.name, &service.uid);
         match self.bug {
             Bug::FirstPortOnly => service.ports = service.ports.into_iter().take(1).collect(),
-            Bug::UdpAsTcp => service.ports.iter_mut().for_each(|port| port.protocol = Protocol::Tcp),
-            Bug::ServesTheFirstFamily => service.ip_families = service.ip_families.into_iter().take(1).collect(),
+            Bug::UdpAsTcp => service
+                .ports
+                .iter_mut()
+                .for_each(|port| port.protocol = Protocol::Tcp),
+            Bug::ServesTheFirstFamily => {
+                service.ip_families = service.ip_families.into_iter().take(1).collect();
+            }
             Bug::IgnoresSourceRanges => want.sources = SourceRanges::Unset,
             Bug::AdmitsOneRange => {
                 if let SourceRanges::Only(ranges) = &mut want.sources {
@@ -110,7 +123,10 @@ impl MutantProvider {
     }
 
     fn balancer(&self, uid: &str) -> Option<LoadBalancer> {
-        self.cloud().load_balancers().into_iter().find(|balancer| balancer.uid == uid)
+        self.cloud()
+            .load_balancers()
+            .into_iter()
+            .find(|balancer| balancer.uid == uid)
     }
 
     /// Remembers a wish; tells whether it was known.
@@ -120,7 +136,8 @@ impl MutantProvider {
 
     /// Bugs that every call has.
     async fn call(&self, op: &Op, ask: Ask<'_>) -> Result<CallResult, CloudError> {
-        let deaf = || Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
+        let deaf =
+            || Op::new(op.cluster_name(), CancellationToken::new(), WriteGate::always_open());
         let result = match self.bug {
             Bug::NeverAsksTheGate => op.run(self.perform(&deaf(), ask)).await,
             Bug::AsksTheGateOnce => {
@@ -160,9 +177,18 @@ impl MutantProvider {
             Ask::Update(want) => (self.update_at(op, want).await, Vec::new()),
             Ask::Delete(lb) => {
                 let progress = self.delete_at(op, lb).await?;
-                (LbOutcome { status: None, result: Ok(progress), ..LbOutcome::done(LbStatus::default()) }, Vec::new())
+                (
+                    LbOutcome {
+                        status: None,
+                        result: Ok(progress),
+                        ..LbOutcome::done(LbStatus::default())
+                    },
+                    Vec::new(),
+                )
             }
-            Ask::Plan(want) => (LbOutcome::done(LbStatus::default()), self.plan_at(op, want).await?),
+            Ask::Plan(want) => {
+                (LbOutcome::done(LbStatus::default()), self.plan_at(op, want).await?)
+            }
         };
         match outcome.result {
             Err(error) => Err(error),
@@ -175,8 +201,10 @@ impl MutantProvider {
             (Bug::DeniedIsTransient, ErrorKind::Denied) => CloudError::transient("failed"),
             (Bug::CancelledIsTransient, ErrorKind::Canceled) => CloudError::transient("broke off"),
             (Bug::ForgetsRetryAfter, kind) => CloudError::new(kind, error.chain()),
-            (Bug::TellsSecrets, kind) => CloudError::new(kind, format!("login with {SECRET} failed"))
-                .with_retry_after(error.retry_after().unwrap_or_default()),
+            (Bug::TellsSecrets, kind) => {
+                CloudError::new(kind, format!("login with {SECRET} failed"))
+                    .with_retry_after(error.retry_after().unwrap_or_default())
+            }
             (Bug::ReasonsOfTwoWords, _) => error.with_reason("Did not work"),
             (Bug::GoesOnWhenCancelled, ErrorKind::Canceled) => {
                 tokio::time::sleep(Duration::from_secs(10)).await;
@@ -198,7 +226,9 @@ impl MutantProvider {
                 let entry = LbIngress { ip: "192.0.2.1".parse().ok(), ..LbIngress::default() };
                 Some(LbOutcome::done(LbStatus { ingress: vec![entry] }))
             }
-            Bug::RemembersIntent if self.known(wish.clone()) => Some(LbOutcome::done(want.service.status.clone())),
+            Bug::RemembersIntent if self.known(wish.clone()) => {
+                Some(LbOutcome::done(want.service.status.clone()))
+            }
             Bug::VerifyTrusts if self.remembered.lock().contains(&wish) => {
                 Some(LbOutcome { status: None, ..LbOutcome::done(LbStatus::default()) })
             }
@@ -209,12 +239,22 @@ impl MutantProvider {
             }
             Bug::WritesEachTime => {
                 let updated = self.real().update_backends(op, want).await;
-                let missing = matches!(&updated.result, Err(error) if error.kind() == ErrorKind::NotFound);
+                let missing =
+                    matches!(&updated.result, Err(error) if error.kind() == ErrorKind::NotFound);
                 (updated.result.is_err() && !missing).then_some(updated)
             }
             Bug::TakesByName if op.may_write().is_ok() => {
-                let name = |uid: &str| format!("a{}", uid.replace('-', "")).chars().take(32).collect::<String>();
-                let taken = self.cloud().load_balancers().into_iter().find(|b| b.name == name(uid) && *b.uid != **uid);
+                let name = |uid: &str| {
+                    format!("a{}", uid.replace('-', ""))
+                        .chars()
+                        .take(32)
+                        .collect::<String>()
+                };
+                let taken = self
+                    .cloud()
+                    .load_balancers()
+                    .into_iter()
+                    .find(|b| b.name == name(uid) && *b.uid != **uid);
                 if let Some(balancer) = taken {
                     self.cloud().remove_load_balancer(&balancer.name);
                 }
@@ -225,13 +265,23 @@ impl MutantProvider {
     }
 
     /// Bugs of ensure in what is answered.
-    async fn after_ensure(&self, op: &Op, want: &LbSpec, mut outcome: LbOutcome, depth: ReadMode) -> LbOutcome {
+    async fn after_ensure(
+        &self,
+        op: &Op,
+        want: &LbSpec,
+        mut outcome: LbOutcome,
+        depth: ReadMode,
+    ) -> LbOutcome {
         let done = matches!(outcome.result, Ok(Progress::Done));
         let entry = |ip: &str| LbIngress { ip: ip.parse().ok(), ..LbIngress::default() };
         match self.bug {
-            Bug::TellsSecretsInEvents => op.event(EventType::Warning, "LoggedIn", &format!("with {SECRET}")),
+            Bug::TellsSecretsInEvents => {
+                op.event(EventType::Warning, "LoggedIn", &format!("with {SECRET}"));
+            }
             Bug::NoStatus => outcome.status = None,
-            Bug::StatusOfANode if done => outcome.status = Some(LbStatus { ingress: vec![entry("10.0.0.1")] }),
+            Bug::StatusOfANode if done => {
+                outcome.status = Some(LbStatus { ingress: vec![entry("10.0.0.1")] });
+            }
             Bug::SameEntryTwice => {
                 if let Some(status) = &mut outcome.status {
                     status.ingress.extend_from_within(..);
@@ -239,7 +289,8 @@ impl MutantProvider {
             }
             Bug::AnswersAnew if done => {
                 let count = self.count.fetch_add(1, Ordering::Relaxed);
-                return outcome.with_annotation("mock.cloud-provider.example/ensured", count.to_string());
+                return outcome
+                    .with_annotation("mock.cloud-provider.example/ensured", count.to_string());
             }
             Bug::RemembersIntent if outcome.result.is_ok() => {
                 self.remembered.lock().remove(&spec_text(want));
@@ -259,9 +310,13 @@ impl MutantProvider {
                 }
             }
             Bug::DoneBeforeActive => {
-                let seen = self.balancer(&want.service.uid).filter(|b| b.state == LoadBalancerState::Provisioning);
+                let seen = self
+                    .balancer(&want.service.uid)
+                    .filter(|b| b.state == LoadBalancerState::Provisioning);
                 if let Some(seen) = seen {
-                    return LbOutcome::done(LbStatus { ingress: vec![entry(&seen.address.to_string())] });
+                    return LbOutcome::done(LbStatus {
+                        ingress: vec![entry(&seen.address.to_string())],
+                    });
                 }
             }
             Bug::DeletesOnlyItsOwnWork => drop(self.known(want.service.uid.to_string())),
@@ -274,7 +329,9 @@ impl MutantProvider {
     async fn delete_at(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         match self.bug {
             Bug::DeletesUnrecorded => {
-                let there = self.balancer(&lb.uid).filter(|balancer| balancer.cluster == op.cluster_name());
+                let there = self
+                    .balancer(&lb.uid)
+                    .filter(|balancer| balancer.cluster == op.cluster_name());
                 if let Some(LoadBalancer { cluster, uid, name, service, .. }) = there {
                     op.may_write()?;
                     let key = LoadBalancerKey { cluster, uid, name, service };
@@ -282,12 +339,20 @@ impl MutantProvider {
                 }
                 self.real().delete(op, lb).await
             }
-            Bug::DeletesOnlyItsOwnWork if !self.remembered.lock().contains(&*lb.uid) => Ok(Progress::Done),
-            Bug::DeleteNeedsTheService if lb.last_observed.is_none() => Err(CloudError::invalid_input("which service")),
+            Bug::DeletesOnlyItsOwnWork if !self.remembered.lock().contains(&*lb.uid) => {
+                Ok(Progress::Done)
+            }
+            Bug::DeleteNeedsTheService if lb.last_observed.is_none() => {
+                Err(CloudError::invalid_input("which service"))
+            }
             Bug::DeleteParsesAnnotations => {
                 let service = ServiceView {
                     annotations: lb.annotations.clone(),
-                    ports: lb.last_observed.as_ref().map(|service| service.ports.clone()).unwrap_or_default(),
+                    ports: lb
+                        .last_observed
+                        .as_ref()
+                        .map(|service| service.ports.clone())
+                        .unwrap_or_default(),
                     ..ServiceView::named(&lb.namespace, &lb.name)
                 };
                 let bad = |mistake: &FieldError| mistake.field.starts_with(annotations::PREFIX);
@@ -299,7 +364,8 @@ impl MutantProvider {
                 }
             }
             Bug::DeletesByAnnotation
-                if !lb.annotations.contains_key(annotations::LOAD_BALANCER_ID) && lb.last_observed.is_none() =>
+                if !lb.annotations.contains_key(annotations::LOAD_BALANCER_ID)
+                    && lb.last_observed.is_none() =>
             {
                 Ok(Progress::Done)
             }
@@ -307,14 +373,21 @@ impl MutantProvider {
             Bug::DeleteOnNothingIsNotFound => {
                 let there = self.balancer(&lb.uid).is_some();
                 let deleted = self.real().delete(op, lb).await?;
-                if there { Ok(deleted) } else { Err(CloudError::new(ErrorKind::NotFound, "there is none")) }
+                if there {
+                    Ok(deleted)
+                } else {
+                    Err(CloudError::new(ErrorKind::NotFound, "there is none"))
+                }
             }
             Bug::DeleteAlwaysWrites => {
                 let deleted = self.real().delete(op, lb).await?;
                 if self.balancer(&lb.uid).is_none() {
                     let nothing = LbSpec {
                         cluster: op.cluster_name().into(),
-                        service: Arc::new(ServiceView { uid: lb.uid.clone(), ..ServiceView::named("a", "b") }),
+                        service: Arc::new(ServiceView {
+                            uid: lb.uid.clone(),
+                            ..ServiceView::named("a", "b")
+                        }),
                         sources: SourceRanges::Unset,
                         backends: ccm_core::provider::Backends::Nodes(Vec::new()),
                     };
@@ -328,7 +401,10 @@ impl MutantProvider {
             Bug::DeletesInAnyCluster | Bug::DeletesByName => {
                 let deleted = self.real().delete(op, lb).await?;
                 op.may_write()?;
-                let name = format!("a{}", lb.uid.replace('-', "")).chars().take(32).collect::<String>();
+                let name = format!("a{}", lb.uid.replace('-', ""))
+                    .chars()
+                    .take(32)
+                    .collect::<String>();
                 let hit = |b: &LoadBalancer| match self.bug {
                     Bug::DeletesByName => b.name == name,
                     _ => *b.uid == *lb.uid && b.cluster != op.cluster_name(),
@@ -346,10 +422,15 @@ impl MutantProvider {
     async fn update_at(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let there = self.balancer(&want.service.uid);
         match self.bug {
-            Bug::UpdateChangesPorts if there.is_some() => {
-                LbOutcome { status: None, ..self.real().ensure(op, want, ReadMode::Fresh).await }
-            }
-            Bug::UpdateAwaitsEnsure if there.as_ref().is_some_and(|b| b.ports.len() != want.service.ports.len()) => {
+            Bug::UpdateChangesPorts if there.is_some() => LbOutcome {
+                status: None,
+                ..self.real().ensure(op, want, ReadMode::Fresh).await
+            },
+            Bug::UpdateAwaitsEnsure
+                if there
+                    .as_ref()
+                    .is_some_and(|b| b.ports.len() != want.service.ports.len()) =>
+            {
                 CloudError::new(ErrorKind::Conflict, "the ports are not ensured yet").into()
             }
             Bug::UpdateKeepsLastMember if matches!(&want.backends, ccm_core::provider::Backends::Nodes(n) if n.is_empty()) => {
@@ -368,7 +449,9 @@ impl MutantProvider {
                     Err(error) => error.into(),
                 }
             }
-            Bug::UpdateRemembersIntent if self.known(format!("{}{:?}", want.service.uid, want.backends)) => {
+            Bug::UpdateRemembersIntent
+                if self.known(format!("{}{:?}", want.service.uid, want.backends)) =>
+            {
                 LbOutcome { status: None, ..LbOutcome::done(LbStatus::default()) }
             }
             _ => self.real().update_backends(op, want).await,
@@ -377,7 +460,11 @@ impl MutantProvider {
 
     async fn plan_at(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let planned = self.real().plan(op, want).await;
-        let always = || PlannedChange { operation: "look".into(), object: "all".into(), reason: "habit".into() };
+        let always = || PlannedChange {
+            operation: "look".into(),
+            object: "all".into(),
+            reason: "habit".into(),
+        };
         match self.bug {
             Bug::PlanHidesErrors => Ok(planned.unwrap_or_default()),
             Bug::PlanEnsures => {
@@ -399,8 +486,14 @@ impl MutantProvider {
         }
     }
 
-    fn redigest(&self, service: &ServiceView, claim: ServiceInterpretation) -> ServiceInterpretation {
-        let ServiceInterpretation::Valid { backends, digest } = claim else { return claim };
+    fn redigest(
+        &self,
+        service: &ServiceView,
+        claim: ServiceInterpretation,
+    ) -> ServiceInterpretation {
+        let ServiceInterpretation::Valid { backends, digest } = claim else {
+            return claim;
+        };
         let with = |more: u64| Digest(digest.0 ^ more);
         let without = |change: fn(&mut ServiceView)| {
             let mut copy = service.clone();
@@ -427,7 +520,9 @@ impl MutantProvider {
 }
 
 fn service_is_marked(want: &LbSpec) -> bool {
-    want.service.annotations.contains_key(annotations::LOAD_BALANCER_ID)
+    want.service
+        .annotations
+        .contains_key(annotations::LOAD_BALANCER_ID)
 }
 
 fn spec_text(want: &LbSpec) -> String {
@@ -468,19 +563,30 @@ impl LoadBalancers for MutantProvider {
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let affinity = service.session_affinity != SessionAffinity::None;
         match (self.bug, self.real().interpret(service)) {
-            (Bug::PlainIsElsewhere, ServiceInterpretation::Valid { .. }) => ServiceInterpretation::ImplementedElsewhere,
-            (Bug::ForgetsItsClasses, _) if service.class.is_some() => ServiceInterpretation::ImplementedElsewhere,
+            (Bug::PlainIsElsewhere, ServiceInterpretation::Valid { .. }) => {
+                ServiceInterpretation::ImplementedElsewhere
+            }
+            (Bug::ForgetsItsClasses, _) if service.class.is_some() => {
+                ServiceInterpretation::ImplementedElsewhere
+            }
             (Bug::RefusesAffinity, _) if affinity => {
                 ServiceInterpretation::Invalid(vec![FieldError::new("spec", "no")])
             }
             (Bug::IgnoresBadAnnotations, ServiceInterpretation::Invalid(_)) => {
                 let mut stripped = service.clone();
-                stripped.annotations.retain(|key, _| !key.starts_with(annotations::PREFIX));
+                stripped
+                    .annotations
+                    .retain(|key, _| !key.starts_with(annotations::PREFIX));
                 self.real().interpret(&stripped)
             }
-            (Bug::RefusesWithoutValue, ServiceInterpretation::Invalid(mistakes)) => ServiceInterpretation::Invalid(
-                mistakes.into_iter().map(|mistake| FieldError::new(mistake.field, "bad")).collect(),
-            ),
+            (Bug::RefusesWithoutValue, ServiceInterpretation::Invalid(mistakes)) => {
+                ServiceInterpretation::Invalid(
+                    mistakes
+                        .into_iter()
+                        .map(|mistake| FieldError::new(mistake.field, "bad"))
+                        .collect(),
+                )
+            }
             (_, claim) => self.redigest(service, claim),
         }
     }
@@ -516,7 +622,10 @@ impl LoadBalancers for MutantProvider {
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let lb = LbRef { uid: self.uid(op.cluster_name(), &lb.namespace, &lb.name, &lb.uid), ..lb.clone() };
+        let lb = LbRef {
+            uid: self.uid(op.cluster_name(), &lb.namespace, &lb.name, &lb.uid),
+            ..lb.clone()
+        };
         let deleted = self.call(op, Ask::Delete(&lb)).await;
         if self.bug == Bug::VerifyTrusts {
             self.remembered.lock().clear();
@@ -537,7 +646,11 @@ impl CloudProvider for MutantProvider {
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
-        if self.bug == Bug::NamesNoOperations { &[] } else { self.inner.mutation_operations() }
+        if self.bug == Bug::NamesNoOperations {
+            &[]
+        } else {
+            self.inner.mutation_operations()
+        }
     }
 
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
@@ -547,7 +660,8 @@ impl CloudProvider for MutantProvider {
     /// Names that are made from other things than the UID would show up as other owners.
     fn inventory(&self) -> Option<&dyn Inventory> {
         use Bug::{NamesByService, NamesCutOff, NamesJoined, NamesWithoutNamespace};
-        let named = matches!(self.bug, NamesByService | NamesCutOff | NamesJoined | NamesWithoutNamespace);
+        let named =
+            matches!(self.bug, NamesByService | NamesCutOff | NamesJoined | NamesWithoutNamespace);
         (!named).then_some(self as &dyn Inventory)
     }
 }

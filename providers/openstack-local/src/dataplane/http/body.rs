@@ -27,7 +27,11 @@ pub(super) struct FromClient {
 impl FromClient {
     /// Creates it. `limit`: time between two parts; zero is no limit.
     pub(super) fn new(body: Incoming, limit: Duration) -> Self {
-        Self { body: Some(body).filter(|body| !body.is_end_stream()), limit, timer: None }
+        Self {
+            body: Some(body).filter(|body| !body.is_end_stream()),
+            limit,
+            timer: None,
+        }
     }
 
     /// Creates an empty body.
@@ -40,8 +44,13 @@ impl Body for FromClient {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             self.timer = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
@@ -51,7 +60,10 @@ impl Body for FromClient {
         }
         let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
-        timer.as_mut().poll(cx).map(|()| Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+        timer
+            .as_mut()
+            .poll(cx)
+            .map(|()| Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -59,7 +71,9 @@ impl Body for FromClient {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
@@ -86,7 +100,10 @@ impl Body for ToClient {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self.get_mut() {
             Self::Member { body, .. } => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::Text(text) => Pin::new(text).poll_frame(cx).map_err(Into::into),

@@ -10,13 +10,21 @@ const OURS: &[u8] = b"SRV";
 
 /// Returns the values of a cookie in a request.
 pub(super) fn asked<'a>(headers: &'a HeaderMap, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    pairs(headers.get_all(header::COOKIE).iter()).filter(move |(given, _)| *given == name).map(|(_, value)| value)
+    pairs(headers.get_all(header::COOKIE).iter())
+        .filter(move |(given, _)| *given == name)
+        .map(|(_, value)| value)
 }
 
 /// Removes our cookie from a request, and returns the member in it.
 pub(super) fn take_ours(headers: &mut HeaderMap) -> Option<String> {
-    let ours = asked(headers, OURS).next().map(|value| String::from_utf8_lossy(value).into_owned())?;
-    let rest: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().filter_map(without_ours).collect();
+    let ours = asked(headers, OURS)
+        .next()
+        .map(|value| String::from_utf8_lossy(value).into_owned())?;
+    let rest: Vec<HeaderValue> = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(without_ours)
+        .collect();
     headers.remove(header::COOKIE);
     for value in rest {
         headers.append(header::COOKIE, value);
@@ -25,10 +33,19 @@ pub(super) fn take_ours(headers: &mut HeaderMap) -> Option<String> {
 }
 
 fn without_ours(field: &HeaderValue) -> Option<HeaderValue> {
-    let parts = field.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && pair(part).0 != OURS).collect();
+    let parts = field
+        .as_bytes()
+        .split(|byte| *byte == b';')
+        .map(<[u8]>::trim_ascii);
+    let parts: Vec<&[u8]> = parts
+        .filter(|part| !part.is_empty() && pair(part).0 != OURS)
+        .collect();
     // A part of a valid header value is valid too.
-    if parts.is_empty() { None } else { HeaderValue::from_bytes(&parts.join(&b"; "[..])).ok() }
+    if parts.is_empty() {
+        None
+    } else {
+        HeaderValue::from_bytes(&parts.join(&b"; "[..])).ok()
+    }
 }
 
 /// Sets our cookie, and marks the answer as private to this client for caches.
@@ -42,13 +59,25 @@ pub(super) fn set_ours(headers: &mut HeaderMap, member: &str) {
 
 /// Returns the value that an answer sets for a cookie.
 pub(super) fn given<'a>(headers: &'a HeaderMap, name: &[u8]) -> Option<&'a [u8]> {
-    let fields = headers.get_all(header::SET_COOKIE).iter().map(HeaderValue::as_bytes);
-    let first = fields.filter_map(|field| field.split(|byte| *byte == b';').next()).map(pair);
-    first.filter(|(given, _)| *given == name).map(|(_, value)| value).next_back()
+    let fields = headers
+        .get_all(header::SET_COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes);
+    let first = fields
+        .filter_map(|field| field.split(|byte| *byte == b';').next())
+        .map(pair);
+    first
+        .filter(|(given, _)| *given == name)
+        .map(|(_, value)| value)
+        .next_back()
 }
 
-fn pairs<'a>(fields: impl Iterator<Item = &'a HeaderValue>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(pair)
+fn pairs<'a>(
+    fields: impl Iterator<Item = &'a HeaderValue>,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    fields
+        .flat_map(|field| field.as_bytes().split(|byte| *byte == b';'))
+        .map(pair)
 }
 
 fn pair(text: &[u8]) -> (&[u8], &[u8]) {
@@ -66,7 +95,10 @@ mod tests {
     use super::*;
 
     fn headers(name: &HeaderName, fields: &[&str]) -> HeaderMap {
-        fields.iter().map(|field| (name.clone(), HeaderValue::from_str(field).unwrap())).collect()
+        fields
+            .iter()
+            .map(|field| (name.clone(), HeaderValue::from_str(field).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -81,7 +113,11 @@ mod tests {
         ] {
             let mut headers = headers(&header::COOKIE, fields);
             assert_eq!(take_ours(&mut headers).as_deref(), ours, "{fields:?}");
-            let left: Vec<_> = headers.get_all(header::COOKIE).iter().map(|value| value.to_str().unwrap()).collect();
+            let left: Vec<_> = headers
+                .get_all(header::COOKIE)
+                .iter()
+                .map(|value| value.to_str().unwrap())
+                .collect();
             assert_eq!(left, rest, "{fields:?}");
         }
     }

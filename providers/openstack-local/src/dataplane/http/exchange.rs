@@ -16,7 +16,8 @@ use crate::dataplane::{
 /// Maximum number of idle connections to members per client.
 const KEPT: usize = 8;
 
-/// How long an idle connection may take to finish the previous answer; one that takes longer is not used.
+/// How long an idle connection may take to finish the previous answer; one that takes longer is not
+/// used.
 const READY: Duration = Duration::from_millis(100);
 
 type Sender = http1::SendRequest<FromClient>;
@@ -27,7 +28,10 @@ pub(super) struct ConnectionPool(VecDeque<(Arc<Member>, Sender)>);
 
 impl ConnectionPool {
     fn take(&mut self, member: &Arc<Member>) -> Option<Sender> {
-        let index = self.0.iter().position(|(kept, _)| Arc::ptr_eq(kept, member))?;
+        let index = self
+            .0
+            .iter()
+            .position(|(kept, _)| Arc::ptr_eq(kept, member))?;
         self.0.remove(index).map(|(_, sender)| sender)
     }
 
@@ -60,12 +64,15 @@ impl Session {
     ) -> Exchanged {
         let kept = self.kept.lock().take(member);
         if let Some(mut sender) = kept
-            && timeout(READY, sender.ready()).await.is_ok_and(|ready| ready.is_ok())
+            && timeout(READY, sender.ready())
+                .await
+                .is_ok_and(|ready| ready.is_ok())
         {
             let copy = repeatable(&request);
             match self.send(member, sender, request).await {
                 Exchanged::Unsent(back) => request = back,
-                // The connection was closed while the request was sent, which only shows that it was idle for too long.
+                // The connection was closed while the request was sent, which only shows that it
+                // was idle for too long.
                 Exchanged::Failed(Failure::BadAnswer) => match copy {
                     Some(copy) => request = copy,
                     None => return Exchanged::Failed(Failure::BadAnswer),
@@ -82,15 +89,23 @@ impl Session {
         }
     }
 
-    async fn open(&self, member: &Arc<Member>, protocol: PoolProtocol, limits: Timeouts) -> io::Result<Sender> {
+    async fn open(
+        &self,
+        member: &Arc<Member>,
+        protocol: PoolProtocol,
+        limits: Timeouts,
+    ) -> io::Result<Sender> {
         let stream = tcp::open(member.socket, protocol, self.ends, limits.member_connect).await?;
         let stream = Timed::new(stream, limits.member_data, Side::Member);
         let mut builder = http1::Builder::new();
-        let handshake = builder.preserve_header_case(true).handshake(TokioIo::new(stream));
+        let handshake = builder
+            .preserve_header_case(true)
+            .handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         let gone = member.gone.clone();
         let front = self.front.clone();
-        // It ends with its sender, so with the session at the latest. Errors are returned to the sender.
+        // It ends with its sender, so with the session at the latest. Errors are returned to the
+        // sender.
         self.front.tasks.spawn(async move {
             let carrying = gone.run_until_cancelled(connection.with_upgrades());
             front.guard("speak with a member", carrying).await;
@@ -98,7 +113,12 @@ impl Session {
         Ok(sender)
     }
 
-    async fn send(&self, member: &Arc<Member>, mut sender: Sender, request: Request<FromClient>) -> Exchanged {
+    async fn send(
+        &self,
+        member: &Arc<Member>,
+        mut sender: Sender,
+        request: Request<FromClient>,
+    ) -> Exchanged {
         match sender.try_send_request(request).await {
             Ok(answer) => {
                 self.kept.lock().put(member.clone(), sender);
@@ -129,8 +149,15 @@ fn repeatable(request: &Request<FromClient>) -> Option<Request<FromClient>> {
 fn failure(error: &hyper::Error) -> Failure {
     let mut source = error.source();
     while let Some(cause) = source {
-        if cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut) {
-            return if error.is_user() { Failure::ClientSilent } else { Failure::MemberSilent };
+        if cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
+        {
+            return if error.is_user() {
+                Failure::ClientSilent
+            } else {
+                Failure::MemberSilent
+            };
         }
         source = cause.source();
     }

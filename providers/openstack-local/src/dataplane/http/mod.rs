@@ -1,4 +1,5 @@
-//! HTTP listeners: each request goes to a member of its own, over connections that belong to one client.
+//! HTTP listeners: each request goes to a member of its own, over connections that belong to one
+//! client.
 
 mod body;
 mod cookies;
@@ -70,21 +71,33 @@ enum Failure {
 }
 
 /// Serves a client over HTTP.
-pub(super) async fn serve(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
+pub(super) async fn serve(
+    client: TcpStream,
+    ends: Endpoints,
+    front: Arc<Frontend>,
+    settings: Arc<Settings>,
+) {
     let limit = settings.config.timeouts.client_data;
     let client = Timed::new(client, limit, Side::Client(front.clone()));
     requests(client, ends, front, &settings, "http").await;
 }
 
 /// Serves a client over HTTP in TLS, which is terminated here.
-pub(super) async fn serve_tls(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
+pub(super) async fn serve_tls(
+    client: TcpStream,
+    ends: Endpoints,
+    front: Arc<Frontend>,
+    settings: Arc<Settings>,
+) {
     let limit = settings.config.timeouts.client_data;
     let Some(tls) = &settings.tls else { return };
     let accepting = tls.accept(Timed::new(client, limit, Side::Client(front.clone())));
     let accepted = if limit.is_zero() {
         accepting.await
     } else {
-        timeout(limit, accepting).await.unwrap_or_else(|late| Err(late.into()))
+        timeout(limit, accepting)
+            .await
+            .unwrap_or_else(|late| Err(late.into()))
     };
     match accepted {
         Ok(client) => requests(client, ends, front, &settings, "https").await,
@@ -95,8 +108,13 @@ pub(super) async fn serve_tls(client: TcpStream, ends: Endpoints, front: Arc<Fro
     }
 }
 
-async fn requests<S>(client: S, ends: Endpoints, front: Arc<Frontend>, settings: &Settings, scheme: &'static str)
-where
+async fn requests<S>(
+    client: S,
+    ends: Endpoints,
+    front: Arc<Frontend>,
+    settings: &Settings,
+    scheme: &'static str,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = settings.config.timeouts;
@@ -138,10 +156,12 @@ impl Session {
     async fn answer(&self, request: Request<Incoming>) -> Response<ToClient> {
         // The current settings, because a client may stay connected for a long time.
         let settings = self.front.settings();
-        self.hand_on(request, &settings).await.unwrap_or_else(|failure| {
-            self.front.error();
-            failure.response()
-        })
+        self.hand_on(request, &settings)
+            .await
+            .unwrap_or_else(|failure| {
+                self.front.error();
+                failure.response()
+            })
     }
 
     /// Forwards the request to a member, or else to the next.
@@ -164,9 +184,16 @@ impl Session {
         let begin = Instant::now();
         let limit = limits.member_connect * SEARCH_FACTOR;
         while limit.is_zero() || begin.elapsed() < limit {
-            let again = known.as_deref().and_then(|known| pool.choose_by_name(known, &mut tried));
-            let used = again.or_else(|| pool.choose(self.ends.client, &mut tried)).ok_or(Failure::NoMember)?;
-            match self.exchange(&used.member, request, pool.config.protocol, limits).await {
+            let again = known
+                .as_deref()
+                .and_then(|known| pool.choose_by_name(known, &mut tried));
+            let used = again
+                .or_else(|| pool.choose(self.ends.client, &mut tried))
+                .ok_or(Failure::NoMember)?;
+            match self
+                .exchange(&used.member, request, pool.config.protocol, limits)
+                .await
+            {
                 Exchanged::Answered(mut answer) => {
                     remember(pool, &used.member.id, known.as_deref(), answer.headers_mut());
                     return Ok(self.answered(answer, used, client));
@@ -204,7 +231,9 @@ fn known(pool: &Pool, headers: &mut HeaderMap) -> Option<String> {
         Persistence::HttpCookie => cookies::take_ours(headers),
         Persistence::AppCookie(name) => {
             let mut asked = cookies::asked(headers, name.as_bytes());
-            asked.find_map(|value| pool.cookies.find(value)).map(|member| member.as_str().to_owned())
+            asked
+                .find_map(|value| pool.cookies.find(value))
+                .map(|member| member.as_str().to_owned())
         }
     }
 }
@@ -212,7 +241,9 @@ fn known(pool: &Pool, headers: &mut HeaderMap) -> Option<String> {
 /// Records the member for the client's next request, or sets the cookie that does.
 fn remember(pool: &Pool, member: &MemberId, known: Option<&str>, answer: &mut HeaderMap) {
     match &pool.config.persistence {
-        Some(Persistence::HttpCookie) if known != Some(member.as_str()) => cookies::set_ours(answer, member.as_str()),
+        Some(Persistence::HttpCookie) if known != Some(member.as_str()) => {
+            cookies::set_ours(answer, member.as_str());
+        }
         Some(Persistence::AppCookie(name)) => {
             if let Some(value) = cookies::given(answer, name.as_bytes()) {
                 pool.cookies.put(value, member.clone());
@@ -230,7 +261,12 @@ impl Upgrade {
         let client = split(TokioIo::new(client));
         let member = split(TokioIo::new(member));
         let relaying = relay(client, member, silence, &Counted);
-        self.used.member.gone.run_until_cancelled(relaying).await.unwrap_or(Ok(()))
+        self.used
+            .member
+            .gone
+            .run_until_cancelled(relaying)
+            .await
+            .unwrap_or(Ok(()))
     }
 }
 
@@ -245,16 +281,28 @@ impl Traffic for Counted {
 impl Failure {
     fn response(self) -> Response<ToClient> {
         let (status, text) = match self {
-            Self::NoMember => (StatusCode::SERVICE_UNAVAILABLE, "no server is available to handle this request\n"),
-            Self::BadAnswer => (StatusCode::BAD_GATEWAY, "the server returned an invalid or incomplete response\n"),
-            Self::MemberSilent => (StatusCode::GATEWAY_TIMEOUT, "the server did not respond in time\n"),
-            Self::ClientSilent => (StatusCode::REQUEST_TIMEOUT, "the request was not sent in time\n"),
+            Self::NoMember => {
+                (StatusCode::SERVICE_UNAVAILABLE, "no server is available to handle this request\n")
+            }
+            Self::BadAnswer => {
+                (StatusCode::BAD_GATEWAY, "the server returned an invalid or incomplete response\n")
+            }
+            Self::MemberSilent => {
+                (StatusCode::GATEWAY_TIMEOUT, "the server did not respond in time\n")
+            }
+            Self::ClientSilent => {
+                (StatusCode::REQUEST_TIMEOUT, "the request was not sent in time\n")
+            }
             Self::Connect => (StatusCode::NOT_IMPLEMENTED, "this is not a proxy\n"),
         };
         let mut response = Response::new(ToClient::text(text));
         *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        response
+            .headers_mut()
+            .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         response
     }
 }

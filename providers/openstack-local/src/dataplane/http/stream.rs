@@ -29,8 +29,8 @@ pub(super) struct Timed<S> {
 
 /// Who is at the other end.
 pub(super) enum Side {
-    /// A client, whose bytes are counted. It may be idle while it waits for an answer, so only writes have a timeout;
-    /// requests have timeouts of their own.
+    /// A client, whose bytes are counted. It may be idle while it waits for an answer, so only
+    /// writes have a timeout; requests have timeouts of their own.
     Client(Arc<Frontend>),
     /// A member: both reads and writes have a timeout.
     Member,
@@ -38,7 +38,14 @@ pub(super) enum Side {
 
 impl<S> Timed<S> {
     pub(super) fn new(stream: S, limit: Duration, side: Side) -> Self {
-        Self { stream, limit, side, last: Instant::now(), blocked: false, timer: None }
+        Self {
+            stream,
+            limit,
+            side,
+            last: Instant::now(),
+            blocked: false,
+            timer: None,
+        }
     }
 
     fn moved(&mut self) {
@@ -47,10 +54,16 @@ impl<S> Timed<S> {
 
     /// Ready when the other side was idle for too long.
     fn silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(deadline) = self.last.checked_add(self.limit).filter(|_| !self.limit.is_zero()) else {
+        let Some(deadline) = self
+            .last
+            .checked_add(self.limit)
+            .filter(|_| !self.limit.is_zero())
+        else {
             return Poll::Pending;
         };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         while timer.as_mut().poll(cx).is_ready() {
             if deadline <= Instant::now() {
                 return Poll::Ready(io::ErrorKind::TimedOut.into());
@@ -60,7 +73,11 @@ impl<S> Timed<S> {
         Poll::Pending
     }
 
-    fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         match result {
             Poll::Ready(result) => {
                 self.moved();
@@ -82,7 +99,11 @@ impl<S> Timed<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
             self.moved();
@@ -99,7 +120,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(cx, result)
     }

@@ -39,7 +39,8 @@ enum SocketKind {
     Raw,
 }
 
-/// Opens a socket that the system permits: a datagram socket where the process's group may use one, else a raw one.
+/// Opens a socket that the system permits: a datagram socket where the process's group may use one,
+/// else a raw one.
 fn open(target: IpAddr) -> io::Result<(UdpSocket, SocketKind)> {
     let (domain, protocol) = match target {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
@@ -88,11 +89,22 @@ fn checksum(message: &[u8]) -> u16 {
 }
 
 /// Returns whether this is the answer to our request.
-fn answers(target: IpAddr, kind: SocketKind, identifier: u16, sequence: u16, packet: &[u8]) -> bool {
+fn answers(
+    target: IpAddr,
+    kind: SocketKind,
+    identifier: u16,
+    sequence: u16,
+    packet: &[u8],
+) -> bool {
     let message = match (target, kind) {
         (IpAddr::V4(target), SocketKind::Raw) => {
-            let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
-            let from = packet.get(12..16).and_then(|octets| <[u8; 4]>::try_from(octets).ok()).map(Ipv4Addr::from);
+            let header = packet
+                .first()
+                .map_or(0, |first| usize::from(first & 0xf) * 4);
+            let from = packet
+                .get(12..16)
+                .and_then(|octets| <[u8; 4]>::try_from(octets).ok())
+                .map(Ipv4Addr::from);
             if from != Some(target) {
                 return false;
             }
@@ -100,10 +112,15 @@ fn answers(target: IpAddr, kind: SocketKind, identifier: u16, sequence: u16, pac
         }
         _ => Some(packet),
     };
-    let Some(message) = message.filter(|message| message.len() >= HEADER) else { return false };
+    let Some(message) = message.filter(|message| message.len() >= HEADER) else {
+        return false;
+    };
     let answer = if target.is_ipv4() { 0 } else { 129 };
     let ours = kind == SocketKind::Datagram || message[4..6] == identifier.to_be_bytes();
-    message[0] == answer && ours && message[6..8] == sequence.to_be_bytes() && &message[HEADER..] == PAYLOAD
+    message[0] == answer
+        && ours
+        && message[6..8] == sequence.to_be_bytes()
+        && &message[HEADER..] == PAYLOAD
 }
 
 #[cfg(test)]
@@ -118,7 +135,10 @@ mod tests {
         assert!(!answers(target, SocketKind::Datagram, 7, 9, &answer), "a request is no answer");
         answer[0] = 0;
         assert!(answers(target, SocketKind::Datagram, 7, 9, &answer));
-        assert!(answers(target, SocketKind::Datagram, 1, 9, &answer), "the kernel has put its own identifier");
+        assert!(
+            answers(target, SocketKind::Datagram, 1, 9, &answer),
+            "the kernel has put its own identifier"
+        );
         assert!(!answers(target, SocketKind::Datagram, 7, 8, &answer));
         for short in 0..answer.len() {
             assert!(!answers(target, SocketKind::Datagram, 7, 9, &answer[..short]));

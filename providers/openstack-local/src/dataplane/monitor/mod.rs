@@ -43,7 +43,8 @@ impl Drop for Running {
 pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifier) {
     for (config, member) in pool.slots() {
         let wanted = pool.config.monitor.as_ref().filter(|_| config.enabled);
-        let wanted = wanted.map(|monitor| Check::new(monitor.clone(), config, pool.config.protocol));
+        let wanted =
+            wanted.map(|monitor| Check::new(monitor.clone(), config, pool.config.protocol));
         let mut running = member.check.lock();
         if wanted.is_some() && running.as_ref().map(|running| &running.check) == wanted.as_ref() {
             continue;
@@ -54,7 +55,11 @@ pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifi
             None => member.set_health(Health::Unmonitored, None, announcer),
             Some(check) => {
                 let stop = member.gone.child_token();
-                let streak = Streak::new(member.health(), check.monitor.max_retries, check.monitor.max_retries_down);
+                let streak = Streak::new(
+                    member.health(),
+                    check.monitor.max_retries,
+                    check.monitor.max_retries_down,
+                );
                 member.set_health(streak.health(), None, announcer);
                 *running = Some(Running { check: check.clone(), stop: stop.clone() });
                 let run = run(check, member.clone(), streak, stop.clone(), announcer.clone());
@@ -72,8 +77,13 @@ pub(super) fn forget(member: &Member) {
 impl Check {
     fn new(monitor: MonitorConfig, member: &MemberConfig, protocol: PoolProtocol) -> Self {
         // As in haproxy: a separate listener for checks does not get the header.
-        let proxy = matches!(protocol, PoolProtocol::Proxy | PoolProtocol::ProxyV2) && !member.monitored_elsewhere();
-        Self { monitor, target: member.monitor_socket(), proxy: proxy.then_some(protocol) }
+        let proxy = matches!(protocol, PoolProtocol::Proxy | PoolProtocol::ProxyV2)
+            && !member.monitored_elsewhere();
+        Self {
+            monitor,
+            target: member.monitor_socket(),
+            proxy: proxy.then_some(protocol),
+        }
     }
 }
 
@@ -84,12 +94,17 @@ async fn run(
     stop: CancellationToken,
     announcer: ChangeNotifier,
 ) {
-    let limit = if check.monitor.timeout.is_zero() { check.monitor.delay } else { check.monitor.timeout };
+    let limit = if check.monitor.timeout.is_zero() {
+        check.monitor.delay
+    } else {
+        check.monitor.timeout
+    };
     loop {
         let error = fault(limit, &member.id, Box::pin(probe::probe(&check))).await;
         let health = streak.record(error.is_none());
         {
-            // Under the lock that `arrange` holds while it stops a check: a stopped check records nothing more.
+            // Under the lock that `arrange` holds while it stops a check: a stopped check records
+            // nothing more.
             let _running = member.check.lock();
             if stop.is_cancelled() {
                 return;
@@ -101,8 +116,15 @@ async fn run(
 }
 
 /// Returns why a check failed, if it did.
-async fn fault(limit: Duration, member: &MemberId, probing: impl Future<Output = io::Result<()>>) -> Option<String> {
-    match AssertUnwindSafe(timeout(limit, probing)).catch_unwind().await {
+async fn fault(
+    limit: Duration,
+    member: &MemberId,
+    probing: impl Future<Output = io::Result<()>>,
+) -> Option<String> {
+    match AssertUnwindSafe(timeout(limit, probing))
+        .catch_unwind()
+        .await
+    {
         Ok(Ok(Ok(()))) => None,
         Ok(Ok(Err(error))) => Some(error.to_string()),
         Ok(Err(_)) => Some(format!("no answer within {limit:?}")),
@@ -115,9 +137,12 @@ async fn fault(limit: Duration, member: &MemberId, probing: impl Future<Output =
     }
 }
 
-/// Adds or subtracts up to a tenth, so that the checks of many members are not simultaneous; never so short as to spin.
+/// Adds or subtracts up to a tenth, so that the checks of many members are not simultaneous; never
+/// so short as to spin.
 fn jittered(delay: Duration) -> Duration {
-    delay.mul_f64(rand::random_range(0.9..1.1)).max(Duration::from_millis(10))
+    delay
+        .mul_f64(rand::random_range(0.9..1.1))
+        .max(Duration::from_millis(10))
 }
 
 #[cfg(test)]
@@ -128,7 +153,10 @@ mod tests {
     async fn a_check_that_panics_has_failed() {
         let limit = Duration::from_secs(20);
         let broken = async { panic!("broken") };
-        assert_eq!(fault(limit, &"m".into(), broken).await.as_deref(), Some("the check has panicked: broken"));
+        assert_eq!(
+            fault(limit, &"m".into(), broken).await.as_deref(),
+            Some("the check has panicked: broken")
+        );
         assert_eq!(fault(limit, &"m".into(), async { Ok(()) }).await, None);
     }
 }

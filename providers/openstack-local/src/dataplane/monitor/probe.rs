@@ -21,7 +21,8 @@ use crate::dataplane::{
     proxy, tls,
 };
 
-/// How long "port unreachable" may take to arrive, if the check's timeout is not shorter: no answer means healthy.
+/// How long "port unreachable" may take to arrive, if the check's timeout is not shorter: no answer
+/// means healthy.
 const UNREACHABLE: Duration = Duration::from_secs(1);
 
 /// Checks once. The caller applies the timeout.
@@ -42,7 +43,11 @@ pub(super) async fn probe(check: &Check) -> io::Result<()> {
 async fn connect(check: &Check) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(check.target).await?;
     stream.set_nodelay(true)?;
-    let header = check.proxy.map(|protocol| proxy::header(protocol, None)).transpose()?.flatten();
+    let header = check
+        .proxy
+        .map(|protocol| proxy::header(protocol, None))
+        .transpose()?
+        .flatten();
     if let Some(header) = header {
         stream.write_all(&header).await?;
     }
@@ -52,14 +57,18 @@ async fn connect(check: &Check) -> io::Result<TcpStream> {
 async fn handshake(check: &Check) -> io::Result<TlsStream<TcpStream>> {
     // A new one each time, so that each check is a full handshake.
     let tls = tls::unverified().map_err(io::Error::other)?;
-    tls.connect(ServerName::IpAddress(check.target.ip().into()), connect(check).await?).await
+    tls.connect(ServerName::IpAddress(check.target.ip().into()), connect(check).await?)
+        .await
 }
 
 async fn request<S>(check: &Check, http: &HttpCheck, stream: S) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let host = http.host.clone().unwrap_or_else(|| check.target.to_string());
+    let host = http
+        .host
+        .clone()
+        .unwrap_or_else(|| check.target.to_string());
     let request = Request::builder()
         .method(http.method.clone())
         .uri(&http.path)
@@ -68,7 +77,9 @@ where
         .header(header::USER_AGENT, "openstack-local health check")
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
     let mut connection = std::pin::pin!(connection);
     let mut answer = std::pin::pin!(sender.send_request(request));
     let answer = tokio::select! {
@@ -80,8 +91,14 @@ where
             Err(error) => Err(error),
         },
     };
-    let status = answer.map_err(|error| io::Error::other(Chain(&error).to_string()))?.status();
-    if http.expected.contains(status.as_u16()) { Ok(()) } else { Err(io::Error::other(format!("answered {status}"))) }
+    let status = answer
+        .map_err(|error| io::Error::other(Chain(&error).to_string()))?
+        .status();
+    if http.expected.contains(status.as_u16()) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("answered {status}")))
+    }
 }
 
 /// An error with its causes, for a single line of text.
@@ -101,7 +118,15 @@ impl fmt::Display for Chain<'_> {
 
 /// Sends an empty datagram; an answer or none means healthy, "port unreachable" does not.
 async fn udp(check: &Check) -> io::Result<()> {
-    let socket = UdpSocket::bind((if check.target.is_ipv4() { "0.0.0.0" } else { "::" }, 0)).await?;
+    let socket = UdpSocket::bind((
+        if check.target.is_ipv4() {
+            "0.0.0.0"
+        } else {
+            "::"
+        },
+        0,
+    ))
+    .await?;
     socket.connect(check.target).await?;
     socket.send(&[]).await?;
     let wait = (check.monitor.timeout / 2).min(UNREACHABLE);

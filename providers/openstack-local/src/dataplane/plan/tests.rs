@@ -38,7 +38,9 @@ fn members(words: &[&'static str]) -> Vec<Member> {
             weight: rest.parse().unwrap_or(1),
             backup: rest.contains('+'),
             available: !rest.contains('!'),
-            active: rest.strip_prefix('=').map_or(0, |active| active.parse().unwrap()),
+            active: rest
+                .strip_prefix('=')
+                .map_or(0, |active| active.parse().unwrap()),
         }
     };
     words.iter().map(member).collect()
@@ -46,7 +48,10 @@ fn members(words: &[&'static str]) -> Vec<Member> {
 
 fn turns(algorithm: Algorithm, members: &[Member], count: usize) -> String {
     let mut rotation = Rotation::default();
-    let turn = |_| choose(algorithm, None, members, &[], &mut rotation).map_or("-", |index| members[index].name);
+    let turn = |_| {
+        choose(algorithm, None, members, &[], &mut rotation)
+            .map_or("-", |index| members[index].name)
+    };
     (0..count).map(turn).collect()
 }
 
@@ -64,14 +69,24 @@ fn round_robin_goes_by_weight_and_skips_who_is_out() {
         (&["a!", "b!"], "-"),
         (&[], "-"),
     ] {
-        assert_eq!(turns(Algorithm::RoundRobin, &members(words), expected.len()), expected, "{words:?}");
+        assert_eq!(
+            turns(Algorithm::RoundRobin, &members(words), expected.len()),
+            expected,
+            "{words:?}"
+        );
     }
 }
 
 #[test]
 fn least_connections_counts_by_weight_and_equals_take_turns() {
-    for (words, expected) in [(&["a=2", "b=1", "c=3"][..], "bbb"), (&["a", "b", "c"], "abcabc"), (&["a", "b4"], "bb")] {
-        assert_eq!(turns(Algorithm::LeastConnections, &members(words), expected.len()), expected, "{words:?}");
+    for (words, expected) in
+        [(&["a=2", "b=1", "c=3"][..], "bbb"), (&["a", "b", "c"], "abcabc"), (&["a", "b4"], "bb")]
+    {
+        assert_eq!(
+            turns(Algorithm::LeastConnections, &members(words), expected.len()),
+            expected,
+            "{words:?}"
+        );
     }
 }
 
@@ -99,7 +114,9 @@ fn client(number: u32) -> SocketAddr {
 fn by_client(members: &[Member], count: u32) -> Vec<&'static str> {
     let member = |number| {
         let key = key(Algorithm::SourceIpPort, None, client(number));
-        members[choose(Algorithm::SourceIpPort, key, members, &[], &mut Rotation::default()).unwrap()].name
+        members
+            [choose(Algorithm::SourceIpPort, key, members, &[], &mut Rotation::default()).unwrap()]
+        .name
     };
     (0..count).map(member).collect()
 }
@@ -126,7 +143,8 @@ fn a_change_of_members_moves_only_clients_of_what_changed() {
 
 #[test]
 fn a_source_is_its_address_and_with_the_port_only_where_asked_for() {
-    let (one, two): (SocketAddr, SocketAddr) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.1:2".parse().unwrap());
+    let (one, two): (SocketAddr, SocketAddr) =
+        ("10.0.0.1:1".parse().unwrap(), "10.0.0.1:2".parse().unwrap());
     let mapped: SocketAddr = "[::ffff:10.0.0.1]:7".parse().unwrap();
     assert_eq!(key(Algorithm::SourceIp, None, one), key(Algorithm::SourceIp, None, two));
     assert_eq!(key(Algorithm::SourceIp, None, one), key(Algorithm::SourceIp, None, mapped));
@@ -162,7 +180,8 @@ fn checks_in_a_row_take_a_member_out_and_back() {
 
 #[test]
 fn a_connection_changes_threads_only_where_that_evens_out_much() {
-    // The load of the thread that accepted it, that of the least busy one, whether it is handed over.
+    // The load of the thread that accepted it, that of the least busy one, whether it is handed
+    // over.
     for (own, least, handed) in [
         (0, 0, false),
         (1, 0, false),
@@ -174,6 +193,10 @@ fn a_connection_changes_threads_only_where_that_evens_out_much() {
         (1100, 1000, false),
         (1200, 1000, true),
     ] {
-        assert_eq!(choose_worker(3, own, 5, least), if handed { 5 } else { 3 }, "{own} and {least}");
+        assert_eq!(
+            choose_worker(3, own, 5, least),
+            if handed { 5 } else { 3 },
+            "{own} and {least}"
+        );
     }
 }

@@ -13,7 +13,8 @@ async fn the_same_again_changes_nothing() {
     let mut rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
-    rig.counted(|report| report.listeners[0].counters.bytes_out == 2).await;
+    rig.counted(|report| report.listeners[0].counters.bytes_out == 2)
+        .await;
     let before = rig.report();
     let changes = rig.plane.changes();
     assert_eq!(rig.change(|_| ()).await, before);
@@ -26,15 +27,24 @@ async fn the_same_again_changes_nothing() {
 #[tokio::test]
 async fn changes_of_one_listener_leave_the_connections_of_all() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig =
-        Fixture::new(balancer([listener("l", pool([a.member()])), listener("other", pool([b.member()]))])).await;
-    let (mut one, mut other) = (rig.connect().await, Client::connect(rig.address(1)).await.unwrap());
+    let mut rig = Fixture::new(balancer([
+        listener("l", pool([a.member()])),
+        listener("other", pool([b.member()])),
+    ]))
+    .await;
+    let (mut one, mut other) =
+        (rig.connect().await, Client::connect(rig.address(1)).await.unwrap());
     assert_eq!(one.name().await + &other.name().await, "ab");
     let place = rig.address(0);
     rig.change(|config| {
         config.listeners[0].connection_limit = Some(100);
         config.listeners[0].timeouts.client_data = Duration::from_secs(100);
-        config.listeners[0].pool.as_mut().unwrap().members.push(b.member());
+        config.listeners[0]
+            .pool
+            .as_mut()
+            .unwrap()
+            .members
+            .push(b.member());
         config.listeners.push(listener("third", pool([a.member()])));
     })
     .await;
@@ -69,7 +79,8 @@ async fn a_member_that_comes_back_in_time_keeps_its_connections() {
     let mut rig = Fixture::with(Options { drain, ..Options::default() }, wanted).await;
     let (mut one, mut two) = (rig.connected("a").await, rig.connected("b").await);
     rig.change_pool(|pool| drop(pool.members.remove(0))).await;
-    rig.change_pool(|pool| pool.members = vec![a.member()]).await;
+    rig.change_pool(|pool| pool.members = vec![a.member()])
+        .await;
     // The time is over for the one that left after it and did not come back.
     two.closed().await;
     assert!(one.echoes().await);
@@ -84,7 +95,8 @@ async fn members_of_weight_zero_and_disabled_ones_keep_their_connections_and_com
     assert_eq!(one.name().await, "a");
     rig.change_pool(|pool| pool.members[0].weight = 0).await;
     assert_eq!(rig.names(2).await, "bb");
-    rig.change_pool(|pool| (pool.members[0].weight, pool.members[0].enabled) = (1, false)).await;
+    rig.change_pool(|pool| (pool.members[0].weight, pool.members[0].enabled) = (1, false))
+        .await;
     assert_eq!(rig.names(2).await, "bb");
     rig.change_pool(|pool| pool.members[0].enabled = true).await;
     assert_eq!(rig.names(2).await, "ab");
@@ -112,7 +124,8 @@ async fn another_pool_takes_the_new_connections() {
 async fn a_removed_listener_closes_its_socket_at_once_and_its_connections_in_time() {
     let a = Echo::new("a").await;
     let drain = Duration::from_secs(1);
-    let wanted = balancer([listener("l", pool([a.member()])), listener("other", pool([a.member()]))]);
+    let wanted =
+        balancer([listener("l", pool([a.member()])), listener("other", pool([a.member()]))]);
     let mut rig = Fixture::with(Options { drain, ..Options::default() }, wanted).await;
     let mut client = rig.connect().await;
     client.name().await;
@@ -144,8 +157,12 @@ async fn a_pool_that_the_listener_cannot_use_stops_it() {
     let a = Echo::new("a").await;
     let mut rig = Fixture::tcp(&[&a]).await;
     let place = rig.address(0);
-    let report = rig.change_pool(|pool| pool.protocol = PoolProtocol::Udp).await;
-    let ListenerState::Failed(error) = &report.listeners[0].state else { panic!("{report:?}") };
+    let report = rig
+        .change_pool(|pool| pool.protocol = PoolProtocol::Udp)
+        .await;
+    let ListenerState::Failed(error) = &report.listeners[0].state else {
+        panic!("{report:?}")
+    };
     assert_eq!(error.kind, ListenErrorKind::Unsupported);
     assert!(TcpStream::connect(place).await.is_err(), "nothing listens any more");
 }
@@ -188,7 +205,9 @@ async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
     drop(TcpListener::bind(place).await.unwrap());
     client.closed().await;
     let report = rig.plane.apply(&rig.config).await;
-    let ListenerState::Failed(error) = &report.listeners[0].state else { panic!("{report:?}") };
+    let ListenerState::Failed(error) = &report.listeners[0].state else {
+        panic!("{report:?}")
+    };
     assert_eq!(error.kind, ListenErrorKind::Stopped);
 }
 
@@ -215,7 +234,9 @@ async fn two_balancers_cannot_have_one_place() {
     let plane = DataPlane::default();
     let mut one = balancer([listener("l", pool([a.member()]))]);
     let report = plane.apply(&one).await;
-    let ListenerState::Listening(place) = report.listeners[0].state else { panic!("{report:?}") };
+    let ListenerState::Listening(place) = report.listeners[0].state else {
+        panic!("{report:?}")
+    };
     assert_eq!(place.ip(), VIP);
     one.id = "two".into();
     one.listeners[0].port = place.port();

@@ -14,13 +14,21 @@ async fn rig(members: &[&Web], persistence: Persistence) -> Fixture {
     Fixture::new(config).await
 }
 
-/// Asks over a connection of its own: the answer's head, the member's name, and the cookies that the member saw.
+/// Asks over a connection of its own: the answer's head, the member's name, and the cookies that
+/// the member saw.
 async fn ask(rig: &Fixture, target: &str, cookie: &str) -> (String, String, Option<String>) {
     let mut stream = TcpStream::connect(rig.address(0)).await.unwrap();
-    let cookie = if cookie.is_empty() { String::new() } else { format!("cookie: {cookie}\r\n") };
+    let cookie = if cookie.is_empty() {
+        String::new()
+    } else {
+        format!("cookie: {cookie}\r\n")
+    };
     let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\n{cookie}connection: close\r\n\r\n");
     let (head, body) = exchange(&mut stream, &request).await;
-    let seen = body.lines().find_map(|line| line.strip_prefix("cookie: ")).map(str::to_owned);
+    let seen = body
+        .lines()
+        .find_map(|line| line.strip_prefix("cookie: "))
+        .map(str::to_owned);
     (head.to_lowercase(), body[..1].to_owned(), seen)
 }
 
@@ -44,7 +52,8 @@ async fn a_cookie_of_ours_keeps_a_client_with_its_member() {
     assert_eq!(ask(&rig, "/", "SRV=b").await.1, "b");
     assert_eq!((ask(&rig, "/", "").await.1, ask(&rig, "/", "").await.1), ("a".into(), "a".into()));
     // A member that is away loses them to another.
-    rig.change_pool(|pool| pool.members[1].enabled = false).await;
+    rig.change_pool(|pool| pool.members[1].enabled = false)
+        .await;
     let (head, member, _) = ask(&rig, "/", "SRV=b").await;
     assert_eq!(member, "a");
     assert!(head.contains("set-cookie: srv=a; path=/\r\n"), "{head}");

@@ -19,9 +19,9 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::dataplane::{
-    Algorithm, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState, LoadBalancerConfig,
-    LoadBalancerReport, MemberConfig, MemberState, MonitorConfig, MonitorKind, Options, PoolConfig, PoolProtocol,
-    Timeouts,
+    Algorithm, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState,
+    LoadBalancerConfig, LoadBalancerReport, MemberConfig, MemberState, MonitorConfig, MonitorKind,
+    Options, PoolConfig, PoolProtocol, Timeouts,
 };
 
 /// Longer than anything here takes on a busy machine.
@@ -69,7 +69,12 @@ impl Echo {
                 });
             }
         });
-        Self { name, address, accepted, serving: AbortOnDropHandle::new(serving) }
+        Self {
+            name,
+            address,
+            accepted,
+            serving: AbortOnDropHandle::new(serving),
+        }
     }
 
     pub(crate) fn member(&self) -> MemberConfig {
@@ -86,7 +91,11 @@ impl Echo {
 
 /// An address at which nothing listens.
 pub(crate) async fn nobody() -> SocketAddr {
-    TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap().local_addr().unwrap()
+    TcpListener::bind(SocketAddr::new(NODE, 0))
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 pub(crate) fn pool(members: impl IntoIterator<Item = MemberConfig>) -> PoolConfig {
@@ -115,13 +124,23 @@ pub(crate) fn listener(id: &str, pool: PoolConfig) -> ListenerConfig {
 }
 
 pub(crate) fn balancer(listeners: impl IntoIterator<Item = ListenerConfig>) -> LoadBalancerConfig {
-    LoadBalancerConfig { id: "balancer".into(), vip: VIP, listeners: listeners.into_iter().collect() }
+    LoadBalancerConfig {
+        id: "balancer".into(),
+        vip: VIP,
+        listeners: listeners.into_iter().collect(),
+    }
 }
 
 /// A monitor that finds out quickly.
 pub(crate) fn monitor(kind: MonitorKind) -> MonitorConfig {
     let delay = Duration::from_millis(20);
-    MonitorConfig { kind, delay, timeout: Duration::from_secs(5), max_retries: 2, max_retries_down: 2 }
+    MonitorConfig {
+        kind,
+        delay,
+        timeout: Duration::from_secs(5),
+        max_retries: 2,
+        max_retries_down: 2,
+    }
 }
 
 /// A data plane with one balancer, ended with the test.
@@ -147,14 +166,21 @@ impl Fixture {
     }
 
     /// Changes what is wanted.
-    pub(crate) async fn change(&mut self, change: impl FnOnce(&mut LoadBalancerConfig)) -> LoadBalancerReport {
+    pub(crate) async fn change(
+        &mut self,
+        change: impl FnOnce(&mut LoadBalancerConfig),
+    ) -> LoadBalancerReport {
         change(&mut self.config);
         self.plane.apply(&self.config).await
     }
 
     /// Changes the first listener's pool.
-    pub(crate) async fn change_pool(&mut self, change: impl FnOnce(&mut PoolConfig)) -> LoadBalancerReport {
-        self.change(|config| change(config.listeners[0].pool.as_mut().unwrap())).await
+    pub(crate) async fn change_pool(
+        &mut self,
+        change: impl FnOnce(&mut PoolConfig),
+    ) -> LoadBalancerReport {
+        self.change(|config| change(config.listeners[0].pool.as_mut().unwrap()))
+            .await
     }
 
     pub(crate) fn report(&self) -> LoadBalancerReport {
@@ -173,8 +199,8 @@ impl Fixture {
         Client::connect(self.address(0)).await.unwrap()
     }
 
-    /// A connection that must have come to the member with this name. (Of two that are opened at once either may be the
-    /// first to be accepted.)
+    /// A connection that must have come to the member with this name. (Of two that are opened at
+    /// once either may be the first to be accepted.)
     pub(crate) async fn connected(&self, name: &str) -> Client {
         let mut client = self.connect().await;
         assert_eq!(client.name().await, name);
@@ -205,7 +231,10 @@ impl Fixture {
     pub(crate) async fn states(&self, states: &[MemberState]) {
         self.until(|report| {
             let members = &report.listeners[0].pool.as_ref().unwrap().members;
-            members.iter().map(|member| member.state).eq(states.iter().copied())
+            members
+                .iter()
+                .map(|member| member.state)
+                .eq(states.iter().copied())
         })
         .await;
     }
@@ -329,7 +358,12 @@ impl Namer {
                 let _ = socket.send_to(&answer, client).await;
             }
         });
-        Self { name, address, heard, serving: AbortOnDropHandle::new(serving) }
+        Self {
+            name,
+            address,
+            heard,
+            serving: AbortOnDropHandle::new(serving),
+        }
     }
 
     pub(crate) fn member(&self) -> MemberConfig {
@@ -354,7 +388,9 @@ pub(crate) fn udp(members: &[&Namer]) -> LoadBalancerConfig {
 
 /// A client of the first listener, which receives only what comes from there.
 pub(crate) async fn client(rig: &Fixture) -> UdpSocket {
-    let socket = UdpSocket::bind(SocketAddr::new(rig.config.vip, 0)).await.unwrap();
+    let socket = UdpSocket::bind(SocketAddr::new(rig.config.vip, 0))
+        .await
+        .unwrap();
     socket.connect(rig.address(0)).await.unwrap();
     socket
 }

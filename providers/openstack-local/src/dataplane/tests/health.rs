@@ -24,8 +24,15 @@ async fn a_member_that_goes_away_is_taken_out_and_comes_back() {
     let place = a.end().await;
     rig.states(&[Error, Online]).await;
     let report = rig.report();
-    let error = report.listeners[0].pool.as_ref().unwrap().members[0].last_error.clone();
-    assert!(error.as_ref().is_some_and(|error| error.contains("refused")), "{error:?}");
+    let error = report.listeners[0].pool.as_ref().unwrap().members[0]
+        .last_error
+        .clone();
+    assert!(
+        error
+            .as_ref()
+            .is_some_and(|error| error.contains("refused")),
+        "{error:?}"
+    );
     assert_eq!(rig.names(3).await, "bbb");
     let _a = Echo::at("a", place).await;
     rig.states(&[Online, Online]).await;
@@ -38,7 +45,8 @@ async fn states_follow_what_is_wanted() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let mut rig = Fixture::tcp(&[&a, &b]).await;
     rig.states(&[NoMonitor, NoMonitor]).await;
-    rig.change_pool(|pool| pool.members[0].enabled = false).await;
+    rig.change_pool(|pool| pool.members[0].enabled = false)
+        .await;
     rig.states(&[Offline, NoMonitor]).await;
     rig.change_pool(|pool| {
         pool.monitor = Some(monitor(MonitorKind::Tcp));
@@ -66,7 +74,8 @@ async fn a_member_that_was_unwell_comes_back_without_checks_as_any_other() {
     a.end().await;
     rig.states(&[Error]).await;
     rig.change_pool(|pool| pool.members.clear()).await;
-    rig.change_pool(|pool| (pool.monitor, pool.members) = (None, vec![member])).await;
+    rig.change_pool(|pool| (pool.monitor, pool.members) = (None, vec![member]))
+        .await;
     rig.states(&[NoMonitor]).await;
 }
 
@@ -102,7 +111,11 @@ async fn a_backup_serves_only_while_no_other_does() {
 
 /// Where a web server answers checks that are to fail and checks that are to succeed.
 fn http(path: &str, expected: &str) -> HttpCheck {
-    HttpCheck { path: path.to_owned(), expected: expected.parse().unwrap(), ..HttpCheck::default() }
+    HttpCheck {
+        path: path.to_owned(),
+        expected: expected.parse().unwrap(),
+        ..HttpCheck::default()
+    }
 }
 
 #[tokio::test]
@@ -113,11 +126,19 @@ async fn http_checks_look_at_the_status() {
     let mut rig = Fixture::new(balancer([listener("l", wanted)])).await;
     // An echo speaks no HTTP.
     rig.states(&[Online, Error]).await;
-    rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Http(http("/ill", "200-204"))).await;
+    rig.change_pool(|pool| {
+        pool.monitor.as_mut().unwrap().kind = MonitorKind::Http(http("/ill", "200-204"));
+    })
+    .await;
     rig.states(&[Error, Error]).await;
-    let error = rig.report().listeners[0].pool.as_ref().unwrap().members[0].last_error.clone();
+    let error = rig.report().listeners[0].pool.as_ref().unwrap().members[0]
+        .last_error
+        .clone();
     assert_eq!(error.as_deref(), Some("answered 500 Internal Server Error"));
-    rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Http(http("/ill", "200,500"))).await;
+    rig.change_pool(|pool| {
+        pool.monitor.as_mut().unwrap().kind = MonitorKind::Http(http("/ill", "200,500"));
+    })
+    .await;
     rig.states(&[Online, Error]).await;
 }
 
@@ -135,9 +156,15 @@ async fn tls_checks_want_tls_and_no_particular_certificate() {
     wanted.monitor = Some(monitor(MonitorKind::TlsHello));
     let mut rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Online, Error]).await;
-    rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Https(http("/ill", "200"))).await;
+    rig.change_pool(|pool| {
+        pool.monitor.as_mut().unwrap().kind = MonitorKind::Https(http("/ill", "200"));
+    })
+    .await;
     rig.states(&[Error, Error]).await;
-    rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Https(http("/", "200"))).await;
+    rig.change_pool(|pool| {
+        pool.monitor.as_mut().unwrap().kind = MonitorKind::Https(http("/", "200"));
+    })
+    .await;
     rig.states(&[Online, Error]).await;
 }
 
@@ -146,12 +173,18 @@ async fn ping_works_where_the_system_permits_it_and_says_so_where_not() {
     let mut wanted = pool([MemberConfig::new("here", SocketAddr::new(NODE, 1))]);
     wanted.monitor = Some(monitor(MonitorKind::Ping));
     let rig = Fixture::new(balancer([listener("l", wanted)])).await;
-    let state = |report: &LoadBalancerReport| report.listeners[0].pool.as_ref().unwrap().members[0].clone();
+    let state =
+        |report: &LoadBalancerReport| report.listeners[0].pool.as_ref().unwrap().members[0].clone();
     rig.until(|report| state(report).state != Offline).await;
     let member = state(&rig.report());
     match member.state {
         Online => assert_eq!(member.last_error, None),
-        _ => assert!(member.last_error.unwrap().contains("permits this process no ICMP socket")),
+        _ => assert!(
+            member
+                .last_error
+                .unwrap()
+                .contains("permits this process no ICMP socket")
+        ),
     }
 }
 
@@ -165,7 +198,9 @@ async fn a_check_that_gets_no_answer_fails_in_time() {
     wanted.monitor = Some(check);
     let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Error]).await;
-    let error = rig.report().listeners[0].pool.as_ref().unwrap().members[0].last_error.clone();
+    let error = rig.report().listeners[0].pool.as_ref().unwrap().members[0]
+        .last_error
+        .clone();
     assert_eq!(error.as_deref(), Some("no answer within 100ms"));
 }
 

@@ -23,7 +23,13 @@ use crate::dataplane::{
 
 pub(super) fn front(connection_limit: Option<u32>) -> Frontend {
     let stop = CancellationToken::new();
-    let front = Frontend::new("listener-7".into(), settings(connection_limit), stop.clone(), stop, TaskTracker::new());
+    let front = Frontend::new(
+        "listener-7".into(),
+        settings(connection_limit),
+        stop.clone(),
+        stop,
+        TaskTracker::new(),
+    );
     front.tasks.close();
     front
 }
@@ -133,10 +139,18 @@ impl MakeWriter<'_> for Log {
 #[tokio::test]
 async fn the_log_names_the_listener_of_a_panic_as_an_error() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(log.clone())
+        .with_ansi(false)
+        .finish();
     let _here = tracing::subscriber::set_default(subscriber);
     let front = front(None);
-    assert_eq!(front.guard("serve", async { panic!("broken {}", "pipe") }).await, None::<()>);
+    assert_eq!(
+        front
+            .guard("serve", async { panic!("broken {}", "pipe") })
+            .await,
+        None::<()>
+    );
     assert_eq!(front.guard("serve", async { 1 }).await, Some(1));
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -9,25 +9,39 @@ use tokio::{
 };
 
 use super::fixture::{
-    Client, Echo, Fixture, NODE, VIP, balancer, binary_header, listener, nobody, pool, soon, text_header,
+    Client, Echo, Fixture, NODE, VIP, balancer, binary_header, listener, nobody, pool, soon,
+    text_header,
 };
-use crate::dataplane::{Algorithm, ListenErrorKind, ListenerProtocol, ListenerState, Persistence, PoolProtocol};
+use crate::dataplane::{
+    Algorithm, ListenErrorKind, ListenerProtocol, ListenerState, Persistence, PoolProtocol,
+};
 
 #[tokio::test]
 async fn connections_go_to_members_in_turn_and_are_counted() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let rig = Fixture::tcp(&[&a, &b]).await;
     assert_eq!(rig.names(4).await, "abab");
-    rig.counted(|report| report.listeners[0].counters.active_connections == 0).await;
+    rig.counted(|report| report.listeners[0].counters.active_connections == 0)
+        .await;
     let mut client = rig.connect().await;
     assert_eq!(client.name().await, "a");
     assert!(client.echoes().await);
-    rig.counted(|report| report.listeners[0].counters.bytes_out == 5 * 2 + 6).await;
+    rig.counted(|report| report.listeners[0].counters.bytes_out == 5 * 2 + 6)
+        .await;
     let report = rig.report();
     let counters = report.listeners[0].counters;
-    assert_eq!((counters.active_connections, counters.total_connections, counters.bytes_in), (1, 5, 6));
+    assert_eq!(
+        (counters.active_connections, counters.total_connections, counters.bytes_in),
+        (1, 5, 6)
+    );
     let members = &report.listeners[0].pool.as_ref().unwrap().members;
-    assert_eq!(members.iter().map(|member| member.active_connections).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(
+        members
+            .iter()
+            .map(|member| member.active_connections)
+            .collect::<Vec<_>>(),
+        [1, 0]
+    );
 }
 
 #[tokio::test]
@@ -36,7 +50,9 @@ async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
     let rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
-    let sent: Vec<u8> = (0..32_000_000_u32).map(|number| number.to_be_bytes()[number as usize % 4]).collect();
+    let sent: Vec<u8> = (0..32_000_000_u32)
+        .map(|number| number.to_be_bytes()[number as usize % 4])
+        .collect();
     let (mut read, mut write) = client.0.split();
     let (mut received, mut at) = (Vec::new(), 0);
     // Until every buffer on the way there and back is full.
@@ -48,7 +64,8 @@ async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
         write.write_all(&sent[at..]).await.unwrap();
         write.shutdown().await.unwrap();
     };
-    soon(async { tokio::join!(writing, async { read.read_to_end(&mut received).await.unwrap() }) }).await;
+    soon(async { tokio::join!(writing, async { read.read_to_end(&mut received).await.unwrap() }) })
+        .await;
     assert!(received == sent, "{} bytes came back of {}", received.len(), sent.len());
 }
 
@@ -56,7 +73,11 @@ async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
 async fn the_end_of_one_side_leaves_the_other_way_open() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let address = member.local_addr().unwrap();
-    let rig = Fixture::new(balancer([listener("l", pool([crate::dataplane::MemberConfig::new("m", address)]))])).await;
+    let rig = Fixture::new(balancer([listener(
+        "l",
+        pool([crate::dataplane::MemberConfig::new("m", address)]),
+    )]))
+    .await;
     let mut client = rig.connect().await;
     let (mut served, _) = soon(member.accept()).await.unwrap();
     client.0.write_all(b"question").await.unwrap();
@@ -68,7 +89,8 @@ async fn the_end_of_one_side_leaves_the_other_way_open() {
     assert_eq!(client.line().await, "answer");
     drop(served);
     client.closed().await;
-    rig.counted(|report| report.listeners[0].counters.active_connections == 0).await;
+    rig.counted(|report| report.listeners[0].counters.active_connections == 0)
+        .await;
 }
 
 #[tokio::test]
@@ -81,7 +103,8 @@ async fn the_next_member_takes_what_one_refuses() {
 
     let rig = Fixture::new(balancer([listener("l", pool([dead]))])).await;
     rig.connect().await.closed().await;
-    rig.counted(|report| report.listeners[0].counters.request_errors == 1).await;
+    rig.counted(|report| report.listeners[0].counters.request_errors == 1)
+        .await;
 }
 
 #[tokio::test]
@@ -92,11 +115,14 @@ async fn a_member_that_does_not_answer_costs_only_the_time_to_connect() {
     let deaf = deaf.listen(0).unwrap();
     let address = deaf.local_addr().unwrap();
     let mut queued = Vec::new();
-    while let Ok(stream) = timeout(Duration::from_millis(200), tokio::net::TcpStream::connect(address)).await {
+    while let Ok(stream) =
+        timeout(Duration::from_millis(200), tokio::net::TcpStream::connect(address)).await
+    {
         queued.push(stream);
     }
     let b = Echo::new("b").await;
-    let mut wanted = listener("l", pool([crate::dataplane::MemberConfig::new("deaf", address), b.member()]));
+    let mut wanted =
+        listener("l", pool([crate::dataplane::MemberConfig::new("deaf", address), b.member()]));
     wanted.timeouts.member_connect = Duration::from_millis(100);
     let rig = Fixture::new(balancer([wanted])).await;
     let begin = Instant::now();
@@ -139,7 +165,8 @@ async fn connections_over_the_limit_wait_in_the_queue_until_one_ends() {
     let (mut one, mut two) = (rig.connect().await, rig.connect().await);
     one.name().await;
     two.name().await;
-    // Each that waits is served when another one has ended, and none before: all of them would be by then.
+    // Each that waits is served when another one has ended, and none before: all of them would be
+    // by then.
     let mut waiting = std::collections::VecDeque::new();
     for _ in 0..4 {
         waiting.push_back(rig.connect().await);
@@ -154,7 +181,8 @@ async fn connections_over_the_limit_wait_in_the_queue_until_one_ends() {
     }
 
     let mut four = rig.connect().await;
-    rig.change(|config| config.listeners[0].connection_limit = None).await;
+    rig.change(|config| config.listeners[0].connection_limit = None)
+        .await;
     assert_eq!(four.name().await, "a");
     assert!(two.echoes().await, "a change of the limit ends nothing");
 }
@@ -168,10 +196,16 @@ async fn only_allowed_clients_get_in() {
     if let Ok(mut client) = Client::connect(rig.address(0)).await {
         client.closed().await;
     }
-    rig.counted(|report| report.listeners[0].counters.refused_connections == 1).await;
+    rig.counted(|report| report.listeners[0].counters.refused_connections == 1)
+        .await;
     assert_eq!(rig.report().listeners[0].counters.total_connections, 0);
     assert_eq!(a.accepted.load(SeqCst), 0);
-    rig.change(|config| config.listeners[0].allowed_cidrs.push("127.0.0.0/8".parse().unwrap())).await;
+    rig.change(|config| {
+        config.listeners[0]
+            .allowed_cidrs
+            .push("127.0.0.0/8".parse().unwrap());
+    })
+    .await;
     assert_eq!(rig.names(1).await, "a");
 }
 
@@ -197,7 +231,8 @@ async fn the_least_busy_member_gets_the_next_connection() {
         held.push((client.name().await, client));
     }
     held.retain(|(name, _)| name == "a");
-    rig.counted(|report| report.listeners[0].counters.active_connections == 2).await;
+    rig.counted(|report| report.listeners[0].counters.active_connections == 2)
+        .await;
     let (mut one, mut two) = (rig.connect().await, rig.connect().await);
     assert_eq!(one.name().await + &two.name().await, "bb");
 }
@@ -222,7 +257,9 @@ async fn a_listener_that_cannot_listen_says_why_and_stops_no_other() {
     sctp.protocol = ListenerProtocol::Sctp;
     let mut udp_pool = listener("udp-pool", pool([a.member()]));
     udp_pool.pool.as_mut().unwrap().protocol = PoolProtocol::Udp;
-    let mut rig = Fixture::new(balancer([in_use, sctp, udp_pool, listener("fine", pool([a.member()]))])).await;
+    let mut rig =
+        Fixture::new(balancer([in_use, sctp, udp_pool, listener("fine", pool([a.member()]))]))
+            .await;
     let kind = |rig: &Fixture, index: usize| match &rig.report().listeners[index].state {
         ListenerState::Failed(error) => Some(error.kind),
         ListenerState::Listening(_) => None,

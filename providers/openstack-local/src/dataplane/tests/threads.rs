@@ -19,9 +19,17 @@ use crate::dataplane::{
 };
 
 /// Tells the client the thread, and stays until the client goes.
-async fn serve(mut client: TcpStream, _ends: Endpoints, _front: Arc<Frontend>, _settings: Arc<Settings>) {
+async fn serve(
+    mut client: TcpStream,
+    _ends: Endpoints,
+    _front: Arc<Frontend>,
+    _settings: Arc<Settings>,
+) {
     let name = thread::current().name().unwrap().to_owned();
-    client.write_all(format!("{name}\n").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("{name}\n").as_bytes())
+        .await
+        .unwrap();
     let _ = client.read_u8().await;
 }
 

@@ -21,7 +21,11 @@ async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
         assert_eq!([ask(&one, "1").await, ask(&two, "2").await], ["a1", "b2"]);
     }
     // Each question is a byte, and each answer two; what was late was asked again.
-    let asked = |all: &[&Namer]| all.iter().map(|one| one.heard.lock().len() as u64).sum::<u64>();
+    let asked = |all: &[&Namer]| {
+        all.iter()
+            .map(|one| one.heard.lock().len() as u64)
+            .sum::<u64>()
+    };
     rig.counted(|report| {
         let (counters, asked) = (report.listeners[0].counters, asked(&[&a, &b]));
         (counters.bytes_in, counters.bytes_out) == (asked, 2 * asked)
@@ -60,7 +64,8 @@ async fn a_silent_flow_is_forgotten() {
     let rig = Fixture::new(config).await;
     let one = client(&rig).await;
     assert_eq!(ask(&one, "").await, "a");
-    rig.counted(|report| report.listeners[0].counters.active_connections == 0).await;
+    rig.counted(|report| report.listeners[0].counters.active_connections == 0)
+        .await;
     assert_eq!(ask(&one, "").await, "b");
 }
 
@@ -129,17 +134,23 @@ async fn strangers_and_flows_over_the_limit_are_not_answered() {
     config.listeners[0].allowed_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
     let mut rig = Fixture::new(config).await;
     let stranger = client(&rig).await;
-    sent_until(&stranger, rig.counted(|report| report.listeners[0].counters.refused_connections >= 1)).await;
+    sent_until(
+        &stranger,
+        rig.counted(|report| report.listeners[0].counters.refused_connections >= 1),
+    )
+    .await;
     assert!(a.heard.lock().is_empty());
 
-    rig.change(|config| config.listeners[0].allowed_cidrs.clear()).await;
+    rig.change(|config| config.listeners[0].allowed_cidrs.clear())
+        .await;
     let (one, two) = (client(&rig).await, client(&rig).await);
     assert_eq!(ask(&one, "1").await, "a1");
     two.send(b"2").await.unwrap();
     // What comes later is answered, so that the datagram before it was looked at.
     assert_eq!(ask(&one, "3").await, "a3");
     assert!(!a.heard.lock().contains(&b"2".to_vec()), "a second flow is not served");
-    rig.change(|config| config.listeners[0].connection_limit = Some(2)).await;
+    rig.change(|config| config.listeners[0].connection_limit = Some(2))
+        .await;
     assert_eq!(ask(&two, "2").await, "a2");
 }
 
@@ -148,10 +159,14 @@ async fn nobody_behind_the_balancer_is_counted_and_harmless() {
     let mut rig = Fixture::new(udp(&[])).await;
     let one = client(&rig).await;
     sent_until(&one, rig.counted(|report| report.listeners[0].counters.request_errors >= 1)).await;
-    rig.change_pool(|pool| pool.members = vec![MemberConfig::new("m", "127.8.0.1:9".parse().unwrap())]).await;
+    rig.change_pool(|pool| {
+        pool.members = vec![MemberConfig::new("m", "127.8.0.1:9".parse().unwrap())];
+    })
+    .await;
     let _ = nobody().await;
     let a = Namer::new("a").await;
-    rig.change_pool(|pool| pool.members = vec![a.member()]).await;
+    rig.change_pool(|pool| pool.members = vec![a.member()])
+        .await;
     assert_eq!(ask(&one, "").await, "a");
 }
 

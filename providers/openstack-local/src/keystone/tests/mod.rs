@@ -21,10 +21,16 @@ fn default() -> Value {
 
 /// A request about a token.
 async fn about(cloud: &Asked, method: &str, token: &str, subject: &str) -> Answer {
-    let request = http::Request::builder().method(method).uri("/identity/v3/auth/tokens");
-    let request = request.header("host", "cloud.test:5000").header("x-auth-token", token);
+    let request = http::Request::builder()
+        .method(method)
+        .uri("/identity/v3/auth/tokens");
+    let request = request
+        .header("host", "cloud.test:5000")
+        .header("x-auth-token", token);
     let request = request.header("x-subject-token", subject);
-    cloud.send(request.body(axum::body::Body::empty()).unwrap()).await
+    cloud
+        .send(request.body(axum::body::Body::empty()).unwrap())
+        .await
 }
 
 /// What a token says.
@@ -35,9 +41,17 @@ async fn says(cloud: &Asked, token: &str) -> Value {
 }
 
 fn ids(rows: &Value) -> Vec<&str> {
-    rows.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect()
+    rows.as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["id"].as_str().unwrap())
+        .collect()
 }
 
 fn names(rows: &Value) -> Vec<&str> {
-    rows.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect()
+    rows.as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect()
 }

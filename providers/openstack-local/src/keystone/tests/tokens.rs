@@ -6,9 +6,16 @@ use super::*;
 async fn a_password_makes_a_token_for_each_kind_of_scope() {
     let cloud = cloud();
     let admin = cloud.token("admin").await;
-    let project = says(&cloud, &admin).await["project"]["id"].as_str().unwrap().to_owned();
+    let project = says(&cloud, &admin).await["project"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     for (scope, key, expected) in [
-        (json!({"project": {"name": "admin", "domain": {"id": "default"}}}), "/project/id", json!(project)),
+        (
+            json!({"project": {"name": "admin", "domain": {"id": "default"}}}),
+            "/project/id",
+            json!(project),
+        ),
         (
             json!({"project": {"name": "admin", "domain": {"name": "Default"}}}),
             "/project/domain/name",
@@ -19,7 +26,9 @@ async fn a_password_makes_a_token_for_each_kind_of_scope() {
         (json!({"domain": {"name": "Default"}}), "/domain/id", json!("default")),
         (json!({"system": {"all": true}}), "/system/all", json!(true)),
     ] {
-        let answer = cloud.authenticate(cloud.password("admin"), scope.clone()).await;
+        let answer = cloud
+            .authenticate(cloud.password("admin"), scope.clone())
+            .await;
         assert_eq!(answer.status, 201, "{scope}: {}", answer.body);
         let token = &answer.body["token"];
         assert_eq!(token.pointer(key), Some(&expected), "{scope}: {token}");
@@ -29,7 +38,11 @@ async fn a_password_makes_a_token_for_each_kind_of_scope() {
         assert_eq!(says(&cloud, &answer.token()).await, *token, "{scope}");
     }
     for scope in [Value::Null, json!({"unscoped": {}})] {
-        let token = cloud.authenticate(cloud.password("admin"), scope).await.body["token"].clone();
+        let token = cloud
+            .authenticate(cloud.password("admin"), scope)
+            .await
+            .body["token"]
+            .clone();
         for key in ["project", "domain", "system", "roles", "catalog"] {
             assert!(token.get(key).is_none(), "{key}");
         }
@@ -58,13 +71,34 @@ async fn a_token_says_what_clients_read() {
 async fn nobody_gets_in_with_what_is_wrong() {
     let cloud = cloud();
     let user = |user: Value| json!({"methods": ["password"], "password": {"user": user}});
-    let right = cloud.local.credentials().password("demo").unwrap().expose().to_owned();
+    let right = cloud
+        .local
+        .credentials()
+        .password("demo")
+        .unwrap()
+        .expose()
+        .to_owned();
     let project = |name: &str| json!({"project": {"name": name, "domain": default()}});
     let credential = |value: Value| json!({"methods": ["application_credential"], "application_credential": value});
     for (what, identity, scope, status) in [
-        ("password", user(json!({"name": "demo", "domain": default(), "password": "x"})), project("demo"), 401),
-        ("user", user(json!({"name": "x", "domain": default(), "password": right})), project("demo"), 401),
-        ("domain", user(json!({"name": "demo", "domain": {"id": "x"}, "password": right})), project("demo"), 401),
+        (
+            "password",
+            user(json!({"name": "demo", "domain": default(), "password": "x"})),
+            project("demo"),
+            401,
+        ),
+        (
+            "user",
+            user(json!({"name": "x", "domain": default(), "password": right})),
+            project("demo"),
+            401,
+        ),
+        (
+            "domain",
+            user(json!({"name": "demo", "domain": {"id": "x"}, "password": right})),
+            project("demo"),
+            401,
+        ),
         ("user ID", user(json!({"id": "x", "password": right})), project("demo"), 401),
         ("project", cloud.password("demo"), project("x"), 401),
         ("foreign project", cloud.password("demo"), project("admin"), 401),
@@ -77,11 +111,31 @@ async fn nobody_gets_in_with_what_is_wrong() {
         ("no method", json!({"methods": []}), Value::Null, 400),
         ("no part", json!({"methods": ["password"]}), Value::Null, 400),
         ("no user", user(json!({"password": right})), Value::Null, 400),
-        ("user without domain", user(json!({"name": "demo", "password": right})), Value::Null, 400),
-        ("project without domain", cloud.password("demo"), json!({"project": {"name": "demo"}}), 400),
+        (
+            "user without domain",
+            user(json!({"name": "demo", "password": right})),
+            Value::Null,
+            400,
+        ),
+        (
+            "project without domain",
+            cloud.password("demo"),
+            json!({"project": {"name": "demo"}}),
+            400,
+        ),
         ("half a system", cloud.password("admin"), json!({"system": {"all": false}}), 400),
-        ("two scopes", cloud.password("demo"), json!({"project": {"id": "a"}, "domain": {"id": "b"}}), 400),
-        ("credential without user", credential(json!({"name": "x", "secret": "x"})), Value::Null, 400),
+        (
+            "two scopes",
+            cloud.password("demo"),
+            json!({"project": {"id": "a"}, "domain": {"id": "b"}}),
+            400,
+        ),
+        (
+            "credential without user",
+            credential(json!({"name": "x", "secret": "x"})),
+            Value::Null,
+            400,
+        ),
     ] {
         let answer = cloud.authenticate(identity, scope).await;
         assert_eq!(answer.status, status, "{what}: {}", answer.body);
@@ -89,7 +143,14 @@ async fn nobody_gets_in_with_what_is_wrong() {
         assert!(!answer.body.to_string().contains(&right), "{what}: the password shows");
         assert!(!answer.headers.contains_key("x-subject-token"), "{what}");
     }
-    assert_eq!(cloud.local.cloud().store.peek(|state| state.keystone.tokens.len()), 0);
+    assert_eq!(
+        cloud
+            .local
+            .cloud()
+            .store
+            .peek(|state| state.keystone.tokens.len()),
+        0
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +171,9 @@ async fn all_methods_must_prove_the_same_user() {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_scoped_again_but_lives_no_longer() {
     let cloud = cloud();
-    let unscoped = cloud.authenticate(cloud.password("demo"), Value::Null).await;
+    let unscoped = cloud
+        .authenticate(cloud.password("demo"), Value::Null)
+        .await;
     tokio::time::advance(Duration::from_secs(600)).await;
     let identity = json!({"methods": ["token"], "token": {"id": unscoped.token()}});
     let scope = json!({"project": {"name": "demo", "domain": default()}});
@@ -123,7 +186,13 @@ async fn a_token_is_scoped_again_but_lives_no_longer() {
     assert_eq!(second["audit_ids"][1], first["audit_ids"][0]);
     assert_eq!(second["project"]["name"], "demo");
     tokio::time::advance(Duration::from_secs(3000)).await;
-    assert_eq!(cloud.get("/identity/v3/auth/projects", &scoped.token()).await.status, 401);
+    assert_eq!(
+        cloud
+            .get("/identity/v3/auth/projects", &scoped.token())
+            .await
+            .status,
+        401
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +225,9 @@ async fn the_catalog_is_left_out_when_nobody_wants_it() {
     let cloud = cloud();
     let scope = json!({"project": {"name": "demo", "domain": default()}});
     let body = json!({"auth": {"identity": cloud.password("demo"), "scope": scope}});
-    let answer = cloud.post("/identity/v3/auth/tokens?nocatalog", "", body).await;
+    let answer = cloud
+        .post("/identity/v3/auth/tokens?nocatalog", "", body)
+        .await;
     assert!(answer.body["token"].get("catalog").is_none());
     assert!(answer.body["token"].get("roles").is_some());
 }
@@ -169,19 +240,38 @@ async fn tokens_that_ended_are_removed_by_and_by() {
     }
     tokio::time::advance(Duration::from_secs(3600)).await;
     cloud.token("demo").await;
-    assert_eq!(cloud.local.cloud().store.peek(|state| state.keystone.tokens.len()), 1);
+    assert_eq!(
+        cloud
+            .local
+            .cloud()
+            .store
+            .peek(|state| state.keystone.tokens.len()),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_of_a_token_opens_nothing() {
     let cloud = cloud();
     let token = cloud.token("demo").await;
-    let rows =
-        cloud.local.cloud().store.peek(|state| serde_json::to_string(&**state.keystone.tokens.iter().next().unwrap()));
+    let rows = cloud
+        .local
+        .cloud()
+        .store
+        .peek(|state| serde_json::to_string(&**state.keystone.tokens.iter().next().unwrap()));
     let rows = rows.unwrap();
     assert!(!rows.contains(&token));
-    let digest = serde_json::from_str::<Value>(&rows).unwrap()["digest"].as_str().unwrap().to_owned();
-    assert_eq!(cloud.get("/identity/v3/auth/projects", &digest).await.status, 401);
+    let digest = serde_json::from_str::<Value>(&rows).unwrap()["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        cloud
+            .get("/identity/v3/auth/projects", &digest)
+            .await
+            .status,
+        401
+    );
 }
 
 #[tokio::test]
@@ -199,9 +289,19 @@ async fn tokens_survive_a_restart_and_still_end() {
     assert_eq!(cloud.get("/identity/v3/auth/projects", &token).await.status, 401);
     // No secret is written down, but for the file with the passwords.
     let state = std::fs::read(dir.path().join("state.redb")).unwrap();
-    let password = cloud.local.credentials().password("demo").unwrap().expose().to_owned();
+    let password = cloud
+        .local
+        .credentials()
+        .password("demo")
+        .unwrap()
+        .expose()
+        .to_owned();
     for secret in [&token, &password] {
-        assert!(!state.windows(secret.len()).any(|window| window == secret.as_bytes()));
+        assert!(
+            !state
+                .windows(secret.len())
+                .any(|window| window == secret.as_bytes())
+        );
     }
 }
 
@@ -215,7 +315,11 @@ async fn debug_shows_no_secret() {
     let mut shown = format!("{settings:?}");
     let cloud = Asked::new(settings);
     let token = cloud.token("demo").await;
-    shown += &cloud.local.cloud().store.peek(|state| format!("{:?} {:?}", cloud.local, state));
+    shown += &cloud
+        .local
+        .cloud()
+        .store
+        .peek(|state| format!("{:?} {:?}", cloud.local, state));
     // Hashes and digests take their place.
     assert!(shown.contains("Hashed {") && shown.contains("digest: "), "{shown}");
     assert!(!shown.contains("s3cret") && !shown.contains(&token), "{shown}");

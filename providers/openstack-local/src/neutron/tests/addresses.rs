@@ -2,7 +2,9 @@ use super::*;
 
 fn first_address(state: &mut CloudState, cx: &Cx, network: &str) -> String {
     let request = PortCreate { network_id: network.into(), ..Default::default() };
-    ports::create(state, cx, request).unwrap().fixed_ips[0].ip_address.to_string()
+    ports::create(state, cx, request).unwrap().fixed_ips[0]
+        .ip_address
+        .to_string()
 }
 
 #[test]
@@ -17,8 +19,14 @@ fn a_subnet_gets_its_gateway_and_pools_from_its_range() {
     ] {
         let subnet = subnets::create(&mut state, &cx, subnet_request(&id, cidr)).unwrap();
         assert_eq!(subnet.gateway_ip.unwrap().to_string(), gateway, "{cidr}");
-        let [pool] = subnet.allocation_pools.as_slice() else { panic!("{cidr}: {:?}", subnet.allocation_pools) };
-        assert_eq!((pool.start.to_string(), pool.end.to_string()), (start.into(), end.into()), "{cidr}");
+        let [pool] = subnet.allocation_pools.as_slice() else {
+            panic!("{cidr}: {:?}", subnet.allocation_pools)
+        };
+        assert_eq!(
+            (pool.start.to_string(), pool.end.to_string()),
+            (start.into(), end.into()),
+            "{cidr}"
+        );
     }
 }
 
@@ -26,10 +34,17 @@ fn a_subnet_gets_its_gateway_and_pools_from_its_range() {
 fn a_gateway_in_the_middle_splits_the_pool_and_none_leaves_it_whole() {
     let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
-    let middle =
-        SubnetCreate { gateway_ip: Some(Some("10.0.0.9".parse().unwrap())), ..subnet_request(&id, "10.0.0.0/28") };
-    let pools = subnets::create(&mut state, &cx, middle).unwrap().allocation_pools;
-    let shown: Vec<_> = pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect();
+    let middle = SubnetCreate {
+        gateway_ip: Some(Some("10.0.0.9".parse().unwrap())),
+        ..subnet_request(&id, "10.0.0.0/28")
+    };
+    let pools = subnets::create(&mut state, &cx, middle)
+        .unwrap()
+        .allocation_pools;
+    let shown: Vec<_> = pools
+        .iter()
+        .map(|pool| format!("{}-{}", pool.start, pool.end))
+        .collect();
     assert_eq!(shown, ["10.0.0.1-10.0.0.8", "10.0.0.10-10.0.0.14"]);
     let none = SubnetCreate { gateway_ip: Some(None), ..subnet_request(&id, "10.0.1.0/28") };
     let subnet = subnets::create(&mut state, &cx, none).unwrap();
@@ -49,7 +64,11 @@ fn ranges_that_make_no_subnet_are_refused() {
         ("host bits", subnet_request(&id, "10.1.0.1/24"), (400, "HTTPBadRequest")),
         ("no range", subnet_request(&id, "nonsense"), (400, "HTTPBadRequest")),
         ("overlap", subnet_request(&id, "10.0.0.128/25"), (400, "InvalidInput")),
-        ("version", SubnetCreate { ip_version: 6, ..subnet_request(&id, "10.1.0.0/24") }, (400, "InvalidInput")),
+        (
+            "version",
+            SubnetCreate { ip_version: 6, ..subnet_request(&id, "10.1.0.0/24") },
+            (400, "InvalidInput"),
+        ),
         (
             "pool outside",
             SubnetCreate { allocation_pools: pool("10.8.0.2", "10.8.0.9"), ..other() },
@@ -65,10 +84,18 @@ fn ranges_that_make_no_subnet_are_refused() {
             SubnetCreate { allocation_pools: pool("10.9.0.1", "10.9.0.9"), ..other() },
             (409, "GatewayConflictWithAllocationPools"),
         ),
-        ("mode on IPv4", SubnetCreate { ipv6_address_mode: Some("slaac".into()), ..other() }, (400, "InvalidInput")),
+        (
+            "mode on IPv4",
+            SubnetCreate { ipv6_address_mode: Some("slaac".into()), ..other() },
+            (400, "InvalidInput"),
+        ),
     ];
     for (name, request, (status, kind)) in cases {
-        assert_eq!(refused(subnets::create(&mut state, &cx, request)), (status, kind.to_owned()), "{name}");
+        assert_eq!(
+            refused(subnets::create(&mut state, &cx, request)),
+            (status, kind.to_owned()),
+            "{name}"
+        );
     }
 }
 
@@ -86,7 +113,12 @@ fn ports_take_the_lowest_free_address_of_the_pool() {
 fn a_port_has_an_address_of_each_ip_version() {
     let mut world = world();
     subnet(&mut world.state, &world.cx, &world.inside.clone(), "fd00::/64");
-    let versions: Vec<bool> = world.port().fixed_ips.iter().map(|ip| ip.ip_address.is_ipv4()).collect();
+    let versions: Vec<bool> = world
+        .port()
+        .fixed_ips
+        .iter()
+        .map(|ip| ip.ip_address.is_ipv4())
+        .collect();
     assert_eq!(versions, [true, false]);
 }
 
@@ -95,10 +127,17 @@ fn hosts_on_a_slaac_subnet_have_the_address_that_they_make_up() {
     let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     let slaac = Some("slaac".to_owned());
-    let request =
-        SubnetCreate { ipv6_address_mode: slaac.clone(), ipv6_ra_mode: slaac, ..subnet_request(&id, "2001:db8::/64") };
+    let request = SubnetCreate {
+        ipv6_address_mode: slaac.clone(),
+        ipv6_ra_mode: slaac,
+        ..subnet_request(&id, "2001:db8::/64")
+    };
     subnets::create(&mut state, &cx, request).unwrap();
-    let request = PortCreate { network_id: id, mac_address: Some("fa:16:3e:01:02:03".into()), ..Default::default() };
+    let request = PortCreate {
+        network_id: id,
+        mac_address: Some("fa:16:3e:01:02:03".into()),
+        ..Default::default()
+    };
     let port = ports::create(&mut state, &cx, request).unwrap();
     assert_eq!(port.fixed_ips[0].ip_address.to_string(), "2001:db8::f816:3eff:fe01:203");
 }
@@ -110,23 +149,38 @@ fn a_range_without_a_free_address_gives_a_conflict() {
     subnet(&mut state, &cx, &id, "10.0.0.0/30");
     assert_eq!(first_address(&mut state, &cx, &id), "10.0.0.2");
     let request = PortCreate { network_id: id, ..Default::default() };
-    assert_eq!(refused(ports::create(&mut state, &cx, request)), (409, "IpAddressGenerationFailure".into()));
+    assert_eq!(
+        refused(ports::create(&mut state, &cx, request)),
+        (409, "IpAddressGenerationFailure".into())
+    );
 }
 
 #[test]
 fn addresses_asked_for_must_be_on_the_network_and_free() {
     let mut world = world();
     let ask = |world: &mut Fixture, address: &str, subnet: Option<&str>| {
-        let fixed = FixedIpRequest { ip_address: Some(address.parse().unwrap()), subnet_id: subnet.map(str::to_owned) };
-        let request =
-            PortCreate { network_id: world.inside.clone(), fixed_ips: Some(vec![fixed]), ..Default::default() };
+        let fixed = FixedIpRequest {
+            ip_address: Some(address.parse().unwrap()),
+            subnet_id: subnet.map(str::to_owned),
+        };
+        let request = PortCreate {
+            network_id: world.inside.clone(),
+            fixed_ips: Some(vec![fixed]),
+            ..Default::default()
+        };
         ports::create(&mut world.state, &world.cx, request)
     };
     assert_eq!(ask(&mut world, "10.0.0.77", None).unwrap().fixed_ips[0].subnet_id, world.subnet);
-    assert_eq!(refused(ask(&mut world, "10.0.0.77", None)), (409, "IpAddressAlreadyAllocated".into()));
+    assert_eq!(
+        refused(ask(&mut world, "10.0.0.77", None)),
+        (409, "IpAddressAlreadyAllocated".into())
+    );
     assert_eq!(refused(ask(&mut world, "10.0.7.1", None)), (400, "InvalidIpForNetwork".into()));
     let own = world.subnet.clone();
-    assert_eq!(refused(ask(&mut world, "10.0.7.1", Some(&own))), (400, "InvalidIpForSubnet".into()));
+    assert_eq!(
+        refused(ask(&mut world, "10.0.7.1", Some(&own))),
+        (400, "InvalidIpForSubnet".into())
+    );
     assert_eq!(refused(ask(&mut world, "10.0.0.78", Some("none"))), (400, "InvalidInput".into()));
 }
 
@@ -135,11 +189,18 @@ fn networks_and_subnets_in_use_stay() {
     let mut world = world();
     let port = world.port();
     let (inside, subnet) = (world.inside.clone(), world.subnet.clone());
-    assert_eq!(refused(networks::delete(&mut world.state, &world.cx, &inside)), (409, "NetworkInUse".into()));
-    assert_eq!(refused(subnets::delete(&mut world.state, &world.cx, &subnet)), (409, "SubnetInUse".into()));
+    assert_eq!(
+        refused(networks::delete(&mut world.state, &world.cx, &inside)),
+        (409, "NetworkInUse".into())
+    );
+    assert_eq!(
+        refused(subnets::delete(&mut world.state, &world.cx, &subnet)),
+        (409, "SubnetInUse".into())
+    );
     ports::delete(&mut world.state, &world.cx, &port.id).unwrap();
     let interface = InterfaceRequest { subnet_id: Some(subnet.clone()), port_id: None };
-    router_interfaces::remove(&mut world.state, &world.cx, &world.router.clone(), &interface).unwrap();
+    router_interfaces::remove(&mut world.state, &world.cx, &world.router.clone(), &interface)
+        .unwrap();
     networks::delete(&mut world.state, &world.cx, &inside).unwrap();
     assert!(world.state.neutron.subnets.get(&subnet).is_none());
 }
@@ -148,11 +209,20 @@ fn networks_and_subnets_in_use_stay() {
 fn projects_see_their_own_and_what_is_shared_or_outside() {
     let mut world = world();
     let other = cx("q");
-    let seen: Vec<_> = networks::list(&world.state, &other).into_iter().map(|network| network.name).collect();
+    let seen: Vec<_> = networks::list(&world.state, &other)
+        .into_iter()
+        .map(|network| network.name)
+        .collect();
     assert_eq!(seen, ["outside"]);
     assert!(subnets::list(&world.state, &other).is_empty());
     let inside = world.inside.clone();
-    assert_eq!(refused(networks::show(&world.state, &other, &inside)), (404, "NetworkNotFound".into()));
+    assert_eq!(
+        refused(networks::show(&world.state, &other, &inside)),
+        (404, "NetworkNotFound".into())
+    );
     let outside = world.outside.clone();
-    assert_eq!(refused(networks::delete(&mut world.state, &other, &outside)), (403, "PolicyNotAuthorized".into()));
+    assert_eq!(
+        refused(networks::delete(&mut world.state, &other, &outside)),
+        (403, "PolicyNotAuthorized".into())
+    );
 }

@@ -5,7 +5,9 @@ fn update(world: &mut Fixture, id: &str, request: PortUpdate) -> Result<Port, Ap
 }
 
 fn pairs(count: u8) -> Vec<AddressPair> {
-    (0..count).map(|n| AddressPair { ip_address: format!("10.8.{n}.0/24"), mac_address: None }).collect()
+    (0..count)
+        .map(|n| AddressPair { ip_address: format!("10.8.{n}.0/24"), mac_address: None })
+        .collect()
 }
 
 #[test]
@@ -14,7 +16,10 @@ fn a_port_has_the_default_group_and_is_down_until_something_is_bound() {
     let port = world.port();
     assert_eq!(port.security_groups, [security_groups::default_of(&world.state, "p").unwrap()]);
     assert_eq!((&*port.status, port.port_security_enabled), ("DOWN", Some(true)));
-    let owner = PortUpdate { device_owner: Some(Some("compute:nova".into())), ..Default::default() };
+    let owner = PortUpdate {
+        device_owner: Some(Some("compute:nova".into())),
+        ..Default::default()
+    };
     assert_eq!(update(&mut world, &port.id, owner).unwrap().status, "ACTIVE");
 }
 
@@ -24,13 +29,24 @@ fn address_pairs_take_the_ports_own_mac_and_are_at_most_ten() {
     let port = world.port();
     let ten = PortUpdate { allowed_address_pairs: Some(pairs(10)), ..Default::default() };
     let changed = update(&mut world, &port.id, ten).unwrap();
-    assert!(changed.allowed_address_pairs.iter().all(|pair| pair.mac_address.as_ref() == Some(&port.mac_address)));
+    assert!(
+        changed
+            .allowed_address_pairs
+            .iter()
+            .all(|pair| pair.mac_address.as_ref() == Some(&port.mac_address))
+    );
     let eleven = PortUpdate { allowed_address_pairs: Some(pairs(11)), ..Default::default() };
-    assert_eq!(refused(update(&mut world, &port.id, eleven)), (400, "AllowedAddressPairExhausted".into()));
+    assert_eq!(
+        refused(update(&mut world, &port.id, eleven)),
+        (400, "AllowedAddressPairExhausted".into())
+    );
     let mut twice = pairs(1);
     twice.extend(pairs(1));
     let twice = PortUpdate { allowed_address_pairs: Some(twice), ..Default::default() };
-    assert_eq!(refused(update(&mut world, &port.id, twice)), (400, "DuplicateAddressPairInRequest".into()));
+    assert_eq!(
+        refused(update(&mut world, &port.id, twice)),
+        (400, "DuplicateAddressPairInRequest".into())
+    );
 }
 
 #[test]
@@ -38,11 +54,17 @@ fn without_port_security_there_are_no_groups_and_no_pairs() {
     let mut world = world();
     let port = world.port();
     let off = PortUpdate { port_security_enabled: Some(false), ..Default::default() };
-    assert_eq!(refused(update(&mut world, &port.id, off.clone())), (409, "PortSecurityPortHasSecurityGroup".into()));
+    assert_eq!(
+        refused(update(&mut world, &port.id, off.clone())),
+        (409, "PortSecurityPortHasSecurityGroup".into())
+    );
     let off = PortUpdate { security_groups: Some(Vec::new()), ..off };
     update(&mut world, &port.id, off).unwrap();
     let pairs = PortUpdate { allowed_address_pairs: Some(pairs(1)), ..Default::default() };
-    assert_eq!(refused(update(&mut world, &port.id, pairs)), (409, "AddressPairAndPortSecurityRequired".into()));
+    assert_eq!(
+        refused(update(&mut world, &port.id, pairs)),
+        (409, "AddressPairAndPortSecurityRequired".into())
+    );
 }
 
 #[test]
@@ -51,9 +73,22 @@ fn a_change_counts_one_revision_and_no_change_none() {
     let port = world.port();
     assert_eq!(port.standard.revision_number, 1);
     let named = PortUpdate { name: Some("a".into()), ..Default::default() };
-    assert_eq!(update(&mut world, &port.id, named.clone()).unwrap().standard.revision_number, 2);
-    assert_eq!(update(&mut world, &port.id, named).unwrap().standard.revision_number, 2);
-    let check = |expected| Resource::Port.check_revision(&world.state, &world.cx, &port.id, expected);
+    assert_eq!(
+        update(&mut world, &port.id, named.clone())
+            .unwrap()
+            .standard
+            .revision_number,
+        2
+    );
+    assert_eq!(
+        update(&mut world, &port.id, named)
+            .unwrap()
+            .standard
+            .revision_number,
+        2
+    );
+    let check =
+        |expected| Resource::Port.check_revision(&world.state, &world.cx, &port.id, expected);
     assert!(check(None).is_ok() && check(Some(2)).is_ok());
     assert_eq!(refused(check(Some(1))), (412, "RevisionNumberConstraintFailed".into()));
     assert_eq!(resource::parse_if_match("revision_number=7").unwrap(), 7);
@@ -65,12 +100,16 @@ fn tags_are_a_set() {
     let mut world = world();
     let port = world.port();
     let mut add = |tag: &str| {
-        Resource::Port.change_tags(&mut world.state, &world.cx, &port.id, |tags| tags.push(tag.into())).unwrap()
+        Resource::Port
+            .change_tags(&mut world.state, &world.cx, &port.id, |tags| tags.push(tag.into()))
+            .unwrap()
     };
     add("b");
     add("a");
     assert_eq!(add("b"), ["a", "b"]);
-    Resource::Port.remove_tag(&mut world.state, &world.cx, &port.id, "a").unwrap();
+    Resource::Port
+        .remove_tag(&mut world.state, &world.cx, &port.id, "a")
+        .unwrap();
     let gone = Resource::Port.remove_tag(&mut world.state, &world.cx, &port.id, "a");
     assert_eq!(refused(gone), (404, "TagNotFound".into()));
 }
@@ -79,27 +118,58 @@ fn tags_are_a_set() {
 fn the_quota_is_a_conflict() {
     let mut world = world();
     let limit = QuotaUpdate { port: Some(2), ..Default::default() };
-    assert_eq!(refused(quotas::update(&mut world.state, &world.cx, "p", &limit)), (403, "PolicyNotAuthorized".into()));
+    assert_eq!(
+        refused(quotas::update(&mut world.state, &world.cx, "p", &limit)),
+        (403, "PolicyNotAuthorized".into())
+    );
     quotas::update(&mut world.state, &admin(), "p", &limit).unwrap();
     // The router's interface is the project's, too; its gateway is nobody's.
     world.port();
     let request = PortCreate { network_id: world.inside.clone(), ..Default::default() };
-    assert_eq!(refused(ports::create(&mut world.state, &world.cx, request)), (409, "OverQuota".into()));
-    assert_eq!(quotas::details(&world.state, "p").port, QuotaDetail { limit: 2, used: 2, reserved: 0 });
+    assert_eq!(
+        refused(ports::create(&mut world.state, &world.cx, request)),
+        (409, "OverQuota".into())
+    );
+    assert_eq!(
+        quotas::details(&world.state, "p").port,
+        QuotaDetail { limit: 2, used: 2, reserved: 0 }
+    );
 }
 
 #[test]
 fn a_trunk_shows_its_ports_on_the_parent_and_holds_them() {
     let mut world = world();
     let (parent, child) = (world.port(), world.port());
-    let sub = |id: u32| SubPort { port_id: child.id.clone(), segmentation_id: Some(id), segmentation_type: None };
-    let request = TrunkCreate { port_id: parent.id.clone(), sub_ports: Some(vec![sub(7)]), ..Default::default() };
+    let sub = |id: u32| SubPort {
+        port_id: child.id.clone(),
+        segmentation_id: Some(id),
+        segmentation_type: None,
+    };
+    let request = TrunkCreate {
+        port_id: parent.id.clone(),
+        sub_ports: Some(vec![sub(7)]),
+        ..Default::default()
+    };
     let trunk = trunks::create(&mut world.state, &world.cx, request).unwrap();
-    let details = ports::show(&world.state, &world.cx, &parent.id).unwrap().trunk_details.unwrap();
-    assert_eq!((details.sub_ports[0].segmentation_id, &*details.sub_ports[0].mac_address), (7, &*child.mac_address));
-    assert_eq!(ports::show(&world.state, &world.cx, &child.id).unwrap().trunk_details, None);
+    let details = ports::show(&world.state, &world.cx, &parent.id)
+        .unwrap()
+        .trunk_details
+        .unwrap();
+    assert_eq!(
+        (details.sub_ports[0].segmentation_id, &*details.sub_ports[0].mac_address),
+        (7, &*child.mac_address)
+    );
+    assert_eq!(
+        ports::show(&world.state, &world.cx, &child.id)
+            .unwrap()
+            .trunk_details,
+        None
+    );
     for (port, kind) in [(&parent, "PortInUseAsTrunkParent"), (&child, "PortInUseAsSubPort")] {
-        assert_eq!(refused(ports::delete(&mut world.state, &world.cx, &port.id)), (409, kind.into()));
+        assert_eq!(
+            refused(ports::delete(&mut world.state, &world.cx, &port.id)),
+            (409, kind.into())
+        );
     }
     assert_eq!(
         refused(trunks::add(&mut world.state, &world.cx, &trunk.id, vec![sub(8)])),

@@ -1,6 +1,10 @@
 use super::*;
 
-fn update(world: &mut Fixture, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
+fn update(
+    world: &mut Fixture,
+    id: &str,
+    request: FloatingIpUpdate,
+) -> Result<FloatingIp, ApiError> {
     floating_ips::update(&mut world.state, &world.cx, id, request)
 }
 
@@ -8,14 +12,20 @@ fn update(world: &mut Fixture, id: &str, request: FloatingIpUpdate) -> Result<Fl
 fn a_floating_ip_leads_to_a_port_and_outlives_it() {
     let mut world = world();
     let (port, floating) = (world.port(), world.floating());
-    assert_eq!((&*floating.status, floating.floating_ip_address.unwrap().to_string()), ("DOWN", "203.0.113.3".into()));
+    assert_eq!(
+        (&*floating.status, floating.floating_ip_address.unwrap().to_string()),
+        ("DOWN", "203.0.113.3".into())
+    );
     let attached = update(&mut world, &floating.id, FloatingIpUpdate::attach(&port.id)).unwrap();
     assert_eq!(attached.fixed_ip_address, Some(port.fixed_ips[0].ip_address));
     assert_eq!((&*attached.status, attached.router_id), ("ACTIVE", Some(world.router.clone())));
     assert_eq!(attached.port_details.unwrap().mac_address, port.mac_address);
     ports::delete(&mut world.state, &world.cx, &port.id).unwrap();
     let left = floating_ips::show(&world.state, &world.cx, &floating.id).unwrap();
-    assert_eq!((left.port_id, left.fixed_ip_address, left.router_id, &*left.status), (None, None, None, "DOWN"));
+    assert_eq!(
+        (left.port_id, left.fixed_ip_address, left.router_id, &*left.status),
+        (None, None, None, "DOWN")
+    );
 }
 
 #[test]
@@ -24,11 +34,20 @@ fn null_and_an_empty_body_detach_but_a_description_alone_does_not() {
     let (port, floating) = (world.port(), world.floating());
     let empty = FloatingIpUpdate::default();
     let text = FloatingIpUpdate { description: Some("d".into()), ..Default::default() };
-    for (name, request, stays) in
-        [("null", FloatingIpUpdate::detach(), false), ("empty", empty, false), ("text", text, true)]
-    {
+    for (name, request, stays) in [
+        ("null", FloatingIpUpdate::detach(), false),
+        ("empty", empty, false),
+        ("text", text, true),
+    ] {
         update(&mut world, &floating.id, FloatingIpUpdate::attach(&port.id)).unwrap();
-        assert_eq!(update(&mut world, &floating.id, request).unwrap().port_id.is_some(), stays, "{name}");
+        assert_eq!(
+            update(&mut world, &floating.id, request)
+                .unwrap()
+                .port_id
+                .is_some(),
+            stays,
+            "{name}"
+        );
     }
 }
 
@@ -83,15 +102,24 @@ fn an_address_is_given_back_and_asking_for_one_is_for_administrators() {
     assert_eq!(refused(refusal), (403, "PolicyNotAuthorized".into()));
     let made = floating_ips::create(&mut world.state, &admin(), this.clone()).unwrap();
     assert_eq!(made.floating_ip_address, this.floating_ip_address);
-    let inside = FloatingIpCreate { floating_network_id: world.inside.clone(), ..Default::default() };
-    assert_eq!(refused(floating_ips::create(&mut world.state, &world.cx, inside)), (400, "BadRequest".into()));
+    let inside = FloatingIpCreate {
+        floating_network_id: world.inside.clone(),
+        ..Default::default()
+    };
+    assert_eq!(
+        refused(floating_ips::create(&mut world.state, &world.cx, inside)),
+        (400, "BadRequest".into())
+    );
 }
 
 #[test]
 fn the_ports_behind_floating_ips_and_gateways_are_hidden() {
     let mut world = world();
     world.floating();
-    let owners: Vec<_> = ports::list(&world.state, &world.cx).into_iter().map(|port| port.device_owner).collect();
+    let owners: Vec<_> = ports::list(&world.state, &world.cx)
+        .into_iter()
+        .map(|port| port.device_owner)
+        .collect();
     assert_eq!(owners, [ROUTER_INTERFACE]);
     assert_eq!(ports::list(&world.state, &admin()).len(), 3);
 }

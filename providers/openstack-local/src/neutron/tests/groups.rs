@@ -20,8 +20,11 @@ fn ingress(group: &str, protocol: &str, port: u16) -> SecurityGroupRuleCreate {
 fn a_group_begins_with_two_rules_that_let_everything_out() {
     let mut world = world();
     let group = group(&mut world, "g");
-    let rules: Vec<_> =
-        group.security_group_rules.iter().map(|r| (r.direction, r.ethertype, r.protocol.clone())).collect();
+    let rules: Vec<_> = group
+        .security_group_rules
+        .iter()
+        .map(|r| (r.direction, r.ethertype, r.protocol.clone()))
+        .collect();
     assert_eq!(rules.len(), 2);
     for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
         assert!(rules.contains(&(Direction::Egress, ethertype, None)));
@@ -33,7 +36,13 @@ fn the_default_group_is_there_and_stays() {
     let mut world = world();
     group(&mut world, "g");
     let id = security_groups::default_of(&world.state, "p").unwrap();
-    assert_eq!(security_groups::show(&world.state, &world.cx, &id).unwrap().security_group_rules.len(), 4);
+    assert_eq!(
+        security_groups::show(&world.state, &world.cx, &id)
+            .unwrap()
+            .security_group_rules
+            .len(),
+        4
+    );
     let second = SecurityGroupCreate { name: Some("default".into()), ..Default::default() };
     let second = security_groups::create(&mut world.state, &world.cx, second);
     assert_eq!(refused(second), (409, "SecurityGroupDefaultAlreadyExists".into()));
@@ -49,13 +58,20 @@ fn a_group_in_use_stays_and_takes_its_rules_along() {
     let mut world = world();
     let group = group(&mut world, "g");
     let port = world.port();
-    let with = PortUpdate { security_groups: Some(vec![group.id.clone()]), ..Default::default() };
+    let with = PortUpdate {
+        security_groups: Some(vec![group.id.clone()]),
+        ..Default::default()
+    };
     ports::update(&mut world.state, &world.cx, &port.id, with).unwrap();
     let deleted = security_groups::delete(&mut world.state, &world.cx, &group.id);
     assert_eq!(refused(deleted), (409, "SecurityGroupInUse".into()));
     ports::delete(&mut world.state, &world.cx, &port.id).unwrap();
     security_groups::delete(&mut world.state, &world.cx, &group.id).unwrap();
-    assert!(!security_group_rules::list(&world.state, &world.cx).iter().any(|rule| rule.security_group_id == group.id));
+    assert!(
+        !security_group_rules::list(&world.state, &world.cx)
+            .iter()
+            .any(|rule| rule.security_group_id == group.id)
+    );
 }
 
 #[test]
@@ -67,16 +83,34 @@ fn rules_are_made_together_or_not_at_all_and_never_twice() {
     let made = security_group_rules::create(state, cx, both).unwrap();
     assert_eq!((made.len(), made[1].protocol.as_deref()), (2, Some("tcp")));
     for (name, requests, kind) in [
-        ("there", vec![ingress(&group, "tcp", 82), ingress(&group, "6", 80)], "SecurityGroupRuleExists"),
-        ("twice", vec![ingress(&group, "udp", 9), ingress(&group, "17", 9)], "DuplicateSecurityGroupRuleInPost"),
+        (
+            "there",
+            vec![ingress(&group, "tcp", 82), ingress(&group, "6", 80)],
+            "SecurityGroupRuleExists",
+        ),
+        (
+            "twice",
+            vec![ingress(&group, "udp", 9), ingress(&group, "17", 9)],
+            "DuplicateSecurityGroupRuleInPost",
+        ),
     ] {
-        assert_eq!(refused(security_group_rules::create(state, cx, requests)), (409, kind.to_owned()), "{name}");
+        assert_eq!(
+            refused(security_group_rules::create(state, cx, requests)),
+            (409, kind.to_owned()),
+            "{name}"
+        );
     }
-    let any = SecurityGroupRuleCreate { remote_ip_prefix: Some("10.0.0.0/24".into()), ..ingress(&group, "tcp", 80) };
+    let any = SecurityGroupRuleCreate {
+        remote_ip_prefix: Some("10.0.0.0/24".into()),
+        ..ingress(&group, "tcp", 80)
+    };
     security_group_rules::create(state, cx, vec![any.clone()]).unwrap();
     // The same range, told with bits beyond the prefix.
     let same = SecurityGroupRuleCreate { remote_ip_prefix: Some("10.0.0.7/24".into()), ..any };
-    assert_eq!(refused(security_group_rules::create(state, cx, vec![same])), (409, "SecurityGroupRuleExists".into()));
+    assert_eq!(
+        refused(security_group_rules::create(state, cx, vec![same])),
+        (409, "SecurityGroupRuleExists".into())
+    );
     let shown = security_groups::show(state, cx, &group).unwrap();
     assert_eq!((shown.security_group_rules.len(), shown.standard.revision_number), (5, 3));
 }
@@ -146,5 +180,8 @@ fn ten_groups_are_the_most_and_the_default_one_counts() {
         group(&mut world, &number.to_string());
     }
     let request = SecurityGroupCreate { name: Some("more".into()), ..Default::default() };
-    assert_eq!(refused(security_groups::create(&mut world.state, &world.cx, request)), (409, "OverQuota".into()));
+    assert_eq!(
+        refused(security_groups::create(&mut world.state, &world.cx, request)),
+        (409, "OverQuota".into())
+    );
 }

@@ -11,7 +11,12 @@ use super::*;
 use crate::state::{ApiError, CloudState, Cx};
 
 fn cx(project: &str) -> Cx {
-    Cx { now: "2026-01-01T00:00:00Z".parse().unwrap(), project: project.into(), user: "u".into(), admin: false }
+    Cx {
+        now: "2026-01-01T00:00:00Z".parse().unwrap(),
+        project: project.into(),
+        user: "u".into(),
+        admin: false,
+    }
 }
 
 fn admin() -> Cx {
@@ -35,17 +40,28 @@ struct Fixture {
 }
 
 fn network(state: &mut CloudState, cx: &Cx, name: &str, external: bool) -> String {
-    let request = NetworkCreate { name: Some(name.into()), external: external.then_some(true), ..Default::default() };
+    let request = NetworkCreate {
+        name: Some(name.into()),
+        external: external.then_some(true),
+        ..Default::default()
+    };
     networks::create(state, cx, request).unwrap().id
 }
 
 fn subnet_request(network: &str, cidr: &str) -> SubnetCreate {
     let ip_version = if cidr.contains(':') { 6 } else { 4 };
-    SubnetCreate { network_id: network.into(), ip_version, cidr: Some(cidr.into()), ..Default::default() }
+    SubnetCreate {
+        network_id: network.into(),
+        ip_version,
+        cidr: Some(cidr.into()),
+        ..Default::default()
+    }
 }
 
 fn subnet(state: &mut CloudState, cx: &Cx, network: &str, cidr: &str) -> String {
-    subnets::create(state, cx, subnet_request(network, cidr)).unwrap().id
+    subnets::create(state, cx, subnet_request(network, cidr))
+        .unwrap()
+        .id
 }
 
 fn world() -> Fixture {
@@ -69,7 +85,10 @@ impl Fixture {
     }
 
     fn floating(&mut self) -> FloatingIp {
-        let request = FloatingIpCreate { floating_network_id: self.outside.clone(), ..Default::default() };
+        let request = FloatingIpCreate {
+            floating_network_id: self.outside.clone(),
+            ..Default::default()
+        };
         floating_ips::create(&mut self.state, &self.cx, request).unwrap()
     }
 }

@@ -5,7 +5,9 @@ fn route(destination: &str, nexthop: &str) -> Route {
 }
 
 fn many(count: usize) -> Vec<Route> {
-    (0..count).map(|n| route(&format!("10.8.{n}.0/24"), "10.0.0.9")).collect()
+    (0..count)
+        .map(|n| route(&format!("10.8.{n}.0/24"), "10.0.0.9"))
+        .collect()
 }
 
 #[test]
@@ -23,7 +25,10 @@ fn an_interface_takes_the_gateway_address_and_belongs_to_the_router() {
     let again = InterfaceRequest { subnet_id: Some(world.subnet.clone()), port_id: None };
     let again = router_interfaces::add(&mut world.state, &world.cx, &world.router, &again);
     assert_eq!(refused(again), (400, "BadRequest".into()));
-    assert_eq!(refused(routers::delete(&mut world.state, &world.cx, &world.router)), (409, "RouterInUse".into()));
+    assert_eq!(
+        refused(routers::delete(&mut world.state, &world.cx, &world.router)),
+        (409, "RouterInUse".into())
+    );
 }
 
 #[test]
@@ -34,7 +39,8 @@ fn a_port_can_be_an_interface_and_is_then_in_use() {
     let port = PortCreate { network_id: other, ..Default::default() };
     let port = ports::create(&mut world.state, &world.cx, port).unwrap();
     let interface = InterfaceRequest { subnet_id: None, port_id: Some(port.id.clone()) };
-    let answer = router_interfaces::add(&mut world.state, &world.cx, &world.router, &interface).unwrap();
+    let answer =
+        router_interfaces::add(&mut world.state, &world.cx, &world.router, &interface).unwrap();
     assert_eq!(answer.port_id, port.id);
     let again = router_interfaces::add(&mut world.state, &world.cx, &world.router, &interface);
     assert_eq!(refused(again), (409, "PortInUse".into()));
@@ -49,10 +55,17 @@ fn routes_are_added_and_removed_as_sets() {
     let Fixture { state, cx, router, .. } = &mut world;
     let one = route("10.8.0.0/24", "10.0.0.9");
     let two = route("10.8.0.0/24", "10.0.0.8");
-    assert_eq!(extra_routes::add(state, cx, router, vec![one.clone()]).unwrap().routes, [one.clone()]);
+    assert_eq!(
+        extra_routes::add(state, cx, router, vec![one.clone()])
+            .unwrap()
+            .routes,
+        [one.clone()]
+    );
     let added = extra_routes::add(state, cx, router, vec![one.clone(), two.clone()]).unwrap();
     assert_eq!(added.routes, [one.clone(), two.clone()]);
-    let removed = extra_routes::remove(state, cx, router, &[one.clone(), route("10.9.0.0/24", "10.0.0.9")]).unwrap();
+    let removed =
+        extra_routes::remove(state, cx, router, &[one.clone(), route("10.9.0.0/24", "10.0.0.9")])
+            .unwrap();
     assert_eq!(removed.routes, [two.clone()]);
     let revision = removed.standard.revision_number;
     let same = extra_routes::remove(state, cx, router, &[one]).unwrap();
@@ -69,12 +82,16 @@ fn routes_that_lead_nowhere_are_refused_and_change_nothing() {
         ("host bits", route("10.8.0.1/24", "10.0.0.9"), "HTTPBadRequest"),
         ("no address", route("10.8.0.0/24", "gateway"), "HTTPBadRequest"),
     ] {
-        let refusal = extra_routes::add(state, cx, router, vec![route("10.6.0.0/24", "10.0.0.9"), asked]);
+        let refusal =
+            extra_routes::add(state, cx, router, vec![route("10.6.0.0/24", "10.0.0.9"), asked]);
         assert_eq!(refused(refusal), (400, kind.to_owned()), "{name}");
         assert!(routers::get(state, cx, router).unwrap().routes.is_empty(), "{name}");
     }
     let twice = vec![route("10.8.0.0/24", "10.0.0.9"); 2];
-    assert_eq!(refused(extra_routes::replace(state, cx, router, twice)), (400, "HTTPBadRequest".into()));
+    assert_eq!(
+        refused(extra_routes::replace(state, cx, router, twice)),
+        (400, "HTTPBadRequest".into())
+    );
 }
 
 #[test]
@@ -114,15 +131,31 @@ fn an_interface_that_a_route_needs_stays() {
 fn the_gateway_is_an_external_network_and_can_be_taken_away() {
     let mut world = world();
     let gateway = |network: &str| RouterUpdate {
-        external_gateway_info: Some(Some(GatewayRequest { network_id: Some(network.into()), ..Default::default() })),
+        external_gateway_info: Some(Some(GatewayRequest {
+            network_id: Some(network.into()),
+            ..Default::default()
+        })),
         ..Default::default()
     };
     let inside = gateway(&world.inside);
     let Fixture { state, cx, router, .. } = &mut world;
     assert_eq!(refused(routers::update(state, cx, router, inside)), (400, "BadRequest".into()));
-    let before = routers::get(state, cx, router).unwrap().external_gateway_info.clone().unwrap();
+    let before = routers::get(state, cx, router)
+        .unwrap()
+        .external_gateway_info
+        .clone()
+        .unwrap();
     assert_eq!(before.external_fixed_ips[0].ip_address.to_string(), "203.0.113.2");
     let none = RouterUpdate { external_gateway_info: Some(None), ..Default::default() };
-    assert_eq!(routers::update(state, cx, router, none).unwrap().external_gateway_info, None);
-    assert!(!ports::of_device(state, router).iter().any(|port| port.device_owner == ROUTER_GATEWAY));
+    assert_eq!(
+        routers::update(state, cx, router, none)
+            .unwrap()
+            .external_gateway_info,
+        None
+    );
+    assert!(
+        !ports::of_device(state, router)
+            .iter()
+            .any(|port| port.device_owner == ROUTER_GATEWAY)
+    );
 }

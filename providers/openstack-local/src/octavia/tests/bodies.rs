@@ -26,26 +26,50 @@ fn load_balancers_are_checked() {
         (json!({"colour": "red"}), 400, "Unknown attribute for argument loadbalancer: colour"),
         (json!({"name": long}), 400, "field/attribute name. Value: 'x"),
         (json!({"tags": [long]}), 400, "maximum character requirement of 255"),
-        (json!({"admin_state_up": "maybe"}), 400, "field/attribute admin_state_up. Value: 'maybe'."),
+        (
+            json!({"admin_state_up": "maybe"}),
+            400,
+            "field/attribute admin_state_up. Value: 'maybe'.",
+        ),
         (json!({"vip_address": "10.0.0.300"}), 400, "Value should be IPv4 or IPv6 format"),
         (json!({"flavor_id": "small"}), 400, "Value should be UUID format"),
-        (json!({"flavor_id": "8d4bc2c4-1ac7-4e7d-9d5e-0b4a3b1f6b8e"}), 400, "Validation failure: Invalid flavor_id."),
-        (json!({"availability_zone": "moon"}), 400, "Validation failure: Invalid availability zone."),
+        (
+            json!({"flavor_id": "8d4bc2c4-1ac7-4e7d-9d5e-0b4a3b1f6b8e"}),
+            400,
+            "Validation failure: Invalid flavor_id.",
+        ),
+        (
+            json!({"availability_zone": "moon"}),
+            400,
+            "Validation failure: Invalid availability zone.",
+        ),
         (json!({"provider": "f5"}), 400, "Provider 'f5' is not enabled."),
-        (json!({"listeners": [{"protocol": "TCP"}]}), 400, "protocol_port. Value: 'None'. Mandatory field missing."),
+        (
+            json!({"listeners": [{"protocol": "TCP"}]}),
+            400,
+            "protocol_port. Value: 'None'. Mandatory field missing.",
+        ),
     ];
     let mut cloud = Cloud::new();
     refused(&cases, |body| cloud.post_lb(body));
     let minor = cloud.minor();
-    let read = |body| schema::read::<Value>(body, "loadbalancer", schema::LOAD_BALANCER_CREATE, minor);
+    let read =
+        |body| schema::read::<Value>(body, "loadbalancer", schema::LOAD_BALANCER_CREATE, minor);
     assert_eq!(refusal(read(json!({}))), (400, "Missing argument: \"loadbalancer\"".into()));
     assert_eq!(refusal(read(json!([]))).0, 400);
     assert_eq!(refusal(read(json!({"loadbalancer": {}, "x": 1}))).0, 400);
     assert_eq!(
-        refusal(cloud.run(|state, cx| load_balancers::create(state, cx, LoadBalancerCreate::default()))).1,
+        refusal(cloud.run(|state, cx| load_balancers::create(
+            state,
+            cx,
+            LoadBalancerCreate::default()
+        )))
+        .1,
         "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."
     );
-    cloud.post_lb(json!({"name": null, "admin_state_up": "true", "tags": null})).expect("nulls are nothing");
+    cloud
+        .post_lb(json!({"name": null, "admin_state_up": "true", "tags": null}))
+        .expect("nulls are nothing");
 }
 
 // length: a table
@@ -67,16 +91,32 @@ fn listeners_are_checked() {
     cloud.commit();
     let refs = json!({"protocol": "TERMINATED_HTTPS", "default_tls_container_ref": "http://127.0.0.1/v1/keys/1"});
     let cases = [
-        (but(json!({"protocol_port": 0})), 400, "Value: '0'. Value should be greater or equal to 1"),
-        (but(json!({"protocol_port": 65536})), 400, "Value: '65536'. Value should be lower or equal to 65535"),
+        (
+            but(json!({"protocol_port": 0})),
+            400,
+            "Value: '0'. Value should be greater or equal to 1",
+        ),
+        (
+            but(json!({"protocol_port": 65536})),
+            400,
+            "Value: '65536'. Value should be lower or equal to 65535",
+        ),
         (but(json!({"protocol_port": "http"})), 400, "Value: 'http'."),
         (but(json!({"protocol": "QUIC"})), 400, "Value should be one of: TCP, UDP, SCTP"),
         (but(json!({"protocol": null})), 400, "Mandatory field missing."),
         (but(json!({"connection_limit": -2})), 400, "greater or equal to -1"),
         (but(json!({"timeout_client_data": 2_073_600_001})), 400, "lower or equal to 2073600000"),
         (but(json!({"timeout_member_data": -1})), 400, "greater or equal to 0"),
-        (but(json!({"allowed_cidrs": ["10.0.0.0/33"]})), 400, "Value should be IPv4 or IPv6 CIDR format"),
-        (but(json!({"allowed_cidrs": ["2001:db8::/32"]})), 400, "IP version incompatible with all VIPs"),
+        (
+            but(json!({"allowed_cidrs": ["10.0.0.0/33"]})),
+            400,
+            "Value should be IPv4 or IPv6 CIDR format",
+        ),
+        (
+            but(json!({"allowed_cidrs": ["2001:db8::/32"]})),
+            400,
+            "IP version incompatible with all VIPs",
+        ),
         (
             but(json!({"insert_headers": {"X-Forwarded-For": "true"}})),
             400,
@@ -97,9 +137,17 @@ fn listeners_are_checked() {
             400,
             "container reference must be provided for TERMINATED_HTTPS",
         ),
-        (but(unknown), 400, "Could not retrieve certificate: ['http://127.0.0.1:9311/v1/containers/b57"),
+        (
+            but(unknown),
+            400,
+            "Could not retrieve certificate: ['http://127.0.0.1:9311/v1/containers/b57",
+        ),
         (but(refs), 400, "Could not retrieve certificate: ['http://127.0.0.1/v1/keys/1']"),
-        (but(json!({"default_tls_container_ref": cert})), 400, "not allowed on TCP protocol listeners."),
+        (
+            but(json!({"default_tls_container_ref": cert})),
+            400,
+            "not allowed on TCP protocol listeners.",
+        ),
         (
             but(json!({"protocol": "UDP", "sni_container_refs": [cert]})),
             400,
@@ -117,13 +165,25 @@ fn listeners_are_checked() {
     refused(&cases, |body| cloud.post_listener(body));
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "refusals leave no lock");
 
-    let made =
-        cloud.post_listener(but(json!({"allowed_cidrs": ["10.1.2.3/8", "10.9.9.9"], "tags": ["a", "a"]}))).unwrap();
-    assert_eq!(made["allowed_cidrs"], json!(["10.0.0.0/8", "10.9.9.9/32"]), "networks are normalized");
+    let made = cloud
+        .post_listener(but(
+            json!({"allowed_cidrs": ["10.1.2.3/8", "10.9.9.9"], "tags": ["a", "a"]}),
+        ))
+        .unwrap();
+    assert_eq!(
+        made["allowed_cidrs"],
+        json!(["10.0.0.0/8", "10.9.9.9/32"]),
+        "networks are normalized"
+    );
     assert_eq!(made["tags"], json!(["a"]));
-    assert_eq!((&made["timeout_client_data"], &made["connection_limit"]), (&json!(50000), &json!(-1)));
+    assert_eq!(
+        (&made["timeout_client_data"], &made["connection_limit"]),
+        (&json!(50000), &json!(-1))
+    );
     cloud.rest();
-    let tls = but(json!({"protocol": "TERMINATED_HTTPS", "protocol_port": 443, "default_tls_container_ref": cert}));
+    let tls = but(
+        json!({"protocol": "TERMINATED_HTTPS", "protocol_port": 443, "default_tls_container_ref": cert}),
+    );
     assert_eq!(cloud.post_listener(tls).unwrap()["tls_versions"], json!(["TLSv1.2", "TLSv1.3"]));
 }
 
@@ -143,7 +203,8 @@ fn a_port_is_taken_once_per_transport() {
         let mut cloud = Cloud::new();
         let lb = id(&cloud.post_lb(json!({})).unwrap());
         cloud.rest();
-        let body = |protocol| json!({"loadbalancer_id": lb, "protocol": protocol, "protocol_port": 53});
+        let body =
+            |protocol| json!({"loadbalancer_id": lb, "protocol": protocol, "protocol_port": 53});
         cloud.post_listener(body(first)).unwrap();
         cloud.rest();
         let result = cloud.post_listener(body(second));
@@ -172,7 +233,8 @@ fn protocols_of_listener_and_pool_go_together() {
         for pool in pools {
             let mut cloud = Cloud::new();
             let pool_body = json!({"name": "p", "protocol": pool, "lb_algorithm": "ROUND_ROBIN"});
-            let body = json!({"protocol": listener, "protocol_port": 80, "default_pool": pool_body});
+            let body =
+                json!({"protocol": listener, "protocol_port": 80, "default_pool": pool_body});
             let result = cloud.post_lb(json!({"listeners": [body]}));
             assert_eq!(result.is_ok(), good.contains(&pool), "{listener} to {pool}: {result:?}");
         }
@@ -186,11 +248,31 @@ fn pools_are_checked() {
     let base = json!({"loadbalancer_id": web.lb, "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"});
     let but = |fields: Value| set(base.clone(), fields);
     let cases = [
-        (but(json!({"loadbalancer_id": null})), 400, "Must provide at least one of: loadbalancer_id, listener_id"),
-        (but(json!({"listener_id": web.listener})), 409, "This listener already has a default pool"),
-        (but(json!({"lb_algorithm": "RANDOM"})), 400, "Value should be one of: ROUND_ROBIN, LEAST_CONNECTIONS"),
-        (but(json!({"session_persistence": {"type": "APP_COOKIE"}})), 400, "\"cookie_name\" must be specified"),
-        (but(json!({"session_persistence": {"type": "SOURCE_IP", "cookie_name": "c"}})), 400, "can only be specified"),
+        (
+            but(json!({"loadbalancer_id": null})),
+            400,
+            "Must provide at least one of: loadbalancer_id, listener_id",
+        ),
+        (
+            but(json!({"listener_id": web.listener})),
+            409,
+            "This listener already has a default pool",
+        ),
+        (
+            but(json!({"lb_algorithm": "RANDOM"})),
+            400,
+            "Value should be one of: ROUND_ROBIN, LEAST_CONNECTIONS",
+        ),
+        (
+            but(json!({"session_persistence": {"type": "APP_COOKIE"}})),
+            400,
+            "\"cookie_name\" must be specified",
+        ),
+        (
+            but(json!({"session_persistence": {"type": "SOURCE_IP", "cookie_name": "c"}})),
+            400,
+            "can only be specified",
+        ),
         (
             but(json!({"session_persistence": {"type": "SOURCE_IP", "persistence_timeout": 5}})),
             400,
@@ -209,10 +291,17 @@ fn pools_are_checked() {
         ),
     ];
     refused(&cases, |body| cloud.post_pool(body));
-    let made = cloud.post_pool(but(json!({"session_persistence": {"type": "SOURCE_IP"}}))).unwrap();
-    assert_eq!((&made["session_persistence"]["type"], &made["healthmonitor_id"]), (&json!("SOURCE_IP"), &Value::Null));
+    let made = cloud
+        .post_pool(but(json!({"session_persistence": {"type": "SOURCE_IP"}})))
+        .unwrap();
+    assert_eq!(
+        (&made["session_persistence"]["type"], &made["healthmonitor_id"]),
+        (&json!("SOURCE_IP"), &Value::Null)
+    );
     cloud.rest();
-    let made = cloud.put_pool(&id(&made), json!({"session_persistence": null, "name": null})).unwrap();
+    let made = cloud
+        .put_pool(&id(&made), json!({"session_persistence": null, "name": null}))
+        .unwrap();
     assert_eq!((&made["session_persistence"], &made["name"]), (&Value::Null, &json!("")));
 }
 
@@ -227,15 +316,30 @@ fn members_are_checked() {
         (but(json!({"weight": 257})), 400, "lower or equal to 256"),
         (but(json!({"weight": -1})), 400, "greater or equal to 0"),
         (but(json!({"monitor_port": 0})), 400, "greater or equal to 1"),
-        (but(json!({"address": "169.254.169.254"})), 400, "is not a valid option for member address"),
+        (
+            but(json!({"address": "169.254.169.254"})),
+            400,
+            "is not a valid option for member address",
+        ),
         (but(json!({"subnet_id": web.lb})), 400, "Subnet"),
-        (member(1), 409, "Another member on this pool is already using ip 127.0.1.1 on protocol_port 30080"),
+        (
+            member(1),
+            409,
+            "Another member on this pool is already using ip 127.0.1.1 on protocol_port 30080",
+        ),
     ];
     refused(&cases, |body| cloud.post_member(&web.pool, body));
-    let made = cloud.post_member(&web.pool, but(json!({"weight": "9", "subnet_id": cloud.subnet.clone()}))).unwrap();
-    assert_eq!((&made["weight"], &made["backup"], &made["monitor_port"]), (&json!(9), &json!(false), &Value::Null));
+    let made = cloud
+        .post_member(&web.pool, but(json!({"weight": "9", "subnet_id": cloud.subnet.clone()})))
+        .unwrap();
+    assert_eq!(
+        (&made["weight"], &made["backup"], &made["monitor_port"]),
+        (&json!(9), &json!(false), &Value::Null)
+    );
     cloud.rest();
-    let made = cloud.put_member(&web.pool, &id(&made), json!({"weight": null, "monitor_port": 8080})).unwrap();
+    let made = cloud
+        .put_member(&web.pool, &id(&made), json!({"weight": null, "monitor_port": 8080}))
+        .unwrap();
     assert_eq!((&made["weight"], &made["monitor_port"]), (&json!(1), &json!(8080)));
 }
 
@@ -253,11 +357,23 @@ fn monitors_are_checked() {
             400,
             "The UDP-CONNECT type is only supported for pools of type UDP/SCTP.",
         ),
-        (but(json!({"url_path": "/healthz"})), 400, "url_path is not a valid option for health monitors of type TCP"),
-        (but(json!({"type": "HTTP", "url_path": "healthz"})), 400, "Value must be a valid URL Path string"),
+        (
+            but(json!({"url_path": "/healthz"})),
+            400,
+            "url_path is not a valid option for health monitors of type TCP",
+        ),
+        (
+            but(json!({"type": "HTTP", "url_path": "healthz"})),
+            400,
+            "Value must be a valid URL Path string",
+        ),
         (but(json!({"type": "HTTP", "expected_codes": "2xx"})), 400, "expected_codes"),
         (but(json!({"type": "HTTP", "http_method": "BREW"})), 400, "Value should be one of: GET"),
-        (but(json!({"type": "HTTP", "domain_name": "a.b"})), 400, "'http_version' must be specified"),
+        (
+            but(json!({"type": "HTTP", "domain_name": "a.b"})),
+            400,
+            "'http_version' must be specified",
+        ),
         (
             but(json!({"type": "HTTP", "domain_name": "a.b", "http_version": 1.0})),
             400,
@@ -267,16 +383,28 @@ fn monitors_are_checked() {
     ];
     refused(&cases, |body| cloud.post_monitor(body));
     let made = cloud.post_monitor(but(json!({"type": "HTTP"}))).unwrap();
-    let http = ["http_method", "url_path", "expected_codes"].map(|field| made[field].as_str().unwrap());
+    let http =
+        ["http_method", "url_path", "expected_codes"].map(|field| made[field].as_str().unwrap());
     assert_eq!((http, &made["max_retries_down"]), (["GET", "/", "200"], &json!(3)));
     assert_eq!(cloud.pool(&web.pool)["healthmonitor_id"], made["id"]);
     cloud.rest();
-    assert_eq!(refusal(cloud.post_monitor(but(json!({})))), (409, "This pool already has a health monitor".into()));
+    assert_eq!(
+        refusal(cloud.post_monitor(but(json!({})))),
+        (409, "This pool already has a health monitor".into())
+    );
     let monitor = id(&made);
-    assert_eq!(refusal(cloud.put_monitor(&monitor, json!({"delay": null}))).1, "None is not a valid option for delay");
+    assert_eq!(
+        refusal(cloud.put_monitor(&monitor, json!({"delay": null}))).1,
+        "None is not a valid option for delay"
+    );
     assert_eq!(refusal(cloud.put_monitor(&monitor, json!({"type": "TCP"}))).0, 400, "a kind stays");
-    let made = cloud.put_monitor(&monitor, json!({"url_path": null, "max_retries_down": null, "delay": 9})).unwrap();
-    assert_eq!((&made["url_path"], &made["max_retries_down"], &made["delay"]), (&json!("/"), &json!(3), &json!(9)));
+    let made = cloud
+        .put_monitor(&monitor, json!({"url_path": null, "max_retries_down": null, "delay": 9}))
+        .unwrap();
+    assert_eq!(
+        (&made["url_path"], &made["max_retries_down"], &made["delay"]),
+        (&json!("/"), &json!(3), &json!(9))
+    );
 }
 
 /// UDP pools take TCP and HTTP monitors from 2.16 on.
@@ -290,7 +418,13 @@ fn what_is_newer_than_the_service_is_unknown() {
         let lb = cloud.post_lb(json!({"listeners": [udp]})).unwrap();
         cloud.rest();
         let pool = id(&lb["pools"][0]);
-        assert_eq!(cloud.post_monitor(set(monitor(&pool), json!({"type": "HTTP"}))).is_ok(), fits, "2.{newest}");
+        assert_eq!(
+            cloud
+                .post_monitor(set(monitor(&pool), json!({"type": "HTTP"})))
+                .is_ok(),
+            fits,
+            "2.{newest}"
+        );
     }
     for (newest, field, value) in [
         (4, "tags", json!(["a"])),
@@ -332,7 +466,9 @@ fn null_puts_a_listener_back_to_its_defaults() {
     assert_eq!((&made["allowed_cidrs"], &made["connection_limit"]), (&Value::Null, &json!(-1)));
     assert_eq!((&made["timeout_client_data"], &made["name"]), (&json!(50000), &json!("")));
     cloud.rest();
-    let made = cloud.put_listener(&web.listener, json!({"default_pool_id": null})).unwrap();
+    let made = cloud
+        .put_listener(&web.listener, json!({"default_pool_id": null}))
+        .unwrap();
     assert_eq!(made["default_pool_id"], Value::Null);
     assert_eq!(cloud.pool(&web.pool)["listeners"], json!([]));
 }
@@ -364,10 +500,19 @@ fn ovn_says_what_it_cannot() {
     let pool = id(&cloud.post_pool(pool).unwrap());
     cloud.rest();
     assert_eq!(refusal(cloud.post_monitor(set(monitor(&pool), json!({"type": "HTTP"})))).0, 501);
-    assert_eq!(refusal(cloud.post_member(&pool, json!({"address": "10.9.9.9", "protocol_port": 80}))).0, 501);
-    cloud.post_member(&pool, json!({"address": "127.1.0.77", "protocol_port": 80})).expect("inside the VIP's subnet");
+    assert_eq!(
+        refusal(cloud.post_member(&pool, json!({"address": "10.9.9.9", "protocol_port": 80}))).0,
+        501
+    );
+    cloud
+        .post_member(&pool, json!({"address": "127.1.0.77", "protocol_port": 80}))
+        .expect("inside the VIP's subnet");
     let failover = cloud.run(|state, cx| load_balancers::failover(state, cx, &lb));
-    assert!(refusal(failover).1.starts_with("Provider 'ovn' does not support a requested action: "));
+    assert!(
+        refusal(failover)
+            .1
+            .starts_with("Provider 'ovn' does not support a requested action: ")
+    );
 }
 
 #[test]

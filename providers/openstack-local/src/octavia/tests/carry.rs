@@ -21,13 +21,21 @@ use crate::{
 fn rows_at_rest_say_what_is_wanted() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    cloud.post_monitor(set(monitor(&web.pool), json!({"type": "HTTP", "url_path": "/healthz"}))).unwrap();
+    cloud
+        .post_monitor(set(monitor(&web.pool), json!({"type": "HTTP", "url_path": "/healthz"})))
+        .unwrap();
     cloud.rest();
     let fields = json!({"allowed_cidrs": ["127.0.0.0/8"], "connection_limit": 9, "timeout_client_data": 1500});
     cloud.put_listener(&web.listener, fields).unwrap();
     cloud.rest();
     let member_id = id(&cloud.members(&web.pool)[0]);
-    cloud.put_member(&web.pool, &member_id, json!({"weight": 7, "admin_state_up": false, "monitor_port": 99})).unwrap();
+    cloud
+        .put_member(
+            &web.pool,
+            &member_id,
+            json!({"weight": 7, "admin_state_up": false, "monitor_port": 99}),
+        )
+        .unwrap();
     cloud.rest();
     let wanted = |cloud: &Cloud| {
         let row = cloud.state.octavia.load_balancers.get(&web.lb).unwrap();
@@ -40,16 +48,26 @@ fn rows_at_rest_say_what_is_wanted() {
     assert_eq!(listener.timeouts.client_data, Duration::from_millis(1500));
     assert_eq!(listener.allowed_cidrs, ["127.0.0.0/8".parse().unwrap()]);
     let pool = listener.pool.as_ref().unwrap();
-    let disabled = pool.members.iter().find(|member| member.id.as_str() == member_id).unwrap();
+    let disabled = pool
+        .members
+        .iter()
+        .find(|member| member.id.as_str() == member_id)
+        .unwrap();
     assert_eq!((disabled.weight, disabled.enabled, disabled.monitor_port), (7, false, Some(99)));
     let monitor = pool.monitor.as_ref().unwrap();
-    assert!(matches!(&monitor.kind, dataplane::MonitorKind::Http(check) if check.path == "/healthz"));
+    assert!(
+        matches!(&monitor.kind, dataplane::MonitorKind::Http(check) if check.path == "/healthz")
+    );
     assert_eq!((monitor.delay, monitor.max_retries_down), (Duration::from_secs(5), 3));
 
-    cloud.put_pool(&web.pool, json!({"admin_state_up": false})).unwrap();
+    cloud
+        .put_pool(&web.pool, json!({"admin_state_up": false}))
+        .unwrap();
     cloud.rest();
     assert!(wanted(&cloud).listeners[0].pool.is_none());
-    cloud.put_lb(&web.lb, json!({"admin_state_up": false})).unwrap();
+    cloud
+        .put_lb(&web.lb, json!({"admin_state_up": false}))
+        .unwrap();
     cloud.rest();
     assert!(wanted(&cloud).listeners.is_empty());
 }
@@ -95,19 +113,33 @@ async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-async fn seen<T>(server: &Arc<Server>, read: impl FnOnce(&CloudState, &Cx) -> Result<T, ApiError>) -> T {
+async fn seen<T>(
+    server: &Arc<Server>,
+    read: impl FnOnce(&CloudState, &Cx) -> Result<T, ApiError>,
+) -> T {
     let cx = cx(server);
-    server.store.read(|state| read(state, &cx)).await.expect("it is there")
+    server
+        .store
+        .read(|state| read(state, &cx))
+        .await
+        .expect("it is there")
 }
 
 fn cx(server: &Server) -> Cx {
-    Cx { now: server.clock.now(), project: PROJECT.into(), user: "u".into(), admin: true }
+    Cx {
+        now: server.clock.now(),
+        project: PROJECT.into(),
+        user: "u".into(),
+        admin: true,
+    }
 }
 
 /// A listener opens, its members answer, one fails and is taken out, and the end closes the port.
 #[tokio::test]
 async fn traffic_flows_as_the_rows_say() {
-    let server = LocalCloud::in_memory(server::Settings::default()).cloud().clone();
+    let server = LocalCloud::in_memory(server::Settings::default())
+        .cloud()
+        .clone();
     let plane = Arc::new(DataPlane::default());
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -125,17 +157,28 @@ async fn traffic_flows_as_the_rows_say() {
     let make = |state: &mut CloudState| {
         let subnet = network(state, "web", false, "127.83.7.0/24");
         let body = set(body, json!({"vip_subnet_id": subnet, "vip_address": "127.83.7.9"}));
-        let create = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_CREATE, 30)?;
+        let create = schema::read(
+            wrap("loadbalancer", body),
+            "loadbalancer",
+            schema::LOAD_BALANCER_CREATE,
+            30,
+        )?;
         load_balancers::create(state, &now, create)
     };
     let lb = server.store.change(make).await.unwrap().id;
     let vip = format!("127.83.7.9:{port}");
 
     let state_of = async || {
-        let tree = seen(&server, |state, cx| load_balancers::status(state, cx, &lb)).await.statuses.loadbalancer;
+        let tree = seen(&server, |state, cx| load_balancers::status(state, cx, &lb))
+            .await
+            .statuses
+            .loadbalancer;
         (tree.operating_status.to_string(), tree.listeners[0].operating_status.to_string())
     };
-    until(async || (state_of().await.0 == "ONLINE" && state_of().await.1 == "ONLINE").then_some(())).await;
+    until(async || {
+        (state_of().await.0 == "ONLINE" && state_of().await.1 == "ONLINE").then_some(())
+    })
+    .await;
     let mut letters = [letter(&vip).await.unwrap(), letter(&vip).await.unwrap()];
     letters.sort_unstable();
     assert_eq!(letters, [b'a', b'b'], "both take their turn");
@@ -152,7 +195,11 @@ async fn traffic_flows_as_the_rows_say() {
     .await;
 
     let now = cx(&server);
-    server.store.change(|state| load_balancers::delete(state, &now, &lb, true)).await.unwrap();
+    server
+        .store
+        .change(|state| load_balancers::delete(state, &now, &lb, true))
+        .await
+        .unwrap();
     until(async || TcpStream::connect(&vip).await.is_err().then_some(())).await;
     assert!(plane.balancers().is_empty());
     stop.cancel();

@@ -20,8 +20,14 @@ fn watched() -> (Cloud, Web, [String; 2]) {
 
 fn said(web: &Web, members: &[(&String, MemberReport)]) -> Report {
     Report {
-        listeners: BTreeMap::from([(web.listener.clone(), ListenerReport { open: true, ..Default::default() })]),
-        members: members.iter().map(|(id, report)| ((*id).clone(), *report)).collect(),
+        listeners: BTreeMap::from([(
+            web.listener.clone(),
+            ListenerReport { open: true, ..Default::default() },
+        )]),
+        members: members
+            .iter()
+            .map(|(id, report)| ((*id).clone(), *report))
+            .collect(),
     }
 }
 
@@ -29,7 +35,10 @@ fn said(web: &Web, members: &[(&String, MemberReport)]) -> Report {
 fn operating(cloud: &mut Cloud, web: &Web) -> Vec<String> {
     let mut bodies = vec![cloud.lb(&web.lb), cloud.listener(&web.listener), cloud.pool(&web.pool)];
     bodies.extend(cloud.members(&web.pool));
-    bodies.iter().map(|body| body["operating_status"].as_str().unwrap().to_owned()).collect()
+    bodies
+        .iter()
+        .map(|body| body["operating_status"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -42,7 +51,11 @@ fn members_that_fail_are_seen_all_the_way_up() {
         (Down, Down, ["ERROR", "ERROR", "ERROR", "ERROR", "ERROR"]),
         (Up, Up, ["ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE"]),
     ];
-    assert_eq!(operating(&mut cloud, &web), ["OFFLINE", "OFFLINE", "ONLINE", "OFFLINE", "OFFLINE"], "not told yet");
+    assert_eq!(
+        operating(&mut cloud, &web),
+        ["OFFLINE", "OFFLINE", "ONLINE", "OFFLINE", "OFFLINE"],
+        "not told yet"
+    );
     for (first, second, states) in cases {
         report(&mut cloud.state, &said(&web, &[(&one, first), (&two, second)]));
         assert_eq!(operating(&mut cloud, &web), states, "{first:?} {second:?}");
@@ -53,13 +66,19 @@ fn members_that_fail_are_seen_all_the_way_up() {
 fn what_is_set_wins_over_what_is_reported() {
     let (mut cloud, web, [one, two]) = watched();
     report(&mut cloud.state, &said(&web, &[(&one, MemberReport::Up), (&two, MemberReport::Down)]));
-    cloud.put_member(&web.pool, &one, json!({"weight": 0})).unwrap();
+    cloud
+        .put_member(&web.pool, &one, json!({"weight": 0}))
+        .unwrap();
     cloud.rest();
     assert_eq!(operating(&mut cloud, &web)[3], "DRAINING");
-    cloud.put_member(&web.pool, &two, json!({"admin_state_up": false})).unwrap();
+    cloud
+        .put_member(&web.pool, &two, json!({"admin_state_up": false}))
+        .unwrap();
     cloud.rest();
     assert_eq!(operating(&mut cloud, &web)[4], "OFFLINE");
-    cloud.put_lb(&web.lb, json!({"admin_state_up": false})).unwrap();
+    cloud
+        .put_lb(&web.lb, json!({"admin_state_up": false}))
+        .unwrap();
     cloud.rest();
     assert_eq!(operating(&mut cloud, &web)[0], "OFFLINE");
 }
@@ -68,11 +87,20 @@ fn what_is_set_wins_over_what_is_reported() {
 fn without_a_monitor_nothing_is_known() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    assert_eq!(operating(&mut cloud, &web), ["ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR"]);
+    assert_eq!(
+        operating(&mut cloud, &web),
+        ["ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR"]
+    );
     let made = cloud.post_monitor(monitor(&web.pool)).unwrap();
     cloud.rest();
-    assert_eq!(operating(&mut cloud, &web)[3..], ["ONLINE", "ONLINE"], "nobody reports: all is well");
-    cloud.run(|state, cx| monitors::delete(state, cx, &id(&made))).unwrap();
+    assert_eq!(
+        operating(&mut cloud, &web)[3..],
+        ["ONLINE", "ONLINE"],
+        "nobody reports: all is well"
+    );
+    cloud
+        .run(|state, cx| monitors::delete(state, cx, &id(&made)))
+        .unwrap();
     cloud.rest();
     assert_eq!(operating(&mut cloud, &web)[3..], ["NO_MONITOR", "NO_MONITOR"]);
 }
@@ -131,9 +159,16 @@ fn counters_add_up() {
         let mut told = said(&web, &[]);
         told.listeners.get_mut(&web.listener).unwrap().stats = stats(counted, active);
         report(&mut cloud.state, &told);
-        let found = cloud.run(|state, cx| load_balancers::stats(state, cx, &web.lb)).unwrap();
+        let found = cloud
+            .run(|state, cx| load_balancers::stats(state, cx, &web.lb))
+            .unwrap();
         assert_eq!(found, stats(total, active));
-        assert_eq!(cloud.run(|state, cx| listeners::stats(state, cx, &web.listener)).unwrap(), found);
+        assert_eq!(
+            cloud
+                .run(|state, cx| listeners::stats(state, cx, &web.listener))
+                .unwrap(),
+            found
+        );
     }
 }
 
@@ -141,7 +176,11 @@ fn counters_add_up() {
 fn the_status_tree_has_everything() {
     let (mut cloud, web, [one, two]) = watched();
     report(&mut cloud.state, &said(&web, &[(&one, MemberReport::Up), (&two, MemberReport::Down)]));
-    let tree = value(cloud.run(|state, cx| load_balancers::status(state, cx, &web.lb)).unwrap());
+    let tree = value(
+        cloud
+            .run(|state, cx| load_balancers::status(state, cx, &web.lb))
+            .unwrap(),
+    );
     let listener = &tree["statuses"]["loadbalancer"]["listeners"][0];
     assert_eq!(tree["statuses"]["loadbalancer"]["operating_status"], "DEGRADED");
     let pool = &listener["pools"][0];

@@ -12,7 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{finish_due, listeners, load_balancers, members, monitors, pools, schema, settings::Settings};
+use super::{
+    finish_due, listeners, load_balancers, members, monitors, pools, schema, settings::Settings,
+};
 use crate::{
     neutron::{networks, router_interfaces, routers, subnets},
     state::{ApiError, CloudState, Cx},
@@ -32,7 +34,12 @@ struct Cloud {
 
 impl Cloud {
     fn new() -> Self {
-        let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: false };
+        let cx = Cx {
+            now: Timestamp::UNIX_EPOCH,
+            project: PROJECT.into(),
+            user: "u".into(),
+            admin: false,
+        };
         let mut state = CloudState::default();
         let subnet = network(&mut state, "web", false, "127.1.0.0/24");
         let mut cloud = Self { state, cx, subnet };
@@ -43,22 +50,39 @@ impl Cloud {
     /// Makes an external network that a router joins to the subnet. Returns its identifier.
     fn external(&mut self) -> String {
         let subnet = network(&mut self.state, "public", true, "203.0.113.0/24");
-        let network = self.state.neutron.subnets.get(&subnet).expect("it is there").network_id.clone();
+        let network = self
+            .state
+            .neutron
+            .subnets
+            .get(&subnet)
+            .expect("it is there")
+            .network_id
+            .clone();
         let request = json!({"name": "edge", "external_gateway_info": {"network_id": network}});
         let request = serde_json::from_value(request).expect("a router");
-        let router = routers::create(&mut self.state, &self.cx, request).expect("created").id;
-        let request = serde_json::from_value(json!({"subnet_id": self.subnet})).expect("an interface");
+        let router = routers::create(&mut self.state, &self.cx, request)
+            .expect("created")
+            .id;
+        let request =
+            serde_json::from_value(json!({"subnet_id": self.subnet})).expect("an interface");
         router_interfaces::add(&mut self.state, &self.cx, &router, &request).expect("joined");
         self.commit();
         network
     }
 
     /// Does one request as the store does: what fails leaves nothing behind.
-    fn run<T>(&mut self, request: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    fn run<T>(
+        &mut self,
+        request: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
         finish_due(&mut self.state, self.cx.now);
         let result = request(&mut self.state, &self.cx);
         for part in self.state.parts_mut() {
-            if result.is_ok() { part.commit() } else { part.undo() }
+            if result.is_ok() {
+                part.commit();
+            } else {
+                part.undo();
+            }
         }
         result
     }
@@ -87,29 +111,50 @@ impl Cloud {
     fn post_lb(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
         let body = with(body, &[("vip_subnet_id", self.subnet.clone().into())]);
-        let create = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_CREATE, minor)?;
-        self.run(|state, cx| load_balancers::create(state, cx, create)).map(value)
+        let create = schema::read(
+            wrap("loadbalancer", body),
+            "loadbalancer",
+            schema::LOAD_BALANCER_CREATE,
+            minor,
+        )?;
+        self.run(|state, cx| load_balancers::create(state, cx, create))
+            .map(value)
     }
 
     fn post_listener(&mut self, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(wrap("listener", body), "listener", schema::LISTENER_CREATE, self.minor())?;
-        self.run(|state, cx| listeners::create(state, cx, create)).map(value)
+        let create = schema::read(
+            wrap("listener", body),
+            "listener",
+            schema::LISTENER_CREATE,
+            self.minor(),
+        )?;
+        self.run(|state, cx| listeners::create(state, cx, create))
+            .map(value)
     }
 
     fn post_pool(&mut self, body: Value) -> Result<Value, ApiError> {
         let create = schema::read(wrap("pool", body), "pool", schema::POOL_CREATE, self.minor())?;
-        self.run(|state, cx| pools::create(state, cx, create)).map(value)
+        self.run(|state, cx| pools::create(state, cx, create))
+            .map(value)
     }
 
     fn post_member(&mut self, pool: &str, body: Value) -> Result<Value, ApiError> {
-        let create = schema::read(wrap("member", body), "member", schema::MEMBER_CREATE, self.minor())?;
-        self.run(|state, cx| members::create(state, cx, pool, create)).map(value)
+        let create =
+            schema::read(wrap("member", body), "member", schema::MEMBER_CREATE, self.minor())?;
+        self.run(|state, cx| members::create(state, cx, pool, create))
+            .map(value)
     }
 
     fn post_monitor(&mut self, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let create = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_CREATE, minor)?;
-        self.run(|state, cx| monitors::create(state, cx, create)).map(value)
+        let create = schema::read(
+            wrap("healthmonitor", body),
+            "healthmonitor",
+            schema::MONITOR_CREATE,
+            minor,
+        )?;
+        self.run(|state, cx| monitors::create(state, cx, create))
+            .map(value)
     }
 
     fn batch(&mut self, pool: &str, members: Value, additive: bool) -> Result<(), ApiError> {
@@ -119,45 +164,74 @@ impl Cloud {
 
     fn put_lb(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_UPDATE, minor)?;
-        self.run(|state, cx| load_balancers::update(state, cx, id, update)).map(value)
+        let update = schema::read(
+            wrap("loadbalancer", body),
+            "loadbalancer",
+            schema::LOAD_BALANCER_UPDATE,
+            minor,
+        )?;
+        self.run(|state, cx| load_balancers::update(state, cx, id, update))
+            .map(value)
     }
 
     fn put_listener(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(wrap("listener", body), "listener", schema::LISTENER_UPDATE, self.minor())?;
-        self.run(|state, cx| listeners::update(state, cx, id, update)).map(value)
+        let update = schema::read(
+            wrap("listener", body),
+            "listener",
+            schema::LISTENER_UPDATE,
+            self.minor(),
+        )?;
+        self.run(|state, cx| listeners::update(state, cx, id, update))
+            .map(value)
     }
 
     fn put_pool(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let update = schema::read(wrap("pool", body), "pool", schema::POOL_UPDATE, self.minor())?;
-        self.run(|state, cx| pools::update(state, cx, id, update)).map(value)
+        self.run(|state, cx| pools::update(state, cx, id, update))
+            .map(value)
     }
 
     fn put_member(&mut self, pool: &str, id: &str, body: Value) -> Result<Value, ApiError> {
-        let update = schema::read(wrap("member", body), "member", schema::MEMBER_UPDATE, self.minor())?;
-        self.run(|state, cx| members::update(state, cx, pool, id, update)).map(value)
+        let update =
+            schema::read(wrap("member", body), "member", schema::MEMBER_UPDATE, self.minor())?;
+        self.run(|state, cx| members::update(state, cx, pool, id, update))
+            .map(value)
     }
 
     fn put_monitor(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let minor = self.minor();
-        let update = schema::read(wrap("healthmonitor", body), "healthmonitor", schema::MONITOR_UPDATE, minor)?;
-        self.run(|state, cx| monitors::update(state, cx, id, update)).map(value)
+        let update = schema::read(
+            wrap("healthmonitor", body),
+            "healthmonitor",
+            schema::MONITOR_UPDATE,
+            minor,
+        )?;
+        self.run(|state, cx| monitors::update(state, cx, id, update))
+            .map(value)
     }
 
     fn lb(&mut self, id: &str) -> Value {
-        self.run(|state, cx| load_balancers::show(state, cx, id)).map(value).expect("it is there")
+        self.run(|state, cx| load_balancers::show(state, cx, id))
+            .map(value)
+            .expect("it is there")
     }
 
     fn listener(&mut self, id: &str) -> Value {
-        self.run(|state, cx| listeners::show(state, cx, id)).map(value).expect("it is there")
+        self.run(|state, cx| listeners::show(state, cx, id))
+            .map(value)
+            .expect("it is there")
     }
 
     fn pool(&mut self, id: &str) -> Value {
-        self.run(|state, cx| pools::show(state, cx, id)).map(value).expect("it is there")
+        self.run(|state, cx| pools::show(state, cx, id))
+            .map(value)
+            .expect("it is there")
     }
 
     fn members(&mut self, pool: &str) -> Vec<Value> {
-        let members = self.run(|state, cx| members::list(state, cx, pool)).expect("the pool is there");
+        let members = self
+            .run(|state, cx| members::list(state, cx, pool))
+            .expect("the pool is there");
         let mut members: Vec<Value> = members.into_iter().map(value).collect();
         members.sort_by_key(|member| member["address"].to_string());
         members
@@ -165,16 +239,28 @@ impl Cloud {
 
     /// Makes a load balancer with a listener on port 80, its pool, and two members; all at rest.
     fn web(&mut self) -> Web {
-        let lb = self.post_lb(json!({"name": "web", "listeners": [listener(80)]})).expect("created");
+        let lb = self
+            .post_lb(json!({"name": "web", "listeners": [listener(80)]}))
+            .expect("created");
         self.rest();
-        Web { lb: id(&lb), listener: id(&lb["listeners"][0]), pool: id(&lb["pools"][0]) }
+        Web {
+            lb: id(&lb),
+            listener: id(&lb["listeners"][0]),
+            pool: id(&lb["pools"][0]),
+        }
     }
 }
 
 /// Makes a network with one subnet, and returns the subnet's identifier.
 fn network(state: &mut CloudState, name: &str, external: bool, cidr: &str) -> String {
-    let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: true };
-    let request = serde_json::from_value(json!({"name": name, "router:external": external})).expect("a network");
+    let cx = Cx {
+        now: Timestamp::UNIX_EPOCH,
+        project: PROJECT.into(),
+        user: "u".into(),
+        admin: true,
+    };
+    let request = serde_json::from_value(json!({"name": name, "router:external": external}))
+        .expect("a network");
     let network_id = networks::create(state, &cx, request).expect("created").id;
     let request = json!({"network_id": network_id, "ip_version": 4, "cidr": cidr});
     let request = serde_json::from_value(request).expect("a subnet");

@@ -5,20 +5,35 @@ use crate::octavia::{force_error, rows::Outcome};
 
 fn states(cloud: &mut Cloud, web: &Web) -> [String; 3] {
     let state = |body: Value| body["provisioning_status"].as_str().unwrap().to_owned();
-    [state(cloud.lb(&web.lb)), state(cloud.listener(&web.listener)), state(cloud.pool(&web.pool))]
+    [
+        state(cloud.lb(&web.lb)),
+        state(cloud.listener(&web.listener)),
+        state(cloud.pool(&web.pool)),
+    ]
 }
 
 #[test]
 fn a_new_load_balancer_is_pending_with_all_that_is_below_it_and_then_active() {
     let mut cloud = Cloud::new();
     let lb = cloud.post_lb(json!({"listeners": [listener(80)]})).unwrap();
-    assert_eq!((&lb["provisioning_status"], &lb["operating_status"]), (&json!("PENDING_CREATE"), &json!("OFFLINE")));
+    assert_eq!(
+        (&lb["provisioning_status"], &lb["operating_status"]),
+        (&json!("PENDING_CREATE"), &json!("OFFLINE"))
+    );
     assert_eq!(lb["listeners"][0]["provisioning_status"], "PENDING_CREATE");
     assert_eq!(lb["pools"][0]["members"][1]["provisioning_status"], "PENDING_CREATE");
-    let web = Web { lb: id(&lb), listener: id(&lb["listeners"][0]), pool: id(&lb["pools"][0]) };
+    let web = Web {
+        lb: id(&lb),
+        listener: id(&lb["listeners"][0]),
+        pool: id(&lb["pools"][0]),
+    };
 
     cloud.cx.now += PENDING - SignedDuration::from_millis(1);
-    assert_eq!(finish_due(&mut cloud.state, cloud.cx.now), Some(Timestamp::UNIX_EPOCH + PENDING), "not yet");
+    assert_eq!(
+        finish_due(&mut cloud.state, cloud.cx.now),
+        Some(Timestamp::UNIX_EPOCH + PENDING),
+        "not yet"
+    );
     assert_eq!(states(&mut cloud, &web), ["PENDING_CREATE"; 3]);
     cloud.cx.now += SignedDuration::from_millis(1);
     assert_eq!(states(&mut cloud, &web), ["ACTIVE"; 3]);
@@ -37,7 +52,9 @@ fn a_change_below_locks_everything_above() {
     cloud.rest();
     assert_eq!(states(&mut cloud, &web), ["ACTIVE"; 3]);
 
-    cloud.put_listener(&web.listener, json!({"connection_limit": 5})).unwrap();
+    cloud
+        .put_listener(&web.listener, json!({"connection_limit": 5}))
+        .unwrap();
     assert_eq!(states(&mut cloud, &web), ["PENDING_UPDATE", "PENDING_UPDATE", "ACTIVE"]);
     cloud.rest();
     cloud.put_lb(&web.lb, json!({"name": "other"})).unwrap();
@@ -54,7 +71,9 @@ fn whoever_comes_meanwhile_is_refused() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
     let member_id = id(&cloud.members(&web.pool)[0]);
-    cloud.put_lb(&web.lb, json!({"description": "busy"})).unwrap();
+    cloud
+        .put_lb(&web.lb, json!({"description": "busy"}))
+        .unwrap();
     let before = cloud.lb(&web.lb);
 
     let below = (409, format!("Load Balancer {} is immutable and cannot be updated.", web.lb));
@@ -73,7 +92,10 @@ fn whoever_comes_meanwhile_is_refused() {
     assert_eq!(refusal(cloud.run(|state, cx| pools::delete(state, cx, &pool))), below);
     assert_eq!(refusal(cloud.post_member(&pool, member(9))), below);
     assert_eq!(refusal(cloud.put_member(&pool, &member_id, json!({"weight": 2}))), below);
-    assert_eq!(refusal(cloud.run(|state, cx| members::delete(state, cx, &pool, &member_id))), below);
+    assert_eq!(
+        refusal(cloud.run(|state, cx| members::delete(state, cx, &pool, &member_id))),
+        below
+    );
     assert_eq!(refusal(cloud.batch(&pool, json!([]), false)), below);
     assert_eq!(refusal(cloud.post_monitor(monitor(&pool))), below);
     assert_eq!(cloud.lb(&lb), before);
@@ -84,22 +106,34 @@ fn what_is_deleted_is_seen_until_it_is_gone() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
     let gone = id(&cloud.members(&web.pool)[0]);
-    cloud.run(|state, cx| members::delete(state, cx, &web.pool, &gone)).unwrap();
+    cloud
+        .run(|state, cx| members::delete(state, cx, &web.pool, &gone))
+        .unwrap();
     assert_eq!(cloud.members(&web.pool)[0]["provisioning_status"], "PENDING_DELETE");
     cloud.rest();
     assert_eq!(cloud.members(&web.pool).len(), 1);
     let shown = cloud.run(|state, cx| members::show(state, cx, &web.pool, &gone));
     assert_eq!(refusal(shown), (404, format!("Member {gone} not found.")));
 
-    cloud.run(|state, cx| pools::delete(state, cx, &web.pool)).unwrap();
+    cloud
+        .run(|state, cx| pools::delete(state, cx, &web.pool))
+        .unwrap();
     cloud.rest();
-    assert_eq!(cloud.listener(&web.listener)["default_pool_id"], Value::Null, "a listener outlives its pool");
+    assert_eq!(
+        cloud.listener(&web.listener)["default_pool_id"],
+        Value::Null,
+        "a listener outlives its pool"
+    );
     assert_eq!(cloud.lb(&web.lb)["pools"], json!([]));
     assert!(cloud.state.octavia.members.is_empty(), "members go with their pool");
 
-    cloud.run(|state, cx| listeners::delete(state, cx, &web.listener)).unwrap();
+    cloud
+        .run(|state, cx| listeners::delete(state, cx, &web.listener))
+        .unwrap();
     cloud.rest();
-    cloud.run(|state, cx| load_balancers::delete(state, cx, &web.lb, false)).unwrap();
+    cloud
+        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, false))
+        .unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "PENDING_DELETE");
     cloud.rest();
     let shown = cloud.run(|state, cx| load_balancers::show(state, cx, &web.lb));
@@ -112,13 +146,19 @@ fn children_go_only_when_that_is_said() {
     let web = cloud.web();
     cloud.post_monitor(monitor(&web.pool)).unwrap();
     cloud.rest();
-    let text = format!("Validation failure: Cannot delete Load Balancer {} - it has children", web.lb);
+    let text =
+        format!("Validation failure: Cannot delete Load Balancer {} - it has children", web.lb);
     let refused = cloud.run(|state, cx| load_balancers::delete(state, cx, &web.lb, false));
     assert_eq!(refusal(refused), (400, text));
-    cloud.run(|state, cx| load_balancers::delete(state, cx, &web.lb, true)).unwrap();
+    cloud
+        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, true))
+        .unwrap();
     cloud.rest();
     let rows = &cloud.state.octavia;
-    assert_eq!((rows.listeners.len(), rows.pools.len(), rows.members.len(), rows.monitors.len()), (0, 0, 0, 0));
+    assert_eq!(
+        (rows.listeners.len(), rows.pools.len(), rows.members.len(), rows.monitors.len()),
+        (0, 0, 0, 0)
+    );
 }
 
 #[test]
@@ -134,17 +174,23 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     let whole = (409, format!("Invalid state ERROR of loadbalancer resource {}", web.lb));
     assert_eq!(refusal(cloud.put_lb(&web.lb, json!({"name": "x"}))), whole);
 
-    cloud.run(|state, cx| load_balancers::failover(state, cx, &web.lb)).unwrap();
+    cloud
+        .run(|state, cx| load_balancers::failover(state, cx, &web.lb))
+        .unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "PENDING_UPDATE");
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR", "the second failure");
-    cloud.run(|state, cx| load_balancers::failover(state, cx, &web.lb)).unwrap();
+    cloud
+        .run(|state, cx| load_balancers::failover(state, cx, &web.lb))
+        .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "failures are used up");
 
     force_error(&mut cloud.state, &web.lb).unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR");
-    cloud.run(|state, cx| load_balancers::delete(state, cx, &web.lb, true)).unwrap();
+    cloud
+        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, true))
+        .unwrap();
     cloud.rest();
     assert!(cloud.state.octavia.load_balancers.is_empty());
 }
@@ -164,7 +210,9 @@ fn a_child_fails_alone() {
     assert_eq!(cloud.pool(&pool)["provisioning_status"], "ERROR");
     let text = format!("Pool {pool} is immutable and cannot be updated.");
     assert_eq!(refusal(cloud.post_member(&pool, member(1))), (409, text));
-    cloud.run(|state, cx| pools::delete(state, cx, &pool)).unwrap();
+    cloud
+        .run(|state, cx| pools::delete(state, cx, &pool))
+        .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["pools"].as_array().unwrap().len(), 1);
 }
@@ -183,14 +231,29 @@ fn a_batch_makes_the_members_what_it_says() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
     let [first, second] = [0, 1].map(|at| id(&cloud.members(&web.pool)[at]));
-    cloud.batch(&web.pool, json!([set(member(2), json!({"weight": 7})), member(3)]), false).unwrap();
+    cloud
+        .batch(&web.pool, json!([set(member(2), json!({"weight": 7})), member(3)]), false)
+        .unwrap();
     let found = cloud.members(&web.pool);
-    let states: Vec<_> = found.iter().map(|member| member["provisioning_status"].as_str().unwrap()).collect();
+    let states: Vec<_> = found
+        .iter()
+        .map(|member| member["provisioning_status"].as_str().unwrap())
+        .collect();
     assert_eq!(states, ["PENDING_DELETE", "PENDING_UPDATE", "PENDING_CREATE"]);
-    assert_eq!((id(&found[0]), id(&found[1])), (first, second.clone()), "members keep their identifiers");
+    assert_eq!(
+        (id(&found[0]), id(&found[1])),
+        (first, second.clone()),
+        "members keep their identifiers"
+    );
     cloud.rest();
     let found = cloud.members(&web.pool);
-    assert_eq!(found.iter().map(|member| member["weight"].as_i64().unwrap()).collect::<Vec<_>>(), [7, 1]);
+    assert_eq!(
+        found
+            .iter()
+            .map(|member| member["weight"].as_i64().unwrap())
+            .collect::<Vec<_>>(),
+        [7, 1]
+    );
     assert_eq!(id(&found[0]), second);
 
     cloud.batch(&web.pool, json!([member(4)]), true).unwrap();
@@ -199,13 +262,21 @@ fn a_batch_makes_the_members_what_it_says() {
 
     let twice = cloud.batch(&web.pool, json!([member(5), member(5)]), false);
     assert_eq!(refusal(twice).0, 400);
-    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "a refused batch leaves no lock");
+    assert_eq!(
+        cloud.lb(&web.lb)["provisioning_status"],
+        "ACTIVE",
+        "a refused batch leaves no lock"
+    );
 
     cloud.batch(&web.pool, json!([]), false).unwrap();
     cloud.rest();
     assert!(cloud.members(&web.pool).is_empty());
     cloud.batch(&web.pool, json!([]), false).unwrap();
-    assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "nothing asked of nothing locks nothing");
+    assert_eq!(
+        cloud.lb(&web.lb)["provisioning_status"],
+        "ACTIVE",
+        "nothing asked of nothing locks nothing"
+    );
 }
 
 /// The batch that says what is there already locks all the same, as Octavia does.
@@ -213,7 +284,9 @@ fn a_batch_makes_the_members_what_it_says() {
 fn a_batch_that_changes_nothing_locks_too() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    cloud.batch(&web.pool, json!([member(1), member(2)]), false).unwrap();
+    cloud
+        .batch(&web.pool, json!([member(1), member(2)]), false)
+        .unwrap();
     assert_eq!(states(&mut cloud, &web), ["PENDING_UPDATE"; 3]);
 }
 
@@ -223,7 +296,10 @@ fn another_projects_objects_are_not_to_be_had() {
     let web = cloud.web();
     cloud.cx.project = "another".into();
     let text = "Policy does not allow this request to be performed.".to_owned();
-    assert_eq!(refusal(cloud.run(|state, cx| load_balancers::show(state, cx, &web.lb))), (403, text.clone()));
+    assert_eq!(
+        refusal(cloud.run(|state, cx| load_balancers::show(state, cx, &web.lb))),
+        (403, text.clone())
+    );
     assert_eq!(refusal(cloud.put_pool(&web.pool, json!({"name": "x"}))), (403, text.clone()));
     assert_eq!(refusal(cloud.post_lb(json!({"project_id": PROJECT}))), (403, text));
     assert!(load_balancers::list(&cloud.state, &cloud.cx).is_empty());

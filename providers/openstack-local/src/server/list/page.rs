@@ -26,13 +26,21 @@ impl<'q> PageRequest<'q> {
             (None, max) => max,
         };
         let reverse = rules.style != Style::Nova && query.flag("page_reverse");
-        Ok(Self { limit, marker: query.get("marker").filter(|marker| !marker.is_empty()), reverse })
+        Ok(Self {
+            limit,
+            marker: query.get("marker").filter(|marker| !marker.is_empty()),
+            reverse,
+        })
     }
 }
 
 fn limit(text: &str) -> Result<usize, ApiError> {
-    text.parse()
-        .map_err(|_| ApiError::bad_request("", format!("Limit must be an integer 0 or greater and not '{text}'.")))
+    text.parse().map_err(|_| {
+        ApiError::bad_request(
+            "",
+            format!("Limit must be an integer 0 or greater and not '{text}'."),
+        )
+    })
 }
 
 type Page = (Vec<Value>, Option<(String, Value)>);
@@ -48,7 +56,8 @@ pub(super) fn cut(
     if let Some(marker) = asked.marker {
         // The marker need not pass the filters, but must exist: otherwise the position is unknown.
         let at = rows.iter().position(|row| row["id"] == marker);
-        let at = at.ok_or_else(|| ApiError::bad_request("", format!("marker [{marker}] not found")))?;
+        let at =
+            at.ok_or_else(|| ApiError::bad_request("", format!("marker [{marker}] not found")))?;
         if asked.reverse {
             rows.truncate(at);
         } else {
@@ -56,7 +65,9 @@ pub(super) fn cut(
         }
     }
     rows.retain(passes);
-    let full = asked.limit.is_some_and(|limit| limit > 0 && rows.len() >= limit);
+    let full = asked
+        .limit
+        .is_some_and(|limit| limit > 0 && rows.len() >= limit);
     if let Some(limit) = asked.limit {
         if asked.reverse {
             rows.drain(..rows.len().saturating_sub(limit));
@@ -79,17 +90,31 @@ fn links(
     let limit = asked.limit.unwrap_or_default();
     // Backwards there is always a next page: the one that the client came from.
     let next = id(rows.last()).filter(|_| full || (asked.reverse && asked.marker.is_some()));
-    let next = next.map(|id| json!({"rel": "next", "href": query.page(rules.style, limit, &id, false)}));
-    let previous = id(rows.first()).filter(|_| if asked.reverse { full } else { asked.marker.is_some() });
+    let next =
+        next.map(|id| json!({"rel": "next", "href": query.page(rules.style, limit, &id, false)}));
+    let previous = id(rows.first()).filter(|_| {
+        if asked.reverse {
+            full
+        } else {
+            asked.marker.is_some()
+        }
+    });
     let previous = previous.filter(|_| asked.limit.is_some() && rules.style != Style::Nova);
-    let previous = previous.map(|id| json!({"rel": "previous", "href": query.page(rules.style, limit, &id, true)}));
-    let links: Vec<Value> = next.filter(|_| asked.limit.is_some()).into_iter().chain(previous).collect();
+    let previous = previous
+        .map(|id| json!({"rel": "previous", "href": query.page(rules.style, limit, &id, true)}));
+    let links: Vec<Value> = next
+        .filter(|_| asked.limit.is_some())
+        .into_iter()
+        .chain(previous)
+        .collect();
     match rules.style {
         Style::Keystone => {
             let links = json!({"next": null, "previous": null, "self": query.address()});
             Some(("links".to_owned(), links))
         }
         Style::Neutron | Style::Nova if links.is_empty() => None,
-        Style::Neutron | Style::Nova | Style::Octavia => Some((format!("{}_links", rules.collection), links.into())),
+        Style::Neutron | Style::Nova | Style::Octavia => {
+            Some((format!("{}_links", rules.collection), links.into()))
+        }
     }
 }

@@ -20,7 +20,9 @@ impl Query {
     /// Parses a URL such as `http://127.0.0.1/network/v2.0/ports?name=a`.
     pub fn new(address: &str) -> Self {
         let (address, query) = address.split_once('?').unwrap_or((address, ""));
-        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let pairs = form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect();
         Self { address: address.to_owned(), pairs }
     }
 
@@ -31,12 +33,16 @@ impl Query {
 
     /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.pairs().find(|(key, _)| *key == name).map(|(_, value)| value)
+        self.pairs()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
     }
 
     /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.pairs().filter(move |(key, _)| *key == name).map(|(_, value)| value)
+        self.pairs()
+            .filter(move |(key, _)| *key == name)
+            .map(|(_, value)| value)
     }
 
     /// Returns all parameters.
@@ -47,21 +53,27 @@ impl Query {
     /// Returns whether a parameter is present and true: `true`, `yes`, `1`, or without a value.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| {
-            matches!(value.to_ascii_lowercase().as_str(), "" | "true" | "yes" | "on" | "t" | "y" | "1")
+            matches!(
+                value.to_ascii_lowercase().as_str(),
+                "" | "true" | "yes" | "on" | "t" | "y" | "1"
+            )
         })
     }
 
     /// Reduces an object to the requested `fields`; keeps everything without that parameter.
     pub fn select(&self, mut row: Value) -> Value {
-        let fields: Vec<&str> = self.all("fields").filter(|field| !field.is_empty()).collect();
+        let fields: Vec<&str> = self
+            .all("fields")
+            .filter(|field| !field.is_empty())
+            .collect();
         if let (Value::Object(row), false) = (&mut row, fields.is_empty()) {
             row.retain(|key, _| fields.contains(&&**key));
         }
         row
     }
 
-    /// Returns the URL of another page, with the same query except for limit, marker and direction. Octavia leaves out
-    /// filters and fields.
+    /// Returns the URL of another page, with the same query except for limit, marker and direction.
+    /// Octavia leaves out filters and fields.
     pub(super) fn page(&self, style: Style, limit: usize, marker: &str, reverse: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         let stays = |key: &str| match style {
@@ -69,7 +81,9 @@ impl Query {
             _ => !matches!(key, "limit" | "marker" | "page_reverse"),
         };
         query.extend_pairs(self.pairs().filter(|(key, _)| stays(key)));
-        query.append_pair("limit", &limit.to_string()).append_pair("marker", marker);
+        query
+            .append_pair("limit", &limit.to_string())
+            .append_pair("marker", marker);
         if reverse {
             query.append_pair("page_reverse", "True");
         }
@@ -82,7 +96,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
         let origin = Origin::from_request_parts(parts, state).await?;
-        let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |uri| &uri.0);
-        Ok(Self::new(&format!("{origin}{}", uri.path_and_query().map_or("/", |target| target.as_str()))))
+        let uri = parts
+            .extensions
+            .get::<OriginalUri>()
+            .map_or(&parts.uri, |uri| &uri.0);
+        Ok(Self::new(&format!(
+            "{origin}{}",
+            uri.path_and_query().map_or("/", |target| target.as_str())
+        )))
     }
 }

@@ -2,8 +2,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ATTRIBUTES: [&str; 10] =
-    ["id", "name", "admin_state_up", "port", "owner", "fixed_ips", "security_groups", "tags", "parent", "created_at"];
+const ATTRIBUTES: [&str; 10] = [
+    "id",
+    "name",
+    "admin_state_up",
+    "port",
+    "owner",
+    "fixed_ips",
+    "security_groups",
+    "tags",
+    "parent",
+    "created_at",
+];
 
 fn rows() -> Vec<Value> {
     vec![
@@ -23,7 +33,12 @@ fn query(query: &str) -> Query {
 }
 
 fn ids(body: &Value, key: &str) -> String {
-    body[key].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect()
+    body[key]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["id"].as_str().unwrap())
+        .collect()
 }
 
 fn rules(style: Style) -> Rules<'static> {
@@ -76,14 +91,20 @@ fn filters_leave_what_was_asked_for() {
 #[test]
 fn what_cannot_be_filtered_by_is_refused_where_the_service_does_so() {
     let asked = query("colour=red");
-    for (style, refused) in
-        [(Style::Neutron, true), (Style::Octavia, true), (Style::Nova, false), (Style::Keystone, false)]
-    {
+    for (style, refused) in [
+        (Style::Neutron, true),
+        (Style::Octavia, true),
+        (Style::Nova, false),
+        (Style::Keystone, false),
+    ] {
         let body = list(&asked, &rules(style), rows());
         assert_eq!(body.is_err(), refused, "{style:?}");
     }
     let error = list(&asked, &rules(Style::Octavia), rows()).unwrap_err();
-    assert_eq!((error.status.as_u16(), &*error.message), (400, "['colour'] is invalid attribute for filtering"));
+    assert_eq!(
+        (error.status.as_u16(), &*error.message),
+        (400, "['colour'] is invalid attribute for filtering")
+    );
     let tolerant = Rules { ignored: &["colour"], ..rules(Style::Octavia) };
     assert_eq!(ids(&list(&asked, &tolerant, rows()).unwrap(), "things").len(), 3);
     // Even when there is nothing to filter.
@@ -114,7 +135,13 @@ fn rows_have_the_asked_order() {
         assert_eq!(ids(&body, "things"), expected, "{style:?} {asked}");
     }
     for asked in ["sort_key=colour", "sort_key=name&sort_dir=up"] {
-        assert_eq!(list(&query(asked), &rules(Style::Neutron), rows()).unwrap_err().status, 400, "{asked}");
+        assert_eq!(
+            list(&query(asked), &rules(Style::Neutron), rows())
+                .unwrap_err()
+                .status,
+            400,
+            "{asked}"
+        );
     }
 }
 
@@ -126,7 +153,9 @@ fn walk(rules: &Rules<'_>, start: &str, rel: &str) -> Vec<String> {
         let body = list(&Query::new(&address), rules, rows()).unwrap();
         pages.push(ids(&body, "things"));
         let links = body["things_links"].as_array().cloned().unwrap_or_default();
-        let Some(link) = links.iter().find(|link| link["rel"] == rel) else { return pages };
+        let Some(link) = links.iter().find(|link| link["rel"] == rel) else {
+            return pages;
+        };
         link["href"].as_str().unwrap().clone_into(&mut address);
     }
     panic!("no last page: {pages:?}");
@@ -151,7 +180,11 @@ fn pages_follow_each_other_to_the_end() {
     }
     for style in [Style::Neutron, Style::Octavia, Style::Nova] {
         assert_eq!(walk(&small(style), "", "next"), ["ab", "c"], "{style:?}: the service limits");
-        assert_eq!(walk(&small(style), "limit=9", "next"), ["ab", "c"], "{style:?}: the service limits more");
+        assert_eq!(
+            walk(&small(style), "limit=9", "next"),
+            ["ab", "c"],
+            "{style:?}: the service limits more"
+        );
     }
 }
 
@@ -159,12 +192,22 @@ fn pages_follow_each_other_to_the_end() {
 fn pages_can_be_walked_backwards() {
     for style in [Style::Neutron, Style::Octavia] {
         let rules = Rules { order: &[], ..rules(style) };
-        assert_eq!(walk(&rules, "limit=1&marker=c&page_reverse=True", "previous"), ["b", "a", ""], "{style:?}");
+        assert_eq!(
+            walk(&rules, "limit=1&marker=c&page_reverse=True", "previous"),
+            ["b", "a", ""],
+            "{style:?}"
+        );
         let body = list(&query("limit=1&marker=c&page_reverse=True"), &rules, rows()).unwrap();
         let links = body["things_links"].as_array().unwrap();
         assert!(links.iter().any(|link| link["rel"] == "next"), "{links:?}");
         let body = list(&query("limit=1&marker=a"), &rules, rows()).unwrap();
-        assert!(body["things_links"].as_array().unwrap().iter().any(|link| link["rel"] == "previous"));
+        assert!(
+            body["things_links"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|link| link["rel"] == "previous")
+        );
     }
 }
 
@@ -172,7 +215,13 @@ fn pages_can_be_walked_backwards() {
 fn links_are_where_each_service_has_them() {
     let keys = |style, asked| {
         let body = list(&query(asked), &rules(style), rows()).unwrap();
-        body.as_object().unwrap().keys().filter(|key| *key != "things").cloned().collect::<Vec<_>>().join(" ")
+        body.as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| *key != "things")
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     for (style, asked, expected) in [
         (Style::Neutron, "", ""),
@@ -189,14 +238,23 @@ fn links_are_where_each_service_has_them() {
     let expected = json!([{"rel": "next", "href": "http://c/v2.0/things?name=x&limit=1&marker=b"}]);
     assert_eq!(body["things_links"], expected);
     let body = list(&query("x=y"), &rules(Style::Keystone), rows()).unwrap();
-    assert_eq!(body["links"], json!({"next": null, "previous": null, "self": "http://c/v2.0/things"}));
+    assert_eq!(
+        body["links"],
+        json!({"next": null, "previous": null, "self": "http://c/v2.0/things"})
+    );
 }
 
 #[test]
 fn limits_and_markers_that_make_no_sense_are_refused() {
     for asked in ["limit=x", "limit=-1", "marker=z"] {
         for style in [Style::Neutron, Style::Octavia, Style::Nova] {
-            assert_eq!(list(&query(asked), &rules(style), rows()).unwrap_err().status, 400, "{style:?} {asked}");
+            assert_eq!(
+                list(&query(asked), &rules(style), rows())
+                    .unwrap_err()
+                    .status,
+                400,
+                "{style:?} {asked}"
+            );
         }
     }
     for (style, expected) in [(Style::Neutron, 3), (Style::Octavia, 3), (Style::Nova, 0)] {

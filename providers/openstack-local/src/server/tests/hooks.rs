@@ -16,12 +16,21 @@ async fn the_journal_counts_by_route() {
     cloud.get("/nowhere", "").await;
     let journal = &cloud.local.cloud().journal;
     let counts = journal.counts();
-    let expected =
-        [("GET /key-manager/v1/containers/{id}", 2), ("GET /nowhere", 1), ("POST /identity/v3/auth/tokens", 1)];
-    let counts: Vec<(&str, u64)> = counts.iter().map(|(route, count)| (&**route, *count)).collect();
+    let expected = [
+        ("GET /key-manager/v1/containers/{id}", 2),
+        ("GET /nowhere", 1),
+        ("POST /identity/v3/auth/tokens", 1),
+    ];
+    let counts: Vec<(&str, u64)> = counts
+        .iter()
+        .map(|(route, count)| (&**route, *count))
+        .collect();
     assert_eq!(counts, expected);
     let entry = &journal.entries()[1];
-    assert_eq!((&*entry.path, &*entry.query, entry.status), ("/key-manager/v1/containers/a", "x=1", 404));
+    assert_eq!(
+        (&*entry.path, &*entry.query, entry.status),
+        ("/key-manager/v1/containers/a", "x=1", 404)
+    );
     assert_eq!(journal.count("GET", "/key-manager"), 2);
     journal.clear();
     assert!(journal.counts().is_empty() && journal.entries().is_empty());
@@ -33,7 +42,12 @@ async fn faults_hit_what_they_are_for_as_often_as_asked() {
     let token = cloud.token("demo").await;
     let faults = &cloud.local.cloud().faults;
     let slow_down = FaultKind::Status { code: 429, retry_after: Some(7), message: None };
-    faults.add(Fault::new("/key-manager", slow_down).method("GET").after(1).times(2));
+    faults.add(
+        Fault::new("/key-manager", slow_down)
+            .method("GET")
+            .after(1)
+            .times(2),
+    );
     let mut seen = Vec::new();
     for _ in 0..4 {
         seen.push(cloud.get(PATH, &token).await.status.as_u16());
@@ -54,11 +68,21 @@ async fn faults_hit_what_they_are_for_as_often_as_asked() {
 #[tokio::test(start_paused = true)]
 async fn refusals_by_faults_have_the_services_shape_and_say_when_to_come_again() {
     let cloud = Asked::new(Settings::default());
-    let kind = FaultKind::Status { code: 429, retry_after: Some(7), message: Some("slow down".to_owned()) };
+    let kind = FaultKind::Status {
+        code: 429,
+        retry_after: Some(7),
+        message: Some("slow down".to_owned()),
+    };
     cloud.local.cloud().faults.add(Fault::new("/", kind));
     for (path, body) in [
-        ("/compute/x", json!({"overLimit": {"code": 429, "message": "slow down", "retryAfter": 7}})),
-        ("/load-balancer/x", json!({"faultcode": "Client", "faultstring": "slow down", "debuginfo": null})),
+        (
+            "/compute/x",
+            json!({"overLimit": {"code": 429, "message": "slow down", "retryAfter": 7}}),
+        ),
+        (
+            "/load-balancer/x",
+            json!({"faultcode": "Client", "faultstring": "slow down", "debuginfo": null}),
+        ),
     ] {
         let answer = cloud.get(path, "").await;
         assert_eq!((answer.status.as_u16(), &answer.body), (429, &body), "{path}");
@@ -76,14 +100,18 @@ async fn answers_can_be_late_cut_or_no_json() {
     assert_eq!(start.elapsed(), Duration::from_millis(1500));
 
     faults.add(Fault::new("/identity", FaultKind::Cut { after: 10 }).times(1));
-    let request = Request::get("/identity/v3").body(axum::body::Body::empty()).unwrap();
+    let request = Request::get("/identity/v3")
+        .body(axum::body::Body::empty())
+        .unwrap();
     let answer = cloud.router.clone().oneshot(request).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert!(answer.into_body().collect().await.is_err(), "the body ends early");
 
     let page = FaultKind::Body { code: 502, text: "<html>".to_owned() };
     faults.add(Fault::new("/identity", page).times(1));
-    let request = Request::get("/identity/v3").body(axum::body::Body::empty()).unwrap();
+    let request = Request::get("/identity/v3")
+        .body(axum::body::Body::empty())
+        .unwrap();
     let answer = cloud.router.clone().oneshot(request).await.unwrap();
     assert_eq!(answer.status(), 502);
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "<html>");
@@ -92,12 +120,28 @@ async fn answers_can_be_late_cut_or_no_json() {
 #[tokio::test(start_paused = true)]
 async fn a_cut_answer_was_done() {
     let cloud = Asked::new(Settings::default());
-    cloud.local.cloud().faults.add(Fault::new("/identity", FaultKind::Cut { after: 0 }).times(1));
+    cloud
+        .local
+        .cloud()
+        .faults
+        .add(Fault::new("/identity", FaultKind::Cut { after: 0 }).times(1));
     let request = Request::post("/identity/v3/auth/tokens");
     let body = json!({"auth": {"identity": cloud.password("demo")}}).to_string();
-    let answer = cloud.router.clone().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
+    let answer = cloud
+        .router
+        .clone()
+        .oneshot(request.body(axum::body::Body::from(body)).unwrap())
+        .await
+        .unwrap();
     assert!(answer.into_body().collect().await.is_err());
-    assert_eq!(cloud.local.cloud().store.peek(|state| state.keystone.tokens.len()), 1);
+    assert_eq!(
+        cloud
+            .local
+            .cloud()
+            .store
+            .peek(|state| state.keystone.tokens.len()),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,8 +156,17 @@ async fn hooks_are_served_over_http_only_when_asked_for() {
     assert_eq!(cloud.get(PATH, &token).await.status, 500);
     let misspelt = json!({"path": "/", "kinds": {"status": {"code": 500}}});
     assert_eq!(cloud.post("/admin/faults", "", misspelt).await.status, 400);
-    assert_eq!(cloud.get("/admin/journal", "").await.body["counts"]["GET /key-manager/v1/containers/{id}"], 1);
-    assert_eq!(cloud.post("/admin/clock", "", json!({"seconds": 3600})).await.status, 200);
+    assert_eq!(
+        cloud.get("/admin/journal", "").await.body["counts"]["GET /key-manager/v1/containers/{id}"],
+        1
+    );
+    assert_eq!(
+        cloud
+            .post("/admin/clock", "", json!({"seconds": 3600}))
+            .await
+            .status,
+        200
+    );
     assert_eq!(cloud.get(PATH, &token).await.status, 401, "the token has ended");
 }
 
@@ -122,11 +175,19 @@ async fn stuck_requests_are_never_answered_whether_they_are_done_or_not() {
     let cloud = Asked::new(Settings::default());
     let token = cloud.token("demo").await;
     let faults = &cloud.local.cloud().faults;
-    let networks =
-        async || cloud.get("/network/v2.0/networks", &token).await.body["networks"].as_array().unwrap().len();
+    let networks = async || {
+        cloud.get("/network/v2.0/networks", &token).await.body["networks"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
     for (done, there) in [(false, 1), (true, 2)] {
         faults.add(Fault::of_changes(FaultKind::Stuck { done }).after(1));
-        let make = async || cloud.post("/network/v2.0/networks", &token, json!({"network": {}})).await;
+        let make = async || {
+            cloud
+                .post("/network/v2.0/networks", &token, json!({"network": {}}))
+                .await
+        };
         if !done {
             assert_eq!(make().await.status, 201, "the first is let through");
         }

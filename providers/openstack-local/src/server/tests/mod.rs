@@ -32,8 +32,17 @@ impl Asked {
     }
 
     /// Asks, with a token or without (`""`). A body that is no JSON is an error of the test.
-    pub(crate) async fn ask(&self, method: &str, target: &str, token: &str, body: Option<Value>) -> Answer {
-        let mut request = Request::builder().method(method).uri(target).header("host", "cloud.test:5000");
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        token: &str,
+        body: Option<Value>,
+    ) -> Answer {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header("host", "cloud.test:5000");
         if !token.is_empty() {
             request = request.header("x-auth-token", token);
         }
@@ -45,7 +54,11 @@ impl Asked {
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).unwrap()
+        };
         Answer { status: parts.status, headers: parts.headers, body }
     }
 

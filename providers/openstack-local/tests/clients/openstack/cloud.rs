@@ -33,13 +33,28 @@ impl Cloud {
     pub(crate) fn start(client: PathBuf) -> anyhow::Result<Self> {
         let state = tempfile::tempdir()?;
         let mut serve = Command::new(BINARY);
-        serve.args(["serve", "--listen", "127.0.0.1:0", "--pending-ms", "200", "--state"]).arg(state.path());
-        let mut serving = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context(BINARY)?;
+        serve
+            .args(["serve", "--listen", "127.0.0.1:0", "--pending-ms", "200", "--state"])
+            .arg(state.path());
+        let mut serving = serve
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context(BINARY)?;
         let mut line = String::new();
         BufReader::new(serving.stdout.take().context("its output")?).read_line(&mut line)?;
-        let address = line.trim().rsplit("//").next().unwrap_or_default().to_owned();
+        let address = line
+            .trim()
+            .rsplit("//")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let mut credentials = Command::new(BINARY);
-        credentials.arg("credentials").arg("--state").arg(state.path()).args(["--listen", &address]);
+        credentials
+            .arg("credentials")
+            .arg("--state")
+            .arg(state.path())
+            .args(["--listen", &address]);
         let said = credentials.output()?;
         let said = String::from_utf8(said.stdout)?;
         let export = |line: &str| {
@@ -47,8 +62,17 @@ impl Cloud {
             Some((name.to_owned(), value.trim_matches('\'').to_owned()))
         };
         let environment: Vec<_> = said.lines().filter_map(export).collect();
-        let cloud = Self { serving, _state: state, client, environment, drivers: Mutex::default() };
-        ensure!(!cloud.environment.is_empty(), "no credentials for the cloud that said {line:?}: {said}");
+        let cloud = Self {
+            serving,
+            _state: state,
+            client,
+            environment,
+            drivers: Mutex::default(),
+        };
+        ensure!(
+            !cloud.environment.is_empty(),
+            "no credentials for the cloud that said {line:?}: {said}"
+        );
         Ok(cloud)
     }
 
@@ -69,7 +93,10 @@ impl Cloud {
 
     /// Returns one field of what a command shows.
     pub(crate) fn value(&self, command: &str, field: &str) -> anyhow::Result<String> {
-        Ok(self.run(&format!("{command} -f value -c {field}"))?.trim().to_owned())
+        Ok(self
+            .run(&format!("{command} -f value -c {field}"))?
+            .trim()
+            .to_owned())
     }
 
     /// Returns the rows that a command lists.
@@ -80,21 +107,28 @@ impl Cloud {
 
     /// Returns the column `Name` of what a command lists.
     pub(crate) fn names(&self, command: &str) -> anyhow::Result<Vec<String>> {
-        let name = |row: Value| row["Name"].as_str().or(row["name"].as_str()).map(str::to_owned);
+        let name = |row: Value| {
+            row["Name"]
+                .as_str()
+                .or(row["name"].as_str())
+                .map(str::to_owned)
+        };
         Ok(self.list(command)?.into_iter().filter_map(name).collect())
     }
 
     /// Runs a script with the interpreter beside the command.
     pub(crate) fn python(&self, script: &str) -> anyhow::Result<String> {
         let interpreter = self.client.with_file_name("python3");
-        let (good, said, complaint) = self.bounded(Command::new(interpreter).args(["-c", script]))?;
+        let (good, said, complaint) =
+            self.bounded(Command::new(interpreter).args(["-c", script]))?;
         ensure!(good, "{complaint}");
         Ok(said)
     }
 
     /// Runs a command by the installed script itself.
     pub(crate) fn script(&self, command: &str) -> anyhow::Result<String> {
-        let (good, said, complaint) = self.bounded(Command::new(&self.client).args(command.split_whitespace()))?;
+        let (good, said, complaint) =
+            self.bounded(Command::new(&self.client).args(command.split_whitespace()))?;
         ensure!(good, "openstack {command}: {complaint}");
         Ok(said)
     }
@@ -110,7 +144,8 @@ impl Cloud {
         Ok((good, said, complaint))
     }
 
-    /// Runs a program with the credentials and no others: whether it ended well, its output and its complaints.
+    /// Runs a program with the credentials and no others: whether it ended well, its output and its
+    /// complaints.
     fn bounded(&self, program: &mut Command) -> anyhow::Result<(bool, String, String)> {
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("OS_") {
@@ -118,9 +153,15 @@ impl Cloud {
             }
         }
         program.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = program.spawn().with_context(|| format!("start {}", self.client.display()))?;
-        let (out, err) = (child.stdout.take().context("output")?, child.stderr.take().context("complaints")?);
+        program
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = program
+            .spawn()
+            .with_context(|| format!("start {}", self.client.display()))?;
+        let (out, err) =
+            (child.stdout.take().context("output")?, child.stderr.take().context("complaints")?);
         let reader = |mut from: Box<dyn Read + Send>| {
             thread::spawn(move || {
                 let mut text = String::new();
@@ -141,7 +182,10 @@ impl Cloud {
             thread::sleep(Duration::from_millis(20));
         };
         let text = |thread: thread::JoinHandle<std::io::Result<String>>| {
-            thread.join().map_err(|_| anyhow::anyhow!("the reader of its output failed"))?.map_err(anyhow::Error::from)
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("the reader of its output failed"))?
+                .map_err(anyhow::Error::from)
         };
         Ok((status.success(), text(out)?, text(err)?))
     }

@@ -1,4 +1,5 @@
-//! A process that runs commands of the client one after the other, so that each need not import half a second of Python.
+//! A process that runs commands of the client one after the other, so that each need not import
+//! half a second of Python.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -28,11 +29,17 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts it with the interpreter of the client's installation and nothing of this process's credentials.
-    pub(crate) fn start(interpreter: &Path, environment: &[(String, String)]) -> anyhow::Result<Self> {
+    /// Starts it with the interpreter of the client's installation and nothing of this process's
+    /// credentials.
+    pub(crate) fn start(
+        interpreter: &Path,
+        environment: &[(String, String)],
+    ) -> anyhow::Result<Self> {
         let mut program = Command::new(interpreter);
         program.args(["-c", include_str!("driver.py")]);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OS_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OS_"))
+        {
             program.env_remove(name);
         }
         program.envs(environment.iter().map(|(name, value)| (name, value)));
@@ -41,10 +48,15 @@ impl Driver {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", interpreter.display()))?;
-        let (commands, said) = (child.stdin.take().context("input")?, child.stdout.take().context("output")?);
+        let (commands, said) =
+            (child.stdin.take().context("input")?, child.stdout.take().context("output")?);
         let (sender, answers) = channel();
         // Ends with the process, and waits for nobody but it.
-        thread::spawn(move || BufReader::new(said).lines().try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            BufReader::new(said)
+                .lines()
+                .try_for_each(|line| sender.send(line))
+        });
         Ok(Self { child, commands, answers })
     }
 

@@ -1,7 +1,8 @@
-//! OpenStack's own clients, unmodified, against the binary: the `openstack` command line with its load-balancer plug-in, and
-//! openstacksdk.
+//! OpenStack's own clients, unmodified, against the binary: the `openstack` command line with its
+//! load-balancer plug-in, and openstacksdk.
 //!
-//! `CCM_OPENSTACK_CLIENT` names the command; `cargo xtask test --full` installs it. Without it the cases are ignored.
+//! `CCM_OPENSTACK_CLIENT` names the command; `cargo xtask test --full` installs it. Without it the
+//! cases are ignored.
 
 mod cloud;
 mod driver;
@@ -35,24 +36,51 @@ pub(crate) const TESTS: [(&str, Test); 8] = [
 /// # Errors
 /// How to get it.
 pub(crate) fn find() -> Result<PathBuf, String> {
-    let client = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    client.ok_or_else(|| format!("{VARIABLE} names no command; `cargo xtask test --full` installs it, it needs Python"))
+    let client = std::env::var_os(VARIABLE)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
+    client.ok_or_else(|| {
+        format!(
+            "{VARIABLE} names no command; `cargo xtask test --full` installs it, it needs Python"
+        )
+    })
 }
 
 fn identity(cloud: &Cloud) -> anyhow::Result<()> {
-    ensure!(!cloud.script("token issue -f value -c id")?.trim().is_empty());
+    ensure!(
+        !cloud
+            .script("token issue -f value -c id")?
+            .trim()
+            .is_empty()
+    );
     ensure!(!cloud.value("token issue", "id")?.is_empty());
     let catalog = cloud.list("catalog list")?;
-    let kinds: Vec<_> = catalog.iter().filter_map(|row| row["Type"].as_str()).collect();
-    ensure!(["identity", "compute", "network", "load-balancer"].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    let kinds: Vec<_> = catalog
+        .iter()
+        .filter_map(|row| row["Type"].as_str())
+        .collect();
+    ensure!(
+        ["identity", "compute", "network", "load-balancer"]
+            .iter()
+            .all(|kind| kinds.contains(kind)),
+        "{kinds:?}"
+    );
     cloud.run("versions show")?;
     ensure!(cloud.names("project list")?.contains(&"demo".to_owned()));
     cloud.run("project show demo")?;
     cloud.run("role assignment list --names")?;
     cloud.run("application credential create robot --secret hush")?;
-    ensure!(cloud.names("application credential list")?.contains(&"robot".to_owned()));
+    ensure!(
+        cloud
+            .names("application credential list")?
+            .contains(&"robot".to_owned())
+    );
     cloud.run("application credential delete robot")?;
-    ensure!(!cloud.names("application credential list")?.contains(&"robot".to_owned()));
+    ensure!(
+        !cloud
+            .names("application credential list")?
+            .contains(&"robot".to_owned())
+    );
     Ok(())
 }
 
@@ -64,12 +92,20 @@ fn networks_and_routers(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("router create r1")?;
     cloud.run("router add subnet r1 s1")?;
     cloud.run("router set r1 --route destination=10.244.0.0/24,gateway=10.1.0.9")?;
-    ensure!(cloud.run("router show r1 -f json")?.contains("10.244.0.0/24"));
+    ensure!(
+        cloud
+            .run("router show r1 -f json")?
+            .contains("10.244.0.0/24")
+    );
     cloud.run("router unset r1 --route destination=10.244.0.0/24,gateway=10.1.0.9")?;
     cloud.run("port create --network n1 --fixed-ip subnet=s1,ip-address=10.1.0.9 p1")?;
     cloud.run("port set p1 --allowed-address ip-address=10.244.0.0/24")?;
     ensure!(cloud.run("port show p1 -f json")?.contains("10.244.0.0/24"));
-    ensure!(cloud.names("port list --network n1")?.contains(&"p1".to_owned()));
+    ensure!(
+        cloud
+            .names("port list --network n1")?
+            .contains(&"p1".to_owned())
+    );
     let refused = cloud.fails("subnet delete s1")?;
     ensure!(refused.contains("in use") || refused.contains("409"), "{refused}");
     cloud.run("port delete p1")?;
@@ -92,7 +128,11 @@ fn floating_ips(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("port create --network n2 p2")?;
     let address = cloud.value("floating ip create outside", "floating_ip_address")?;
     cloud.run(&format!("floating ip set {address} --port p2"))?;
-    ensure!(cloud.value(&format!("floating ip show {address}"), "fixed_ip_address")?.starts_with("10.2.0."));
+    ensure!(
+        cloud
+            .value(&format!("floating ip show {address}"), "fixed_ip_address")?
+            .starts_with("10.2.0.")
+    );
     cloud.run(&format!("floating ip unset {address} --port"))?;
     cloud.run(&format!("floating ip delete {address}"))?;
     ensure!(cloud.list("floating ip list --network outside")?.is_empty());
@@ -101,11 +141,16 @@ fn floating_ips(cloud: &Cloud) -> anyhow::Result<()> {
 
 fn security_groups(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("security group create g1 --description web")?;
-    cloud.run("security group rule create g1 --protocol tcp --dst-port 80:81 --remote-ip 192.0.2.0/24")?;
+    cloud.run(
+        "security group rule create g1 --protocol tcp --dst-port 80:81 --remote-ip 192.0.2.0/24",
+    )?;
     let rules = cloud.list("security group rule list g1")?;
     // The two for what goes out are there from the start.
     ensure!(rules.len() == 3, "{rules:?}");
-    let own = rules.iter().find(|row| row["IP Range"] == "192.0.2.0/24").context("the rule is not listed")?;
+    let own = rules
+        .iter()
+        .find(|row| row["IP Range"] == "192.0.2.0/24")
+        .context("the rule is not listed")?;
     cloud.run(&format!("security group rule delete {}", own["ID"].as_str().unwrap_or_default()))?;
     ensure!(cloud.list("security group rule list g1")?.len() == 2);
     cloud.run("security group delete g1")?;
@@ -125,7 +170,11 @@ fn servers(cloud: &Cloud) -> anyhow::Result<()> {
     ensure!(cloud.value("server show v1", "status")? == "SHUTOFF");
     cloud.run("server start v1")?;
     ensure!(cloud.value("server show v1", "status")? == "ACTIVE");
-    ensure!(cloud.names("server list --long")?.contains(&"v1".to_owned()));
+    ensure!(
+        cloud
+            .names("server list --long")?
+            .contains(&"v1".to_owned())
+    );
     cloud.run("server delete v1 --wait")?;
     ensure!(!cloud.names("server list")?.contains(&"v1".to_owned()));
     Ok(())
@@ -136,28 +185,43 @@ fn load_balancers(cloud: &Cloud) -> anyhow::Result<()> {
     cloud.run("subnet create --network n4 --subnet-range 127.44.0.0/24 s4")?;
     cloud.run("loadbalancer create --name b1 --vip-subnet-id s4 --wait")?;
     ensure!(cloud.value("loadbalancer show b1", "provisioning_status")? == "ACTIVE");
-    cloud.run("loadbalancer listener create --name l1 --protocol TCP --protocol-port 18080 --wait b1")?;
+    cloud.run(
+        "loadbalancer listener create --name l1 --protocol TCP --protocol-port 18080 --wait b1",
+    )?;
     cloud.run("loadbalancer pool create --name o1 --lb-algorithm ROUND_ROBIN --listener l1 --protocol TCP --wait")?;
-    cloud.run("loadbalancer member create --name m1 --address 127.44.0.9 --protocol-port 18081 --wait o1")?;
-    let monitor =
-        "loadbalancer healthmonitor create --name h1 --delay 5 --timeout 3 --max-retries 2 --type TCP --wait o1";
+    cloud.run(
+        "loadbalancer member create --name m1 --address 127.44.0.9 --protocol-port 18081 --wait o1",
+    )?;
+    let monitor = "loadbalancer healthmonitor create --name h1 --delay 5 --timeout 3 --max-retries 2 --type TCP --wait o1";
     cloud.run(monitor)?;
     cloud.run("loadbalancer set b1 --description public --wait")?;
     cloud.run("loadbalancer member set o1 m1 --weight 5 --wait")?;
     ensure!(cloud.value("loadbalancer member show o1 m1", "weight")? == "5");
-    ensure!(cloud.run("loadbalancer status show b1")?.contains("127.44.0.9"));
+    ensure!(
+        cloud
+            .run("loadbalancer status show b1")?
+            .contains("127.44.0.9")
+    );
     cloud.run("loadbalancer stats show b1")?;
     ensure!(cloud.names("loadbalancer listener list --loadbalancer b1")? == ["l1"]);
     let refused = cloud.fails("loadbalancer delete b1 --wait")?;
     ensure!(refused.contains("400") || refused.contains("children"), "{refused}");
     cloud.run("loadbalancer delete b1 --cascade --wait")?;
-    ensure!(cloud.list("loadbalancer list")?.iter().all(|row| row["name"] != "b1"));
+    ensure!(
+        cloud
+            .list("loadbalancer list")?
+            .iter()
+            .all(|row| row["name"] != "b1")
+    );
     cloud.fails("loadbalancer show b1").map(drop)
 }
 
 fn load_balancer_offers(cloud: &Cloud) -> anyhow::Result<()> {
-    cloud.run("loadbalancer flavorprofile create --name fp1 --provider amphora --flavor-data {}")?;
-    cloud.run("loadbalancer flavor create --name f1 --flavorprofile fp1 --description small --enable")?;
+    cloud
+        .run("loadbalancer flavorprofile create --name fp1 --provider amphora --flavor-data {}")?;
+    cloud.run(
+        "loadbalancer flavor create --name f1 --flavorprofile fp1 --description small --enable",
+    )?;
     ensure!(cloud.value("loadbalancer flavor show f1", "description")? == "small");
     cloud
         .run("loadbalancer availabilityzoneprofile create --name zp1 --provider amphora --availability-zone-data {}")?;

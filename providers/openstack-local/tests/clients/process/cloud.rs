@@ -33,7 +33,10 @@ fn command() -> Command {
 
 /// Runs the binary to its end, and returns its code and what it complained about.
 pub(super) async fn run(args: &[&str]) -> (i32, String) {
-    let output = timeout(DEADLINE, command().args(args).stdin(Stdio::null()).output()).await.unwrap().unwrap();
+    let output = timeout(DEADLINE, command().args(args).stdin(Stdio::null()).output())
+        .await
+        .unwrap()
+        .unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
@@ -47,7 +50,10 @@ pub(super) fn password(dir: &Path, user: &str) -> String {
     assert!(output.status.success(), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
     assert!(lines.contains("export OS_AUTH_URL='http://127.0.0.1:1/identity/v3'"), "{lines}");
-    let line = lines.lines().find_map(|line| line.strip_prefix("export OS_PASSWORD='")).unwrap();
+    let line = lines
+        .lines()
+        .find_map(|line| line.strip_prefix("export OS_PASSWORD='"))
+        .unwrap();
     line.trim_end_matches('\'').to_owned()
 }
 
@@ -63,7 +69,9 @@ impl Cloud {
     /// Starts one that logs everything, into this file.
     pub(super) async fn talkative(dir: &Path, more: &[&str], log: &Path) -> Self {
         let mut command = command();
-        command.env("RUST_LOG", "trace").stderr(std::fs::File::create(log).unwrap());
+        command
+            .env("RUST_LOG", "trace")
+            .stderr(std::fs::File::create(log).unwrap());
         Self::spawn(command, dir, more).await
     }
 
@@ -76,9 +84,16 @@ impl Cloud {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line =
-            timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().expect("the cloud says where it listens");
-        let address = line.strip_prefix("listening on http://").unwrap().parse().unwrap();
+        let line = timeout(DEADLINE, lines.next_line())
+            .await
+            .unwrap()
+            .unwrap()
+            .expect("the cloud says where it listens");
+        let address = line
+            .strip_prefix("listening on http://")
+            .unwrap()
+            .parse()
+            .unwrap();
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { child: Mutex::new(child), address, client }
     }
@@ -92,7 +107,11 @@ impl Cloud {
     pub(super) async fn terminate(self) {
         let mut child = self.child.lock().await;
         let id = child.id().unwrap().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().await.unwrap();
+        let sent = Command::new("kill")
+            .args(["-TERM", &id])
+            .status()
+            .await
+            .unwrap();
         assert!(sent.success());
         let status = timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
         assert!(status.success(), "{status}");
@@ -117,13 +136,19 @@ impl Cloud {
         token: &str,
         body: Option<Value>,
     ) -> Option<(u16, http::HeaderMap, Value)> {
-        let request = http::Request::builder().method(method).uri(format!("http://{}{target}", self.address));
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{target}", self.address));
         let request = request.header("x-auth-token", token);
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let answer = timeout(DEADLINE, self.client.request(request.body(Full::new(body)).unwrap()));
         let (parts, body) = answer.await.unwrap().ok()?.into_parts();
         let bytes = body.collect().await.ok()?.to_bytes();
-        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).unwrap()
+        };
         Some((parts.status.as_u16(), parts.headers, body))
     }
 
@@ -138,7 +163,10 @@ impl Cloud {
             "identity": {"methods": ["password"],
                 "password": {"user": {"name": user, "domain": default, "password": password}}},
             "scope": {"project": {"name": user, "domain": default}}}});
-        let (status, headers, body) = self.exchange("POST", "/identity/v3/auth/tokens", "", Some(body)).await.unwrap();
+        let (status, headers, body) = self
+            .exchange("POST", "/identity/v3/auth/tokens", "", Some(body))
+            .await
+            .unwrap();
         assert_eq!(status, 201, "{body}");
         headers["x-subject-token"].to_str().unwrap().to_owned()
     }
@@ -148,6 +176,11 @@ impl Cloud {
         let (status, body) = self.get("/identity/v3/projects", token).await;
         assert_eq!(status, 200, "{body}");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        body["projects"].as_array().unwrap().iter().map(|row| (text(&row["id"]), text(&row["name"]))).collect()
+        body["projects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| (text(&row["id"]), text(&row["name"])))
+            .collect()
     }
 }

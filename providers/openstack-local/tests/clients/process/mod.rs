@@ -1,4 +1,5 @@
-//! `openstack-local` as a process: it serves, explains what is wrong, ends when told, and loses nothing when killed.
+//! `openstack-local` as a process: it serves, explains what is wrong, ends when told, and loses
+//! nothing when killed.
 
 mod cloud;
 #[cfg(feature = "nodes")]
@@ -40,7 +41,10 @@ pub(crate) async fn bad_arguments_and_directories_are_explained() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().to_str().unwrap();
     let (code, error) = run(&["serve", "--state", state, "--listen", "0.0.0.0:0"]).await;
-    assert!(code == 1 && error.contains("--listen 0.0.0.0:0") && error.contains("--allow-non-loopback"), "{error}");
+    assert!(
+        code == 1 && error.contains("--listen 0.0.0.0:0") && error.contains("--allow-non-loopback"),
+        "{error}"
+    );
     let (code, error) = run(&["credentials", "--state", state]).await;
     assert!(code == 1 && error.contains("before the cloud first served"), "{error}");
 
@@ -51,7 +55,8 @@ pub(crate) async fn bad_arguments_and_directories_are_explained() {
     assert!(code == 1 && error.contains("admin, demo"), "{error}");
     let taken = cloud.address.to_string();
     let other = tempfile::tempdir().unwrap();
-    let (code, error) = run(&["serve", "--state", other.path().to_str().unwrap(), "--listen", &taken]).await;
+    let (code, error) =
+        run(&["serve", "--state", other.path().to_str().unwrap(), "--listen", &taken]).await;
     assert!(code == 1 && error.contains(&taken), "{error}");
     cloud.terminate().await;
 
@@ -80,7 +85,11 @@ pub(crate) async fn credentials_are_for_the_owner_only() {
 pub(crate) async fn passwords_and_tokens_are_not_logged() {
     let (dir, log) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
     let cloud = Cloud::talkative(dir.path(), &["--test-hooks"], log.path()).await;
-    let mut secrets = vec![password(dir.path(), "admin"), password(dir.path(), "demo"), "wr0ng-password".to_owned()];
+    let mut secrets = vec![
+        password(dir.path(), "admin"),
+        password(dir.path(), "demo"),
+        "wr0ng-password".to_owned(),
+    ];
     for user in ["admin", "demo"] {
         let token = cloud.token(user, &password(dir.path(), user)).await;
         assert_eq!(cloud.get("/identity/v3/auth/projects", &token).await.0, 200);
@@ -88,8 +97,13 @@ pub(crate) async fn passwords_and_tokens_are_not_logged() {
     }
     let user = json!({"name": "demo", "domain": {"id": "default"}, "password": "wr0ng-password"});
     let auth = json!({"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}});
-    let (status, refused) = cloud.try_send("POST", "/identity/v3/auth/tokens", "", Some(auth)).await.unwrap();
-    let wrong = cloud.get("/identity/v3/auth/projects", "wr0ng-password").await;
+    let (status, refused) = cloud
+        .try_send("POST", "/identity/v3/auth/tokens", "", Some(auth))
+        .await
+        .unwrap();
+    let wrong = cloud
+        .get("/identity/v3/auth/projects", "wr0ng-password")
+        .await;
     assert_eq!((status, wrong.0), (401, 401));
     let journal = cloud.get("/admin/journal", "").await;
     cloud.terminate().await;
@@ -103,7 +117,10 @@ pub(crate) async fn passwords_and_tokens_are_not_logged() {
 }
 
 pub(crate) async fn no_acknowledged_write_is_lost_when_the_process_is_killed() {
-    let seed = std::env::var(SEED).map_or(Ok(1), |seed| seed.parse()).context(SEED).unwrap();
+    let seed = std::env::var(SEED)
+        .map_or(Ok(1), |seed| seed.parse())
+        .context(SEED)
+        .unwrap();
     kill_again_and_again(KILLS, seed).await;
 }
 
@@ -125,14 +142,21 @@ async fn kill_again_and_again(most: usize, seed: u64) {
     while kills < most && start.elapsed() < TIME {
         // Anywhere from before the first write to amid many, however fast the machine is.
         let written = Semaphore::new(0);
-        let (writes, delay) = (chance.random_range(0..60), Duration::from_micros(chance.random_range(0..5000)));
+        let (writes, delay) =
+            (chance.random_range(0..60), Duration::from_micros(chance.random_range(0..5000)));
         let writers = (0..WRITERS).map(|writer| {
-            let (cloud, token, written, name) = (&cloud, &token, &written, format!("p-{kills}-{writer}"));
+            let (cloud, token, written, name) =
+                (&cloud, &token, &written, format!("p-{kills}-{writer}"));
             async move { write_until_gone(cloud, token, written, &name).await }
         });
         let writers = futures::future::join_all(writers);
         let killer = async {
-            drop(timeout(TIME, written.acquire_many(writes)).await.unwrap().unwrap());
+            drop(
+                timeout(TIME, written.acquire_many(writes))
+                    .await
+                    .unwrap()
+                    .unwrap(),
+            );
             tokio::time::sleep(delay).await;
             cloud.kill().await;
         };
@@ -144,20 +168,29 @@ async fn kill_again_and_again(most: usize, seed: u64) {
         kills += 1;
         cloud = Cloud::start(dir.path()).await;
         let projects = cloud.projects(&token).await;
-        let lost: Vec<_> =
-            acknowledged.iter().filter(|(id, name)| !deleted.contains(id) && projects.get(id) != Some(name)).collect();
+        let lost: Vec<_> = acknowledged
+            .iter()
+            .filter(|(id, name)| !deleted.contains(id) && projects.get(id) != Some(name))
+            .collect();
         assert!(lost.is_empty(), "after {kills} kills {lost:?} are gone ({SEED}={seed})");
-        let back: Vec<_> = deleted.iter().filter(|id| projects.contains_key(*id)).collect();
+        let back: Vec<_> = deleted
+            .iter()
+            .filter(|id| projects.contains_key(*id))
+            .collect();
         assert!(back.is_empty(), "after {kills} kills {back:?} are back ({SEED}={seed})");
     }
     assert!(kills >= most / 2, "only {kills} kills in {TIME:?}");
-    assert!(acknowledged.len() > 2 * kills, "{} writes in {kills} kills show nothing", acknowledged.len());
+    assert!(
+        acknowledged.len() > 2 * kills,
+        "{} writes in {kills} kills show nothing",
+        acknowledged.len()
+    );
     assert!(!deleted.is_empty());
     cloud.terminate().await;
 }
 
-/// Makes projects, deletes some again, until nobody answers. Returns what was acknowledged: IDs and names of those made,
-/// and IDs of those deleted or about to be.
+/// Makes projects, deletes some again, until nobody answers. Returns what was acknowledged: IDs and
+/// names of those made, and IDs of those deleted or about to be.
 async fn write_until_gone(
     cloud: &Cloud,
     token: &str,
@@ -168,14 +201,20 @@ async fn write_until_gone(
     for number in 0.. {
         let name = format!("{prefix}-{number}");
         let body = json!({"project": {"name": name}});
-        let Some((201, answer)) = cloud.try_send("POST", "/identity/v3/projects", token, Some(body)).await else {
+        let Some((201, answer)) = cloud
+            .try_send("POST", "/identity/v3/projects", token, Some(body))
+            .await
+        else {
             break;
         };
         let id = answer["project"]["id"].as_str().unwrap().to_owned();
         created.push((id.clone(), name));
         written.add_permits(1);
         if number % 2 == 1 {
-            match cloud.try_send("DELETE", &format!("/identity/v3/projects/{id}"), token, None).await {
+            match cloud
+                .try_send("DELETE", &format!("/identity/v3/projects/{id}"), token, None)
+                .await
+            {
                 Some((204, _)) => {
                     deleted.push(id);
                     written.add_permits(1);

@@ -1,4 +1,5 @@
-//! Load balancers of the process carry traffic: TCP and UDP, IPv4 and IPv6, before a restart and after it.
+//! Load balancers of the process carry traffic: TCP and UDP, IPv4 and IPv6, before a restart and
+//! after it.
 
 use std::{
     net::{SocketAddr, TcpListener as Port},
@@ -50,7 +51,9 @@ impl Members {
 
 /// Why nothing can be had at an IPv6 address.
 pub(crate) fn missing_ipv6() -> Option<String> {
-    Port::bind("[::1]:0").err().map(|error| format!("nothing can listen at ::1: {error}"))
+    Port::bind("[::1]:0")
+        .err()
+        .map(|error| format!("nothing can listen at ::1: {error}"))
 }
 
 /// A place that no other test has.
@@ -64,28 +67,42 @@ struct Account {
 
 impl Account {
     async fn make(&self, cloud: &Cloud, path: &str, kind: &str, body: Value) -> String {
-        let (status, body) = cloud.try_send("POST", path, &self.token, Some(json!({ kind: body }))).await.unwrap();
+        let (status, body) = cloud
+            .try_send("POST", path, &self.token, Some(json!({ kind: body })))
+            .await
+            .unwrap();
         assert_eq!(status, 201, "{body}");
         body[kind]["id"].as_str().unwrap().to_owned()
     }
 
     /// Makes a load balancer in a network of its own, with a listener on `vip`, and returns its ID.
-    async fn balancer(&self, cloud: &Cloud, protocol: &str, vip: SocketAddr, member: SocketAddr) -> String {
-        let network = self.make(cloud, "/network/v2.0/networks", "network", json!({"name": "vips"})).await;
+    async fn balancer(
+        &self,
+        cloud: &Cloud,
+        protocol: &str,
+        vip: SocketAddr,
+        member: SocketAddr,
+    ) -> String {
+        let network = self
+            .make(cloud, "/network/v2.0/networks", "network", json!({"name": "vips"}))
+            .await;
         let range = match vip {
             SocketAddr::V4(_) => json!({"cidr": "127.9.0.0/24", "ip_version": 4}),
             SocketAddr::V6(_) => json!({"cidr": "::/126", "ip_version": 6, "gateway_ip": null}),
         };
         let mut subnet = range;
         subnet["network_id"] = json!(network);
-        let subnet = self.make(cloud, "/network/v2.0/subnets", "subnet", subnet).await;
+        let subnet = self
+            .make(cloud, "/network/v2.0/subnets", "subnet", subnet)
+            .await;
         let body = json!({"name": protocol, "vip_subnet_id": subnet, "vip_address": vip.ip().to_string(), "listeners": [{
             "name": "l", "protocol": protocol, "protocol_port": vip.port(), "default_pool": {
                 "name": "p", "protocol": protocol, "lb_algorithm": "ROUND_ROBIN",
                 "members": [{"address": member.ip().to_string(), "protocol_port": member.port()}],
             },
         }]});
-        self.make(cloud, "/load-balancer/v2/lbaas/loadbalancers", "loadbalancer", body).await
+        self.make(cloud, "/load-balancer/v2/lbaas/loadbalancers", "loadbalancer", body)
+            .await
     }
 
     /// Waits until a load balancer is at rest and does so.
@@ -95,7 +112,8 @@ impl Account {
             loop {
                 let path = format!("/load-balancer/v2/lbaas/loadbalancers/{id}");
                 seen = cloud.get(&path, &self.token).await.1["loadbalancer"].take();
-                if seen["provisioning_status"] == "ACTIVE" && seen["operating_status"] == operating {
+                if seen["provisioning_status"] == "ACTIVE" && seen["operating_status"] == operating
+                {
                     return;
                 }
                 sleep(WHILE).await;
@@ -105,8 +123,8 @@ impl Account {
     }
 }
 
-/// What a new connection is told; tried again while nobody listens, for a process that has just begun still tells for a
-/// moment how its predecessor did.
+/// What a new connection is told; tried again while nobody listens, for a process that has just
+/// begun still tells for a moment how its predecessor did.
 async fn response_of(vip: SocketAddr) -> String {
     let connecting = async {
         loop {
@@ -118,19 +136,25 @@ async fn response_of(vip: SocketAddr) -> String {
     };
     let mut said = String::new();
     let mut stream = timeout(SOON, connecting).await.unwrap();
-    timeout(SOON, stream.read_to_string(&mut said)).await.unwrap().unwrap();
+    timeout(SOON, stream.read_to_string(&mut said))
+        .await
+        .unwrap()
+        .unwrap();
     said
 }
 
 /// What a datagram is answered with; asked again when one was lost, as clients of UDP must.
 async fn answered(vip: SocketAddr) -> String {
-    let socket = tokio::net::UdpSocket::bind(SocketAddr::new(vip.ip(), 0)).await.unwrap();
+    let socket = tokio::net::UdpSocket::bind(SocketAddr::new(vip.ip(), 0))
+        .await
+        .unwrap();
     socket.connect(vip).await.unwrap();
     let mut buffer = [0; 16];
     let asking = async {
         loop {
             let _ = socket.send(b"x").await;
-            if let Ok(Ok(length)) = timeout(Duration::from_secs(1), socket.recv(&mut buffer)).await {
+            if let Ok(Ok(length)) = timeout(Duration::from_secs(1), socket.recv(&mut buffer)).await
+            {
                 return length;
             }
         }
@@ -142,11 +166,15 @@ async fn answered(vip: SocketAddr) -> String {
 pub(crate) async fn load_balancers_carry_tcp_and_udp_on_ipv4_and_on_one_ipv6_address() {
     let dir = tempfile::tempdir().unwrap();
     let cloud = Cloud::start(dir.path()).await;
-    let account = Account { token: cloud.token("admin", &password(dir.path(), "admin")).await };
+    let account = Account {
+        token: cloud.token("admin", &password(dir.path(), "admin")).await,
+    };
     let members = Members::on("::1").await;
     let (one, two, three) = (free("::1"), free("::1"), free("127.9.0.7"));
     let mut made = Vec::new();
-    for (protocol, vip, member) in [("TCP", one, members.tcp), ("UDP", two, members.udp), ("UDP", three, members.udp)] {
+    for (protocol, vip, member) in
+        [("TCP", one, members.tcp), ("UDP", two, members.udp), ("UDP", three, members.udp)]
+    {
         made.push(account.balancer(&cloud, protocol, vip, member).await);
     }
     for id in &made {
@@ -163,7 +191,14 @@ pub(crate) async fn load_balancers_carry_tcp_and_udp_on_ipv4_and_on_one_ipv6_add
     account.until(&cloud, &made[0], "ONLINE").await;
     assert_eq!(response_of(one).await, "tcp");
     let path = format!("/load-balancer/v2/lbaas/loadbalancers/{late}?cascade=true");
-    assert_eq!(cloud.try_send("DELETE", &path, &account.token, None).await.unwrap().0, 204);
+    assert_eq!(
+        cloud
+            .try_send("DELETE", &path, &account.token, None)
+            .await
+            .unwrap()
+            .0,
+        204
+    );
 
     cloud.kill().await;
     drop(cloud);

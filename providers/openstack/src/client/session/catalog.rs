@@ -11,11 +11,19 @@ use crate::{
 };
 
 fn region(endpoint: &CatalogEndpoint) -> &str {
-    endpoint.region_id.as_deref().or(endpoint.region.as_deref()).unwrap_or_default()
+    endpoint
+        .region_id
+        .as_deref()
+        .or(endpoint.region.as_deref())
+        .unwrap_or_default()
 }
 
 fn is_in(endpoint: &CatalogEndpoint, region: &str) -> bool {
-    region.is_empty() || [&endpoint.region, &endpoint.region_id].into_iter().flatten().any(|own| own == region)
+    region.is_empty()
+        || [&endpoint.region, &endpoint.region_id]
+            .into_iter()
+            .flatten()
+            .any(|own| own == region)
 }
 
 /// Finds the URL of a service. Without a region, the first endpoint of the interface is taken.
@@ -28,15 +36,27 @@ pub(super) fn find(
     wanted: &str,
     interface: Interface,
 ) -> Result<Url, SessionError> {
-    let own = catalog.iter().filter(|entry| names(service).contains(&entry.kind.as_str()));
+    let own = catalog
+        .iter()
+        .filter(|entry| names(service).contains(&entry.kind.as_str()));
     let endpoints: Vec<&CatalogEndpoint> = own.flat_map(|entry| &entry.endpoints).collect();
-    let found = endpoints.iter().find(|e| e.interface == interface.as_str() && is_in(e, wanted));
+    let found = endpoints
+        .iter()
+        .find(|e| e.interface == interface.as_str() && is_in(e, wanted));
     let Some(found) = found else {
-        return Err(SessionError::NoEndpoint(missing(catalog, &endpoints, service, wanted, interface).into()));
+        return Err(SessionError::NoEndpoint(
+            missing(catalog, &endpoints, service, wanted, interface).into(),
+        ));
     };
-    let url = Url::parse(&found.url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let url = Url::parse(&found.url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        let words = format!("the catalog's {} endpoint of {service} is no URL: {:?}", interface.as_str(), found.url);
+        let words = format!(
+            "the catalog's {} endpoint of {service} is no URL: {:?}",
+            interface.as_str(),
+            found.url
+        );
         SessionError::NoEndpoint(words.into())
     })
 }
@@ -63,9 +83,18 @@ fn missing(
     if !wanted.is_empty() {
         let _ = write!(words, " in region {wanted:?}");
     }
-    let there: BTreeSet<String> = endpoints.iter().map(|e| format!("{} in {:?}", e.interface, region(e))).collect();
+    let there: BTreeSet<String> = endpoints
+        .iter()
+        .map(|e| format!("{} in {:?}", e.interface, region(e)))
+        .collect();
     let types: BTreeSet<&str> = catalog.iter().map(|entry| entry.kind.as_str()).collect();
-    let list = |items: Vec<String>| if items.is_empty() { "nothing".to_owned() } else { items.join(", ") };
+    let list = |items: Vec<String>| {
+        if items.is_empty() {
+            "nothing".to_owned()
+        } else {
+            items.join(", ")
+        }
+    };
     let _ = if there.is_empty() {
         write!(words, "; services in it: {}", list(types.into_iter().map(str::to_owned).collect()))
     } else {
@@ -103,13 +132,23 @@ pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
 
 /// Returns whether the URL lacks the tail.
 fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
-    let last = endpoint.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let last = endpoint
+        .path()
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default();
     tail.last().is_some_and(|tail| *tail != last)
 }
 
 /// Splits a URL into the part before its version, and the version with what follows.
 pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
-    let segments: Vec<String> = endpoint.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    let segments: Vec<String> = endpoint
+        .path()
+        .split('/')
+        .filter(|s| !s.is_empty())
+        .map(str::to_owned)
+        .collect();
     let at = segments.iter().position(|segment| is_version(segment));
     let mut root = endpoint.clone();
     root.set_query(None);
@@ -121,6 +160,11 @@ pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
 
 /// Returns whether a segment is a version: `v2`, `v2.1`, `v3`.
 fn is_version(segment: &str) -> bool {
-    let Some(number) = segment.strip_prefix('v') else { return false };
-    !number.is_empty() && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    let Some(number) = segment.strip_prefix('v') else {
+        return false;
+    };
+    !number.is_empty()
+        && number
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,5 +1,5 @@
-//! Version discovery: Nova's microversion decides what servers look like, Octavia's version decides which features are
-//! used.
+//! Version discovery: Nova's microversion decides what servers look like, Octavia's version decides
+//! which features are used.
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,9 @@ use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
 use super::{Session, catalog};
-use crate::client::{Call, ErrorCause, OpenStackError, Service, SessionError, display_url::display_url};
+use crate::client::{
+    Call, ErrorCause, OpenStackError, Service, SessionError, display_url::display_url,
+};
 
 /// A microversion of Nova, such as 2.69.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,10 +75,18 @@ impl<T> Default for DiscoverOnce<T> {
 
 impl<T> DiscoverOnce<T> {
     fn known(&self, endpoint: &Url) -> Option<Arc<T>> {
-        self.known.lock().as_ref().filter(|(at, _)| at == endpoint).map(|(_, value)| value.clone())
+        self.known
+            .lock()
+            .as_ref()
+            .filter(|(at, _)| at == endpoint)
+            .map(|(_, value)| value.clone())
     }
 
-    async fn get<F>(&self, endpoint: &Url, ask: impl FnOnce() -> F) -> Result<Arc<T>, OpenStackError>
+    async fn get<F>(
+        &self,
+        endpoint: &Url,
+        ask: impl FnOnce() -> F,
+    ) -> Result<Arc<T>, OpenStackError>
     where
         F: Future<Output = Result<T, OpenStackError>>,
     {
@@ -101,7 +111,8 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    /// Returns the old version header and the new one: each release supports one of them, most support both.
+    /// Returns the old version header and the new one: each release supports one of them, most
+    /// support both.
     pub(super) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if self.version > Microversion::BASE {
@@ -159,13 +170,15 @@ impl Session {
             let asked = with_slash(&catalog::split(&endpoint).0);
             let versions = self.document(Call::VersionList, &asked).await?;
             let newest = versions.iter().filter_map(Version::number).max();
-            newest.map(|(major, minor)| OctaviaVersion(major, minor)).ok_or_else(|| {
-                let words = format!("{} lists no version", display_url(&asked));
-                OpenStackError::new(
-                    Call::VersionList,
-                    ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
-                )
-            })
+            newest
+                .map(|(major, minor)| OctaviaVersion(major, minor))
+                .ok_or_else(|| {
+                    let words = format!("{} lists no version", display_url(&asked));
+                    OpenStackError::new(
+                        Call::VersionList,
+                        ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
+                    )
+                })
         };
         Ok(*self.versions.octavia.get(&endpoint, ask).await?)
     }
@@ -181,12 +194,19 @@ impl Session {
                 segments.pop_if_empty().push(segment).push("");
             }
             let versions = self.document(Call::ComputeVersionGet, &asked).await?;
-            let own =
-                base.path_segments().and_then(|mut s| s.find(|s| s.starts_with('v'))).unwrap_or_default().to_owned();
-            let found = versions.iter().find(|v| v.id == own).or_else(|| versions.iter().find(|v| v.id == "v2.1"));
+            let own = base
+                .path_segments()
+                .and_then(|mut s| s.find(|s| s.starts_with('v')))
+                .unwrap_or_default()
+                .to_owned();
+            let found = versions
+                .iter()
+                .find(|v| v.id == own)
+                .or_else(|| versions.iter().find(|v| v.id == "v2.1"));
             let Some(found) = found else {
                 let there: Vec<&str> = versions.iter().map(|v| v.id.as_str()).collect();
-                let words = format!("{} has no v2.1, only {}", display_url(&asked), there.join(", "));
+                let words =
+                    format!("{} has no v2.1, only {}", display_url(&asked), there.join(", "));
                 return Err(OpenStackError::new(
                     Call::ComputeVersionGet,
                     ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
@@ -198,34 +218,51 @@ impl Session {
     }
 
     async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OpenStackError> {
-        let response = self.send_unauthenticated(call, Method::GET, url, Bytes::new(), &[]).await?;
+        let response = self
+            .send_unauthenticated(call, Method::GET, url, Bytes::new(), &[])
+            .await?;
         let target: Arc<str> = format!("GET {}", display_url(url)).into();
         Document::read(response.body())
             .map_err(|words| OpenStackError::unreliable(call, &target, response.status(), words))
     }
 }
 
-/// Chooses the microversion: the lowest that shows what is needed, so that newer releases change nothing.
+/// Chooses the microversion: the lowest that shows what is needed, so that newer releases change
+/// nothing.
 fn choose_microversion(version: &Version) -> Microversion {
     let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
     let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
     let wanted = [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE];
-    wanted.into_iter().find(|wanted| (oldest..=newest).contains(wanted)).unwrap_or(oldest)
+    wanted
+        .into_iter()
+        .find(|wanted| (oldest..=newest).contains(wanted))
+        .unwrap_or(oldest)
 }
 
-/// Finds Keystone v3 in its list of versions. The host stays the configured one, so that secrets are sent nowhere else.
+/// Finds Keystone v3 in its list of versions. The host stays the configured one, so that secrets
+/// are sent nowhere else.
 pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     let versions = Document::read(body)?;
     let good = |v: &&Version| {
-        v.id.contains("v3") && ["current", "supported", "stable"].iter().any(|s| v.status.eq_ignore_ascii_case(s))
+        v.id.contains("v3")
+            && ["current", "supported", "stable"]
+                .iter()
+                .any(|s| v.status.eq_ignore_ascii_case(s))
     };
     let Some(version) = versions.iter().find(good) else {
-        let there: Vec<String> = versions.iter().map(|v| format!("{} ({})", v.id, v.status)).collect();
-        return Err(format!("no version 3 of the identity service is there, only: {}", there.join(", ")));
+        let there: Vec<String> = versions
+            .iter()
+            .map(|v| format!("{} ({})", v.id, v.status))
+            .collect();
+        return Err(format!(
+            "no version 3 of the identity service is there, only: {}",
+            there.join(", ")
+        ));
     };
     let link = version.self_link().and_then(|link| root.join(link).ok());
     let mut found = root.clone();
-    match link.filter(|link| link.host_str() == root.host_str() && catalog::split(link).1.is_some()) {
+    match link.filter(|link| link.host_str() == root.host_str() && catalog::split(link).1.is_some())
+    {
         Some(link) => found.set_path(link.path()),
         None => found = catalog::with_version(Service::Identity, root),
     }

@@ -1,4 +1,5 @@
-//! Tokens and the catalog: one token for the process, renewed before it expires or when a service rejects it.
+//! Tokens and the catalog: one token for the process, renewed before it expires or when a service
+//! rejects it.
 
 mod catalog;
 mod discovery;
@@ -14,19 +15,23 @@ use url::Url;
 
 use self::discovery::DiscoveredVersions;
 pub use self::discovery::{Microversion, OctaviaVersion};
-use super::{Call, ErrorCause, OpenStackError, Service, SessionError, Transport, request_metrics::ApiMetrics};
+use super::{
+    Call, ErrorCause, OpenStackError, Service, SessionError, Transport, request_metrics::ApiMetrics,
+};
 use crate::config::{Auth, Cloud, Interface};
 
 /// First back-off after Keystone issued no token; doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest back-off. It is also used when credentials were rejected, since many wrong attempts lock a user out.
+/// Longest back-off. It is also used when credentials were rejected, since many wrong attempts lock
+/// a user out.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// How long no new token is requested for a service that rejects fresh tokens.
 const REJECTED_TOKEN_BACKOFF: Duration = Duration::from_secs(10);
 /// A token is renewed when less than this, or less than a tenth of its lifetime, is left.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(300);
 
-/// Source of credentials. It is read for each token, so that changed credentials are used without a restart.
+/// Source of credentials. It is read for each token, so that changed credentials are used without a
+/// restart.
 pub trait Credentials: Send + Sync + 'static {
     /// Returns the current credentials.
     ///
@@ -34,8 +39,8 @@ pub trait Credentials: Send + Sync + 'static {
     /// They cannot be read: which file, and why.
     fn read(&self) -> Result<Auth, Box<str>>;
 
-    /// Returns a number that changes when the credentials may have changed. That ends a back-off after they were
-    /// rejected.
+    /// Returns a number that changes when the credentials may have changed. That ends a back-off
+    /// after they were rejected.
     fn file_version(&self) -> u64 {
         0
     }
@@ -128,7 +133,9 @@ impl Session {
     pub async fn endpoint(&self, service: Service) -> Result<Url, OpenStackError> {
         let call = Call::TokenCreate;
         let token = self.current().await?;
-        token.endpoint(service).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
+        token
+            .endpoint(service)
+            .map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
     }
 
     /// Returns the token, and renews it first if it is about to expire.
@@ -139,17 +146,24 @@ impl Session {
             Some(signed) if now < signed.renew_at => Ok(signed),
             Some(signed) if now < signed.expires_at => {
                 // If another task is renewing it, this one is still valid.
-                let Ok(renewal) = self.renewal.try_lock() else { return Ok(signed) };
+                let Ok(renewal) = self.renewal.try_lock() else {
+                    return Ok(signed);
+                };
                 let renewed = self.renew(renewal, Some(signed.generation)).await;
                 renewed.or_else(|error| {
-                    tracing::warn!(error = &*error as &dyn std::error::Error, "the token cannot be renewed yet");
+                    tracing::warn!(
+                        error = &*error as &dyn std::error::Error,
+                        "the token cannot be renewed yet"
+                    );
                     Ok(signed)
                 })
             }
             old => {
                 let renewal = self.renewal.lock().await;
                 let renewed = self.renew(renewal, old.map(|old| old.generation)).await;
-                renewed.map_err(|error| OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error)))
+                renewed.map_err(|error| {
+                    OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error))
+                })
             }
         }
     }
@@ -163,12 +177,15 @@ impl Session {
         let failed = |error| OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error));
         let refused = self.token_rejections.lock().get(&service).copied();
         if refused.is_some_and(|at| at.elapsed() < REJECTED_TOKEN_BACKOFF) {
-            let words = format!("the {service} service does not accept tokens that were just issued");
+            let words =
+                format!("the {service} service does not accept tokens that were just issued");
             let url = shown_or_none(old.endpoints.get(&service));
             return Err(failed(Arc::new(SessionError::Denied { url, message: words.into() })));
         }
         let renewal = self.renewal.lock().await;
-        self.renew(renewal, Some(old.generation)).await.map_err(failed)
+        self.renew(renewal, Some(old.generation))
+            .await
+            .map_err(failed)
     }
 
     /// Records that a service rejected a token that had just been issued.
@@ -182,12 +199,18 @@ impl Session {
         mut renewal: tokio::sync::MutexGuard<'_, TokenRenewal>,
         generation: Option<u64>,
     ) -> Result<Arc<ScopedToken>, Arc<SessionError>> {
-        if let Some(token) = self.scoped_token.lock().clone().filter(|signed| Some(signed.generation) != generation) {
+        if let Some(token) = self
+            .scoped_token
+            .lock()
+            .clone()
+            .filter(|signed| Some(signed.generation) != generation)
+        {
             return Ok(token);
         }
         let file_version = self.credentials.file_version();
         let failure = renewal.failure.as_ref();
-        if let Some(failure) = failure.filter(|failure| Instant::now() < failure.until && failure.stamp == file_version)
+        if let Some(failure) = failure
+            .filter(|failure| Instant::now() < failure.until && failure.stamp == file_version)
         {
             return Err(failure.error.clone());
         }
@@ -199,11 +222,15 @@ impl Session {
                 Ok(signed)
             }
             Err(error) => {
-                let pause = renewal.failure.as_ref().map_or(INITIAL_BACKOFF, |failure| failure.pause * 2);
+                let pause = renewal
+                    .failure
+                    .as_ref()
+                    .map_or(INITIAL_BACKOFF, |failure| failure.pause * 2);
                 let pause = error.pause(pause);
                 let error = Arc::new(error);
                 let until = Instant::now() + pause;
-                renewal.failure = Some(AuthFailure { error: error.clone(), pause, until, stamp: file_version });
+                renewal.failure =
+                    Some(AuthFailure { error: error.clone(), pause, until, stamp: file_version });
                 Err(error)
             }
         }
@@ -215,11 +242,15 @@ impl Session {
         call: Call,
         token: &ScopedToken,
     ) -> Result<(Url, HeaderMap), OpenStackError> {
-        let endpoint =
-            token.endpoint(call.service()).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
+        let endpoint = token
+            .endpoint(call.service())
+            .map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
         match call.service() {
             Service::Compute => {
-                let compute = self.compute(&endpoint).await.map_err(|error| OpenStackError { call, ..error })?;
+                let compute = self
+                    .compute(&endpoint)
+                    .await
+                    .map_err(|error| OpenStackError { call, ..error })?;
                 Ok((compute.base.clone(), compute.headers()))
             }
             service => Ok((catalog::with_version(service, &endpoint), HeaderMap::new())),
@@ -231,7 +262,9 @@ impl ScopedToken {
     fn endpoint(&self, service: Service) -> Result<Url, Arc<SessionError>> {
         match self.endpoints.get(&service) {
             Some(endpoint) => endpoint.clone(),
-            None => Err(Arc::new(SessionError::NoEndpoint(format!("the catalog has no {service}").into()))),
+            None => Err(Arc::new(SessionError::NoEndpoint(
+                format!("the catalog has no {service}").into(),
+            ))),
         }
     }
 }
@@ -240,7 +273,9 @@ impl SessionError {
     /// Returns how long to back off; `pause` is a delay that grows.
     fn pause(&self, pause: Duration) -> Duration {
         match self {
-            Self::Unavailable { retry_after: Some(after), .. } => (*after).clamp(pause.min(MAX_BACKOFF), MAX_BACKOFF),
+            Self::Unavailable { retry_after: Some(after), .. } => {
+                (*after).clamp(pause.min(MAX_BACKOFF), MAX_BACKOFF)
+            }
             Self::Denied { .. } => MAX_BACKOFF,
             _ => pause.min(MAX_BACKOFF),
         }
@@ -248,7 +283,11 @@ impl SessionError {
 }
 
 fn shown_or_none(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
-    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::display_url::display_url).unwrap_or_default().into()
+    endpoint
+        .and_then(|endpoint| endpoint.as_ref().ok())
+        .map(super::display_url::display_url)
+        .unwrap_or_default()
+        .into()
 }
 
 impl std::fmt::Debug for Session {

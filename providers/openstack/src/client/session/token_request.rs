@@ -10,9 +10,13 @@ use openstack_api::keystone::{SUBJECT_TOKEN, Token};
 use tokio::time::Instant;
 use url::Url;
 
-use super::{RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, catalog, discovery, keystone};
+use super::{
+    RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, catalog, discovery, keystone,
+};
 use crate::{
-    client::{Call, ErrorCause, OpenStackError, Service, SessionError, body, display_url::display_url},
+    client::{
+        Call, ErrorCause, OpenStackError, Service, SessionError, body, display_url::display_url,
+    },
     config::{Auth, Scope},
 };
 
@@ -20,7 +24,10 @@ use crate::{
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
 impl Session {
-    pub(super) async fn request_token(&self, renewal: &mut TokenRenewal) -> Result<ScopedToken, SessionError> {
+    pub(super) async fn request_token(
+        &self,
+        renewal: &mut TokenRenewal,
+    ) -> Result<ScopedToken, SessionError> {
         let auth = self.credentials.read().map_err(SessionError::Credentials)?;
         let base = self.keystone(&auth, renewal).await?;
         let mut url = base;
@@ -38,7 +45,8 @@ impl Session {
         let read = body::unwrap_envelope::<Token>(response.body(), Call::TokenCreate.key());
         // Without the parser's own message, which repeats parts of the answer.
         let (Some(mut header), Ok(read)) = (token, read) else {
-            let words = "the answer is no token of Keystone v3 (X-Subject-Token and {\"token\": …})";
+            let words =
+                "the answer is no token of Keystone v3 (X-Subject-Token and {\"token\": …})";
             return Err(unavailable(&url, words));
         };
         header.set_sensitive(true);
@@ -50,12 +58,17 @@ impl Session {
         // Only Keystone's clock is used: ours may be wrong.
         let issued = read.issued_at.parse().unwrap_or_else(|_| Timestamp::now());
         let end: Option<Timestamp> = read.expires_at.parse().ok();
-        let life =
-            end.and_then(|end| Duration::try_from(end.duration_since(issued)).ok()).unwrap_or(DEFAULT_TOKEN_LIFETIME);
+        let life = end
+            .and_then(|end| Duration::try_from(end.duration_since(issued)).ok())
+            .unwrap_or(DEFAULT_TOKEN_LIFETIME);
         let now = Instant::now();
         let endpoints = Service::ALL.map(|service| {
-            let found =
-                catalog::find(read.catalog.as_deref().unwrap_or_default(), service, &self.region, self.interface);
+            let found = catalog::find(
+                read.catalog.as_deref().unwrap_or_default(),
+                service,
+                &self.region,
+                self.interface,
+            );
             (service, found.map_err(Arc::new))
         });
         ScopedToken {
@@ -67,7 +80,8 @@ impl Session {
         }
     }
 
-    /// Returns Keystone's URL with its version. If the configured URL has none, it is discovered once.
+    /// Returns Keystone's URL with its version. If the configured URL has none, it is discovered
+    /// once.
     async fn keystone(&self, auth: &Auth, renewal: &mut TokenRenewal) -> Result<Url, SessionError> {
         let (root, version) = catalog::split(&auth.url);
         if version.is_some() {
@@ -76,20 +90,26 @@ impl Session {
         if matches!(auth.scope, Scope::Trust(_)) {
             return Ok(catalog::with_version(Service::Identity, &root));
         }
-        if let Some((_, found)) = renewal.found.as_ref().filter(|(asked, _)| *asked == auth.url) {
+        if let Some((_, found)) = renewal
+            .found
+            .as_ref()
+            .filter(|(asked, _)| *asked == auth.url)
+        {
             return Ok(found.clone());
         }
         let asked = discovery::with_slash(&root);
-        let response =
-            self.send_unauthenticated(Call::IdentityVersionList, Method::GET, &asked, Bytes::new(), &[]).await;
+        let response = self
+            .send_unauthenticated(Call::IdentityVersionList, Method::GET, &asked, Bytes::new(), &[])
+            .await;
         let response = response.map_err(|error| auth_error(&asked, &error))?;
-        let found = discovery::identity(&root, response.body()).map_err(|words| unavailable(&asked, &words))?;
+        let found = discovery::identity(&root, response.body())
+            .map_err(|words| unavailable(&asked, &words))?;
         renewal.found = Some((auth.url.clone(), found.clone()));
         Ok(found)
     }
 
-    /// Sends a request without a token, whose body contains these secrets. Status 300 counts as success: Keystone lists
-    /// its versions with it.
+    /// Sends a request without a token, whose body contains these secrets. Status 300 counts as
+    /// success: Keystone lists its versions with it.
     pub(super) async fn send_unauthenticated(
         &self,
         call: Call,
@@ -105,19 +125,34 @@ impl Session {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body);
-        let request =
-            request.map_err(|error| OpenStackError::new(call, ErrorCause::Input(error.to_string().into())))?;
+        let request = request.map_err(|error| {
+            OpenStackError::new(call, ErrorCause::Input(error.to_string().into()))
+        })?;
         let began = Instant::now();
         let sent = self.transport.send(request).await;
-        let good = |status: StatusCode| status.is_success() || status == StatusCode::MULTIPLE_CHOICES;
-        self.metrics.record_attempt(call, began, !sent.as_ref().is_ok_and(|response| good(response.status())));
+        let good =
+            |status: StatusCode| status.is_success() || status == StatusCode::MULTIPLE_CHOICES;
+        self.metrics.record_attempt(
+            call,
+            began,
+            !sent.as_ref().is_ok_and(|response| good(response.status())),
+        );
         match sent {
             Ok(response) if good(response.status()) => Ok(response),
             Ok(response) => {
                 let headers: &HeaderMap = response.headers();
-                Err(OpenStackError::from_response(call, &target, response.status(), headers, response.body(), secrets))
+                Err(OpenStackError::from_response(
+                    call,
+                    &target,
+                    response.status(),
+                    headers,
+                    response.body(),
+                    secrets,
+                ))
             }
-            Err(error) => Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) }),
+            Err(error) => {
+                Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) })
+            }
         }
     }
 }
@@ -127,24 +162,40 @@ fn auth_error(url: &Url, error: &OpenStackError) -> SessionError {
     let url: Box<str> = display_url(url).into();
     match &error.cause {
         ErrorCause::Response(answer) if matches!(answer.status.as_u16(), 400 | 401 | 403) => {
-            let message = format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
+            let message =
+                format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
             SessionError::Denied { url, message: message.into() }
         }
         ErrorCause::NoResponse(lost) => {
             SessionError::Unavailable { url, message: chain(lost).into(), retry_after: None }
         }
         ErrorCause::Response(answer) => {
-            let message = format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
-            SessionError::Unavailable { url, message: message.into(), retry_after: answer.retry_after }
+            let message =
+                format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
+            SessionError::Unavailable {
+                url,
+                message: message.into(),
+                retry_after: answer.retry_after,
+            }
         }
         ErrorCause::UnreliableResponse(doubt) => {
             let message = format!("{} (status {})", doubt.reason, doubt.status.as_u16());
-            SessionError::Unavailable { url, message: message.into(), retry_after: doubt.retry_after }
+            SessionError::Unavailable {
+                url,
+                message: message.into(),
+                retry_after: doubt.retry_after,
+            }
         }
-        _ => SessionError::Unavailable { url, message: error.to_string().into(), retry_after: None },
+        _ => {
+            SessionError::Unavailable { url, message: error.to_string().into(), retry_after: None }
+        }
     }
 }
 
 fn unavailable(url: &Url, words: &str) -> SessionError {
-    SessionError::Unavailable { url: display_url(url).into(), message: words.into(), retry_after: None }
+    SessionError::Unavailable {
+        url: display_url(url).into(),
+        message: words.into(),
+        retry_after: None,
+    }
 }

@@ -7,7 +7,8 @@ fn version(id: &str, newest: &str) -> Value {
         "links": []})
 }
 
-/// A Nova at an address, with a newest microversion: answers with the headers that it was asked with.
+/// A Nova at an address, with a newest microversion: answers with the headers that it was asked
+/// with.
 struct Nova {
     at: &'static str,
     newest: &'static str,
@@ -19,16 +20,30 @@ impl Transport for Nova {
     async fn send(&self, request: http::Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let path = request.uri().path();
         if path.ends_with("/auth/tokens") {
-            return Ok(token(&json!([{"type": "compute", "endpoints": [endpoint("public", "RegionOne", self.at)]}])));
+            return Ok(token(
+                &json!([{"type": "compute", "endpoints": [endpoint("public", "RegionOne", self.at)]}]),
+            ));
         }
         self.asked.lock().push(path.to_owned());
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let both = format!("{}|{}", header("openstack-api-version"), header("x-openstack-nova-api-version"));
+        let header = |name| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let both = format!(
+            "{}|{}",
+            header("openstack-api-version"),
+            header("x-openstack-nova-api-version")
+        );
         Ok(match path {
             "/compute/v2.1/servers/1" | "/compute/v2.1/project/servers/1" => {
                 answer(200, json!({"server": both}).to_string())
             }
-            "/compute/v2.1/" => answer(200, json!({"version": version("v2.1", self.newest)}).to_string()),
+            "/compute/v2.1/" => {
+                answer(200, json!({"version": version("v2.1", self.newest)}).to_string())
+            }
             "/compute/" => {
                 let versions = [version("v2.0", ""), version("v2.1", self.newest)];
                 answer(300, json!({"versions": versions}).to_string())
@@ -41,9 +56,14 @@ impl Transport for Nova {
 async fn asked(at: &'static str, newest: &'static str) -> (String, Microversion, Vec<String>) {
     let nova = Arc::new(Nova { at, newest, asked: Mutex::default() });
     let local = cloud();
-    let client = Client::connect(&settings(&local), nova.clone()).await.unwrap();
+    let client = Client::connect(&settings(&local), nova.clone())
+        .await
+        .unwrap();
     let request = Request::new(Call::ServerGet, &["servers", "1"]);
-    let headers = client.get(&op(), &request).await.unwrap_or_else(|error| panic!("{at}: {}", chain(&error)));
+    let headers = client
+        .get(&op(), &request)
+        .await
+        .unwrap_or_else(|error| panic!("{at}: {}", chain(&error)));
     client.get::<String>(&op(), &request).await.unwrap();
     let asked = nova.asked.lock().clone();
     (headers, client.session().microversion().await.unwrap(), asked)
@@ -84,9 +104,16 @@ async fn every_form_of_the_address_is_asked_once_for_its_versions() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nova_without_versions_is_an_error() {
-    let nova = Arc::new(Nova { at: "https://cloud.test/elsewhere", newest: "2.96", asked: Mutex::default() });
+    let nova = Arc::new(Nova {
+        at: "https://cloud.test/elsewhere",
+        newest: "2.96",
+        asked: Mutex::default(),
+    });
     let local = cloud();
     let client = Client::connect(&settings(&local), nova).await.unwrap();
-    let error = client.get::<Value>(&op(), &Request::new(Call::ServerGet, &["servers", "1"])).await.unwrap_err();
+    let error = client
+        .get::<Value>(&op(), &Request::new(Call::ServerGet, &["servers", "1"]))
+        .await
+        .unwrap_err();
     assert!(!error.is_not_found(), "nothing is said about the server: {error}");
 }

@@ -3,8 +3,13 @@
 use super::*;
 
 fn page(ids: &[u32], next: Option<&str>) -> Response<Bytes> {
-    let items: Vec<Value> = ids.iter().map(|id| json!({"id": id.to_string(), "name": "n"})).collect();
-    let links = next.map(|href| json!([{"rel": "next", "href": href}])).unwrap_or(json!([]));
+    let items: Vec<Value> = ids
+        .iter()
+        .map(|id| json!({"id": id.to_string(), "name": "n"}))
+        .collect();
+    let links = next
+        .map(|href| json!([{"rel": "next", "href": href}]))
+        .unwrap_or(json!([]));
     answer(200, json!({"networks": items, "networks_links": links}).to_string())
 }
 
@@ -12,11 +17,18 @@ fn page(ids: &[u32], next: Option<&str>) -> Response<Bytes> {
 async fn every_page_is_read_from_where_the_list_is() {
     let cloud = Tiny::new(|request: &http::Request<Bytes>, before| {
         let uri = request.uri();
-        assert_eq!((uri.host(), uri.path()), (Some("net.test"), "/v2.0/networks"), "the token goes nowhere else");
+        assert_eq!(
+            (uri.host(), uri.path()),
+            (Some("net.test"), "/v2.0/networks"),
+            "the token goes nowhere else"
+        );
         Ok(match before {
             0 => {
                 assert_eq!(uri.query(), Some("name=x"));
-                page(&[1, 2], Some("https://behind.proxy/network/v2.0/networks?limit=2&marker=2&name=x"))
+                page(
+                    &[1, 2],
+                    Some("https://behind.proxy/network/v2.0/networks?limit=2&marker=2&name=x"),
+                )
             }
             1 => {
                 assert_eq!(uri.query(), Some("limit=2&marker=2&name=x"));
@@ -24,7 +36,11 @@ async fn every_page_is_read_from_where_the_list_is() {
                 page(&[], Some("/v2.0/networks?marker=3"))
             }
             _ => {
-                assert_eq!(uri.query(), Some("marker=3&name=x"), "a link without the filter gets it");
+                assert_eq!(
+                    uri.query(),
+                    Some("marker=3&name=x"),
+                    "a link without the filter gets it"
+                );
                 page(&[3], None)
             }
         })
@@ -38,7 +54,9 @@ async fn every_page_is_read_from_where_the_list_is() {
 
 #[tokio::test(start_paused = true)]
 async fn pages_without_end_are_an_error() {
-    let cloud = Tiny::new(|_: &http::Request<Bytes>, before| Ok(page(&[1], Some(&format!("?marker={before}")))));
+    let cloud = Tiny::new(|_: &http::Request<Bytes>, before| {
+        Ok(page(&[1], Some(&format!("?marker={before}"))))
+    });
     let error = networks(&tiny(&cloud).await).await.unwrap_err();
     assert!(error.to_string().contains("more than 1000 pages"), "{error}");
     assert_eq!((error.class(), cloud.requests()), (ErrorClass::Transient, 1000));
@@ -60,12 +78,14 @@ async fn a_list_with_a_lost_page_is_no_list() {
 
 #[tokio::test(start_paused = true)]
 async fn the_local_clouds_pages_are_read_to_the_end() {
-    let local = LocalCloud::in_memory(CloudSettings { page_size: Some(2), ..CloudSettings::default() });
+    let local =
+        LocalCloud::in_memory(CloudSettings { page_size: Some(2), ..CloudSettings::default() });
     let client = client(&local).await;
     for _ in 0..5 {
         create(&client, &op()).await.unwrap();
     }
-    let request = Request::new(Call::SecurityGroupList, &["security-groups"]).query(&[("name", "n")]);
+    let request =
+        Request::new(Call::SecurityGroupList, &["security-groups"]).query(&[("name", "n")]);
     let found: Vec<Value> = client.get_all(&op(), &request).await.unwrap();
     assert_eq!(found.len(), 5);
     assert!(client.count(Call::SecurityGroupList) >= 3);

@@ -7,11 +7,16 @@ use crate::config::Tls;
 
 #[tokio::test]
 async fn an_answer_may_be_so_long_and_no_longer() {
-    let says = |length: usize| format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}", "x".repeat(length));
+    let says = |length: usize| {
+        format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}", "x".repeat(length))
+    };
     for (length, fits) in [(100_000, true), (100_001, false)] {
         let server = Server::start(None, String::leak(says(length))).await;
-        let answer = ask(&https(Tls::default()).with_max_response_bytes(100_000), &server.url("http")).await;
-        let seen = answer.map(|answer| answer.into_body().len()).map_err(|error| (error.maybe_sent, error.to_string()));
+        let answer =
+            ask(&https(Tls::default()).with_max_response_bytes(100_000), &server.url("http")).await;
+        let seen = answer
+            .map(|answer| answer.into_body().len())
+            .map_err(|error| (error.maybe_sent, error.to_string()));
         let words = format!("the answer of http://{} is longer than 100000 bytes", server.address);
         assert_eq!(seen, if fits { Ok(length) } else { Err((true, words)) });
     }
@@ -38,7 +43,8 @@ async fn proxies_are_those_of_the_environment() {
     let here = |server: &Server| format!("0.0.0.0:{}", server.address.port());
     let (proxy, cloud) = (Server::start(None, GOOD).await, Server::start(None, GOOD).await);
     let by = format!("http://{}", proxy.address);
-    let (plain, secure) = (format!("http://{}/v3", here(&cloud)), format!("https://{}/v3", here(&cloud)));
+    let (plain, secure) =
+        (format!("http://{}/v3", here(&cloud)), format!("https://{}/v3", here(&cloud)));
     let get = format!("GET {plain} HTTP/1.1");
     let connect = format!("CONNECT {} HTTP/1.1", here(&cloud));
     let cases: [Case<'_>; 7] = [
@@ -52,12 +58,19 @@ async fn proxies_are_those_of_the_environment() {
     ];
     for (environment, url, expected) in cases {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "client::tests::sockets::asks_as_the_environment_says", "--ignored"]);
+        child.args([
+            "--exact",
+            "client::tests::sockets::asks_as_the_environment_says",
+            "--ignored",
+        ]);
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUEST_METHOD"] {
             child.env_remove(name).env_remove(name.to_lowercase());
         }
         child.env(URL, url).envs(environment.iter().copied());
-        let output = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+        let output = tokio::task::spawn_blocking(move || child.output())
+            .await
+            .unwrap()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         let by_proxy = std::mem::take(&mut *proxy.heads.lock());
         let direct = std::mem::take(&mut *cloud.heads.lock());

@@ -37,27 +37,39 @@ impl Ca {
     /// A certificate and its key.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &self.issuer)
+            .unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// A server that this authority signed; with `clients`, for those alone that the other one signed.
+    /// A server that this authority signed; with `clients`, for those alone that the other one
+    /// signed.
     fn server(&self, clients: Option<&Ca>) -> Arc<ServerConfig> {
         let (certificate, key) = self.sign("127.0.0.1");
         let provider = Arc::new(ring::default_provider());
-        let builder =
-            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(ca) => {
                 let mut roots = RootCertStore::empty();
-                roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                roots
+                    .add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap())
+                    .unwrap();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 builder.with_client_cert_verifier(verifier.build().unwrap())
             }
         };
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
-        Arc::new(builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap())
+        Arc::new(
+            builder
+                .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+                .unwrap(),
+        )
     }
 }
 
@@ -77,7 +89,8 @@ impl Drop for Server {
 impl Server {
     pub(super) async fn start(tls: Option<Arc<ServerConfig>>, says: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, heads) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let (address, heads) =
+            (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let seen = heads.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -99,7 +112,11 @@ impl Server {
     }
 }
 
-async fn speak(mut stream: impl AsyncRead + AsyncWrite + Unpin, says: &str, seen: &Mutex<Vec<String>>) {
+async fn speak(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    says: &str,
+    seen: &Mutex<Vec<String>>,
+) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).await.is_ok_and(|read| read > 0) {
         head.push(byte[0]);
@@ -109,7 +126,8 @@ async fn speak(mut stream: impl AsyncRead + AsyncWrite + Unpin, says: &str, seen
         while stream.read(&mut byte).await.is_ok_and(|read| read > 0) {}
         return;
     }
-    seen.lock().push(String::from_utf8_lossy(&head).into_owned());
+    seen.lock()
+        .push(String::from_utf8_lossy(&head).into_owned());
     // The client may have gone already.
     let _ = stream.write_all(says.as_bytes()).await;
     let _ = stream.shutdown().await;
@@ -119,8 +137,14 @@ pub(super) const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnectio
 
 pub(super) fn https(tls: Tls) -> Https {
     let local = cloud();
-    let cloud = Cloud { tls, request_timeout: Duration::from_millis(800), ..Cloud::new(auth(&local, "demo")) };
-    Https::new(&cloud, &[]).unwrap_or_else(|error| panic!("{}", chain(&error))).with_constant_checks()
+    let cloud = Cloud {
+        tls,
+        request_timeout: Duration::from_millis(800),
+        ..Cloud::new(auth(&local, "demo"))
+    };
+    Https::new(&cloud, &[])
+        .unwrap_or_else(|error| panic!("{}", chain(&error)))
+        .with_constant_checks()
 }
 
 fn trusting(folder: &Path, ca: &Ca) -> Tls {
@@ -130,7 +154,9 @@ fn trusting(folder: &Path, ca: &Ca) -> Tls {
 }
 
 pub(super) async fn ask(https: &Https, url: &str) -> Result<Response<Bytes>, TransportError> {
-    https.send(http::Request::get(url).body(Bytes::new()).unwrap()).await
+    https
+        .send(http::Request::get(url).body(Bytes::new()).unwrap())
+        .await
 }
 
 #[tokio::test]
@@ -144,7 +170,10 @@ async fn the_authorities_of_the_file_are_trusted_and_no_others() {
     trusting(folder.path(), &other);
     let error = ask(&https, &url).await.unwrap_err();
     assert!(chain(&error).contains("invalid peer certificate"), "{}", chain(&error));
-    assert_eq!((error.maybe_sent, error.to_string()), (false, format!("no connection to https://{}", server.address)));
+    assert_eq!(
+        (error.maybe_sent, error.to_string()),
+        (false, format!("no connection to https://{}", server.address))
+    );
     assert!(!chain(&error).contains("secret"), "{}", chain(&error));
     // Half-written: what was read last stays.
     std::fs::write(folder.path().join("ca.pem"), "-----BEGIN").unwrap();
@@ -157,9 +186,13 @@ async fn the_authorities_of_the_file_are_trusted_and_no_others() {
 #[tokio::test]
 async fn without_checks_any_server_is_good() {
     let server = Server::start(Some(Ca::new().server(None)), GOOD).await;
-    let careful = ask(&https(Tls::default()), &server.url("https")).await.unwrap_err();
+    let careful = ask(&https(Tls::default()), &server.url("https"))
+        .await
+        .unwrap_err();
     assert!(chain(&careful).contains("invalid peer certificate"), "{}", chain(&careful));
-    ask(&https(Tls { insecure: true, ..Tls::default() }), &server.url("https")).await.unwrap();
+    ask(&https(Tls { insecure: true, ..Tls::default() }), &server.url("https"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -169,7 +202,10 @@ async fn the_client_certificate_is_shown_and_may_be_rotated() {
     let url = server.url("https");
     let tls = trusting(folder.path(), &ca);
     ask(&https(tls.clone()), &url).await.unwrap_err();
-    let pair = ClientPair { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let pair = ClientPair {
+        cert: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
     let write = |(certificate, key): (String, String)| {
         std::fs::write(&pair.cert, certificate).unwrap();
         std::fs::write(&pair.key, key).unwrap();
@@ -191,16 +227,23 @@ async fn files_that_cannot_be_used_keep_it_from_starting() {
     };
     let file = folder.path().join("x.pem");
     let ca = |file: &Path| Tls { ca_file: Some(file.to_owned()), ..Tls::default() };
-    assert!(refused(ca(&file), &[]).starts_with(&format!("read ca-file {}: No such file", file.display())));
+    assert!(
+        refused(ca(&file), &[])
+            .starts_with(&format!("read ca-file {}: No such file", file.display()))
+    );
     std::fs::write(&file, "hunter2").unwrap();
     assert_eq!(refused(ca(&file), &[]), format!("ca-file {} holds no certificate", file.display()));
     let cert = folder.path().join("cert.pem");
     std::fs::write(&cert, Ca::new().pem).unwrap();
     let client = Some(ClientPair { cert, key: file.clone() });
-    let expected = format!("key-file {} holds no private key in PEM without password", file.display());
+    let expected =
+        format!("key-file {} holds no private key in PEM without password", file.display());
     assert_eq!(refused(Tls { client, ..Tls::default() }, &[]), expected);
     let agents = ["a\nb".to_owned()];
-    assert_eq!(refused(Tls::default(), &agents), "--user-agent \"a\\nb\" cannot be sent in a header");
+    assert_eq!(
+        refused(Tls::default(), &agents),
+        "--user-agent \"a\\nb\" cannot be sent in a header"
+    );
 }
 
 #[tokio::test]
@@ -213,9 +256,15 @@ async fn answers_that_end_early_are_no_answers() {
     ];
     for (says, expected) in cases {
         let server = Server::start(None, says).await;
-        let error = ask(&https(Tls::default()), &server.url("http")).await.unwrap_err();
+        let error = ask(&https(Tls::default()), &server.url("http"))
+            .await
+            .unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(expected) && text.contains(&server.address.to_string()), "{says:?}: {}", chain(&error));
+        assert!(
+            text.contains(expected) && text.contains(&server.address.to_string()),
+            "{says:?}: {}",
+            chain(&error)
+        );
         assert!(error.maybe_sent, "a change may have been made");
         assert!(!chain(&error).contains("secret"), "{}", chain(&error));
     }
@@ -223,17 +272,31 @@ async fn answers_that_end_early_are_no_answers() {
 
 #[tokio::test]
 async fn nobody_there_is_surely_nothing_sent() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = ask(&https(Tls::default()), &format!("http://{address}/")).await.unwrap_err();
-    assert_eq!((error.maybe_sent, error.to_string()), (false, format!("no connection to http://{address}")));
+    let address = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = ask(&https(Tls::default()), &format!("http://{address}/"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.maybe_sent, error.to_string()),
+        (false, format!("no connection to http://{address}"))
+    );
 }
 
 #[tokio::test]
 async fn redirections_are_answers() {
     let elsewhere = Server::start(None, GOOD).await;
-    let says = format!("HTTP/1.1 302 Found\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", elsewhere.url("http"));
+    let says = format!(
+        "HTTP/1.1 302 Found\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n",
+        elsewhere.url("http")
+    );
     let server = Server::start(None, String::leak(says)).await;
-    let response = ask(&https(Tls::default()), &server.url("http")).await.unwrap();
+    let response = ask(&https(Tls::default()), &server.url("http"))
+        .await
+        .unwrap();
     assert_eq!((response.status(), elsewhere.heads.lock().len()), (StatusCode::FOUND, 0));
 }
 
@@ -245,6 +308,7 @@ async fn user_agents_go_before_our_own_the_last_first() {
     let https = Https::new(&Cloud::new(auth(&local, "demo")), &agents).unwrap();
     ask(&https, &server.url("http")).await.unwrap();
     let head = server.heads.lock().concat();
-    let expected = concat!("user-agent: two (x y) one ccm-openstack/v", env!("CARGO_PKG_VERSION"), "\r\n");
+    let expected =
+        concat!("user-agent: two (x y) one ccm-openstack/v", env!("CARGO_PKG_VERSION"), "\r\n");
     assert!(head.to_lowercase().contains(expected), "{head}");
 }

@@ -10,7 +10,10 @@ fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Environment) {
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let environment = Environment { folder: Some(folder.path().to_owned()), ..Environment::default() };
+    let environment = Environment {
+        folder: Some(folder.path().to_owned()),
+        ..Environment::default()
+    };
     (folder, environment)
 }
 
@@ -48,11 +51,21 @@ fn cloud_conf_wins_when_the_cloud_is_named_as_well() {
     let text = "[Global]\nuse-clouds=true\ncloud=one\nauth-url=https://own/v3\npassword=own\nregion=here\n";
     let Settings { cloud, sources, .. } = read_in(text, &environment);
     assert_eq!(cloud.auth.url.as_str(), "https://own/v3");
-    assert_eq!(cloud.auth.identity, Identity::Password { user: User::Id("yaml-user".into()), password: "own".into() });
+    assert_eq!(
+        cloud.auth.identity,
+        Identity::Password { user: User::Id("yaml-user".into()), password: "own".into() }
+    );
     assert_eq!((cloud.auth.scope, &*cloud.region), (Scope::Project("0123".into()), "here"));
-    assert_eq!((cloud.interface, cloud.tls.ca_file.as_deref()), (Interface::Internal, Some(Path::new("/yaml/ca"))));
+    assert_eq!(
+        (cloud.interface, cloud.tls.ca_file.as_deref()),
+        (Interface::Internal, Some(Path::new("/yaml/ca")))
+    );
     assert_eq!(sources, [folder.path().join("clouds.yaml")]);
-    assert_eq!(&*read_in("[Global]\nuse-clouds\n", &environment).cloud.region, "01", "digits are text");
+    assert_eq!(
+        &*read_in("[Global]\nuse-clouds\n", &environment).cloud.region,
+        "01",
+        "digits are text"
+    );
 }
 
 #[test]
@@ -65,12 +78,16 @@ fn a_user_of_cloud_conf_takes_no_other_proof_from_the_file() {
     let expected = Identity::Password { user: User::Id("me".into()), password: "p".into() };
     assert_eq!(mine.cloud.auth.identity, expected);
     let theirs = read_in(own, &environment);
-    assert_eq!(theirs.cloud.auth.identity, Identity::Credential { id: "c".into(), secret: "s".into() });
+    assert_eq!(
+        theirs.cloud.auth.identity,
+        Identity::Credential { id: "c".into(), secret: "s".into() }
+    );
 }
 
 #[test]
 fn secure_and_public_files_are_laid_over_and_under() {
-    let own = "clouds:\n  one:\n    profile: vendor\n    auth:\n      user_id: me\n      project_id: p\n";
+    let own =
+        "clouds:\n  one:\n    profile: vendor\n    auth:\n      user_id: me\n      project_id: p\n";
     let public = "public-clouds:\n  vendor:\n    auth:\n      auth_url: https://vendor/v3\n      user_id: nobody\n    region_name: r\n";
     let secure = "clouds:\n  one:\n    auth:\n      password: hidden\n";
     let files = [("clouds.yaml", own), ("clouds-public.yaml", public), ("secure.yaml", secure)];
@@ -84,15 +101,25 @@ fn secure_and_public_files_are_laid_over_and_under() {
 
 #[test]
 fn file_and_cloud_are_named_by_key_or_variable() {
-    let two = format!("{ONE}  two:\n    auth:\n      auth_url: https://two/v3\n      user_id: u\n      password: p\n");
+    let two = format!(
+        "{ONE}  two:\n    auth:\n      auth_url: https://two/v3\n      user_id: u\n      password: p\n"
+    );
     let (folder, mut environment) = folder(&[("elsewhere.yaml", &two)]);
     let file = folder.path().join("elsewhere.yaml").display().to_string();
     let named = format!("[Global]\nuse-clouds\nclouds-file={file}\n");
     let error = refused_in(&named, &environment);
-    assert!(error.contains("which cloud is not said: set cloud, or OS_CLOUD, to one of \"one\", \"two\""), "{error}");
-    let url = |text: &str, environment: &Environment| read_in(text, environment).cloud.auth.url.to_string();
+    assert!(
+        error.contains(
+            "which cloud is not said: set cloud, or OS_CLOUD, to one of \"one\", \"two\""
+        ),
+        "{error}"
+    );
+    let url = |text: &str, environment: &Environment| {
+        read_in(text, environment).cloud.auth.url.to_string()
+    };
     assert_eq!(url(&format!("{named}cloud=two\n"), &environment), "https://two/v3");
-    environment.variables = [("OS_CLOUD", "two".to_owned()), ("OS_CLIENT_CONFIG_FILE", file)].into();
+    environment.variables =
+        [("OS_CLOUD", "two".to_owned()), ("OS_CLIENT_CONFIG_FILE", file)].into();
     assert_eq!(url("[Global]\nuse-clouds\n", &environment), "https://two/v3");
     assert_eq!(url("[Global]\nuse-clouds\ncloud=one\n", &environment), "https://yaml/v3");
     let error = refused_in("[Global]\nuse-clouds\ncloud=three\n", &environment);
@@ -105,10 +132,13 @@ fn what_is_wrong_with_the_file_is_told_without_its_text() {
     let (_folder, environment) = folder(&[]);
     let error = refused_in(text, &environment);
     assert!(error.contains("line 2: [Global] use-clouds: there is no clouds.yaml in "), "{error}");
-    let (_folder, environment) = folder(&[("clouds.yaml", "clouds:\n  one:\n    auth: {password: hunter2\n  x: [\n")]);
+    let (_folder, environment) =
+        folder(&[("clouds.yaml", "clouds:\n  one:\n    auth: {password: hunter2\n  x: [\n")]);
     let error = refused_in(text, &environment);
     assert!(
-        error.contains("clouds.yaml line ") && error.contains("is no YAML") && !error.contains("hunter2"),
+        error.contains("clouds.yaml line ")
+            && error.contains("is no YAML")
+            && !error.contains("hunter2"),
         "{error}"
     );
     let error = refused_in("[Global]\nuse-clouds\nclouds-file=/nonexistent/c.yaml\n", &environment);
@@ -129,7 +159,8 @@ fn rotated_credentials_are_read_anew() {
     assert_eq!(password(reloaded.read().unwrap()), "yaml-pass");
     let before = reloaded.file_version();
     assert_eq!(reloaded.file_version(), before);
-    std::fs::write(folder.path().join("clouds.yaml"), ONE.replace("yaml-pass", "a-new-password")).unwrap();
+    std::fs::write(folder.path().join("clouds.yaml"), ONE.replace("yaml-pass", "a-new-password"))
+        .unwrap();
     assert_ne!(reloaded.file_version(), before);
     assert_eq!(password(reloaded.read().unwrap()), "a-new-password");
     std::fs::write(&file, "[Global]\nuse-clouds = what\n").unwrap();

@@ -32,7 +32,11 @@ pub struct Annotation {
 impl Annotation {
     /// Returns the whole key.
     pub fn key(&self) -> Box<str> {
-        if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
+        if self.name.contains('/') {
+            self.name.into()
+        } else {
+            format!("{PREFIX}{}", self.name).into()
+        }
     }
 }
 
@@ -61,12 +65,18 @@ pub(super) struct AnnotationReader<'a> {
 
 impl<'a> AnnotationReader<'a> {
     pub(super) fn new(service: &'a ServiceView) -> Self {
-        Self { annotations: &service.annotations, mistakes: Vec::new(), ignored: Vec::new() }
+        Self {
+            annotations: &service.annotations,
+            mistakes: Vec::new(),
+            ignored: Vec::new(),
+        }
     }
 
     /// Returns the value, even if it is empty; `None` when the annotation is absent.
     pub(super) fn given(&self, annotation: &Annotation) -> Option<&'a str> {
-        self.annotations.get(&*annotation.key()).map(|text| text.trim())
+        self.annotations
+            .get(&*annotation.key())
+            .map(|text| text.trim())
     }
 
     /// Returns the value; `default` when the annotation is absent.
@@ -77,7 +87,8 @@ impl<'a> AnnotationReader<'a> {
         self.given(annotation).unwrap_or(default)
     }
 
-    /// Returns a boolean. For anything but `true` and `false`, records that it was ignored and returns the default.
+    /// Returns a boolean. For anything but `true` and `false`, records that it was ignored and
+    /// returns the default.
     pub(super) fn boolean(&mut self, annotation: &Annotation, default: bool) -> bool {
         match self.given(annotation) {
             None => default,
@@ -92,7 +103,9 @@ impl<'a> AnnotationReader<'a> {
 
     /// Returns a number. For anything else, records that it was ignored and returns the default.
     pub(super) fn integer(&mut self, annotation: &Annotation, default: i32) -> i32 {
-        let Some(text) = self.given(annotation) else { return default };
+        let Some(text) = self.given(annotation) else {
+            return default;
+        };
         text.parse().unwrap_or_else(|_| {
             self.ignore(annotation, text, &default.to_string());
             default
@@ -101,12 +114,14 @@ impl<'a> AnnotationReader<'a> {
 
     fn ignore(&mut self, annotation: &Annotation, text: &str, default: &str) {
         let short: String = text.chars().take(40).collect();
-        self.ignored.push(format!("{}: {short:?} is not understood, {default} holds", annotation.key()));
+        self.ignored
+            .push(format!("{}: {short:?} is not understood, {default} holds", annotation.key()));
     }
 
     /// Records an error in an annotation.
     pub(super) fn invalid_value(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
-        self.mistakes.push(FieldError::new(annotation.key(), message));
+        self.mistakes
+            .push(FieldError::new(annotation.key(), message));
     }
 
     /// Records an error in any field.
@@ -128,12 +143,21 @@ impl<'a> AnnotationReader<'a> {
 /// Lists annotations that have our prefix and are unknown.
 pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
     let state = |key: &str| ALL.iter().any(|row| *row.key() == *key);
-    service.annotations.keys().map(|key| &**key).filter(|key| key.starts_with(PREFIX) && !state(key)).collect()
+    service
+        .annotations
+        .keys()
+        .map(|key| &**key)
+        .filter(|key| key.starts_with(PREFIX) && !state(key))
+        .collect()
 }
 
-/// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a value may contain `=`.
+/// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a
+/// value may contain `=`.
 pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
-    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let entries = text
+        .split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty());
     entries
         .map(|entry| match entry.split_once('=') {
             Some((key, value)) => (key.trim().into(), value.trim().into()),

@@ -2,7 +2,12 @@
 
 use super::{Annotation, ValueKind};
 
-const fn row(name: &'static str, kind: ValueKind, default: &'static str, effect: &'static str) -> Annotation {
+const fn row(
+    name: &'static str,
+    kind: ValueKind,
+    default: &'static str,
+    effect: &'static str,
+) -> Annotation {
     Annotation { name, kind, default, effect, applies_to_existing: "yes" }
 }
 

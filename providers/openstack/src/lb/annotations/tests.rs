@@ -4,14 +4,19 @@ use super::*;
 type Given<'a> = &'a [(&'a str, &'a str)];
 
 fn service(annotations: &[(&str, &str)]) -> ServiceView {
-    let annotations = annotations.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect();
+    let annotations = annotations
+        .iter()
+        .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+        .collect();
     ServiceView { annotations, ..ServiceView::named("ns", "web") }
 }
 
 // A11 A12 A13
 #[test]
 fn numbers_that_are_none_leave_the_default() {
-    for (given, wanted, notes) in [(None, 1, 0), (Some("2"), 2, 0), (Some("bar"), 1, 1), (Some(""), 1, 1)] {
+    for (given, wanted, notes) in
+        [(None, 1, 0), (Some("2"), 2, 0), (Some("bar"), 1, 1), (Some(""), 1, 1)]
+    {
         let key = CONNECTION_LIMIT.key();
         let given: Vec<_> = given.iter().map(|text| (&*key, *text)).collect();
         let service = service(&given);
@@ -75,7 +80,10 @@ fn pairs_are_read_loosely() {
     ];
     for (text, wanted) in cases {
         let found = pairs(text);
-        let found: Vec<(&str, &str)> = found.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
+            .collect();
         assert_eq!(found, wanted, "{text:?}");
     }
 }
@@ -84,7 +92,10 @@ fn pairs_are_read_loosely() {
 #[test]
 fn nodes_must_meet_every_requirement() {
     let node = |labels: &[(&str, &str)]| {
-        let labels = labels.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect();
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+            .collect();
         ccm_core::k8s::NodeView { labels, ..ccm_core::k8s::NodeView::named("n1") }
     };
     let cases: [(&str, Given<'_>, bool); 6] = [
@@ -97,7 +108,13 @@ fn nodes_must_meet_every_requirement() {
     ];
     for (text, labels, wanted) in cases {
         let node = node(labels);
-        assert_eq!(selector(text).iter().all(|requirement| requirement.matches(&node)), wanted, "{text:?}");
+        assert_eq!(
+            selector(text)
+                .iter()
+                .all(|requirement| requirement.matches(&node)),
+            wanted,
+            "{text:?}"
+        );
     }
 }
 
@@ -105,7 +122,10 @@ fn nodes_must_meet_every_requirement() {
 fn keys_are_whole_and_unknown_ones_are_found() {
     assert_eq!(&*CLASS.key(), "loadbalancer.openstack.org/class");
     assert_eq!(&*INTERNAL.key(), "service.beta.kubernetes.io/openstack-internal-load-balancer");
-    let service =
-        service(&[("loadbalancer.openstack.org/clas", "x"), ("loadbalancer.openstack.org/class", "x"), ("a", "b")]);
+    let service = service(&[
+        ("loadbalancer.openstack.org/clas", "x"),
+        ("loadbalancer.openstack.org/class", "x"),
+        ("a", "b"),
+    ]);
     assert_eq!(unknown(&service), ["loadbalancer.openstack.org/clas"]);
 }

@@ -2,14 +2,14 @@
 
 use ccm_core::provider::PlannedChange;
 use openstack_api::octavia::{
-    HealthMonitorCreate, HealthMonitorUpdate, ListenerCreate, ListenerUpdate, LoadBalancerUpdate, MemberCreate,
-    MemberUpdate, PoolCreate, PoolUpdate,
+    HealthMonitorCreate, HealthMonitorUpdate, ListenerCreate, ListenerUpdate, LoadBalancerUpdate,
+    MemberCreate, MemberUpdate, PoolCreate, PoolUpdate,
 };
 
 use crate::client::Call;
 
-/// One request. A child of an object that does not exist yet has no parent ID: it follows the action that creates the
-/// object, and the plan is made again after that.
+/// One request. A child of an object that does not exist yet has no parent ID: it follows the
+/// action that creates the object, and the plan is made again after that.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
     /// Changes the load balancer itself.
@@ -76,7 +76,11 @@ pub struct PlannedAction {
 }
 
 impl PlannedAction {
-    pub(super) fn new(kind: ActionKind, object: impl Into<Box<str>>, why: impl Into<Box<str>>) -> Self {
+    pub(super) fn new(
+        kind: ActionKind,
+        object: impl Into<Box<str>>,
+        why: impl Into<Box<str>>,
+    ) -> Self {
         Self { kind, object: object.into(), reason: why.into() }
     }
 

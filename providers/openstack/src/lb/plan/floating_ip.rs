@@ -12,7 +12,8 @@ use crate::lb::names;
 pub struct FloatingIpInput<'a> {
     /// True when the Service is internal.
     pub internal: bool,
-    /// True when the load balancer is this Service's; only then a floating IP may be created for it.
+    /// True when the load balancer is this Service's; only then a floating IP may be created for
+    /// it.
     pub owner: bool,
     /// True when the floating IP stays allocated.
     pub keep: bool,
@@ -45,13 +46,17 @@ pub enum FloatingIpAction {
 
 /// Returns whether a floating IP was created for a Service.
 pub fn is_managed(floating: &FloatingIp) -> bool {
-    floating.standard.description.starts_with(names::FLOATING_IP_PREFIX)
+    floating
+        .standard
+        .description
+        .starts_with(names::FLOATING_IP_PREFIX)
 }
 
 /// Decides what to do next.
 ///
 /// # Errors
-/// The requested address is in use, or the Service needs a floating IP and may not have one created.
+/// The requested address is in use, or the Service needs a floating IP and may not have one
+/// created.
 pub fn plan(at: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
     if at.vip.is_ipv6() {
         return Ok(FloatingIpAction::None(at.vip));
@@ -60,20 +65,27 @@ pub fn plan(at: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
         Some(current) if at.internal && at.owner => {
             let id = current.id.clone();
             let delete = !at.keep && is_managed(current);
-            Ok(if delete { FloatingIpAction::Delete(id) } else { FloatingIpAction::Detach(id) })
+            Ok(if delete {
+                FloatingIpAction::Delete(id)
+            } else {
+                FloatingIpAction::Detach(id)
+            })
         }
-        Some(current) if !at.internal => Ok(FloatingIpAction::None(current.floating_ip_address.unwrap_or(at.vip))),
+        Some(current) if !at.internal => {
+            Ok(FloatingIpAction::None(current.floating_ip_address.unwrap_or(at.vip)))
+        }
         _ if at.internal => Ok(FloatingIpAction::None(at.vip)),
         _ if !at.owner => {
-            let message =
-                "the load balancer has no floating IP, and only the Service that it was made for may give it one";
+            let message = "the load balancer has no floating IP, and only the Service that it was made for may give it one";
             Err(CloudError::new(ErrorKind::Conflict, message))
         }
         _ => match (at.requested, at.found) {
             (None, _) => Ok(FloatingIpAction::Create(None)),
             (Some(asked), None) => Ok(FloatingIpAction::LookUp(asked)),
             (Some(asked), Some(None)) => Ok(FloatingIpAction::Create(Some(asked))),
-            (Some(_), Some(Some(found))) if found.port_id.is_none() => Ok(FloatingIpAction::Attach(found.id.clone())),
+            (Some(_), Some(Some(found))) if found.port_id.is_none() => {
+                Ok(FloatingIpAction::Attach(found.id.clone()))
+            }
             (Some(asked), Some(Some(found))) => {
                 let port = found.port_id.as_deref().unwrap_or_default();
                 let message = format!("floating IP {asked} is in use by port {port}");
@@ -90,7 +102,11 @@ mod tests {
     const ASKED: &str = "203.0.113.9";
 
     fn floating(id: &str, description: &str, port: Option<&str>) -> FloatingIp {
-        let mut found = FloatingIp { id: id.into(), port_id: port.map(Into::into), ..FloatingIp::default() };
+        let mut found = FloatingIp {
+            id: id.into(),
+            port_id: port.map(Into::into),
+            ..FloatingIp::default()
+        };
         found.floating_ip_address = ASKED.parse().ok();
         found.standard.description = description.into();
         found
@@ -98,7 +114,15 @@ mod tests {
 
     fn at(current: Option<&FloatingIp>) -> FloatingIpInput<'_> {
         let vip = "10.0.0.5".parse().unwrap();
-        FloatingIpInput { internal: false, owner: true, keep: false, vip, requested: None, current, found: None }
+        FloatingIpInput {
+            internal: false,
+            owner: true,
+            keep: false,
+            vip,
+            requested: None,
+            current,
+            found: None,
+        }
     }
 
     #[test]
@@ -108,14 +132,24 @@ mod tests {
         assert_eq!(plan(&at(Some(&any))).unwrap(), FloatingIpAction::None(asked));
         assert_eq!(plan(&at(None)).unwrap(), FloatingIpAction::Create(None));
         assert!(plan(&FloatingIpInput { owner: false, ..at(None) }).is_err());
-        assert_eq!(plan(&FloatingIpInput { owner: false, ..at(Some(&any)) }).unwrap(), FloatingIpAction::None(asked));
+        assert_eq!(
+            plan(&FloatingIpInput { owner: false, ..at(Some(&any)) }).unwrap(),
+            FloatingIpAction::None(asked)
+        );
         let vip = "2001:db8::1".parse().unwrap();
-        assert_eq!(plan(&FloatingIpInput { vip, ..at(None) }).unwrap(), FloatingIpAction::None(vip));
+        assert_eq!(
+            plan(&FloatingIpInput { vip, ..at(None) }).unwrap(),
+            FloatingIpAction::None(vip)
+        );
     }
 
     #[test]
     fn an_internal_service_loses_what_was_made_for_it_and_leaves_the_rest() {
-        let ours = floating("f", "Floating IP for Kubernetes external service ns/web from cluster c", Some("vip"));
+        let ours = floating(
+            "f",
+            "Floating IP for Kubernetes external service ns/web from cluster c",
+            Some("vip"),
+        );
         let theirs = floating("f", "mine", Some("vip"));
         let internal = |current| FloatingIpInput { internal: true, ..at(current) };
         assert_eq!(plan(&internal(Some(&ours))).unwrap(), FloatingIpAction::Delete("f".into()));
@@ -124,7 +158,10 @@ mod tests {
             plan(&FloatingIpInput { keep: true, ..internal(Some(&ours)) }).unwrap(),
             FloatingIpAction::Detach("f".into())
         );
-        assert_eq!(plan(&internal(None)).unwrap(), FloatingIpAction::None("10.0.0.5".parse().unwrap()));
+        assert_eq!(
+            plan(&internal(None)).unwrap(),
+            FloatingIpAction::None("10.0.0.5".parse().unwrap())
+        );
     }
 
     #[test]
@@ -135,6 +172,11 @@ mod tests {
         assert_eq!(plan(&asks(None)).unwrap(), FloatingIpAction::LookUp(asked));
         assert_eq!(plan(&asks(Some(None))).unwrap(), FloatingIpAction::Create(Some(asked)));
         assert_eq!(plan(&asks(Some(Some(&free)))).unwrap(), FloatingIpAction::Attach("f".into()));
-        assert!(plan(&asks(Some(Some(&taken)))).unwrap_err().to_string().contains("in use"));
+        assert!(
+            plan(&asks(Some(Some(&taken))))
+                .unwrap_err()
+                .to_string()
+                .contains("in use")
+        );
     }
 }

@@ -12,7 +12,12 @@ use crate::lb::{
 };
 
 /// Octavia's defaults, used where it shows no timeout.
-const DEFAULTS: Timeouts = Timeouts { client_data: 50_000, member_connect: 5_000, member_data: 50_000, tcp_inspect: 0 };
+const DEFAULTS: Timeouts = Timeouts {
+    client_data: 50_000,
+    member_connect: 5_000,
+    member_data: 50_000,
+    tcp_inspect: 0,
+};
 
 /// Returns the update of a listener and which fields differ.
 pub(super) fn differences(
@@ -37,8 +42,10 @@ pub(super) fn differences(
     if desired.tls_container.is_some()
         && desired.tls_container.as_deref() != observed.default_tls_container_ref.as_deref()
     {
-        update.default_tls_container_ref =
-            desired.tls_container.as_deref().map_or(Patch::Keep, |to| Patch::Set(to.into()));
+        update.default_tls_container_ref = desired
+            .tls_container
+            .as_deref()
+            .map_or(Patch::Keep, |to| Patch::Set(to.into()));
         why.push("certificate");
     }
     if let Some(timeouts) = &desired.timeouts {
@@ -60,8 +67,12 @@ fn update_insert_headers(
     update: &mut ListenerUpdate,
     why: &mut Vec<&'static str>,
 ) {
-    let speaks_http = matches!(desired.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
-    let is_on = observed.insert_headers.get(FORWARDED_FOR).is_some_and(|value| value == "true");
+    let speaks_http =
+        matches!(desired.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
+    let is_on = observed
+        .insert_headers
+        .get(FORWARDED_FOR)
+        .is_some_and(|value| value == "true");
     if !speaks_http || is_on == desired.forwarded_for {
         return;
     }
@@ -75,17 +86,37 @@ fn update_insert_headers(
     why.push("headers");
 }
 
-fn set_timeouts(desired: &Timeouts, observed: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
+fn set_timeouts(
+    desired: &Timeouts,
+    observed: &Listener,
+    update: &mut ListenerUpdate,
+    why: &mut Vec<&'static str>,
+) {
     let fields = [
-        (desired.client_data, observed.timeout_client_data, DEFAULTS.client_data, &mut update.timeout_client_data),
+        (
+            desired.client_data,
+            observed.timeout_client_data,
+            DEFAULTS.client_data,
+            &mut update.timeout_client_data,
+        ),
         (
             desired.member_connect,
             observed.timeout_member_connect,
             DEFAULTS.member_connect,
             &mut update.timeout_member_connect,
         ),
-        (desired.member_data, observed.timeout_member_data, DEFAULTS.member_data, &mut update.timeout_member_data),
-        (desired.tcp_inspect, observed.timeout_tcp_inspect, DEFAULTS.tcp_inspect, &mut update.timeout_tcp_inspect),
+        (
+            desired.member_data,
+            observed.timeout_member_data,
+            DEFAULTS.member_data,
+            &mut update.timeout_member_data,
+        ),
+        (
+            desired.tcp_inspect,
+            observed.timeout_tcp_inspect,
+            DEFAULTS.tcp_inspect,
+            &mut update.timeout_tcp_inspect,
+        ),
     ];
     let mut differ = false;
     for (wanted, seen, default, field) in fields {
@@ -100,7 +131,8 @@ fn set_timeouts(desired: &Timeouts, observed: &Listener, update: &mut ListenerUp
     }
 }
 
-/// Returns whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
+/// Returns whether a listener admits exactly these networks. One that has no list, or an empty one,
+/// admits everybody.
 fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
     let open = || desired.iter().any(|network| network.prefix_len() == 0) && desired.len() == 1;
     match observed.allowed_cidrs.as_deref() {

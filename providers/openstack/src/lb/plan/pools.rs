@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack_api::octavia::{
-    HealthMonitor, HealthMonitorUpdate, LbAlgorithm, MemberCreate, MemberUpdate, Patch, PersistenceType, Pool,
-    PoolUpdate, SessionPersistence,
+    HealthMonitor, HealthMonitorUpdate, LbAlgorithm, MemberCreate, MemberUpdate, Patch,
+    PersistenceType, Pool, PoolUpdate, SessionPersistence,
 };
 
 use super::{ActionKind, PlanInput, PlannedAction};
@@ -17,14 +17,20 @@ use crate::lb::{
 };
 
 /// Returns the update of a pool and which fields differ.
-pub(super) fn differences(desired: &DesiredPool, observed: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
+pub(super) fn differences(
+    desired: &DesiredPool,
+    observed: &Pool,
+) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let mut update = PoolUpdate::default();
     let mut why = Vec::new();
     if *desired.method != *observed.lb_algorithm.as_str() {
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*desired.method));
         why.push("algorithm");
     }
-    let by_source = observed.session_persistence.as_ref().map(|found| found.kind == PersistenceType::SourceIp);
+    let by_source = observed
+        .session_persistence
+        .as_ref()
+        .map(|found| found.kind == PersistenceType::SourceIp);
     match (desired.session_persistence, by_source) {
         (true, Some(true)) | (false, None) => {}
         (true, _) => {
@@ -39,7 +45,8 @@ pub(super) fn differences(desired: &DesiredPool, observed: &Pool) -> Option<(Poo
     (!why.is_empty()).then_some((update, why))
 }
 
-/// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is one.
+/// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is
+/// one.
 pub(super) fn plan(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
@@ -51,14 +58,21 @@ pub(super) fn plan(
     let kept = observed.filter(fits);
     let name = names::pool(desired.index, input.name);
     if let (Some(pool), None) = (observed, kept) {
-        let why = format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
+        let why =
+            format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
         steps.push(PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
     }
     match kept {
         None => {
-            let listener = input.listener_of(desired).map(|listener| listener.id.clone());
+            let listener = input
+                .listener_of(desired)
+                .map(|listener| listener.id.clone());
             let body = Box::new(body::pool(desired, input.name));
-            steps.push(PlannedAction::new(ActionKind::CreatePool(listener, body), name, "it is not there"));
+            steps.push(PlannedAction::new(
+                ActionKind::CreatePool(listener, body),
+                name,
+                "it is not there",
+            ));
         }
         Some(pool) => {
             if let Some((update, why)) = differences(&desired.pool, pool) {
@@ -83,11 +97,15 @@ pub(super) fn plan_members(
     members: &[DesiredMember],
     pool: Option<&Pool>,
 ) -> Vec<PlannedAction> {
-    let observed: &[ObservedMember] =
-        pool.and_then(|pool| input.observed.members.get(&pool.id)).map_or(&[], |members| members);
+    let observed: &[ObservedMember] = pool
+        .and_then(|pool| input.observed.members.get(&pool.id))
+        .map_or(&[], |members| members);
     let view = MemberDiff::new(input, members, observed);
-    let object = pool.map_or_else(|| names::pool(desired.index, input.name), |pool| (&*pool.name).into());
-    let Some(why) = view.reason() else { return Vec::new() };
+    let object =
+        pool.map_or_else(|| names::pool(desired.index, input.name), |pool| (&*pool.name).into());
+    let Some(why) = view.reason() else {
+        return Vec::new();
+    };
     let id = pool.map(|pool| pool.id.clone());
     if input.serial_api_calls {
         return view
@@ -112,11 +130,21 @@ struct MemberDiff<'a> {
 }
 
 impl<'a> MemberDiff<'a> {
-    fn new(input: &PlanInput<'_>, desired: &'a [DesiredMember], seen: &'a [ObservedMember]) -> Self {
+    fn new(
+        input: &PlanInput<'_>,
+        desired: &'a [DesiredMember],
+        seen: &'a [ObservedMember],
+    ) -> Self {
         let observed: BTreeMap<_, _> = seen.iter().map(|member| (member.key(), member)).collect();
-        let keys: Vec<Box<str>> = desired.iter().map(|member| member.address.to_string().into()).collect();
-        let there: BTreeSet<(&str, u16)> =
-            keys.iter().zip(desired).map(|(key, member)| (&**key, member.port)).collect();
+        let keys: Vec<Box<str>> = desired
+            .iter()
+            .map(|member| member.address.to_string().into())
+            .collect();
+        let there: BTreeSet<(&str, u16)> = keys
+            .iter()
+            .zip(desired)
+            .map(|(key, member)| (&**key, member.port))
+            .collect();
         let surplus = observed.keys().filter(|key| !there.contains(*key)).count();
         let mut missing = 0;
         let mut changed = 0;
@@ -125,17 +153,29 @@ impl<'a> MemberDiff<'a> {
             match observed.get(&(&**key, member.port)) {
                 None => missing += 1,
                 Some(found) => {
-                    let elsewhere = input.exact_subnet.is_some() && found.subnet.as_deref() != input.exact_subnet;
-                    // Upstream sets no subnet for members that it creates one by one, and they serve.
-                    let wrong_subnet = elsewhere && !(input.serial_api_calls && found.subnet.is_none());
+                    let elsewhere = input.exact_subnet.is_some()
+                        && found.subnet.as_deref() != input.exact_subnet;
+                    // Upstream sets no subnet for members that it creates one by one, and they
+                    // serve.
+                    let wrong_subnet =
+                        elsewhere && !(input.serial_api_calls && found.subnet.is_none());
                     if wrong_subnet {
                         in_wrong_subnet.insert((key.clone(), member.port));
                     }
-                    changed += usize::from(found.weight != 1 || found.monitor_port != member.monitor_port);
+                    changed +=
+                        usize::from(found.weight != 1 || found.monitor_port != member.monitor_port);
                 }
             }
         }
-        Self { desired, observed, keys, missing, surplus, changed, in_wrong_subnet }
+        Self {
+            desired,
+            observed,
+            keys,
+            missing,
+            surplus,
+            changed,
+            in_wrong_subnet,
+        }
     }
 
     fn reason(&self) -> Option<String> {
@@ -145,21 +185,33 @@ impl<'a> MemberDiff<'a> {
             (self.changed, "changed"),
             (self.in_wrong_subnet.len(), "in another subnet"),
         ];
-        let parts: Vec<_> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        let parts: Vec<_> = counts
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{n} {what}"))
+            .collect();
         (!parts.is_empty()).then(|| format!("members: {}", parts.join(", ")))
     }
 
-    /// Returns the members that are deleted so that they can be created again in their subnet: half of the desired
-    /// members at most, and none while others are missing, so that the rest can serve.
+    /// Returns the members that are deleted so that they can be created again in their subnet: half
+    /// of the desired members at most, and none while others are missing, so that the rest can
+    /// serve.
     fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
-        let most = if self.missing > 0 { 0 } else { self.in_wrong_subnet.len().min(self.desired.len().div_ceil(2)) };
+        let most = if self.missing > 0 {
+            0
+        } else {
+            self.in_wrong_subnet
+                .len()
+                .min(self.desired.len().div_ceil(2))
+        };
         self.in_wrong_subnet.iter().take(most).collect()
     }
 
     /// Returns the complete list for a batch update.
     fn list(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
         let to_recreate = self.members_to_recreate();
-        let stays = |at: &usize| !to_recreate.contains(&(self.keys[*at].clone(), self.desired[*at].port));
+        let stays =
+            |at: &usize| !to_recreate.contains(&(self.keys[*at].clone(), self.desired[*at].port));
         let body = |at: usize| {
             let member = &self.desired[at];
             let found = self.observed.get(&(&*self.keys[at], member.port));
@@ -172,8 +224,8 @@ impl<'a> MemberDiff<'a> {
         (0..self.desired.len()).filter(stays).map(body).collect()
     }
 
-    /// Returns the changes of single members. Missing ones are created first, so that there is always a member that
-    /// serves.
+    /// Returns the changes of single members. Missing ones are created first, so that there is
+    /// always a member that serves.
     fn single_changes(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut changes = Vec::new();
         let mut updates = Vec::new();
@@ -197,10 +249,20 @@ impl<'a> MemberDiff<'a> {
             }
         }
         let Some(pool) = pool else { return changes };
-        changes.extend(updates.into_iter().map(|(id, update)| ActionKind::UpdateMember(pool.into(), id, update)));
+        changes.extend(
+            updates
+                .into_iter()
+                .map(|(id, update)| ActionKind::UpdateMember(pool.into(), id, update)),
+        );
         let to_recreate = self.members_to_recreate();
-        let goes = |key: &(&str, u16)| !there.contains(key) || to_recreate.contains(&(key.0.into(), key.1));
-        let gone = self.observed.iter().filter(|(key, _)| goes(key)).filter_map(|(_, found)| found.id.clone());
+        let goes = |key: &(&str, u16)| {
+            !there.contains(key) || to_recreate.contains(&(key.0.into(), key.1))
+        };
+        let gone = self
+            .observed
+            .iter()
+            .filter(|(key, _)| goes(key))
+            .filter_map(|(_, found)| found.id.clone());
         changes.extend(gone.map(|id| ActionKind::DeleteMember(pool.into(), id)));
         changes
     }
@@ -216,7 +278,11 @@ pub(super) fn plan_monitor(
     // First, delete a monitor that is not desired.
     let Some(monitor) = &desired.pool.monitor else {
         let gone = |seen: &HealthMonitor| {
-            PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, "members are not to be checked")
+            PlannedAction::new(
+                ActionKind::DeleteMonitor(seen.id.clone()),
+                &*seen.name,
+                "members are not to be checked",
+            )
         };
         return observed.map(gone).into_iter().collect();
     };
@@ -226,24 +292,31 @@ pub(super) fn plan_monitor(
     let kept = observed.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
     if let (Some(seen), None) = (observed, kept) {
         let why = format!("its type is {} and not {}", seen.kind, monitor.kind.as_str());
-        steps.push(PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, why));
+        steps.push(PlannedAction::new(
+            ActionKind::DeleteMonitor(seen.id.clone()),
+            &*seen.name,
+            why,
+        ));
     }
     // Finally, create the monitor, or update the fields that differ.
     let body = body::monitor(monitor, desired.index, input.name);
     match kept {
         None => {
-            let change = ActionKind::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));
+            let change =
+                ActionKind::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));
             steps.push(PlannedAction::new(change, name, "it is not there"));
         }
         Some(seen) => {
-            let differs = |wanted: &Option<String>, seen: &Option<String>| wanted.is_some() && wanted != seen;
+            let differs =
+                |wanted: &Option<String>, seen: &Option<String>| wanted.is_some() && wanted != seen;
             let text = |wanted: &Option<String>, seen: &Option<String>| match wanted {
                 Some(wanted) if Some(wanted) != seen.as_ref() => Patch::Set(wanted.clone()),
                 _ => Patch::Keep,
             };
             let down = body.max_retries_down.unwrap_or(seen.max_retries_down);
             let numbers = (body.delay, body.timeout, body.max_retries, down);
-            let same = numbers == (seen.delay, seen.timeout, seen.max_retries, seen.max_retries_down)
+            let same = numbers
+                == (seen.delay, seen.timeout, seen.max_retries, seen.max_retries_down)
                 && !differs(&body.url_path, &seen.url_path)
                 && !differs(&body.http_method, &seen.http_method)
                 && !differs(&body.expected_codes, &seen.expected_codes);

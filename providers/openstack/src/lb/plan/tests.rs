@@ -48,19 +48,35 @@ fn seen(ports: &[(&str, &str, u16)]) -> ObservedLoadBalancer {
     let mut seen = ObservedLoadBalancer::new(balancer(NAME, &[NAME]));
     for (id, protocol, port) in ports {
         seen.listeners.push(listener(id, protocol, *port, &[NAME]));
-        let of_pool = if matches!(*protocol, "TERMINATED_HTTPS") { "HTTP" } else { protocol };
+        let of_pool = if matches!(*protocol, "TERMINATED_HTTPS") {
+            "HTTP"
+        } else {
+            protocol
+        };
         seen.pools.push(pool(id, of_pool));
-        seen.members.insert(format!("pool-{id}"), vec![member("10.0.0.11", 30000 + port)]);
+        seen.members
+            .insert(format!("pool-{id}"), vec![member("10.0.0.11", 30000 + port)]);
     }
     seen
 }
 
 fn member(address: &str, port: u16) -> ObservedMember {
     let (id, subnet) = (Some(format!("m-{address}").into()), Some("subnet".into()));
-    ObservedMember { id, address: address.into(), port, weight: 1, subnet, monitor_port: None }
+    ObservedMember {
+        id,
+        address: address.into(),
+        port,
+        weight: 1,
+        subnet,
+        monitor_port: None,
+    }
 }
 
-fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &LoadBalancerSettings) -> DesiredLoadBalancer {
+fn wanted_with(
+    ports: &[u16],
+    annotations: &[(&str, &str)],
+    settings: &LoadBalancerSettings,
+) -> DesiredLoadBalancer {
     let ports = ports.iter().map(|port| ccm_core::k8s::ServicePort {
         name: format!("p{port}").into(),
         protocol: ccm_core::k8s::Protocol::Tcp,
@@ -70,10 +86,20 @@ fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &LoadBalan
         app_protocol: None,
     });
     let key = |key: &str| format!("{}{key}", crate::lb::annotations::PREFIX).into();
-    let annotations: BTreeMap<_, _> = annotations.iter().map(|(k, v)| (key(k), (*v).into())).collect();
+    let annotations: BTreeMap<_, _> = annotations
+        .iter()
+        .map(|(k, v)| (key(k), (*v).into()))
+        .collect();
     let ports = ports.collect();
-    let service = ServiceView { ports, annotations, uid: "uid".into(), ..ServiceView::named("ns", "web") };
-    *spec::parse(&service, settings, features(), "c1").desired.unwrap()
+    let service = ServiceView {
+        ports,
+        annotations,
+        uid: "uid".into(),
+        ..ServiceView::named("ns", "web")
+    };
+    *spec::parse(&service, settings, features(), "c1")
+        .desired
+        .unwrap()
 }
 
 fn wanted(ports: &[u16], annotations: &[(&str, &str)]) -> DesiredLoadBalancer {
@@ -100,11 +126,19 @@ struct Case<'a> {
 
 impl<'a> Case<'a> {
     fn new(seen: &'a ObservedLoadBalancer, wanted: &'a DesiredLoadBalancer) -> Self {
-        Self { seen, wanted, addresses: &["10.0.0.11"], serial: false, exact: None, shown: true }
+        Self {
+            seen,
+            wanted,
+            addresses: &["10.0.0.11"],
+            serial: false,
+            exact: None,
+            shown: true,
+        }
     }
 
     fn side<T>(&self, then: impl FnOnce(&PlanInput<'_>) -> T) -> T {
-        let standing = service_ownership("c1", &self.wanted.owner, self.shown, &self.seen.load_balancer);
+        let standing =
+            service_ownership("c1", &self.wanted.owner, self.shown, &self.seen.load_balancer);
         then(&PlanInput {
             observed: self.seen,
             ownership: &standing,
@@ -118,8 +152,12 @@ impl<'a> Case<'a> {
 
     fn plan(&self) -> Result<Vec<PlannedAction>, CloudError> {
         let backends = backends(self.addresses);
-        let members: Vec<_> =
-            self.wanted.listeners.iter().map(|l| crate::lb::desired_members::members(&l.pool, &backends)).collect();
+        let members: Vec<_> = self
+            .wanted
+            .listeners
+            .iter()
+            .map(|l| crate::lb::desired_members::members(&l.pool, &backends))
+            .collect();
         self.side(|side| plan(side, self.wanted, &members, 2))
     }
 
@@ -136,7 +174,9 @@ fn plan_of(seen: &ObservedLoadBalancer, wanted: &DesiredLoadBalancer) -> Vec<Str
 fn short(step: &PlannedAction) -> String {
     let object = match &step.kind {
         ActionKind::UpdateLoadBalancer(_) => "lb".to_owned(),
-        ActionKind::CreateListener(body) => format!("{}/{}", body.protocol.as_ref().unwrap(), body.protocol_port),
+        ActionKind::CreateListener(body) => {
+            format!("{}/{}", body.protocol.as_ref().unwrap(), body.protocol_port)
+        }
         ActionKind::UpdateListener(id, _)
         | ActionKind::DeleteListener(id)
         | ActionKind::UpdatePool(id, _)
@@ -144,10 +184,17 @@ fn short(step: &PlannedAction) -> String {
         | ActionKind::UpdateMonitor(id, _)
         | ActionKind::DeleteMonitor(id) => id.clone(),
         ActionKind::CreatePool(listener, body) => {
-            format!("{} on {}", body.protocol.as_ref().unwrap(), listener.as_deref().unwrap_or("new"))
+            format!(
+                "{} on {}",
+                body.protocol.as_ref().unwrap(),
+                listener.as_deref().unwrap_or("new")
+            )
         }
         ActionKind::SetMembers(pool, members) => {
-            let list: Vec<_> = members.iter().map(|m| format!("{}:{}", m.address, m.protocol_port)).collect();
+            let list: Vec<_> = members
+                .iter()
+                .map(|m| format!("{}:{}", m.address, m.protocol_port))
+                .collect();
             format!("{} {}", pool.as_deref().unwrap_or("new"), list.join(" "))
         }
         ActionKind::CreateMember(_, body) => body.address.clone(),
@@ -174,7 +221,10 @@ fn body(step: &PlannedAction) -> Value {
 
 #[test]
 fn what_upstream_left_needs_nothing() {
-    assert_eq!(plan_of(&seen(&[("a", "TCP", 80), ("b", "TCP", 443)]), &wanted(&[80, 443], &[])), [""; 0]);
+    assert_eq!(
+        plan_of(&seen(&[("a", "TCP", 80), ("b", "TCP", 443)]), &wanted(&[80, 443], &[])),
+        [""; 0]
+    );
     let mut open = seen(&[("a", "TCP", 80)]);
     open.listeners[0].allowed_cidrs = None;
     open.listeners[0].tags = Vec::new();
@@ -186,16 +236,25 @@ fn what_upstream_left_needs_nothing() {
 #[test]
 fn listeners_that_no_port_wants_go_and_no_others() {
     let web = wanted(&[80], &[]);
-    let create = ["listener_create TCP/80", "pool_create TCP on new", "members_update new 10.0.0.11:30080"];
+    let create =
+        ["listener_create TCP/80", "pool_create TCP on new", "members_update new 10.0.0.11:30080"];
     assert_eq!(plan_of(&seen(&[]), &web), create);
     let gone = |id: &str| [format!("pool_delete pool-{id}"), format!("listener_delete {id}")];
     let other = seen(&[("b", "TCP", 81)]);
-    let expected: Vec<String> = create.iter().map(ToString::to_string).chain(gone("b")).collect();
+    let expected: Vec<String> = create
+        .iter()
+        .map(ToString::to_string)
+        .chain(gone("b"))
+        .collect();
     assert_eq!(plan_of(&other, &web), expected);
     assert_eq!(plan_of(&seen(&[("a", "TCP", 80)]), &web), [""; 0]);
     let four = seen(&[("a", "TCP", 80), ("b", "TCP", 81), ("c", "TCP", 82), ("d", "TCP", 83)]);
     for (kept, id) in [(80, "a"), (81, "b"), (82, "c"), (83, "d")] {
-        let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != id).flat_map(gone).collect::<Vec<_>>();
+        let others = ["a", "b", "c", "d"]
+            .into_iter()
+            .filter(|other| *other != id)
+            .flat_map(gone)
+            .collect::<Vec<_>>();
         assert_eq!(plan_of(&four, &wanted(&[kept], &[])), others);
     }
 }
@@ -211,7 +270,8 @@ fn a_port_of_somebody_else_is_a_conflict() {
     };
     let conflicts = |tags: &[&str], owner: bool, protocol: &str, port: u16| {
         let (seen, wanted) = (shared(tags, protocol, owner), wanted(&[port], &[]));
-        let result = Case::new(&seen, &wanted).side(|side| check_port_conflict(side, &wanted.listeners[0]));
+        let result =
+            Case::new(&seen, &wanted).side(|side| check_port_conflict(side, &wanted.listeners[0]));
         result.is_err_and(|error| error.to_string().contains("already exists"))
     };
     assert!(!conflicts(&[NAME], false, "TCP", 9090));
@@ -229,10 +289,18 @@ fn a_port_of_somebody_else_is_a_conflict() {
 
 #[test]
 fn another_protocol_on_the_same_port_needs_the_old_listener_gone_first() {
-    let switched =
-        plan_of(&seen(&[("a", "TCP", 80), ("b", "TCP", 81)]), &wanted(&[80, 81], &[("x-forwarded-for", "true")]));
-    let deletions = switched.iter().position(|step| step == "listener_delete b").unwrap();
-    let creations = switched.iter().position(|step| step == "listener_create HTTP/80").unwrap();
+    let switched = plan_of(
+        &seen(&[("a", "TCP", 80), ("b", "TCP", 81)]),
+        &wanted(&[80, 81], &[("x-forwarded-for", "true")]),
+    );
+    let deletions = switched
+        .iter()
+        .position(|step| step == "listener_delete b")
+        .unwrap();
+    let creations = switched
+        .iter()
+        .position(|step| step == "listener_create HTTP/80")
+        .unwrap();
     assert!(deletions < creations, "{switched:#?}");
     assert_eq!(switched[..2], ["pool_delete pool-a", "listener_delete a"]);
 }
@@ -242,27 +310,41 @@ fn tags_and_headers_of_others_stay_on_a_listener() {
     let mut there = seen(&[("a", "HTTP", 80)]);
     there.listeners[0].tags = vec!["team".into(), NAME.into()];
     there.listeners[0].insert_headers = [("X-Forwarded-Port".into(), "true".into())].into();
-    let steps = Case::new(&there, &wanted(&[80], &[("x-forwarded-for", "true")])).plan().unwrap();
-    let headers = json!({"insert_headers": {"X-Forwarded-For": "true", "X-Forwarded-Port": "true"}});
+    let steps = Case::new(&there, &wanted(&[80], &[("x-forwarded-for", "true")]))
+        .plan()
+        .unwrap();
+    let headers =
+        json!({"insert_headers": {"X-Forwarded-For": "true", "X-Forwarded-Port": "true"}});
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [headers]);
     let mut shared = seen(&[("a", "TCP", 80)]);
     shared.listeners[0].tags = vec!["team".into()];
     let error = Case::new(&shared, &wanted(&[80], &[])).plan().unwrap_err();
-    assert!(error.to_string().contains("already exists"), "one with tags of others alone is not ours: {error}");
+    assert!(
+        error.to_string().contains("already exists"),
+        "one with tags of others alone is not ours: {error}"
+    );
 }
 
 #[test]
 fn each_difference_of_a_listener_is_one_change_of_it() {
     let updates = |there: &ObservedLoadBalancer, annotations: &[(&str, &str)]| {
-        let steps = Case::new(there, &wanted(&[80], annotations)).plan().unwrap();
+        let steps = Case::new(there, &wanted(&[80], annotations))
+            .plan()
+            .unwrap();
         steps.iter().map(body).collect::<Vec<_>>()
     };
     let plain = seen(&[("a", "TCP", 80)]);
     assert_eq!(updates(&plain, &[("connection-limit", "7")]), [json!({"connection_limit": 7})]);
-    assert_eq!(updates(&plain, &[("timeout-member-data", "1000")]), [json!({"timeout_member_data": 1000})]);
+    assert_eq!(
+        updates(&plain, &[("timeout-member-data", "1000")]),
+        [json!({"timeout_member_data": 1000})]
+    );
     let ranges = wanted_ranges(&["10.0.0.0/8"]);
     let steps = Case::new(&plain, &ranges).plan().unwrap();
-    assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"allowed_cidrs": ["10.0.0.0/8"]})]);
+    assert_eq!(
+        steps.iter().map(body).collect::<Vec<_>>(),
+        [json!({"allowed_cidrs": ["10.0.0.0/8"]})]
+    );
     let mut other = plain.clone();
     other.listeners[0].allowed_cidrs = Some(vec!["10.0.0.0/8".into(), "192.168.0.0/16".into()]);
     let same = wanted_ranges(&["192.168.0.0/16", "10.1.2.3/8"]);
@@ -271,8 +353,12 @@ fn each_difference_of_a_listener_is_one_change_of_it() {
 
 fn wanted_ranges(ranges: &[&str]) -> DesiredLoadBalancer {
     let mut wanted = wanted(&[80], &[]);
-    wanted.listeners[0].allowed =
-        Some(ranges.iter().map(|range| range.parse::<ipnet::IpNet>().unwrap().trunc()).collect());
+    wanted.listeners[0].allowed = Some(
+        ranges
+            .iter()
+            .map(|range| range.parse::<ipnet::IpNet>().unwrap().trunc())
+            .collect(),
+    );
     wanted
 }
 
@@ -285,7 +371,8 @@ fn affinity_and_algorithm_of_a_pool_are_repaired() {
     let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {
         "type": "SOURCE_IP", "cookie_name": null, "persistence_timeout": null, "persistence_granularity": null}});
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [both]);
-    there.pools[0].session_persistence = Some(openstack_api::octavia::SessionPersistence::SOURCE_IP);
+    there.pools[0].session_persistence =
+        Some(openstack_api::octavia::SessionPersistence::SOURCE_IP);
     let steps = Case::new(&there, &wanted(&[80], &[])).plan().unwrap();
     assert_eq!(steps.iter().map(body).collect::<Vec<_>>(), [json!({"session_persistence": null})]);
 }
@@ -293,14 +380,18 @@ fn affinity_and_algorithm_of_a_pool_are_repaired() {
 #[test]
 fn a_pool_of_another_protocol_is_made_anew() {
     let steps = plan_of(&seen(&[("a", "TCP", 80)]), &wanted(&[80], &[("proxy-protocol", "v2")]));
-    let expected = ["pool_delete pool-a", "pool_create PROXYV2 on a", "members_update new 10.0.0.11:30080"];
+    let expected =
+        ["pool_delete pool-a", "pool_create PROXYV2 on a", "members_update new 10.0.0.11:30080"];
     assert_eq!(steps, expected);
 }
 
 #[test]
 fn a_batch_holds_all_members_and_is_sent_only_when_one_differs() {
     let (there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
-    let two = Case { addresses: &["10.0.0.11", "10.0.0.12"], ..Case::new(&there, &web) };
+    let two = Case {
+        addresses: &["10.0.0.11", "10.0.0.12"],
+        ..Case::new(&there, &web)
+    };
     assert_eq!(two.steps(), ["members_update pool-a 10.0.0.11:30080 10.0.0.12:30080"]);
     let none = Case { addresses: &[], ..Case::new(&there, &web) };
     assert_eq!(none.steps(), ["members_update pool-a "]);
@@ -320,9 +411,15 @@ fn a_batch_holds_all_members_and_is_sent_only_when_one_differs() {
 #[test]
 fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
     let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
-    let members: Vec<_> = ["10.0.0.11", "10.0.0.12", "10.0.0.13"].map(|address| member(address, 30080)).into();
+    let members: Vec<_> = ["10.0.0.11", "10.0.0.12", "10.0.0.13"]
+        .map(|address| member(address, 30080))
+        .into();
     there.members.insert("pool-a".into(), members);
-    fn case<'a>(there: &'a ObservedLoadBalancer, web: &'a DesiredLoadBalancer, exact: Option<&'a str>) -> Case<'a> {
+    fn case<'a>(
+        there: &'a ObservedLoadBalancer,
+        web: &'a DesiredLoadBalancer,
+        exact: Option<&'a str>,
+    ) -> Case<'a> {
         let addresses = &["10.0.0.11", "10.0.0.12", "10.0.0.13"];
         Case { addresses, exact, ..Case::new(there, web) }
     }
@@ -330,10 +427,20 @@ fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
     let mut subnets = Vec::new();
     for _ in 0..6 {
         let steps = case(&there, &web, Some("new")).plan().unwrap();
-        let Some(PlannedAction { kind: ActionKind::SetMembers(_, members), .. }) = steps.first() else { break };
+        let Some(PlannedAction { kind: ActionKind::SetMembers(_, members), .. }) = steps.first()
+        else {
+            break;
+        };
         assert!(!members.is_empty(), "somebody always serves");
-        there.members.insert("pool-a".into(), members.iter().map(ObservedMember::from).collect());
-        subnets.push(members.iter().filter(|member| member.subnet_id.as_deref() == Some("new")).count());
+        there
+            .members
+            .insert("pool-a".into(), members.iter().map(ObservedMember::from).collect());
+        subnets.push(
+            members
+                .iter()
+                .filter(|member| member.subnet_id.as_deref() == Some("new"))
+                .count(),
+        );
     }
     assert_eq!(subnets, [0, 2, 2, 3]);
     assert_eq!(case(&there, &web, Some("new")).steps(), [""; 0]);
@@ -342,17 +449,29 @@ fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
 #[test]
 fn serial_drivers_get_members_one_by_one() {
     let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
-    there.members.get_mut("pool-a").unwrap().push(member("10.0.0.19", 30080));
+    there
+        .members
+        .get_mut("pool-a")
+        .unwrap()
+        .push(member("10.0.0.19", 30080));
     there.members.get_mut("pool-a").unwrap()[0].weight = 0;
-    let case = Case { addresses: &["10.0.0.11", "10.0.0.12"], serial: true, ..Case::new(&there, &web) };
-    assert_eq!(case.steps(), ["member_create 10.0.0.12", "member_update m-10.0.0.11", "member_delete m-10.0.0.19"]);
+    let case = Case {
+        addresses: &["10.0.0.11", "10.0.0.12"],
+        serial: true,
+        ..Case::new(&there, &web)
+    };
+    assert_eq!(
+        case.steps(),
+        ["member_create 10.0.0.12", "member_update m-10.0.0.11", "member_delete m-10.0.0.19"]
+    );
 }
 
 #[test]
 fn members_that_upstream_made_one_by_one_without_a_subnet_stay() {
     let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
-    let steps =
-        |there: &ObservedLoadBalancer, serial| Case { serial, exact: Some("new"), ..Case::new(there, &web) }.steps();
+    let steps = |there: &ObservedLoadBalancer, serial| {
+        Case { serial, exact: Some("new"), ..Case::new(there, &web) }.steps()
+    };
     assert_eq!(steps(&there, true).len(), 1, "one in another subnet is moved");
     there.members.get_mut("pool-a").unwrap()[0].subnet = None;
     assert_eq!(steps(&there, true), [""; 0]);
@@ -400,13 +519,26 @@ fn a_balancer_is_shared_within_limits() {
     let third = "kube_service_c1_ns_third";
     let refused = |tags: &[&str], settings: &LoadBalancerSettings| {
         let shared = ObservedLoadBalancer::new(balancer(OTHER, tags));
-        Case::new(&shared, &wanted_with(&[80], &[], settings)).plan().map_err(|error| error.to_string())
+        Case::new(&shared, &wanted_with(&[80], &[], settings))
+            .plan()
+            .map_err(|error| error.to_string())
     };
     assert!(refused(&[OTHER], &LoadBalancerSettings::default()).is_ok());
-    assert!(refused(&[OTHER, third], &LoadBalancerSettings::default()).unwrap_err().contains("max-shared-lb is 2"));
-    assert!(refused(&[OTHER, third, NAME], &LoadBalancerSettings::default()).is_ok(), "it is on it already");
+    assert!(
+        refused(&[OTHER, third], &LoadBalancerSettings::default())
+            .unwrap_err()
+            .contains("max-shared-lb is 2")
+    );
+    assert!(
+        refused(&[OTHER, third, NAME], &LoadBalancerSettings::default()).is_ok(),
+        "it is on it already"
+    );
     let internal = LoadBalancerSettings { internal: true, ..LoadBalancerSettings::default() };
-    assert!(refused(&[OTHER], &internal).unwrap_err().contains("internal"));
+    assert!(
+        refused(&[OTHER], &internal)
+            .unwrap_err()
+            .contains("internal")
+    );
     let shared = ObservedLoadBalancer::new(balancer(OTHER, &[OTHER]));
     let web = wanted(&[80], &[]);
     let error = Case::new(&shared, &web).side(|side| {
@@ -432,7 +564,8 @@ fn a_renamed_cluster_takes_its_balancer_along() {
     let mut there = seen(&[("a", "TCP", 80)]);
     there.load_balancer = balancer(old, &[old, "team"]);
     there.listeners[0].tags = vec![old.into(), "team".into()];
-    (there.listeners[0].name, there.pools[0].name) = (format!("listener_0_{old}"), format!("pool_0_{old}"));
+    (there.listeners[0].name, there.pools[0].name) =
+        (format!("listener_0_{old}"), format!("pool_0_{old}"));
     let web = wanted(&[80], &[]);
     let steps = Case::new(&there, &web).plan().unwrap();
     let bodies: Vec<_> = steps.iter().map(body).collect();
@@ -452,10 +585,17 @@ fn a_service_that_goes_takes_its_part_and_nothing_else() {
     let mut shared = seen(&[("a", "TCP", 80)]);
     shared.load_balancer = balancer(OTHER, &[OTHER, NAME]);
     shared.listeners.push(listener("o", "TCP", 443, &[OTHER]));
-    let who = ServiceKey { namespace: "ns".into(), name: "web".into(), uid: "uid".into() };
+    let who = ServiceKey {
+        namespace: "ns".into(),
+        name: "web".into(),
+        uid: "uid".into(),
+    };
     let standing = service_ownership("c1", &who, true, &shared.load_balancer);
     let steps = plan_removal_from_shared(&shared, &standing, true);
-    assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["pool_delete pool-a", "listener_delete a", "update lb"]);
+    assert_eq!(
+        steps.iter().map(short).collect::<Vec<_>>(),
+        ["pool_delete pool-a", "listener_delete a", "update lb"]
+    );
     assert_eq!(body(&steps[2]), json!({"tags": [OTHER]}));
 }
 
@@ -463,19 +603,28 @@ fn a_service_that_goes_takes_its_part_and_nothing_else() {
 fn members_alone_are_compared_when_only_nodes_changed() {
     let there = seen(&[("a", "TCP", 80)]);
     let web = wanted(&[80, 443], &[("connection-limit", "7")]);
-    let members: Vec<_> =
-        web.listeners.iter().map(|l| crate::lb::desired_members::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
+    let members: Vec<_> = web
+        .listeners
+        .iter()
+        .map(|l| crate::lb::desired_members::members(&l.pool, &backends(&["10.0.0.12"])))
+        .collect();
     let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &members));
-    assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["members_update pool-a 10.0.0.12:30080"]);
+    assert_eq!(
+        steps.iter().map(short).collect::<Vec<_>>(),
+        ["members_update pool-a 10.0.0.12:30080"]
+    );
 }
 
 /// Another protocol of a listener or a pool takes new ones, and these may be refused.
 #[test]
 fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
     let there = seen(&[("a", "TCP", 80)]);
-    for (annotation, value) in [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")] {
+    for (annotation, value) in
+        [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")]
+    {
         let web = wanted(&[80], &[(annotation, value)]);
-        let members = crate::lb::desired_members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+        let members =
+            crate::lb::desired_members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
         let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &[members]));
         assert_eq!(
             steps.iter().map(short).collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! What one shared listing shows of a security group and of server ports. Pure.
 //!
-//! A listing can only prove that nothing has to be done. If something is missing or differs, the Service is read alone.
+//! A listing can only prove that nothing has to be done. If something is missing or differs, the
+//! Service is read alone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,7 +32,10 @@ impl ServerPorts {
         }
         let server: Box<str> = port.device_id.as_str().into();
         for group in &port.security_groups {
-            self.by_group.entry(group.as_str().into()).or_default().insert(server.clone());
+            self.by_group
+                .entry(group.as_str().into())
+                .or_default()
+                .insert(server.clone());
         }
         self.by_server.entry(server).or_default().push(port);
     }
@@ -51,17 +55,28 @@ pub struct ListedSecurityGroup {
 impl ListedSecurityGroup {
     /// Returns whether nothing has to be done to have these rules and members.
     pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
-        let [group] = &self.groups[..] else { return false };
+        let [group] = &self.groups[..] else {
+            return false;
+        };
         if diff(rules, &group.security_group_rules) != (Vec::new(), Vec::new()) {
             return false;
         }
         let ports_of = |server: &str| self.ports.by_server.get(server).map(Vec::as_slice);
-        let servers: Option<Vec<_>> =
-            task.backends.iter().filter_map(|backend| backend.server.as_deref()).map(ports_of).collect();
+        let servers: Option<Vec<_>> = task
+            .backends
+            .iter()
+            .filter_map(|backend| backend.server.as_deref())
+            .map(ports_of)
+            .collect();
         // A server that is not listed is new: its port has to be read.
         let Some(servers) = servers else { return false };
         let members = servers.into_iter().flatten();
-        let holders = self.ports.by_group.get(group.id.as_str()).into_iter().flatten();
+        let holders = self
+            .ports
+            .by_group
+            .get(group.id.as_str())
+            .into_iter()
+            .flatten();
         let holders = holders.filter_map(|server| ports_of(server)).flatten();
         let holders = holders.filter(|port| port.security_groups.contains(&group.id));
         ports_to_add(&group.id, task.subnet, task.backends, members).is_empty()
@@ -81,14 +96,21 @@ mod tests {
             id: format!("port-{server}"),
             device_id: server.into(),
             device_owner: "compute:nova".into(),
-            fixed_ips: vec![FixedIp { subnet_id: "s".into(), ip_address: address.parse().unwrap() }],
+            fixed_ips: vec![FixedIp {
+                subnet_id: "s".into(),
+                ip_address: address.parse().unwrap(),
+            }],
             security_groups: groups.iter().map(|id| (*id).to_owned()).collect(),
             ..Port::default()
         }
     }
 
     fn backend(server: &str, address: &str) -> NodeBackend {
-        NodeBackend { node: server.into(), address: address.parse().unwrap(), server: Some(server.into()) }
+        NodeBackend {
+            node: server.into(),
+            address: address.parse().unwrap(),
+            server: Some(server.into()),
+        }
     }
 
     fn group(id: &str) -> SecurityGroup {
@@ -104,7 +126,11 @@ mod tests {
             remote_ip_prefix: body.remote_ip_prefix,
             ..SecurityGroupRule::default()
         };
-        SecurityGroup { id: id.into(), security_group_rules: vec![seen], ..SecurityGroup::default() }
+        SecurityGroup {
+            id: id.into(),
+            security_group_rules: vec![seen],
+            ..SecurityGroup::default()
+        }
     }
 
     #[test]
@@ -125,25 +151,38 @@ mod tests {
             for port in rows {
                 ports.add((*port).clone());
             }
-            let listed =
-                ListedSecurityGroup { started: Instant::now(), groups: groups.to_vec(), ports: Arc::new(ports) };
+            let listed = ListedSecurityGroup {
+                started: Instant::now(),
+                groups: groups.to_vec(),
+                ports: Arc::new(ports),
+            };
             listed.is_in_sync(task, &rules)
         };
         let right = group("g");
         assert!(shows(std::slice::from_ref(&right), &[&a, &b]));
-        let elsewhere = Port { device_owner: "network:dhcp".into(), ..port("c", "10.0.0.3", &["g"]) };
-        assert!(shows(std::slice::from_ref(&right), &[&a, &b, &elsewhere]), "what is no server's is left alone");
+        let elsewhere = Port {
+            device_owner: "network:dhcp".into(),
+            ..port("c", "10.0.0.3", &["g"])
+        };
+        assert!(
+            shows(std::slice::from_ref(&right), &[&a, &b, &elsewhere]),
+            "what is no server's is left alone"
+        );
 
         assert!(!shows(&[], &[&a, &b]), "no group");
         assert!(!shows(&[right.clone(), group("h")], &[&a, &b]), "two groups of the name");
         let bare = SecurityGroup { security_group_rules: Vec::new(), ..right.clone() };
         assert!(!shows(&[bare], &[&a, &b]), "a rule is missing");
         let mut more = right.clone();
-        more.security_group_rules.push(SecurityGroupRule { id: "more".into(), ..SecurityGroupRule::default() });
+        more.security_group_rules
+            .push(SecurityGroupRule { id: "more".into(), ..SecurityGroupRule::default() });
         assert!(!shows(&[more], &[&a, &b]), "a rule too many");
         let right = std::slice::from_ref(&right);
         assert!(!shows(right, &[&a]), "a server that is not listed");
-        assert!(!shows(right, &[&a, &port("b", "10.0.0.2", &["other"])]), "a port without the group");
+        assert!(
+            !shows(right, &[&a, &port("b", "10.0.0.2", &["other"])]),
+            "a port without the group"
+        );
         assert!(!shows(right, &[&a, &b, &port("c", "10.0.0.3", &["g"])]), "a node that has left");
     }
 }

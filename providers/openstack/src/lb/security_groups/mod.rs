@@ -35,7 +35,8 @@ pub(super) struct SecurityGroupManager {
     /// CIDRs by subnet, which do not change.
     networks: Mutex<BTreeMap<Box<str>, IpNet>>,
     names: Mutex<GroupNames>,
-    /// Held while the groups of a port are changed, because a node is a member for many Services at once.
+    /// Held while the groups of a port are changed, because a node is a member for many Services at
+    /// once.
     port_lock: tokio::sync::Mutex<()>,
 }
 
@@ -73,8 +74,9 @@ struct SecurityGroupChanges {
 }
 
 impl SecurityGroupManager {
-    /// Creates the group if it does not exist, adds the rules that it lacks, sets it on the backends' ports, and
-    /// removes it from ports of other servers. Returns the IDs of surplus rules.
+    /// Creates the group if it does not exist, adds the rules that it lacks, sets it on the
+    /// backends' ports, and removes it from ports of other servers. Returns the IDs of surplus
+    /// rules.
     pub(super) async fn ensure_rules(
         &self,
         api: Api<'_>,
@@ -85,25 +87,40 @@ impl SecurityGroupManager {
             Some(group) => group,
             None => {
                 self.record_name(&task.group.name);
-                let made = api.create_group(&task.group.name, &task.group.description).await?;
+                let made = api
+                    .create_group(&task.group.name, &task.group.description)
+                    .await?;
                 let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
                 (work.missing, work.surplus) = diff(&rules, &made.security_group_rules);
                 made
             }
         };
         if !work.missing.is_empty() {
-            let rules: Vec<_> = work.missing.iter().map(|rule| rule.body(&group.id)).collect();
+            let rules: Vec<_> = work
+                .missing
+                .iter()
+                .map(|rule| rule.body(&group.id))
+                .collect();
             match api.create_rules(&rules).await {
                 // Somebody else has created one of them meanwhile: the next sync compares again.
-                Err(error) if error.class() == ErrorClass::Conflict => return Err(as_conflict(error)),
+                Err(error) if error.class() == ErrorClass::Conflict => {
+                    return Err(as_conflict(error));
+                }
                 made => drop(made?),
             }
         }
         for port in &work.join {
-            self.set(api, port, &PortMembership::of(&group.id), "its node is a member").await?;
+            self.set(api, port, &PortMembership::of(&group.id), "its node is a member")
+                .await?;
         }
         for port in &work.leave {
-            self.set(api, port, &PortMembership::not_of(&group.id), "its node is no member any more").await?;
+            self.set(
+                api,
+                port,
+                &PortMembership::not_of(&group.id),
+                "its node is no member any more",
+            )
+            .await?;
         }
         Ok(work.surplus)
     }
@@ -133,12 +150,27 @@ impl SecurityGroupManager {
             changes.push(planned("security_group_create", &task.group.name, "it is not there"));
         }
         for _ in &work.missing {
-            changes.push(planned("security_group_rules_create", &task.group.name, "a rule is missing"));
+            changes.push(planned(
+                "security_group_rules_create",
+                &task.group.name,
+                "a rule is missing",
+            ));
         }
-        changes.extend(work.surplus.iter().map(|id| planned("security_group_rule_delete", id, "nothing wants it")));
-        changes.extend(work.join.iter().map(|port| planned("port_update", &port.id, "its node is a member")));
-        changes
-            .extend(work.leave.iter().map(|port| planned("port_update", &port.id, "its node is no member any more")));
+        changes.extend(
+            work.surplus
+                .iter()
+                .map(|id| planned("security_group_rule_delete", id, "nothing wants it")),
+        );
+        changes.extend(
+            work.join
+                .iter()
+                .map(|port| planned("port_update", &port.id, "its node is a member")),
+        );
+        changes.extend(
+            work.leave
+                .iter()
+                .map(|port| planned("port_update", &port.id, "its node is no member any more")),
+        );
         Ok(changes)
     }
 
@@ -149,20 +181,41 @@ impl SecurityGroupManager {
         task: SecurityGroupTask<'_>,
         listed: &ListedSecurityGroup,
     ) -> Result<bool, CloudError> {
-        Ok(listed.is_in_sync(task, &desired_rules(task.group, &self.network(api, task.subnet).await?)))
+        Ok(listed
+            .is_in_sync(task, &desired_rules(task.group, &self.network(api, task.subnet).await?)))
     }
 
-    async fn observe(&self, api: Api<'_>, task: SecurityGroupTask<'_>) -> Result<SecurityGroupChanges, CloudError> {
+    async fn observe(
+        &self,
+        api: Api<'_>,
+        task: SecurityGroupTask<'_>,
+    ) -> Result<SecurityGroupChanges, CloudError> {
         let group = find(api, &task.group.name).await?;
         let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
-        let observed = group.as_ref().map_or(&[][..], |group| &group.security_group_rules);
+        let observed = group
+            .as_ref()
+            .map_or(&[][..], |group| &group.security_group_rules);
         let (missing, surplus) = diff(&rules, observed);
-        let servers: Vec<&str> = task.backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
+        let servers: Vec<&str> = task
+            .backends
+            .iter()
+            .filter_map(|backend| backend.server.as_deref())
+            .collect();
         let ports = api.ports_of(&servers).await?;
         let id = group.as_ref().map_or("", |group| &group.id);
-        let holders = if id.is_empty() { Vec::new() } else { api.ports(&[("security_groups", id)]).await? };
-        let join = ports_to_add(id, task.subnet, task.backends, &ports).into_iter().cloned().collect();
-        let leave = ports_to_remove(task.backends, &holders).into_iter().cloned().collect();
+        let holders = if id.is_empty() {
+            Vec::new()
+        } else {
+            api.ports(&[("security_groups", id)]).await?
+        };
+        let join = ports_to_add(id, task.subnet, task.backends, &ports)
+            .into_iter()
+            .cloned()
+            .collect();
+        let leave = ports_to_remove(task.backends, &holders)
+            .into_iter()
+            .cloned()
+            .collect();
         Ok(SecurityGroupChanges { group, missing, surplus, join, leave })
     }
 
@@ -172,12 +225,13 @@ impl SecurityGroupManager {
         }
         let found = api.subnet(subnet).await?;
         let Some(found) = found else {
-            return Err(CloudError::invalid_input(format!("subnet {subnet} of members is not there")));
+            return Err(CloudError::invalid_input(format!(
+                "subnet {subnet} of members is not there"
+            )));
         };
-        let network: IpNet = found
-            .cidr
-            .parse()
-            .map_err(|error| CloudError::transient(format!("subnet {subnet} has network {:?}: {error}", found.cidr)))?;
+        let network: IpNet = found.cidr.parse().map_err(|error| {
+            CloudError::transient(format!("subnet {subnet} has network {:?}: {error}", found.cidr))
+        })?;
         self.networks.lock().insert(subnet.into(), network);
         Ok(network)
     }
@@ -186,7 +240,8 @@ impl SecurityGroupManager {
         self.names.lock().existing.insert(name.into());
     }
 
-    /// Returns whether a group of this name may exist. All groups are listed once: most clouds have none for Services.
+    /// Returns whether a group of this name may exist. All groups are listed once: most clouds have
+    /// none for Services.
     pub(super) async fn may_exist(&self, api: Api<'_>, name: &str) -> Result<bool, OpenStackError> {
         {
             let names = self.names.lock();
@@ -194,17 +249,22 @@ impl SecurityGroupManager {
                 return Ok(names.existing.contains(name));
             }
         }
-        let found = api.groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")]).await?;
-        let found =
-            found.into_iter().filter(|group| group.name.starts_with(GROUP_PREFIX)).map(|group| group.name.into());
+        let found = api
+            .groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
+            .await?;
+        let found = found
+            .into_iter()
+            .filter(|group| group.name.starts_with(GROUP_PREFIX))
+            .map(|group| group.name.into());
         let mut names = self.names.lock();
         names.existing.extend(found);
         names.listed = true;
         Ok(names.existing.contains(name))
     }
 
-    /// Removes a Service's group from all ports and deletes it, if `ours` accepts it. A copy of the Service may be in
-    /// another cluster: either the load balancer was this Service's, or the group's description must name this cluster.
+    /// Removes a Service's group from all ports and deletes it, if `ours` accepts it. A copy of the
+    /// Service may be in another cluster: either the load balancer was this Service's, or the
+    /// group's description must name this cluster.
     pub(super) async fn remove(
         &self,
         api: Api<'_>,
@@ -225,10 +285,15 @@ impl SecurityGroupManager {
     }
 
     /// Removes a group from all ports and deletes it.
-    pub(super) async fn delete(&self, api: Api<'_>, group: &SecurityGroup) -> Result<Progress, CloudError> {
+    pub(super) async fn delete(
+        &self,
+        api: Api<'_>,
+        group: &SecurityGroup,
+    ) -> Result<Progress, CloudError> {
         let why = "its Service is gone";
         for port in &api.ports(&[("security_groups", &group.id)]).await? {
-            self.set(api, port, &PortMembership::not_of(&group.id), why).await?;
+            self.set(api, port, &PortMembership::not_of(&group.id), why)
+                .await?;
             // Old upstream releases set such a tag.
             if port.standard.tags.contains(&group.id) {
                 api.delete_port_tag(&port.id, &group.id).await?;
@@ -244,18 +309,28 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Changes the groups of a port, unless somebody changed it since it was read; then it is read again. A port that
-    /// does not exist needs nothing.
-    async fn set(&self, api: Api<'_>, port: &Port, desired: &PortMembership<'_>, why: &str) -> Result<(), CloudError> {
+    /// Changes the groups of a port, unless somebody changed it since it was read; then it is read
+    /// again. A port that does not exist needs nothing.
+    async fn set(
+        &self,
+        api: Api<'_>,
+        port: &Port,
+        desired: &PortMembership<'_>,
+        why: &str,
+    ) -> Result<(), CloudError> {
         let _turn = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(groups) = desired.missing(&port) else { return Ok(()) };
+            let Some(groups) = desired.missing(&port) else {
+                return Ok(());
+            };
             match api.set_groups(&port, groups, why).await {
-                Err(error) if error.class() == ErrorClass::Changed => match api.port(&port.id).await? {
-                    Some(now) => port = Cow::Owned(now),
-                    None => return Ok(()),
-                },
+                Err(error) if error.class() == ErrorClass::Changed => {
+                    match api.port(&port.id).await? {
+                        Some(now) => port = Cow::Owned(now),
+                        None => return Ok(()),
+                    }
+                }
                 set => return Ok(set.map(drop)?),
             }
         }
@@ -303,5 +378,7 @@ async fn find(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, CloudEr
 
 /// Somebody else was faster: retried shortly.
 fn as_conflict(error: OpenStackError) -> CloudError {
-    CloudError::new(ErrorKind::Conflict, error.to_string()).with_retry_after(CONFLICT_DELAY).with_source(error)
+    CloudError::new(ErrorKind::Conflict, error.to_string())
+        .with_retry_after(CONFLICT_DELAY)
+        .with_source(error)
 }

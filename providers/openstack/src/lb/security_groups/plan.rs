@@ -1,13 +1,17 @@
-//! Rules of a Service's security group: which are desired, and how they differ from the observed ones.
+//! Rules of a Service's security group: which are desired, and how they differ from the observed
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use openstack_api::neutron::{Direction, EtherType, Port, SecurityGroupRule, SecurityGroupRuleCreate};
+use openstack_api::neutron::{
+    Direction, EtherType, Port, SecurityGroupRule, SecurityGroupRuleCreate,
+};
 
 use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
 
-/// What makes two rules equal: direction, address family, protocol in lower case, ports, remote end.
+/// What makes two rules equal: direction, address family, protocol in lower case, ports, remote
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Direction.
@@ -29,7 +33,11 @@ impl Rule {
     pub fn ingress(protocol: &str, port: u16, from: &IpNet) -> Self {
         Self {
             direction: Direction::Ingress,
-            ethertype: if from.addr().is_ipv4() { EtherType::Ipv4 } else { EtherType::Ipv6 },
+            ethertype: if from.addr().is_ipv4() {
+                EtherType::Ipv4
+            } else {
+                EtherType::Ipv6
+            },
             protocol: Some(protocol.to_lowercase().into()),
             ports: Some((port, port)),
             remote: Some(from.trunc().to_string().into()),
@@ -55,12 +63,21 @@ impl Rule {
 impl From<&SecurityGroupRule> for Rule {
     fn from(rule: &SecurityGroupRule) -> Self {
         let remote = rule.remote_ip_prefix.as_deref();
-        let canonical = |text: &str| text.parse::<IpNet>().map_or_else(|_| text.into(), |net| net.trunc().to_string());
-        let remote_group = rule.remote_group_id.as_deref().or(rule.remote_address_group_id.as_deref());
+        let canonical = |text: &str| {
+            text.parse::<IpNet>()
+                .map_or_else(|_| text.into(), |net| net.trunc().to_string())
+        };
+        let remote_group = rule
+            .remote_group_id
+            .as_deref()
+            .or(rule.remote_address_group_id.as_deref());
         Self {
             direction: rule.direction,
             ethertype: rule.ethertype,
-            protocol: rule.protocol.as_deref().map(|protocol| protocol.to_lowercase().into()),
+            protocol: rule
+                .protocol
+                .as_deref()
+                .map(|protocol| protocol.to_lowercase().into()),
             ports: rule.port_range_min.zip(rule.port_range_max),
             remote: remote.map(|remote| canonical(remote).into()),
             remote_group: remote_group.map(Into::into),
@@ -68,11 +85,19 @@ impl From<&SecurityGroupRule> for Rule {
     }
 }
 
-/// Returns the rules that a group should have. `subnet`: of members, where the load balancer's own traffic comes from.
+/// Returns the rules that a group should have. `subnet`: of members, where the load balancer's own
+/// traffic comes from.
 pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
-    rules.extend(group.health_port.map(|port| Rule::ingress("tcp", port, subnet)));
-    let from = group.clients.as_deref().unwrap_or(std::slice::from_ref(subnet));
+    rules.extend(
+        group
+            .health_port
+            .map(|port| Rule::ingress("tcp", port, subnet)),
+    );
+    let from = group
+        .clients
+        .as_deref()
+        .unwrap_or(std::slice::from_ref(subnet));
     for (protocol, port) in &group.ports {
         rules.extend(from.iter().map(|from| Rule::ingress(protocol, *port, from)));
     }
@@ -92,20 +117,23 @@ pub fn diff(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> (Vec<Ru
     (desired.difference(&kept).cloned().collect(), surplus)
 }
 
-/// Returns the ports that need the group: of nodes that are members, with port security, holding the address that the
-/// load balancer sends to on the subnet of members.
+/// Returns the ports that need the group: of nodes that are members, with port security, holding
+/// the address that the load balancer sends to on the subnet of members.
 pub fn ports_to_add<'a>(
     group: &str,
     subnet: &str,
     backends: &[NodeBackend],
     ports: impl IntoIterator<Item = &'a Port>,
 ) -> Vec<&'a Port> {
-    let addresses: BTreeMap<&str, _> =
-        backends.iter().filter_map(|backend| Some((&**backend.server.as_ref()?, backend.address))).collect();
+    let addresses: BTreeMap<&str, _> = backends
+        .iter()
+        .filter_map(|backend| Some((&**backend.server.as_ref()?, backend.address)))
+        .collect();
     let holds = |port: &&Port| {
         let address = addresses.get(&*port.device_id);
-        let on_subnet =
-            |fixed: &openstack_api::neutron::FixedIp| Some(&fixed.ip_address) == address && *fixed.subnet_id == *subnet;
+        let on_subnet = |fixed: &openstack_api::neutron::FixedIp| {
+            Some(&fixed.ip_address) == address && *fixed.subnet_id == *subnet
+        };
         port.port_security_enabled != Some(false) && port.fixed_ips.iter().any(on_subnet)
     };
     let lacks = |port: &&Port| !port.security_groups.iter().any(|id| id == group);
@@ -113,15 +141,23 @@ pub fn ports_to_add<'a>(
 }
 
 /// Returns the ports that must lose the group: of servers that are not members any more.
-pub fn ports_to_remove<'a>(backends: &[NodeBackend], holders: impl IntoIterator<Item = &'a Port>) -> Vec<&'a Port> {
-    let servers: BTreeSet<&str> = backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
+pub fn ports_to_remove<'a>(
+    backends: &[NodeBackend],
+    holders: impl IntoIterator<Item = &'a Port>,
+) -> Vec<&'a Port> {
+    let servers: BTreeSet<&str> = backends
+        .iter()
+        .filter_map(|backend| backend.server.as_deref())
+        .collect();
     let has_left = |port: &&Port| is_of_server(port) && !servers.contains(&*port.device_id);
     holders.into_iter().filter(has_left).collect()
 }
 
 /// Returns whether a port belongs to a server.
 pub fn is_of_server(port: &Port) -> bool {
-    ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner))
+    ["compute:", "baremetal:"]
+        .iter()
+        .any(|owner| port.device_owner.starts_with(owner))
 }
 
 #[cfg(test)]
@@ -167,7 +203,13 @@ mod tests {
         type Case<'a> = (&'a str, Vec<Rule>, Vec<SecurityGroupRule>, Vec<Rule>, Vec<&'a str>);
         let cases: [Case<'_>; 9] = [
             ("nothing", vec![], vec![], vec![], vec![]),
-            ("default rules", vec![tcp(80, net)], vec![egress("a"), egress("b")], vec![tcp(80, net)], vec!["a", "b"]),
+            (
+                "default rules",
+                vec![tcp(80, net)],
+                vec![egress("a"), egress("b")],
+                vec![tcp(80, net)],
+                vec!["a", "b"],
+            ),
             (
                 "case of letters",
                 vec![Rule::ingress("TCP", 80, &net.parse().unwrap())],
@@ -175,7 +217,13 @@ mod tests {
                 vec![],
                 vec![],
             ),
-            ("another port", vec![tcp(443, net)], vec![ingress("a", "tcp", 80, net)], vec![tcp(443, net)], vec!["a"]),
+            (
+                "another port",
+                vec![tcp(443, net)],
+                vec![ingress("a", "tcp", 80, net)],
+                vec![tcp(443, net)],
+                vec!["a"],
+            ),
             (
                 "another network",
                 vec![tcp(80, "10.1.0.0/24")],
@@ -204,7 +252,13 @@ mod tests {
                 vec![],
                 vec!["b"],
             ),
-            ("another spelling", vec![tcp(80, net)], vec![ingress("a", "TCP", 80, "10.0.0.7/24")], vec![], vec![]),
+            (
+                "another spelling",
+                vec![tcp(80, net)],
+                vec![ingress("a", "TCP", 80, "10.0.0.7/24")],
+                vec![],
+                vec![],
+            ),
         ];
         for (case, wanted, there, create, delete) in cases {
             let (missing, surplus) = diff(&wanted.into_iter().collect(), &there);
@@ -232,18 +286,36 @@ mod tests {
         };
         let plain = desired_rules(&group(None), &subnet);
         let udp = |from: &str| Rule::ingress("udp", 30053, &from.parse().unwrap());
-        assert_eq!(plain, [tcp(32100, "10.0.0.0/24"), tcp(30080, "10.0.0.0/24"), udp("10.0.0.0/24")].into());
+        assert_eq!(
+            plain,
+            [tcp(32100, "10.0.0.0/24"), tcp(30080, "10.0.0.0/24"), udp("10.0.0.0/24")].into()
+        );
         let ovn = desired_rules(&group(Some(vec!["0.0.0.0/0".parse().unwrap()])), &subnet);
-        assert_eq!(ovn, [tcp(32100, "10.0.0.0/24"), tcp(30080, "0.0.0.0/0"), udp("0.0.0.0/0")].into());
-        assert_eq!(Rule::ingress("tcp", 1, &"2001:db8::/64".parse().unwrap()).ethertype, EtherType::Ipv6);
+        assert_eq!(
+            ovn,
+            [tcp(32100, "10.0.0.0/24"), tcp(30080, "0.0.0.0/0"), udp("0.0.0.0/0")].into()
+        );
+        assert_eq!(
+            Rule::ingress("tcp", 1, &"2001:db8::/64".parse().unwrap()).ethertype,
+            EtherType::Ipv6
+        );
     }
 
     fn port(id: &str, server: &str, address: &str, groups: &[&str]) -> Port {
-        let fixed_ips =
-            vec![openstack_api::neutron::FixedIp { subnet_id: "s".into(), ip_address: address.parse().unwrap() }];
+        let fixed_ips = vec![openstack_api::neutron::FixedIp {
+            subnet_id: "s".into(),
+            ip_address: address.parse().unwrap(),
+        }];
         let security_groups = groups.iter().map(ToString::to_string).collect();
         let device_owner = "compute:nova".into();
-        Port { id: id.into(), device_id: server.into(), device_owner, fixed_ips, security_groups, ..Port::default() }
+        Port {
+            id: id.into(),
+            device_id: server.into(),
+            device_owner,
+            fixed_ips,
+            security_groups,
+            ..Port::default()
+        }
     }
 
     #[test]
@@ -262,10 +334,12 @@ mod tests {
             port("other address", "a", "10.0.0.9", &[]),
             insecure,
         ];
-        let names = |found: Vec<&Port>| found.iter().map(|port| port.id.clone()).collect::<Vec<_>>();
+        let names =
+            |found: Vec<&Port>| found.iter().map(|port| port.id.clone()).collect::<Vec<_>>();
         assert_eq!(names(ports_to_add("g", "s", &backends, &ports)), ["lacks"]);
         assert_eq!(names(ports_to_add("g", "elsewhere", &backends, &ports)), [""; 0]);
-        let holders = [port("stays", "a", "10.0.0.1", &["g"]), port("departed", "c", "10.0.0.3", &["g"])];
+        let holders =
+            [port("stays", "a", "10.0.0.1", &["g"]), port("departed", "c", "10.0.0.3", &["g"])];
         assert_eq!(names(ports_to_remove(&backends, &holders)), ["departed"]);
     }
 
@@ -279,7 +353,9 @@ mod tests {
         vec(one, 0..8).prop_map(|rules| {
             let rules = rules.into_iter().enumerate();
             rules
-                .map(|(at, (direction, protocol, port, from))| seen(&format!("r{at}"), direction, protocol, port, from))
+                .map(|(at, (direction, protocol, port, from))| {
+                    seen(&format!("r{at}"), direction, protocol, port, from)
+                })
                 .collect()
         })
     }

@@ -1,7 +1,7 @@
 //! Parses a Service: the desired state, from its spec, its annotations and the configuration alone.
 //!
-//! Pure: no request, no clock. All errors are found at once: an invalid value is replaced by a harmless one, so that
-//! the errors after it are found too.
+//! Pure: no request, no clock. All errors are found at once: an invalid value is replaced by a
+//! harmless one, so that the errors after it are found too.
 
 mod networks;
 mod notices;
@@ -30,8 +30,9 @@ use super::{
 pub struct ParsedService {
     /// The desired state, or every validation error.
     pub desired: Result<Box<DesiredLoadBalancer>, Vec<FieldError>>,
-    /// For an invalid Service: the desired state with harmless values in place of invalid ones. It is used for the
-    /// members of an existing load balancer, and for the rules that let it reach them; client networks are left out.
+    /// For an invalid Service: the desired state with harmless values in place of invalid ones. It
+    /// is used for the members of an existing load balancer, and for the rules that let it reach
+    /// them; client networks are left out.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
     /// Notices for the owner of the Service.
     pub notices: Vec<ServiceNotice>,
@@ -64,12 +65,21 @@ pub fn parse(
     cluster: &str,
 ) -> ParsedService {
     let mut annotations = AnnotationReader::new(service);
-    let internal = annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
+    let internal =
+        annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
     let proxy = ProxyProtocol::parse(annotations.text(&annotations::PROXY_PROTOCOL, ""));
     let forwarded_for = annotations.boolean(&annotations::X_FORWARDED_FOR, false);
     let notices = Vec::new();
-    let mut reader =
-        SpecReader { service, settings, features, annotations, remarks: notices, internal, proxy, forwarded_for };
+    let mut reader = SpecReader {
+        service,
+        settings,
+        features,
+        annotations,
+        remarks: notices,
+        internal,
+        proxy,
+        forwarded_for,
+    };
     reject_unsupported(&mut reader);
     let desired = wanted(&mut reader, cluster);
     notices::collect_notices(&mut reader, &desired);
@@ -77,11 +87,20 @@ pub fn parse(
     let mut remarks = reader.remarks;
     notices::ignored_values(&mut remarks, &ignored);
     if mistakes.is_empty() {
-        return ParsedService { desired: Ok(Box::new(desired)), tolerant: None, notices: remarks };
+        return ParsedService {
+            desired: Ok(Box::new(desired)),
+            tolerant: None,
+            notices: remarks,
+        };
     }
     // With an unknown class the subnet of members is not known, and the rules depend on it.
-    let placed = !mistakes.iter().any(|mistake| mistake.field == annotations::CLASS.key());
-    let group = desired.security_group.clone().filter(|group| placed && group.clients.is_none());
+    let placed = !mistakes
+        .iter()
+        .any(|mistake| mistake.field == annotations::CLASS.key());
+    let group = desired
+        .security_group
+        .clone()
+        .filter(|group| placed && group.clients.is_none());
     ParsedService {
         desired: Err(mistakes),
         tolerant: Some(Box::new(DesiredLoadBalancer { security_group: group, ..desired })),
@@ -91,8 +110,11 @@ pub fn parse(
 
 fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
     let service = reader.service;
-    let owner =
-        ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+    let owner = ServiceKey {
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        uid: service.uid.clone(),
+    };
     let sources = source_ranges(reader);
     let listeners = ports::read(reader, &sources);
     let place = networks::read(reader);
@@ -120,24 +142,33 @@ fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
 /// Records what cannot be served at all.
 fn reject_unsupported(reader: &mut SpecReader<'_>) {
     if reader.service.ports.is_empty() {
-        reader.annotations.add_error("spec.ports", "there are no ports");
+        reader
+            .annotations
+            .add_error("spec.ports", "there are no ports");
     }
     if reader.proxy.is_some() && reader.forwarded_for {
-        reader.annotations.invalid_value(&annotations::PROXY_PROTOCOL, "cannot be had together with x-forwarded-for");
+        reader.annotations.invalid_value(
+            &annotations::PROXY_PROTOCOL,
+            "cannot be had together with x-forwarded-for",
+        );
     }
     if reader.settings.driver.is_ovn() {
         if reader.proxy.is_some() {
-            reader
-                .annotations
-                .invalid_value(&annotations::PROXY_PROTOCOL, "load balancers of OVN have no proxy protocol");
+            reader.annotations.invalid_value(
+                &annotations::PROXY_PROTOCOL,
+                "load balancers of OVN have no proxy protocol",
+            );
         }
         if reader.forwarded_for {
-            reader.annotations.invalid_value(&annotations::X_FORWARDED_FOR, "load balancers of OVN have no HTTP");
+            reader
+                .annotations
+                .invalid_value(&annotations::X_FORWARDED_FOR, "load balancers of OVN have no HTTP");
         }
     }
 }
 
-/// Reads the client networks: those of the VIP's address family, and all of that family unless the Service sets some.
+/// Reads the client networks: those of the VIP's address family, and all of that family unless the
+/// Service sets some.
 fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
     let of_vip = reader.family().unwrap_or(IpFamily::V4);
     let all = match of_vip {
@@ -147,11 +178,16 @@ fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
     match SourceRanges::of(reader.service) {
         Ok(SourceRanges::Unset) => vec![all],
         Ok(SourceRanges::Only(networks)) => {
-            let found: Vec<_> = networks.into_iter().filter(|network| IpFamily::of(network) == of_vip).collect();
+            let found: Vec<_> = networks
+                .into_iter()
+                .filter(|network| IpFamily::of(network) == of_vip)
+                .collect();
             // An empty list opens the listener to everybody.
             if found.is_empty() {
                 let message = "no network is of the address family of the load balancer";
-                reader.annotations.add_error("spec.loadBalancerSourceRanges", message);
+                reader
+                    .annotations
+                    .add_error("spec.loadBalancerSourceRanges", message);
             }
             found
         }
@@ -162,17 +198,29 @@ fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
     }
 }
 
-fn group(reader: &SpecReader<'_>, cluster: &str, owner: &ServiceKey, sources: Vec<IpNet>) -> Option<SecurityGroupSpec> {
-    let ports = reader.service.ports.iter().filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
+fn group(
+    reader: &SpecReader<'_>,
+    cluster: &str,
+    owner: &ServiceKey,
+    sources: Vec<IpNet>,
+) -> Option<SecurityGroupSpec> {
+    let ports = reader
+        .service
+        .ports
+        .iter()
+        .filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
     let ports = ports.collect();
     let ovn = reader.settings.driver.is_ovn();
-    reader.settings.manage_security_groups.then(|| SecurityGroupSpec {
-        name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
-        description: names::security_group_description(cluster, &owner.namespace, &owner.name),
-        ports,
-        health_port: reader.service.health_check_node_port.map(Into::into),
-        clients: ovn.then_some(sources),
-    })
+    reader
+        .settings
+        .manage_security_groups
+        .then(|| SecurityGroupSpec {
+            name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
+            description: names::security_group_description(cluster, &owner.namespace, &owner.name),
+            ports,
+            health_port: reader.service.health_check_node_port.map(Into::into),
+            clients: ovn.then_some(sources),
+        })
 }
 
 fn transport(protocol: ccm_core::k8s::Protocol) -> &'static str {
@@ -185,16 +233,30 @@ fn transport(protocol: ccm_core::k8s::Protocol) -> &'static str {
 
 fn status_format(reader: &SpecReader<'_>) -> StatusFormat {
     let hostname = reader.annotations.text(&annotations::HOSTNAME, "");
-    let suffix = reader.settings.ingress_hostname.then(|| reader.settings.ingress_hostname_suffix.clone());
-    StatusFormat { hostname: some(hostname), proxy: reader.proxy.is_some(), suffix }
+    let suffix = reader
+        .settings
+        .ingress_hostname
+        .then(|| reader.settings.ingress_hostname_suffix.clone());
+    StatusFormat {
+        hostname: some(hostname),
+        proxy: reader.proxy.is_some(),
+        suffix,
+    }
 }
 
 /// Reads the address that a Service requests.
 fn requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
-    let text = reader.service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+    let text = reader
+        .service
+        .load_balancer_ip
+        .as_deref()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())?;
     let parsed = text.parse();
     if parsed.is_err() {
-        reader.annotations.add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
+        reader
+            .annotations
+            .add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
     }
     parsed.ok()
 }

@@ -31,9 +31,12 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
         }
     };
     let config = &settings.networks;
-    // Then read the subnets and networks. An unknown class was recorded above, and leaves them empty.
-    let subnet = vip_subnet(reader.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
-    let network = vip_network(reader.annotations.text(&keys::NETWORK, ""), named, settings).unwrap_or_default();
+    // Then read the subnets and networks. An unknown class was recorded above, and leaves them
+    // empty.
+    let subnet =
+        vip_subnet(reader.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
+    let network = vip_network(reader.annotations.text(&keys::NETWORK, ""), named, settings)
+        .unwrap_or_default();
     let member = member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
     let member_subnet = member.unwrap_or_default().or_else(|| some(&config.subnet));
     let asked = super::requested_address(reader);
@@ -49,12 +52,19 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
         subnet: over(&class.subnet, &subnet),
         network: over(&class.network, &network),
         address: asked.filter(|_| of_vip),
-        flavor: some(reader.annotations.text(&keys::FLAVOR, &settings.flavor)).filter(|_| reader.features.flavors),
-        availability_zone: some(reader.annotations.text(&keys::AVAILABILITY_ZONE, &settings.availability_zone))
-            .filter(|_| reader.features.availability_zones),
+        flavor: some(reader.annotations.text(&keys::FLAVOR, &settings.flavor))
+            .filter(|_| reader.features.flavors),
+        availability_zone: some(
+            reader
+                .annotations
+                .text(&keys::AVAILABILITY_ZONE, &settings.availability_zone),
+        )
+        .filter(|_| reader.features.availability_zones),
     };
     // Finally, read the floating IP.
-    let given_network = reader.annotations.text(&keys::FLOATING_NETWORK, &config.floating_network);
+    let given_network = reader
+        .annotations
+        .text(&keys::FLOATING_NETWORK, &config.floating_network);
     let keep = reader.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
     let floating = FloatingIpSpec {
         network: first([&*class.floating_network, given_network]),
@@ -62,10 +72,16 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
         address: asked.filter(|_| !of_vip),
         keep,
     };
-    NetworkSpec { front: create_settings, floating, member_subnet, vip_subnet: subnet }
+    NetworkSpec {
+        front: create_settings,
+        floating,
+        member_subnet,
+        vip_subnet: subnet,
+    }
 }
 
-/// Reads the subnet of the floating network: from the class, else the annotations, else the configuration.
+/// Reads the subnet of the floating network: from the class, else the annotations, else the
+/// configuration.
 fn floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
     let text = |row| reader.annotations.text(row, "");
     let annotated = FloatingSubnet::of(
@@ -74,21 +90,34 @@ fn floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> Floa
         text(&keys::FLOATING_SUBNET_TAGS),
     );
     let configured = || reader.settings.networks.floating_subnet.clone();
-    let found = class.floating_subnet.clone().or_else(|| annotated.clone()).or_else(configured).unwrap_or_default();
+    let found = class
+        .floating_subnet
+        .clone()
+        .or_else(|| annotated.clone())
+        .or_else(configured)
+        .unwrap_or_default();
     if let FloatingSubnet::Matching { name, .. } = &found
         && let Err(message) = NamePattern::parse(name)
     {
-        reader.annotations.invalid_value(&keys::FLOATING_SUBNET, message);
+        reader
+            .annotations
+            .invalid_value(&keys::FLOATING_SUBNET, message);
     }
     found
 }
 
 fn first<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
-    texts.into_iter().find(|text| !text.is_empty()).map(Into::into)
+    texts
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .map(Into::into)
 }
 
 /// Finds a class; `None` when the Service names none.
-fn find<'a>(class: &str, settings: &'a LoadBalancerSettings) -> Result<Option<&'a NetworkSettings>, FieldError> {
+fn find<'a>(
+    class: &str,
+    settings: &'a LoadBalancerSettings,
+) -> Result<Option<&'a NetworkSettings>, FieldError> {
     match settings.classes.get(class) {
         _ if class.is_empty() => Ok(None),
         Some(placement) => Ok(Some(placement)),

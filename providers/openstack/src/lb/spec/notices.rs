@@ -15,7 +15,9 @@ const ROOM: usize = 800;
 pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
     let service = reader.service;
     let mut warn = |reason, note: String| {
-        reader.remarks.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
+        reader
+            .remarks
+            .push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     };
     // First, settings that are unknown or that the cloud does not support.
     let method = reader.annotations.text(&keys::METHOD, "");
@@ -26,12 +28,20 @@ pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoad
             format!("{short:?} is no algorithm of Octavia; that of the configuration holds"),
         );
     }
-    let zone = reader.annotations.text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone);
+    let zone = reader
+        .annotations
+        .text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone);
     if !zone.is_empty() && !reader.features.availability_zones {
-        warn("LoadBalancerAvailabilityZonesIgnored", "this cloud's load balancers have no availability zones".into());
+        warn(
+            "LoadBalancerAvailabilityZonesIgnored",
+            "this cloud's load balancers have no availability zones".into(),
+        );
     }
     // Then settings whose effect may be unexpected.
-    let unchecked = desired.listeners.iter().any(|listener| listener.pool.monitor.is_none());
+    let unchecked = desired
+        .listeners
+        .iter()
+        .any(|listener| listener.pool.monitor.is_none());
     if service.external_traffic_policy == TrafficPolicy::Local && unchecked {
         let note = "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they \
                     are sent; set the annotation enable-health-monitor";
@@ -52,7 +62,9 @@ pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoad
     if !unknown.is_empty() {
         let kind = EventType::Normal;
         let note = list("unknown annotations: ", unknown.into_iter());
-        reader.remarks.push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
+        reader
+            .remarks
+            .push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
     }
 }
 
@@ -60,7 +72,11 @@ pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoad
 pub(super) fn ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[String]) {
     if !ignored.is_empty() {
         let note = list("", ignored.iter().map(String::as_str));
-        notices.push(ServiceNotice { kind: EventType::Warning, reason: "AnnotationNotUnderstood", note });
+        notices.push(ServiceNotice {
+            kind: EventType::Warning,
+            reason: "AnnotationNotUnderstood",
+            note,
+        });
     }
 }
 

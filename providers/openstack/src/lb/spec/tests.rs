@@ -27,8 +27,17 @@ fn port(protocol: Protocol, number: u16) -> ServicePort {
 }
 
 fn service(annotations: &[(&str, &str)]) -> ServiceView {
-    let key = |key: &str| if key.contains('/') { key.into() } else { format!("{}{key}", annotations::PREFIX) };
-    let annotations = annotations.iter().map(|(k, v)| (Arc::from(key(k)), Arc::from(*v))).collect();
+    let key = |key: &str| {
+        if key.contains('/') {
+            key.into()
+        } else {
+            format!("{}{key}", annotations::PREFIX)
+        }
+    };
+    let annotations = annotations
+        .iter()
+        .map(|(k, v)| (Arc::from(key(k)), Arc::from(*v)))
+        .collect();
     ServiceView {
         annotations,
         ip_families: [IpFamily::V4].into(),
@@ -38,7 +47,11 @@ fn service(annotations: &[(&str, &str)]) -> ServiceView {
     }
 }
 
-fn wanted_of(service: &ServiceView, settings: &LoadBalancerSettings, features: Features) -> DesiredLoadBalancer {
+fn wanted_of(
+    service: &ServiceView,
+    settings: &LoadBalancerSettings,
+    features: Features,
+) -> DesiredLoadBalancer {
     *parse(service, settings, features, "c1").desired.unwrap()
 }
 
@@ -48,11 +61,24 @@ fn wanted(annotations: &[(&str, &str)]) -> DesiredLoadBalancer {
 
 fn mistakes_of(service: &ServiceView, settings: &LoadBalancerSettings) -> Vec<String> {
     let features = Features::of((2, 30), &settings.driver);
-    parse(service, settings, features, "c1").desired.unwrap_err().iter().map(ToString::to_string).collect()
+    parse(service, settings, features, "c1")
+        .desired
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
-fn reasons(service: &ServiceView, settings: &LoadBalancerSettings, features: Features) -> Vec<&'static str> {
-    parse(service, settings, features, "c1").notices.iter().map(|remark| remark.reason).collect()
+fn reasons(
+    service: &ServiceView,
+    settings: &LoadBalancerSettings,
+    features: Features,
+) -> Vec<&'static str> {
+    parse(service, settings, features, "c1")
+        .notices
+        .iter()
+        .map(|remark| remark.reason)
+        .collect()
 }
 
 #[test]
@@ -60,14 +86,27 @@ fn a_plain_service_has_the_defaults() {
     let wanted = wanted(&[]);
     assert_eq!(&*wanted.name, "kube_service_c1_ns_web");
     assert_eq!(&*wanted.create_settings.driver, "amphora");
-    let [listener] = &*wanted.listeners else { panic!("{wanted:?}") };
-    assert_eq!((listener.protocol, listener.port, listener.connection_limit), (ListenerProtocol::Tcp, 80, -1));
+    let [listener] = &*wanted.listeners else {
+        panic!("{wanted:?}")
+    };
+    assert_eq!(
+        (listener.protocol, listener.port, listener.connection_limit),
+        (ListenerProtocol::Tcp, 80, -1)
+    );
     let timeouts = listener.timeouts.unwrap();
-    let timeouts = (timeouts.client_data, timeouts.member_connect, timeouts.member_data, timeouts.tcp_inspect);
+    let timeouts = (
+        timeouts.client_data,
+        timeouts.member_connect,
+        timeouts.member_data,
+        timeouts.tcp_inspect,
+    );
     assert_eq!(timeouts, (50_000, 5_000, 50_000, 0));
     assert_eq!(listener.allowed, Some(vec!["0.0.0.0/0".parse().unwrap()]));
     assert_eq!((listener.pool.protocol, listener.pool.node_port), (PoolProtocol::Tcp, Some(30080)));
-    assert_eq!((&listener.pool.monitor, &wanted.security_group, wanted.internal), (&None, &None, false));
+    assert_eq!(
+        (&listener.pool.monitor, &wanted.security_group, wanted.internal),
+        (&None, &None, false)
+    );
 }
 
 // L08 L09 L10 L11 L12 L13
@@ -105,11 +144,22 @@ fn bodies_have_what_octavia_knows_and_no_more() {
     assert_eq!(tags(old), None);
     let settings = LoadBalancerSettings { monitor: true, ..LoadBalancerSettings::default() };
     let checked = |health| {
-        let pool = wanted_of(&local(Protocol::Tcp, health), &settings, new).listeners.remove(0).pool;
+        let pool = wanted_of(&local(Protocol::Tcp, health), &settings, new)
+            .listeners
+            .remove(0)
+            .pool;
         let body = body::monitor(&pool.monitor.unwrap(), 0, "lb");
-        [body.kind.map(|kind| kind.to_string()), body.http_method, body.url_path, body.expected_codes]
+        [
+            body.kind.map(|kind| kind.to_string()),
+            body.http_method,
+            body.url_path,
+            body.expected_codes,
+        ]
     };
-    assert_eq!(checked(Some(32100)), ["HTTP", "GET", "/healthz", "200"].map(|text| Some(text.to_owned())));
+    assert_eq!(
+        checked(Some(32100)),
+        ["HTTP", "GET", "/healthz", "200"].map(|text| Some(text.to_owned()))
+    );
     assert_eq!(checked(None), [Some("TCP".to_owned()), None, None, None]);
 }
 
@@ -118,7 +168,10 @@ fn bodies_have_what_octavia_knows_and_no_more() {
 fn listeners_are_built_from_annotations() {
     let one = |annotations: &[(&str, &str)]| wanted(annotations).listeners.remove(0);
     let plain = one(&[("connection-limit", "100")]);
-    assert_eq!((plain.protocol, plain.connection_limit, plain.forwarded_for), (ListenerProtocol::Tcp, 100, false));
+    assert_eq!(
+        (plain.protocol, plain.connection_limit, plain.forwarded_for),
+        (ListenerProtocol::Tcp, 100, false)
+    );
     let both = one(&[REF, XFF]);
     assert_eq!((both.protocol, both.forwarded_for), (ListenerProtocol::TerminatedHttps, true));
     assert_eq!(both.tls_container.as_deref(), Some(REF.1));
@@ -126,13 +179,23 @@ fn listeners_are_built_from_annotations() {
     assert_eq!((tls.protocol, tls.forwarded_for), (ListenerProtocol::TerminatedHttps, false));
     let ranges = "service.beta.kubernetes.io/load-balancer-source-ranges";
     let limited = one(&[REF, XFF, (ranges, "10.1.2.3/8, 192.168.0.0/16")]);
-    let allowed: Vec<_> = limited.allowed.unwrap().iter().map(ToString::to_string).collect();
+    let allowed: Vec<_> = limited
+        .allowed
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(allowed, ["10.0.0.0/8", "192.168.0.0/16"]);
-    assert_eq!((limited.protocol, limited.forwarded_for), (ListenerProtocol::TerminatedHttps, true));
+    assert_eq!(
+        (limited.protocol, limited.forwarded_for),
+        (ListenerProtocol::TerminatedHttps, true)
+    );
     let forwarded = one(&[XFF]);
     assert_eq!((forwarded.protocol, forwarded.forwarded_for), (ListenerProtocol::Http, true));
     let old = Features::of((2, 0), &Driver::parse(""));
-    let old = wanted_of(&service(&[]), &LoadBalancerSettings::default(), old).listeners.remove(0);
+    let old = wanted_of(&service(&[]), &LoadBalancerSettings::default(), old)
+        .listeners
+        .remove(0);
     assert_eq!((old.allowed, old.timeouts), (None, None));
 }
 
@@ -157,12 +220,23 @@ fn pools_speak_what_the_listener_and_its_options_ask_for() {
 // O01 O04 O05 O07
 #[test]
 fn algorithm_and_affinity_are_read() {
-    let settings = LoadBalancerSettings { method: "SOURCE_IP_PORT".into(), ..LoadBalancerSettings::default() };
-    let one = |service: &ServiceView| wanted_of(service, &settings, amphora()).listeners.remove(0).pool;
+    let settings = LoadBalancerSettings {
+        method: "SOURCE_IP_PORT".into(),
+        ..LoadBalancerSettings::default()
+    };
+    let one = |service: &ServiceView| {
+        wanted_of(service, &settings, amphora())
+            .listeners
+            .remove(0)
+            .pool
+    };
     let plain = one(&service(&[]));
     assert_eq!((&*plain.method, plain.session_persistence), ("SOURCE_IP_PORT", false));
     let affinity = SessionAffinity::ClientIp(Duration::from_secs(10800));
-    let sticky = ServiceView { session_affinity: affinity, ..service(&[("lb-method", "ROUND_ROBIN")]) };
+    let sticky = ServiceView {
+        session_affinity: affinity,
+        ..service(&[("lb-method", "ROUND_ROBIN")])
+    };
     let sticky = one(&sticky);
     assert_eq!((&*sticky.method, sticky.session_persistence), ("ROUND_ROBIN", true));
     let unknown = service(&[("lb-method", "FASTEST")]);
@@ -173,11 +247,21 @@ fn algorithm_and_affinity_are_read() {
 // X01 X02 X03 X04 X05 X06
 #[test]
 fn proxy_protocol_is_off_unless_it_is_named() {
-    let cases = [("false", None), ("true", Some(ProxyProtocol::V1)), ("v1", Some(ProxyProtocol::V1))];
-    for (text, wanted) in cases.into_iter().chain([("v2", Some(ProxyProtocol::V2)), ("", None), ("V2", None)]) {
+    let cases =
+        [("false", None), ("true", Some(ProxyProtocol::V1)), ("v1", Some(ProxyProtocol::V1))];
+    for (text, wanted) in
+        cases
+            .into_iter()
+            .chain([("v2", Some(ProxyProtocol::V2)), ("", None), ("V2", None)])
+    {
         assert_eq!(ProxyProtocol::parse(text), wanted, "{text:?}");
     }
-    assert_eq!(wanted(&[("proxy-protocol", "v2")]).listeners[0].pool.protocol, PoolProtocol::ProxyV2);
+    assert_eq!(
+        wanted(&[("proxy-protocol", "v2")]).listeners[0]
+            .pool
+            .protocol,
+        PoolProtocol::ProxyV2
+    );
     assert_eq!(wanted(&[]).listeners[0].pool.protocol, PoolProtocol::Tcp);
 }
 
@@ -215,24 +299,42 @@ fn monitors_ask_kube_proxy_where_the_driver_can() {
             ..LoadBalancerSettings::default()
         };
         let features = Features::of((2, 30), &settings.driver);
-        let pool = wanted_of(&local(protocol, health), &settings, features).listeners.remove(0).pool;
+        let pool = wanted_of(&local(protocol, health), &settings, features)
+            .listeners
+            .remove(0)
+            .pool;
         let monitor = pool.monitor.unwrap();
-        assert_eq!((monitor.kind, pool.monitor_port), (kind, monitor_port), "{protocol:?} {driver}");
-        let numbers = (monitor.delay, monitor.timeout, monitor.max_retries, monitor.max_retries_down);
+        assert_eq!(
+            (monitor.kind, pool.monitor_port),
+            (kind, monitor_port),
+            "{protocol:?} {driver}"
+        );
+        let numbers =
+            (monitor.delay, monitor.timeout, monitor.max_retries, monitor.max_retries_down);
         assert_eq!(numbers, (6, 5, 4, 3));
     }
     let old = Features::of((2, 15), &Driver::parse(""));
     let settings = LoadBalancerSettings { monitor: true, ..LoadBalancerSettings::default() };
-    let pool = wanted_of(&local(Protocol::Udp, Some(32100)), &settings, old).listeners.remove(0).pool;
+    let pool = wanted_of(&local(Protocol::Udp, Some(32100)), &settings, old)
+        .listeners
+        .remove(0)
+        .pool;
     assert_eq!((pool.monitor.unwrap().kind, pool.monitor_port), (MonitorKind::UdpConnect, None));
 }
 
 #[test]
 fn local_traffic_without_checks_is_remarked() {
     let unchecked = local(Protocol::Tcp, Some(32100));
-    assert_eq!(reasons(&unchecked, &LoadBalancerSettings::default(), amphora()), ["LoadBalancerLocalWithoutMonitor"]);
     assert_eq!(
-        reasons(&unchecked, &LoadBalancerSettings { monitor: true, ..LoadBalancerSettings::default() }, amphora()),
+        reasons(&unchecked, &LoadBalancerSettings::default(), amphora()),
+        ["LoadBalancerLocalWithoutMonitor"]
+    );
+    assert_eq!(
+        reasons(
+            &unchecked,
+            &LoadBalancerSettings { monitor: true, ..LoadBalancerSettings::default() },
+            amphora()
+        ),
         [""; 0]
     );
 }
@@ -256,7 +358,8 @@ fn classes() -> LoadBalancerSettings {
 #[test]
 fn annotations_go_before_the_class_and_that_before_the_configuration() {
     type Choose = fn(&str, &str, &LoadBalancerSettings) -> Result<Option<Box<str>>, FieldError>;
-    let kinds: [(&str, Choose); 3] = [("member", member_subnet), ("subnet", vip_subnet), ("network", vip_network)];
+    let kinds: [(&str, Choose); 3] =
+        [("member", member_subnet), ("subnet", vip_subnet), ("network", vip_network)];
     let settings = classes();
     for (kind, choose) in kinds {
         let chosen = |annotation, class| choose(annotation, class, &settings).unwrap().unwrap();
@@ -264,31 +367,59 @@ fn annotations_go_before_the_class_and_that_before_the_configuration() {
         assert_eq!(*chosen("", "fast"), format!("fast-{kind}"));
         assert_eq!(*chosen("", ""), format!("config-{kind}"));
         let mistake = choose("", "none", &settings).unwrap_err();
-        assert!(mistake.message.starts_with("invalid loadbalancer class \"none\""), "{mistake}");
+        assert!(
+            mistake
+                .message
+                .starts_with("invalid loadbalancer class \"none\""),
+            "{mistake}"
+        );
         assert_eq!(choose("", "", &LoadBalancerSettings::default()).unwrap(), None);
     }
 }
 
 #[test]
 fn the_class_of_an_external_service_decides_where_the_vip_is() {
-    let asks = [("class", "fast"), ("subnet-id", "mine"), ("network-id", "my-net"), ("member-subnet-id", "m")];
+    let asks = [
+        ("class", "fast"),
+        ("subnet-id", "mine"),
+        ("network-id", "my-net"),
+        ("member-subnet-id", "m"),
+    ];
     let external = wanted_of(&service(&asks), &classes(), amphora());
     assert_eq!(external.create_settings.subnet.as_deref(), Some("fast-subnet"));
     assert_eq!(external.create_settings.network.as_deref(), Some("fast-network"));
-    assert_eq!((external.vip_subnet.as_deref(), external.member_subnet.as_deref()), (Some("mine"), Some("m")));
+    assert_eq!(
+        (external.vip_subnet.as_deref(), external.member_subnet.as_deref()),
+        (Some("mine"), Some("m"))
+    );
     assert_eq!(external.floating_ip.network.as_deref(), Some("fast-floating"));
-    let internal = wanted_of(&service(&asks), &LoadBalancerSettings { internal: true, ..classes() }, amphora());
+    let internal = wanted_of(
+        &service(&asks),
+        &LoadBalancerSettings { internal: true, ..classes() },
+        amphora(),
+    );
     assert_eq!(internal.create_settings.subnet.as_deref(), Some("mine"));
     assert!(internal.internal);
 }
 
 #[test]
 fn an_empty_annotation_takes_the_place_of_the_configuration() {
-    let found = wanted_of(&service(&[("floating-network-id", ""), ("subnet-id", "")]), &classes(), amphora());
+    let found = wanted_of(
+        &service(&[("floating-network-id", ""), ("subnet-id", "")]),
+        &classes(),
+        amphora(),
+    );
     assert_eq!(found.floating_ip.network, None);
     assert_eq!(found.create_settings.subnet.as_deref(), Some("config-subnet"));
-    assert_eq!(found.floating_ip.subnet, FloatingSubnet::Matching { name: "config-*".into(), tags: "".into() });
-    let by_id = wanted_of(&service(&[("floating-subnet-id", "s"), ("floating-subnet", "x*")]), &classes(), amphora());
+    assert_eq!(
+        found.floating_ip.subnet,
+        FloatingSubnet::Matching { name: "config-*".into(), tags: "".into() }
+    );
+    let by_id = wanted_of(
+        &service(&[("floating-subnet-id", "s"), ("floating-subnet", "x*")]),
+        &classes(),
+        amphora(),
+    );
     assert_eq!(by_id.floating_ip.subnet, FloatingSubnet::Id("s".into()));
 }
 
@@ -332,20 +463,41 @@ fn all_mistakes_are_found_together() {
         mistakes_of(&ServiceView { ports: [].into(), ..service(&[]) }, &ovn),
         ["spec.ports: there are no ports"]
     );
-    let ports = [port(Protocol::Tcp, 53), port(Protocol::Udp, 53), port(Protocol::Sctp, 53), port(Protocol::Udp, 53)];
-    let found = mistakes_of(&ServiceView { ports: ports.into(), ..service(&[REF]) }, &LoadBalancerSettings::default());
-    let tls =
-        |index: usize| format!("{}{}: spec.ports[{index}] is not TCP and cannot have it", annotations::PREFIX, REF.0);
+    let ports = [
+        port(Protocol::Tcp, 53),
+        port(Protocol::Udp, 53),
+        port(Protocol::Sctp, 53),
+        port(Protocol::Udp, 53),
+    ];
+    let found = mistakes_of(
+        &ServiceView { ports: ports.into(), ..service(&[REF]) },
+        &LoadBalancerSettings::default(),
+    );
+    let tls = |index: usize| {
+        format!(
+            "{}{}: spec.ports[{index}] is not TCP and cannot have it",
+            annotations::PREFIX,
+            REF.0
+        )
+    };
     let same = "spec.ports[3]: would need the same listener as spec.ports[1]";
     assert_eq!(found, [&*tls(1), &tls(2), same, &tls(3)]);
 }
 
 #[test]
 fn the_certificate_of_the_configuration_is_for_tcp() {
-    let settings = LoadBalancerSettings { tls_container_ref: REF.1.into(), ..LoadBalancerSettings::default() };
+    let settings = LoadBalancerSettings {
+        tls_container_ref: REF.1.into(),
+        ..LoadBalancerSettings::default()
+    };
     let ports = [port(Protocol::Tcp, 53), port(Protocol::Udp, 53), port(Protocol::Sctp, 53)];
-    let listeners = wanted_of(&ServiceView { ports: ports.into(), ..service(&[]) }, &settings, amphora()).listeners;
-    let found: Vec<_> = listeners.iter().map(|l| (l.protocol, l.pool.protocol, l.tls_container.as_deref())).collect();
+    let listeners =
+        wanted_of(&ServiceView { ports: ports.into(), ..service(&[]) }, &settings, amphora())
+            .listeners;
+    let found: Vec<_> = listeners
+        .iter()
+        .map(|l| (l.protocol, l.pool.protocol, l.tls_container.as_deref()))
+        .collect();
     let want = [
         (ListenerProtocol::TerminatedHttps, PoolProtocol::Http, Some(REF.1)),
         (ListenerProtocol::Udp, PoolProtocol::Udp, None),
@@ -356,14 +508,23 @@ fn the_certificate_of_the_configuration_is_for_tcp() {
 
 #[test]
 fn no_source_range_of_the_family_is_a_mistake_and_not_open() {
-    let six = ServiceView { source_ranges: ["2001:db8::/32".into()].into(), ..service(&[]) };
+    let six = ServiceView {
+        source_ranges: ["2001:db8::/32".into()].into(),
+        ..service(&[])
+    };
     assert_eq!(mistakes_of(&six, &LoadBalancerSettings::default()).len(), 1);
     let both = ["2001:db8::/32".into(), "10.0.0.0/8".into()];
     let both = ServiceView { source_ranges: both.into(), ..service(&[]) };
-    let allowed = wanted_of(&both, &LoadBalancerSettings::default(), amphora()).listeners.remove(0).allowed;
+    let allowed = wanted_of(&both, &LoadBalancerSettings::default(), amphora())
+        .listeners
+        .remove(0)
+        .allowed;
     assert_eq!(allowed, Some(vec!["10.0.0.0/8".parse().unwrap()]));
     let six = ServiceView { ip_families: [IpFamily::V6].into(), ..service(&[]) };
-    let allowed = wanted_of(&six, &LoadBalancerSettings::default(), amphora()).listeners.remove(0).allowed;
+    let allowed = wanted_of(&six, &LoadBalancerSettings::default(), amphora())
+        .listeners
+        .remove(0)
+        .allowed;
     assert_eq!(allowed, Some(vec!["::/0".parse().unwrap()]));
 }
 
@@ -386,7 +547,10 @@ fn an_asked_address_is_the_vips_or_the_floating_ips() {
     };
     assert_eq!(asks(&[], IpFamily::V4), (false, true));
     assert_eq!(
-        asks(&[("service.beta.kubernetes.io/openstack-internal-load-balancer", "true")], IpFamily::V4),
+        asks(
+            &[("service.beta.kubernetes.io/openstack-internal-load-balancer", "true")],
+            IpFamily::V4
+        ),
         (true, false)
     );
     assert_eq!(asks(&[], IpFamily::V6), (true, false));
@@ -394,21 +558,53 @@ fn an_asked_address_is_the_vips_or_the_floating_ips() {
 
 #[test]
 fn groups_of_ovn_admit_clients_and_others_the_subnet_of_members() {
-    let settings =
-        |driver| LoadBalancerSettings { manage_security_groups: true, driver, ..LoadBalancerSettings::default() };
-    let group = |driver: Driver| wanted_of(&service(&[]), &settings(driver), amphora()).security_group.unwrap();
+    let settings = |driver| LoadBalancerSettings {
+        manage_security_groups: true,
+        driver,
+        ..LoadBalancerSettings::default()
+    };
+    let group = |driver: Driver| {
+        wanted_of(&service(&[]), &settings(driver), amphora())
+            .security_group
+            .unwrap()
+    };
     let found = group(Driver::parse("amphora"));
-    assert_eq!((&*found.name, &*found.ports, found.clients), ("lb-sg-uid-1-ns-web", &[("tcp", 30080)][..], None));
+    assert_eq!(
+        (&*found.name, &*found.ports, found.clients),
+        ("lb-sg-uid-1-ns-web", &[("tcp", 30080)][..], None)
+    );
     assert_eq!(group(Driver::Ovn).clients, Some(vec!["0.0.0.0/0".parse().unwrap()]));
 }
 
 #[test]
 fn what_has_no_effect_is_remarked() {
     let old = Features::of((2, 0), &Driver::parse(""));
-    let asks = service(&[("availability-zone", "az1"), ("connection-limit", "many"), ("conection-limit", "1")]);
+    let asks = service(&[
+        ("availability-zone", "az1"),
+        ("connection-limit", "many"),
+        ("conection-limit", "1"),
+    ]);
     let found = reasons(&asks, &LoadBalancerSettings::default(), old);
-    assert_eq!(found, ["LoadBalancerAvailabilityZonesIgnored", "AnnotationsWithoutEffect", "AnnotationNotUnderstood"]);
-    assert_eq!(wanted_of(&asks, &LoadBalancerSettings::default(), old).create_settings.availability_zone, None);
-    let dual = ServiceView { ip_families: [IpFamily::V4, IpFamily::V6].into(), ..service(&[]) };
-    assert_eq!(reasons(&dual, &LoadBalancerSettings::default(), amphora()), ["LoadBalancerSingleFamily"]);
+    assert_eq!(
+        found,
+        [
+            "LoadBalancerAvailabilityZonesIgnored",
+            "AnnotationsWithoutEffect",
+            "AnnotationNotUnderstood"
+        ]
+    );
+    assert_eq!(
+        wanted_of(&asks, &LoadBalancerSettings::default(), old)
+            .create_settings
+            .availability_zone,
+        None
+    );
+    let dual = ServiceView {
+        ip_families: [IpFamily::V4, IpFamily::V6].into(),
+        ..service(&[])
+    };
+    assert_eq!(
+        reasons(&dual, &LoadBalancerSettings::default(), amphora()),
+        ["LoadBalancerSingleFamily"]
+    );
 }

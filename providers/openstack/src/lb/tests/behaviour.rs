@@ -4,14 +4,22 @@ use std::num::NonZeroU16;
 
 use ccm_core::provider::{LoadBalancers as _, Progress, ReadMode, ServiceInterpretation};
 
-use super::fixture::{Fixture, address, annotation, internal, node, reference, service, shown, with};
+use super::fixture::{
+    Fixture, address, annotation, internal, node, reference, service, shown, with,
+};
 
 fn protocols(rig: &Fixture) -> Vec<String> {
-    rig.listeners().iter().map(|listener| format!("{}/{}", listener.protocol, listener.protocol_port)).collect()
+    rig.listeners()
+        .iter()
+        .map(|listener| format!("{}/{}", listener.protocol, listener.protocol_port))
+        .collect()
 }
 
 fn ends(rig: &Fixture, port: u16) -> Vec<String> {
-    rig.members(port).iter().map(|member| format!("{}:{}", member.address, member.protocol_port)).collect()
+    rig.members(port)
+        .iter()
+        .map(|member| format!("{}:{}", member.address, member.protocol_port))
+        .collect()
 }
 
 // Q04 A18
@@ -24,12 +32,25 @@ async fn a_service_gets_a_balancer_under_upstreams_names() {
     assert_eq!((lb.name.as_str(), &*lb.tags), (name, &[name.to_owned()][..]));
     assert_eq!(lb.description, "Kubernetes external service ns/web from cluster c1");
     assert_eq!(protocols(&rig), ["TCP/80", "TCP/443"]);
-    let names: Vec<_> = rig.listeners().into_iter().map(|listener| listener.name).collect();
+    let names: Vec<_> = rig
+        .listeners()
+        .into_iter()
+        .map(|listener| listener.name)
+        .collect();
     assert_eq!(names, [format!("listener_0_{name}"), format!("listener_1_{name}")]);
-    assert!(rig.listeners().iter().all(|listener| listener.tags == [name]));
+    assert!(
+        rig.listeners()
+            .iter()
+            .all(|listener| listener.tags == [name])
+    );
     assert_eq!(ends(&rig, 80), [format!("{}:30080", address(0)), format!("{}:30080", address(1))]);
-    let [floating] = &*rig.floating_ips() else { panic!("one floating IP") };
-    assert_eq!(floating.standard.description, "Floating IP for Kubernetes external service ns/web from cluster c1");
+    let [floating] = &*rig.floating_ips() else {
+        panic!("one floating IP")
+    };
+    assert_eq!(
+        floating.standard.description,
+        "Floating IP for Kubernetes external service ns/web from cluster c1"
+    );
     assert_eq!(shown(&web), floating.floating_ip_address.unwrap().to_string());
     assert_eq!(annotation(&web, "load-balancer-id"), Some(&*lb.id));
     assert_eq!(annotation(&web, "load-balancer-address"), Some(&*shown(&web)));
@@ -37,7 +58,11 @@ async fn a_service_gets_a_balancer_under_upstreams_names() {
         ServiceInterpretation::Valid { digest, .. } => digest,
         other => panic!("{other:?}"),
     };
-    assert_eq!(digest(&web), digest(&service("web", &[80, 443])), "what is written changes nothing");
+    assert_eq!(
+        digest(&web),
+        digest(&service("web", &[80, 443])),
+        "what is written changes nothing"
+    );
     assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
 
@@ -67,8 +92,11 @@ async fn an_address_that_is_asked_for_is_used_and_left() {
         floating_network_id: rig.net.external.clone(),
         ..Default::default()
     };
-    let made =
-        rig.change(|state, cx| openstack_local::neutron::floating_ips::create(state, cx, request).unwrap()).await;
+    let made = rig
+        .change(|state, cx| {
+            openstack_local::neutron::floating_ips::create(state, cx, request).unwrap()
+        })
+        .await;
     let asked = made.floating_ip_address.unwrap().to_string();
     let mut web = service("web", &[80]);
     web.load_balancer_ip = Some(asked.clone().into());
@@ -86,7 +114,12 @@ async fn an_address_of_somebody_else_is_an_error() {
     let first = rig.settle(&service("first", &[80])).await;
     let mut web = service("web", &[80]);
     web.load_balancer_ip = Some(shown(&first).into());
-    assert!(rig.try_settle(&web, 10).await.unwrap_err().contains("in use"));
+    assert!(
+        rig.try_settle(&web, 10)
+            .await
+            .unwrap_err()
+            .contains("in use")
+    );
 }
 
 // Q02
@@ -99,11 +132,19 @@ async fn a_protocol_switch_takes_the_old_listener_away_first() {
     assert_eq!(rig.listeners()[0].insert_headers["X-Forwarded-For"], "true");
     assert_eq!(ends(&rig, 80).len(), 1);
     assert_eq!(rig.plan(&switched).await.unwrap(), []);
-    let back = rig.settle(&with(switched, "x-forwarded-for", "false")).await;
+    let back = rig
+        .settle(&with(switched, "x-forwarded-for", "false"))
+        .await;
     assert_eq!(protocols(&rig), ["TCP/80"]);
     let proxied = rig.settle(&with(back, "proxy-protocol", "v2")).await;
-    let pools =
-        rig.peek(|state| state.octavia.pools.iter().map(|row| row.body.protocol.to_string()).collect::<Vec<_>>());
+    let pools = rig.peek(|state| {
+        state
+            .octavia
+            .pools
+            .iter()
+            .map(|row| row.body.protocol.to_string())
+            .collect::<Vec<_>>()
+    });
     assert_eq!(pools, ["PROXYV2"]);
     assert_eq!(proxied.status.ingress[0].ip_mode.as_deref(), Some("Proxy"));
 }
@@ -113,26 +154,43 @@ async fn a_protocol_switch_takes_the_old_listener_away_first() {
 async fn what_was_never_there_is_deleted_at_once() {
     let rig = Fixture::new(1).await;
     assert_eq!(rig.delete(&service("web", &[80])).await.unwrap(), Progress::Done);
-    let unknown = rig.balancers.update_backends(&rig.op(), &rig.spec(&service("web", &[80]))).await;
+    let unknown = rig
+        .balancers
+        .update_backends(&rig.op(), &rig.spec(&service("web", &[80])))
+        .await;
     assert_eq!(unknown.result.unwrap_err().kind(), ccm_core::provider::ErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_gets_a_certificate_that_the_key_manager_has_and_no_other() {
     let rig = Fixture::new(1).await;
-    let put = |kind: &'static str| rig.local.put_secret(&rig.net.project, kind, kind, "PEM".into());
+    let put = |kind: &'static str| {
+        rig.local
+            .put_secret(&rig.net.project, kind, kind, "PEM".into())
+    };
     let (certificate, key) = (put("certificate").await.unwrap(), put("private").await.unwrap());
     let parts = [("certificate", &*certificate), ("private_key", &*key)];
-    let container = rig.local.put_container(&rig.net.project, "site", &parts).await.unwrap();
+    let container = rig
+        .local
+        .put_container(&rig.net.project, "site", &parts)
+        .await
+        .unwrap();
     let reference = |id: &str| format!("http://keys.test/v1/containers/{id}");
     let tls = |id: &str| with(service("web", &[443]), "default-tls-container-ref", &reference(id));
     let missing = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
-    let error = rig.ensure(&tls(missing), ReadMode::Fresh).await.result.unwrap_err();
+    let error = rig
+        .ensure(&tls(missing), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert!(error.to_string().contains(missing), "{error}");
     assert!(rig.lbs().is_empty());
     let web = rig.settle(&tls(&container)).await;
     assert_eq!(protocols(&rig), ["TERMINATED_HTTPS/443"]);
-    assert_eq!(rig.listeners()[0].default_tls_container_ref.as_deref(), Some(&*reference(&container)));
+    assert_eq!(
+        rig.listeners()[0].default_tls_container_ref.as_deref(),
+        Some(&*reference(&container))
+    );
     assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
 
@@ -141,11 +199,17 @@ async fn monitors_come_change_and_go() {
     let rig = Fixture::new(1).await;
     let monitors = || {
         rig.peek(|state| {
-            let of = state.octavia.monitors.iter().map(|row| (row.body.kind.to_string(), row.body.delay));
+            let of = state
+                .octavia
+                .monitors
+                .iter()
+                .map(|row| (row.body.kind.to_string(), row.body.delay));
             of.collect::<Vec<_>>()
         })
     };
-    let web = rig.settle(&with(service("web", &[80]), "enable-health-monitor", "true")).await;
+    let web = rig
+        .settle(&with(service("web", &[80]), "enable-health-monitor", "true"))
+        .await;
     assert_eq!(monitors(), [("TCP".to_owned(), 5)]);
     let web = rig.settle(&with(web, "health-monitor-delay", "9")).await;
     assert_eq!(monitors(), [("TCP".to_owned(), 9)]);
@@ -156,7 +220,8 @@ async fn monitors_come_change_and_go() {
     assert_eq!(monitors(), [("HTTP".to_owned(), 9)]);
     assert_eq!(rig.members(80)[0].monitor_port, Some(32100));
     assert_eq!(rig.plan(&local).await.unwrap(), []);
-    rig.settle(&with(local, "enable-health-monitor", "false")).await;
+    rig.settle(&with(local, "enable-health-monitor", "false"))
+        .await;
     assert_eq!(monitors(), []);
 }
 
@@ -167,7 +232,9 @@ async fn an_internal_service_gives_its_floating_ip_back_and_gets_another() {
     let inside = rig.settle(&internal(web)).await;
     assert_eq!((rig.floating_ips().len(), shown(&inside)), (0, rig.the_lb().vip_address.unwrap()));
     let mut outside = inside.clone();
-    outside.annotations.retain(|key, _| !key.contains("internal"));
+    outside
+        .annotations
+        .retain(|key, _| !key.contains("internal"));
     let outside = rig.settle(&outside).await;
     assert_eq!(rig.floating_ips().len(), 1);
     let kept = rig.settle(&with(outside, "keep-floatingip", "true")).await;
@@ -184,7 +251,13 @@ async fn without_a_network_to_go_out_a_service_is_internal_with_a_warning() {
     assert_eq!(rig.floating_ips().len(), 1, "the external network is found");
     rig.remove(&found).await;
     let external = rig.net.external.clone();
-    rig.change(|state, _| state.neutron.networks.update(&external, |network| network.external = false)).await;
+    rig.change(|state, _| {
+        state
+            .neutron
+            .networks
+            .update(&external, |network| network.external = false)
+    })
+    .await;
     let rig = rig.restart().await;
     let web = rig.settle(&service("web", &[80])).await;
     assert_eq!(rig.reasons(), ["LoadBalancerForcedInternal"]);
@@ -203,10 +276,14 @@ async fn the_vips_subnet_is_that_of_the_first_node_where_nobody_names_one() {
 #[tokio::test(start_paused = true)]
 async fn serial_drivers_are_given_one_object_at_a_time() {
     let mut rig = Fixture::with(2, |settings, _| settings.serial_api_calls = true).await;
-    let web = rig.settle(&with(service("web", &[80]), "enable-health-monitor", "true")).await;
+    let web = rig
+        .settle(&with(service("web", &[80]), "enable-health-monitor", "true"))
+        .await;
     let requests = rig.requests();
     assert!(
-        !requests.iter().any(|request| request.starts_with("PUT") && request.ends_with("/members")),
+        !requests
+            .iter()
+            .any(|request| request.starts_with("PUT") && request.ends_with("/members")),
         "{requests:#?}"
     );
     assert_eq!(ends(&rig, 80).len(), 2);
@@ -248,7 +325,8 @@ async fn drift_is_found_and_repaired() {
     rig.change(|state, cx| {
         let pool = state.octavia.pools.iter().next().unwrap().body.id.clone();
         let member = state.octavia.members.iter().next().unwrap().body.id.clone();
-        let update = openstack_api::octavia::MemberUpdate { weight: 0.into(), ..Default::default() };
+        let update =
+            openstack_api::octavia::MemberUpdate { weight: 0.into(), ..Default::default() };
         openstack_local::octavia::members::update(state, cx, &pool, &member, update).unwrap();
         octavia_settle(state, cx);
     })
@@ -268,7 +346,9 @@ fn octavia_settle(state: &mut openstack_local::state::CloudState, cx: &openstack
 #[tokio::test(start_paused = true)]
 async fn without_cascade_everything_goes_one_by_one() {
     let rig = Fixture::with(1, |settings, _| settings.cascade_delete = false).await;
-    let web = rig.settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true")).await;
+    let web = rig
+        .settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true"))
+        .await;
     rig.requests();
     rig.remove(&web).await;
     let requests = rig.requests();
@@ -311,14 +391,21 @@ async fn a_balancer_that_vanished_is_made_anew() {
 #[tokio::test(start_paused = true)]
 async fn what_upstream_made_is_taken_over_without_a_write() {
     let rig = Fixture::new(2).await;
-    let web = rig.settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true")).await;
+    let web = rig
+        .settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true"))
+        .await;
     let rig = rig.restart().await;
     rig.requests();
     assert_eq!(rig.plan(&web).await.unwrap(), []);
     let outcome = rig.ensure(&web, ReadMode::Fresh).await;
-    assert!(matches!(outcome.result, Ok(Progress::Done)) && outcome.annotations.is_empty(), "{outcome:?}");
+    assert!(
+        matches!(outcome.result, Ok(Progress::Done)) && outcome.annotations.is_empty(),
+        "{outcome:?}"
+    );
     let requests = rig.requests();
     assert!(requests.iter().all(|request| request.starts_with("GET")), "{requests:#?}");
     let before = reference(&web);
-    assert!(rig.balancers.stale_annotations(&before).len() == 2 && node(0).name == rig.nodes[0].name);
+    assert!(
+        rig.balancers.stale_annotations(&before).len() == 2 && node(0).name == rig.nodes[0].name
+    );
 }

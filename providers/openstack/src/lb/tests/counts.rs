@@ -10,7 +10,10 @@ fn is_poll(request: &str) -> bool {
 }
 
 fn but_polls(rig: &Fixture) -> Vec<String> {
-    rig.requests().into_iter().filter(|request| !is_poll(request)).collect()
+    rig.requests()
+        .into_iter()
+        .filter(|request| !is_poll(request))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +48,11 @@ async fn a_node_costs_one_batch_for_each_pool() {
     rig.update(&web).await.unwrap();
     let requests = but_polls(&rig);
     assert_eq!(requests.len(), 2, "{requests:#?}");
-    assert!(requests.iter().all(|request| request.starts_with("PUT") && request.ends_with("/members")));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.starts_with("PUT") && request.ends_with("/members"))
+    );
     assert_eq!((rig.members(80).len(), rig.members(443).len()), (4, 4));
     rig.requests();
     rig.update(&web).await.unwrap();

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use ccm_core::{
     k8s::{AddressType, IpFamily, NodeAddress, NodeView, Protocol, ServicePort, ServiceView},
     provider::{
-        Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers as _, Op, PlannedChange,
-        Progress, ReadMode, SourceRanges,
+        Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers as _,
+        Op, PlannedChange, Progress, ReadMode, SourceRanges,
     },
     write_gate::WriteGate,
 };
 use http::{Request, Response};
 use openstack_api::neutron::{
-    FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate, SecurityGroupRule,
-    SubnetCreate,
+    FixedIpRequest, FloatingIp, GatewayRequest, NetworkCreate, Port, PortCreate, RouterCreate,
+    SecurityGroupRule, SubnetCreate,
 };
 use openstack_api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{
@@ -48,8 +48,14 @@ impl Transport for Wire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let is_token = request.uri().path().contains("/auth/tokens");
         if !is_token {
-            let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-            self.log.lock().push(format!("{} {}{query}", request.method(), request.uri().path()));
+            let query = request
+                .uri()
+                .query()
+                .map(|query| format!("?{query}"))
+                .unwrap_or_default();
+            self.log
+                .lock()
+                .push(format!("{} {}{query}", request.method(), request.uri().path()));
         }
         self.cloud.send(request).await
     }
@@ -91,7 +97,10 @@ impl Fixture {
     }
 
     /// Makes a cloud and a process with settings of ours.
-    pub(super) async fn with(nodes: usize, change: impl FnOnce(&mut LoadBalancerSettings, &Net)) -> Self {
+    pub(super) async fn with(
+        nodes: usize,
+        change: impl FnOnce(&mut LoadBalancerSettings, &Net),
+    ) -> Self {
         let local = LocalCloud::in_memory(CloudSettings::default());
         let net = build(&local, nodes).await;
         let mut settings = LoadBalancerSettings::default();
@@ -102,7 +111,12 @@ impl Fixture {
         Self::start(local, nodes, net, settings).await
     }
 
-    async fn start(local: LocalCloud, nodes: Vec<Arc<NodeView>>, net: Net, settings: LoadBalancerSettings) -> Self {
+    async fn start(
+        local: LocalCloud,
+        nodes: Vec<Arc<NodeView>>,
+        net: Net,
+        settings: LoadBalancerSettings,
+    ) -> Self {
         Self::start_within(None, local, nodes, net, settings).await
     }
 
@@ -114,10 +128,23 @@ impl Fixture {
         settings: LoadBalancerSettings,
     ) -> Self {
         let wire = Arc::new(Wire { cloud: InProcess::new(&local), log: Mutex::default() });
-        let client = Client::connect(&in_process::settings(&local), wire.clone()).await.unwrap().with_limits(limits);
-        let balancers = LoadBalancers::new(client, settings.clone(), CLUSTER.into()).await.unwrap();
+        let client = Client::connect(&in_process::settings(&local), wire.clone())
+            .await
+            .unwrap()
+            .with_limits(limits);
+        let balancers = LoadBalancers::new(client, settings.clone(), CLUSTER.into())
+            .await
+            .unwrap();
         wire.log.lock().clear();
-        Self { local, wire, balancers, nodes, events: Arc::default(), net, settings }
+        Self {
+            local,
+            wire,
+            balancers,
+            nodes,
+            events: Arc::default(),
+            net,
+            settings,
+        }
     }
 
     /// Ends this process and starts another, which knows nothing.
@@ -131,7 +158,10 @@ impl Fixture {
     }
 
     /// As [`restart`](Self::restart), with other settings.
-    pub(super) async fn restart_with(mut self, change: impl FnOnce(&mut LoadBalancerSettings)) -> Self {
+    pub(super) async fn restart_with(
+        mut self,
+        change: impl FnOnce(&mut LoadBalancerSettings),
+    ) -> Self {
         change(&mut self.settings);
         self.restart().await
     }
@@ -143,11 +173,17 @@ impl Fixture {
 
     pub(super) async fn change<T>(&self, change: impl FnOnce(&mut CloudState, &Cx) -> T) -> T {
         let cx = cx(&self.local, &self.net.project);
-        self.local.cloud().store.change(|state| Ok(change(state, &cx))).await.unwrap()
+        self.local
+            .cloud()
+            .store
+            .change(|state| Ok(change(state, &cx)))
+            .await
+            .unwrap()
     }
 
     pub(super) async fn octavia(&self, change: impl FnOnce(&mut octavia::settings::Settings)) {
-        self.change(|state, _| octavia::settings::Settings::change(state, change)).await;
+        self.change(|state, _| octavia::settings::Settings::change(state, change))
+            .await;
     }
 
     pub(super) async fn add_node(&mut self) {
@@ -158,7 +194,8 @@ impl Fixture {
     }
 
     pub(super) fn op(&self) -> Op {
-        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open()).with_events(self.events.clone())
+        Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
+            .with_events(self.events.clone())
     }
 
     pub(super) fn spec(&self, service: &ServiceView) -> LbSpec {
@@ -171,10 +208,13 @@ impl Fixture {
     }
 
     pub(super) async fn ensure(&self, service: &ServiceView, depth: ReadMode) -> LbOutcome {
-        self.balancers.ensure(&self.op(), &self.spec(service), depth).await
+        self.balancers
+            .ensure(&self.op(), &self.spec(service), depth)
+            .await
     }
 
-    /// Ensures as the framework does: again, when it is asked to wait or has failed. Returns the Service as it is then.
+    /// Ensures as the framework does: again, when it is asked to wait or has failed. Returns the
+    /// Service as it is then.
     pub(super) async fn settle(&self, service: &ServiceView) -> ServiceView {
         match self.try_settle(service, 120).await {
             Ok(service) => service,
@@ -182,11 +222,18 @@ impl Fixture {
         }
     }
 
-    pub(super) async fn try_settle(&self, service: &ServiceView, times: usize) -> Result<ServiceView, String> {
+    pub(super) async fn try_settle(
+        &self,
+        service: &ServiceView,
+        times: usize,
+    ) -> Result<ServiceView, String> {
         let (mut waited, mut service, mut last) = (Duration::ZERO, service.clone(), String::new());
         for _ in 0..times {
             let op = self.op().with_pending_for(waited);
-            let outcome = self.balancers.ensure(&op, &self.spec(&service), ReadMode::Fresh).await;
+            let outcome = self
+                .balancers
+                .ensure(&op, &self.spec(&service), ReadMode::Fresh)
+                .await;
             last = format!("{outcome:?}");
             service = published(&service, &outcome);
             let after = match outcome.result {
@@ -203,7 +250,12 @@ impl Fixture {
     /// Brings members in line as the framework does.
     pub(super) async fn update(&self, service: &ServiceView) -> Result<(), CloudError> {
         for _ in 0..30 {
-            match self.balancers.update_backends(&self.op(), &self.spec(service)).await.result? {
+            match self
+                .balancers
+                .update_backends(&self.op(), &self.spec(service))
+                .await
+                .result?
+            {
                 Progress::Done => return Ok(()),
                 Progress::Pending { after, .. } => tokio::time::sleep(after).await,
             }
@@ -211,7 +263,10 @@ impl Fixture {
         panic!("{} is not updated", service.key());
     }
 
-    pub(super) async fn plan(&self, service: &ServiceView) -> Result<Vec<PlannedChange>, CloudError> {
+    pub(super) async fn plan(
+        &self,
+        service: &ServiceView,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
         self.balancers.plan(&self.op(), &self.spec(service)).await
     }
 
@@ -238,7 +293,12 @@ impl Fixture {
     }
 
     pub(super) fn reasons(&self) -> Vec<&'static str> {
-        self.events.0.lock().iter().map(|(_, reason, _)| *reason).collect()
+        self.events
+            .0
+            .lock()
+            .iter()
+            .map(|(_, reason, _)| *reason)
+            .collect()
     }
 
     pub(super) fn peek<T>(&self, read: impl FnOnce(&CloudState) -> T) -> T {
@@ -246,7 +306,14 @@ impl Fixture {
     }
 
     pub(super) fn lbs(&self) -> Vec<LoadBalancer> {
-        self.peek(|state| state.octavia.load_balancers.iter().map(|row| row.body.clone()).collect())
+        self.peek(|state| {
+            state
+                .octavia
+                .load_balancers
+                .iter()
+                .map(|row| row.body.clone())
+                .collect()
+        })
     }
 
     pub(super) fn the_lb(&self) -> LoadBalancer {
@@ -257,43 +324,87 @@ impl Fixture {
 
     /// Returns listeners in the order of their ports.
     pub(super) fn listeners(&self) -> Vec<Listener> {
-        let mut found: Vec<Listener> =
-            self.peek(|state| state.octavia.listeners.iter().map(|row| row.body.clone()).collect());
+        let mut found: Vec<Listener> = self.peek(|state| {
+            state
+                .octavia
+                .listeners
+                .iter()
+                .map(|row| row.body.clone())
+                .collect()
+        });
         found.sort_by_key(|listener| listener.protocol_port);
         found
     }
 
     /// Returns the members of the listener of a port.
     pub(super) fn members(&self, port: u16) -> Vec<Member> {
-        let listener = self.listeners().into_iter().find(|listener| listener.protocol_port == port).unwrap();
+        let listener = self
+            .listeners()
+            .into_iter()
+            .find(|listener| listener.protocol_port == port)
+            .unwrap();
         let pool = listener.default_pool_id.unwrap();
         let mut found: Vec<Member> = self.peek(|state| {
-            state.octavia.members.iter().filter(|row| row.pool == pool).map(|row| row.body.clone()).collect()
+            state
+                .octavia
+                .members
+                .iter()
+                .filter(|row| row.pool == pool)
+                .map(|row| row.body.clone())
+                .collect()
         });
         found.sort_by(|a, b| a.address.cmp(&b.address));
         found
     }
 
     pub(super) fn floating_ips(&self) -> Vec<FloatingIp> {
-        self.peek(|state| state.neutron.floating_ips.iter().map(|row| FloatingIp::clone(row)).collect())
+        self.peek(|state| {
+            state
+                .neutron
+                .floating_ips
+                .iter()
+                .map(|row| FloatingIp::clone(row))
+                .collect()
+        })
     }
 
     pub(super) fn rules(&self) -> Vec<SecurityGroupRule> {
         self.peek(|state| {
-            let group = state.neutron.security_groups.iter().find(|group| group.name.starts_with("lb-sg-"));
-            let Some(group) = group else { return Vec::new() };
+            let group = state
+                .neutron
+                .security_groups
+                .iter()
+                .find(|group| group.name.starts_with("lb-sg-"));
+            let Some(group) = group else {
+                return Vec::new();
+            };
             let rules = state.neutron.security_group_rules.iter();
-            rules.filter(|rule| rule.security_group_id == group.id).map(|rule| SecurityGroupRule::clone(rule)).collect()
+            rules
+                .filter(|rule| rule.security_group_id == group.id)
+                .map(|rule| SecurityGroupRule::clone(rule))
+                .collect()
         })
     }
 
     /// Returns the addresses of the ports that have a Service's security group.
     pub(super) fn admitted(&self) -> Vec<String> {
         self.peek(|state| {
-            let group = state.neutron.security_groups.iter().find(|group| group.name.starts_with("lb-sg-"));
-            let Some(group) = group else { return Vec::new() };
-            let ports = state.neutron.ports.iter().filter(|port| port.security_groups.contains(&group.id));
-            let mut found: Vec<_> = ports.map(|port| port.fixed_ips[0].ip_address.to_string()).collect();
+            let group = state
+                .neutron
+                .security_groups
+                .iter()
+                .find(|group| group.name.starts_with("lb-sg-"));
+            let Some(group) = group else {
+                return Vec::new();
+            };
+            let ports = state
+                .neutron
+                .ports
+                .iter()
+                .filter(|port| port.security_groups.contains(&group.id));
+            let mut found: Vec<_> = ports
+                .map(|port| port.fixed_ips[0].ip_address.to_string())
+                .collect();
             found.sort();
             found
         })
@@ -318,26 +429,47 @@ impl Fixture {
             for row in state.octavia.pools.iter() {
                 let (pool, listeners) = (&row.body, row.body.listeners.len());
                 let monitor = pool.monitor.healthmonitor_id.is_some();
-                lines.push(format!("pool {} {} {} {listeners} {monitor}", pool.name, pool.protocol, pool.lb_algorithm));
+                lines.push(format!(
+                    "pool {} {} {} {listeners} {monitor}",
+                    pool.name, pool.protocol, pool.lb_algorithm
+                ));
             }
             for row in state.octavia.members.iter() {
                 let m = &row.body;
                 let inside = m.subnet_id.as_deref() == Some(&*self.net.subnet);
-                lines.push(format!("member {}:{} {inside} {:?}", m.address, m.protocol_port, m.monitor_port));
+                lines.push(format!(
+                    "member {}:{} {inside} {:?}",
+                    m.address, m.protocol_port, m.monitor_port
+                ));
             }
             for row in state.octavia.monitors.iter() {
-                lines.push(format!("monitor {} {} {}", row.body.name, row.body.kind, row.body.delay));
+                lines.push(format!(
+                    "monitor {} {} {}",
+                    row.body.name, row.body.kind, row.body.delay
+                ));
             }
             for floating in state.neutron.floating_ips.iter() {
-                lines.push(format!("floating {:?} {}", floating.standard.description, floating.port_id.is_some()));
+                lines.push(format!(
+                    "floating {:?} {}",
+                    floating.standard.description,
+                    floating.port_id.is_some()
+                ));
             }
             for group in state.neutron.security_groups.iter() {
                 lines.push(format!("group {}", group.name));
             }
             for rule in state.neutron.security_group_rules.iter() {
-                lines.push(format!("rule {:?} {:?} {:?}", rule.protocol, rule.port_range_min, rule.remote_ip_prefix));
+                lines.push(format!(
+                    "rule {:?} {:?} {:?}",
+                    rule.protocol, rule.port_range_min, rule.remote_ip_prefix
+                ));
             }
-            for port in state.neutron.ports.iter().filter(|port| port.device_owner.starts_with("compute")) {
+            for port in state
+                .neutron
+                .ports
+                .iter()
+                .filter(|port| port.device_owner.starts_with("compute"))
+            {
                 lines.push(format!("port {} {}", port.device_id, port.security_groups.len()));
             }
         });
@@ -347,14 +479,22 @@ impl Fixture {
 }
 
 fn cx(local: &LocalCloud, project: &str) -> Cx {
-    Cx { now: local.cloud().clock.now(), project: project.into(), user: "operator".into(), admin: true }
+    Cx {
+        now: local.cloud().clock.now(),
+        project: project.into(),
+        user: "operator".into(),
+        admin: true,
+    }
 }
 
 /// Makes networks, a router and ports of nodes.
 async fn build(local: &LocalCloud, nodes: usize) -> Net {
     let project: Box<str> = local.cloud().store.peek(|state| {
         let mut projects = state.keystone.projects.iter();
-        projects.find(|project| project.name == "demo").map(|project| project.id.as_str().into()).unwrap()
+        projects
+            .find(|project| project.name == "demo")
+            .map(|project| project.id.as_str().into())
+            .unwrap()
     });
     let cx = cx(local, &project);
     let built = local.cloud().store.change(|state| {
@@ -373,16 +513,30 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
         let inner_subnet = neutron::subnets::create(state, &cx, subnet(&inner.id, "10.0.0.0/16"))?;
         let outer = neutron::networks::create(state, &cx, network("public", true))?;
         neutron::subnets::create(state, &cx, subnet(&outer.id, "203.0.113.0/24"))?;
-        let gateway = GatewayRequest { network_id: Some(outer.id.clone()), ..GatewayRequest::default() };
-        let router = RouterCreate { external_gateway_info: Some(gateway), ..RouterCreate::default() };
+        let gateway = GatewayRequest {
+            network_id: Some(outer.id.clone()),
+            ..GatewayRequest::default()
+        };
+        let router = RouterCreate {
+            external_gateway_info: Some(gateway),
+            ..RouterCreate::default()
+        };
         let router = neutron::routers::create(state, &cx, router)?;
         neutron::router_interfaces::add(
             state,
             &cx,
             &router.id,
-            &openstack_api::neutron::InterfaceRequest { subnet_id: Some(inner_subnet.id.clone()), port_id: None },
+            &openstack_api::neutron::InterfaceRequest {
+                subnet_id: Some(inner_subnet.id.clone()),
+                port_id: None,
+            },
         )?;
-        let net = Net { network: inner.id, subnet: inner_subnet.id, external: outer.id, project: cx.project.clone() };
+        let net = Net {
+            network: inner.id,
+            subnet: inner_subnet.id,
+            external: outer.id,
+            project: cx.project.clone(),
+        };
         for n in 0..nodes {
             node_port(state, &cx, &net, n);
         }
@@ -392,7 +546,10 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
 }
 
 fn node_port(state: &mut CloudState, cx: &Cx, net: &Net, n: usize) -> Port {
-    let fixed = FixedIpRequest { subnet_id: Some(net.subnet.clone()), ip_address: address(n).parse().ok() };
+    let fixed = FixedIpRequest {
+        subnet_id: Some(net.subnet.clone()),
+        ip_address: address(n).parse().ok(),
+    };
     let request = PortCreate {
         network_id: net.network.clone(),
         device_id: Some(format!("server-{n}")),
@@ -410,7 +567,11 @@ pub(super) fn address(n: usize) -> String {
 pub(super) fn node(n: usize) -> Arc<NodeView> {
     let addresses = [NodeAddress::new(AddressType::InternalIp, address(n))].into();
     let provider_id = Some(format!("openstack:///server-{n}").into());
-    Arc::new(NodeView { addresses, provider_id, ..NodeView::named(&format!("node-{n}")) })
+    Arc::new(NodeView {
+        addresses,
+        provider_id,
+        ..NodeView::named(&format!("node-{n}"))
+    })
 }
 
 pub(super) fn reference(service: &ServiceView) -> LbRef {
@@ -431,7 +592,9 @@ pub(super) fn published(service: &ServiceView, outcome: &LbOutcome) -> ServiceVi
     service.status = outcome.status.clone().unwrap_or(service.status);
     for (key, value) in &outcome.annotations {
         match value {
-            Some(value) => service.annotations.insert((&**key).into(), (&**value).into()),
+            Some(value) => service
+                .annotations
+                .insert((&**key).into(), (&**value).into()),
             None => service.annotations.remove(&**key),
         };
     }
@@ -459,13 +622,20 @@ pub(super) fn service(name: &str, ports: &[u16]) -> ServiceView {
 
 /// The same with an annotation.
 pub(super) fn with(mut service: ServiceView, key: &str, value: &str) -> ServiceView {
-    let key = if key.contains('/') { key.to_owned() } else { format!("{PREFIX}{key}") };
+    let key = if key.contains('/') {
+        key.to_owned()
+    } else {
+        format!("{PREFIX}{key}")
+    };
     service.annotations.insert(key.into(), value.into());
     service
 }
 
 pub(super) fn annotation<'a>(service: &'a ServiceView, key: &str) -> Option<&'a str> {
-    service.annotations.get(&*format!("{PREFIX}{key}")).map(|text| &**text)
+    service
+        .annotations
+        .get(&*format!("{PREFIX}{key}"))
+        .map(|text| &**text)
 }
 
 pub(super) fn internal(service: ServiceView) -> ServiceView {
@@ -474,5 +644,8 @@ pub(super) fn internal(service: ServiceView) -> ServiceView {
 
 pub(super) fn shown(service: &ServiceView) -> String {
     let ingress = service.status.ingress.first();
-    ingress.and_then(|ingress| ingress.ip).map(|ip| ip.to_string()).unwrap_or_default()
+    ingress
+        .and_then(|ingress| ingress.ip)
+        .map(|ip| ip.to_string())
+        .unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Whatever a Service says and said before: it comes to rest, to the same whatever the order of ports, nodes and former
-//! states, and what is not its own stays.
+//! Whatever a Service says and said before: it comes to rest, to the same whatever the order of
+//! ports, nodes and former states, and what is not its own stays.
 
 use std::sync::Arc;
 
@@ -44,31 +44,53 @@ impl TestState {
         for (name, value) in &self.sayings {
             service = with(service, name, value);
         }
-        if self.internal { internal(service) } else { service }
+        if self.internal {
+            internal(service)
+        } else {
+            service
+        }
     }
 }
 
 /// A Service that says what it shall, with what was published of it before.
 fn next(last: &ServiceView, state: &TestState) -> ServiceView {
     let mut service = ServiceView { status: last.status.clone(), ..state.service() };
-    let written = last.annotations.iter().filter(|(key, _)| key.contains("/load-balancer-"));
-    service.annotations.extend(written.map(|(key, value)| (key.clone(), value.clone())));
+    let written = last
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.contains("/load-balancer-"));
+    service
+        .annotations
+        .extend(written.map(|(key, value)| (key.clone(), value.clone())));
     service
 }
 
 /// Runs in virtual time, where the pauses between looks cost nothing.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_time().start_paused(true).build().expect("a runtime needs no resources").block_on(future)
+    builder
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs no resources")
+        .block_on(future)
 }
 
 /// Everything there is of another Service.
 fn others(rig: &Fixture) -> Vec<String> {
-    rig.everything().into_iter().filter(|line| line.contains("_other") || line.contains("default_other")).collect()
+    rig.everything()
+        .into_iter()
+        .filter(|line| line.contains("_other") || line.contains("default_other"))
+        .collect()
 }
 
-/// Makes another Service's balancer, then brings this one from state to state. `None` where one cannot be had.
-async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture, ServiceView, Vec<String>)> {
+/// Makes another Service's balancer, then brings this one from state to state. `None` where one
+/// cannot be had.
+async fn walk(
+    groups: bool,
+    states: &[TestState],
+    turn: bool,
+) -> Option<(Fixture, ServiceView, Vec<String>)> {
     let mut rig = Fixture::with(3, |settings, _| settings.manage_security_groups = groups).await;
     rig.settle(&service("other", &[80])).await;
     let before = others(&rig);
@@ -82,9 +104,12 @@ async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture
         if turn {
             service.ports.reverse();
         }
-        let outcome = rig.ensure(&service, ccm_core::provider::ReadMode::Fresh).await;
+        let outcome = rig
+            .ensure(&service, ccm_core::provider::ReadMode::Fresh)
+            .await;
         // What cannot be served is refused at once, and what there is stays.
-        if matches!(&outcome.result, Err(error) if error.kind() == ccm_core::provider::ErrorKind::InvalidInput) {
+        if matches!(&outcome.result, Err(error) if error.kind() == ccm_core::provider::ErrorKind::InvalidInput)
+        {
             return None;
         }
         last = rig.settle(&published(&service, &outcome)).await;
@@ -95,9 +120,9 @@ async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture
 /// Listeners, pools and monitors are numbered by the place of their ports.
 fn unnumbered(line: &str) -> String {
     let kinds = ["listener_", "pool_", "monitor_"];
-    kinds
-        .iter()
-        .fold(line.to_owned(), |line, kind| (0..4).fold(line, |line, n| line.replace(&format!("{kind}{n}_"), kind)))
+    kinds.iter().fold(line.to_owned(), |line, kind| {
+        (0..4).fold(line, |line, n| line.replace(&format!("{kind}{n}_"), kind))
+    })
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! Balancers under another cluster's name: of a cluster that was renamed, and of one whose Services were copied.
+//! Balancers under another cluster's name: of a cluster that was renamed, and of one whose Services
+//! were copied.
 
 use ccm_core::{k8s::LbStatus, provider::ReadMode};
 
@@ -51,24 +52,39 @@ async fn services_that_share_a_balancer_keep_it_when_their_cluster_is_renamed() 
     let all = |rig: &Fixture| {
         let mut tags = rig.the_lb().tags;
         tags.sort();
-        let lines = rig.everything().into_iter().filter(|line| !line.starts_with("lb "));
-        lines.chain([rig.the_lb().name]).chain(tags).collect::<Vec<_>>()
+        let lines = rig
+            .everything()
+            .into_iter()
+            .filter(|line| !line.starts_with("lb "));
+        lines
+            .chain([rig.the_lb().name])
+            .chain(tags)
+            .collect::<Vec<_>>()
     };
     let checked = |service| with(service, "enable-health-monitor", "true");
     for owner_first in [true, false] {
         let rig = Fixture::new(1).await;
         let one = rig.settle(&checked(service("one", &[80]))).await;
         let id = annotation(&one, "load-balancer-id").unwrap().to_owned();
-        let two = rig.settle(&checked(with(service("two", &[443]), "load-balancer-id", &id))).await;
+        let two = rig
+            .settle(&checked(with(service("two", &[443]), "load-balancer-id", &id)))
+            .await;
         let before = all(&rig);
         under_another_name(&rig).await;
         let rig = rig.restart().await;
-        let order = if owner_first { [&one, &two] } else { [&two, &one] };
+        let order = if owner_first {
+            [&one, &two]
+        } else {
+            [&two, &one]
+        };
         for service in order {
             rig.settle(service).await;
         }
         assert_eq!(all(&rig), before, "owner first: {owner_first}");
-        assert_eq!((rig.plan(&one).await.unwrap(), rig.plan(&two).await.unwrap()), (vec![], vec![]));
+        assert_eq!(
+            (rig.plan(&one).await.unwrap(), rig.plan(&two).await.unwrap()),
+            (vec![], vec![])
+        );
         rig.remove(&one).await;
         rig.remove(&two).await;
         assert!(rig.lbs().is_empty() && rig.floating_ips().is_empty());

@@ -9,10 +9,13 @@ use openstack_local::server::{Fault, FaultKind};
 use super::fixture::{Fixture, service, with};
 use crate::config::{Limits, Rate};
 
-/// A process that has just started and knows nothing, with Services of one port that were served before.
+/// A process that has just started and knows nothing, with Services of one port that were served
+/// before.
 async fn restarted(services: usize) -> (Fixture, Vec<ServiceView>) {
     let rig = Fixture::new(2).await;
-    let wanted: Vec<_> = (0..services).map(|n| service(&format!("web{n}"), &[80])).collect();
+    let wanted: Vec<_> = (0..services)
+        .map(|n| service(&format!("web{n}"), &[80]))
+        .collect();
     let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
     (rig.restart().await, served)
 }
@@ -24,7 +27,10 @@ async fn all_in_line(rig: &Fixture, services: &[ServiceView]) {
 }
 
 fn singles(requests: &[String]) -> usize {
-    requests.iter().filter(|request| request.contains("/loadbalancers/")).count()
+    requests
+        .iter()
+        .filter(|request| request.contains("/loadbalancers/"))
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +47,11 @@ async fn after_a_restart_lists_are_read_once_and_members_for_each() {
     for service in &services {
         rig.update(service).await.unwrap();
     }
-    let writes = rig.requests().into_iter().filter(|request| request.starts_with("PUT")).count();
+    let writes = rig
+        .requests()
+        .into_iter()
+        .filter(|request| request.starts_with("PUT"))
+        .count();
     assert_eq!(writes, services.len());
 }
 
@@ -61,7 +71,9 @@ async fn a_project_full_of_others_balancers_costs_little_more_than_looks_at_each
     all_in_line(&rig, &services).await;
     let requests = rig.requests();
     let is_shared = |request: &&String| {
-        request.contains("limit=") && !request.contains("loadbalancer_id=") && !request.contains("/members")
+        request.contains("limit=")
+            && !request.contains("loadbalancer_id=")
+            && !request.contains("/members")
     };
     let listed = requests.iter().filter(is_shared).count();
     assert!(listed <= 4 * services.len(), "{listed} pages");
@@ -73,13 +85,28 @@ async fn a_project_full_of_others_balancers_costs_little_more_than_looks_at_each
 async fn a_service_without_a_balancer_is_not_served_by_what_was_read_before() {
     let (rig, services) = restarted(8).await;
     all_in_line(&rig, &services[..4]).await;
-    let id = rig.lbs().into_iter().find(|lb| lb.name.ends_with("_web5")).unwrap().id;
-    rig.change(|state, cx| openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap()).await;
+    let id = rig
+        .lbs()
+        .into_iter()
+        .find(|lb| lb.name.ends_with("_web5"))
+        .unwrap()
+        .id;
+    rig.change(|state, cx| {
+        openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap();
+    })
+    .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // The reading shows a balancer whose members cannot be read: that is doubt, and what follows is read anew.
+    // The reading shows a balancer whose members cannot be read: that is doubt, and what follows is
+    // read anew.
     assert!(rig.plan(&services[5]).await.is_err());
     let planned = rig.plan(&services[5]).await.unwrap();
-    assert_eq!(planned.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["loadbalancer_create"]);
+    assert_eq!(
+        planned
+            .iter()
+            .map(|change| &*change.operation)
+            .collect::<Vec<_>>(),
+        ["loadbalancer_create"]
+    );
     // The others are still shown by it.
     rig.requests();
     all_in_line(&rig, &services[6..]).await;
@@ -94,13 +121,25 @@ async fn a_floating_ip_is_not_taken_away_without_a_fresh_look() {
     // Meanwhile somebody makes it his own: then it is only detached.
     let description = "of somebody";
     rig.change(|state, _| {
-        let all: Vec<String> = state.neutron.floating_ips.iter().map(|floating| floating.id.clone()).collect();
+        let all: Vec<String> = state
+            .neutron
+            .floating_ips
+            .iter()
+            .map(|floating| floating.id.clone())
+            .collect();
         for id in all {
-            state.neutron.floating_ips.update(&id, |row| row.standard.description = description.into());
+            state
+                .neutron
+                .floating_ips
+                .update(&id, |row| row.standard.description = description.into());
         }
     })
     .await;
-    let internal = with(services[4].clone(), "service.beta.kubernetes.io/openstack-internal-load-balancer", "true");
+    let internal = with(
+        services[4].clone(),
+        "service.beta.kubernetes.io/openstack-internal-load-balancer",
+        "true",
+    );
     rig.ensure(&internal, ReadMode::Fresh).await.result.unwrap();
     let floating = rig.floating_ips();
     assert_eq!((floating.len(), floating.iter().filter(|ip| ip.port_id.is_none()).count()), (5, 1));
@@ -111,7 +150,9 @@ async fn a_floating_ip_is_not_taken_away_without_a_fresh_look() {
 async fn small_budgets_delay_a_restart_and_do_not_make_it_dearer() {
     let (rig, services) = restarted(12).await;
     let rate = Rate { per_second: 5.0, burst: 2 };
-    let rig = rig.restart_within(&Limits { read: rate, write: rate, in_flight: 4 }).await;
+    let rig = rig
+        .restart_within(&Limits { read: rate, write: rate, in_flight: 4 })
+        .await;
     let all = services.iter().map(|service| async {
         while let Err(error) = rig.plan(service).await {
             tokio::time::sleep(error.retry_after().unwrap_or(Duration::from_secs(5))).await;
@@ -132,11 +173,18 @@ async fn nothing_is_taken_away_without_a_fresh_look() {
     // Meanwhile somebody gives a listener to another Service.
     let listener = rig.peek(|state| {
         let listeners = state.octavia.listeners.iter();
-        let mut of_e = listeners.filter(|row| row.body.name.ends_with("_e") && row.body.protocol_port == 443);
+        let mut of_e =
+            listeners.filter(|row| row.body.name.ends_with("_e") && row.body.protocol_port == 443);
         of_e.next().unwrap().body.id.clone()
     });
     let tag = "kube_service_c1_ns_other".to_owned();
-    rig.change(|state, _| state.octavia.listeners.update(&listener, |row| row.body.tags = vec![tag])).await;
+    rig.change(|state, _| {
+        state
+            .octavia
+            .listeners
+            .update(&listener, |row| row.body.tags = vec![tag])
+    })
+    .await;
     let mut only = served[4].clone();
     only.ports = only.ports[..1].into();
     let before = rig.listeners().len();
@@ -150,7 +198,10 @@ async fn lists_that_fail_lead_to_looks_at_each() {
     let kind = FaultKind::Body { code: 200, text: "<html>".into() };
     let path = "/load-balancer/v2.0/lbaas/listeners";
     // The first three are looked at alone, and then all listeners are asked for.
-    rig.local.cloud().faults.add(Fault::new(path, kind).after(3).times(1));
+    rig.local
+        .cloud()
+        .faults
+        .add(Fault::new(path, kind).after(3).times(1));
     all_in_line(&rig, &services).await;
     let requests = rig.requests();
     assert_eq!(singles(&requests), 7, "it is tried once more after a few: {requests:#?}");
@@ -164,7 +215,10 @@ async fn many_busy_balancers_are_looked_at_together() {
     let services: Vec<_> = names.iter().map(|name| service(name, &[80])).collect();
     let served = join_all(services.iter().map(|service| rig.settle(service))).await;
     let requests = rig.requests();
-    let shared = requests.iter().filter(|request| request.contains("limit=") || request.contains("tags-any")).count();
+    let shared = requests
+        .iter()
+        .filter(|request| request.contains("limit=") || request.contains("tags-any"))
+        .count();
     assert!(singles(&requests) <= 10, "{requests:#?}");
     assert!((1..=40).contains(&shared), "{requests:#?}");
     assert_eq!(rig.lbs().len(), 40);
@@ -172,7 +226,11 @@ async fn many_busy_balancers_are_looked_at_together() {
     // One alone is looked at as ever: at once, and then less and less often.
     let other = rig.settle(&service("other", &[80])).await;
     let requests = rig.requests();
-    assert!(requests.iter().all(|request| !request.contains("limit=") && !request.contains("tags-any")));
+    assert!(
+        requests
+            .iter()
+            .all(|request| !request.contains("limit=") && !request.contains("tags-any"))
+    );
     assert!((6..=12).contains(&singles(&requests)), "{requests:#?}");
 
     let served: Vec<_> = served.into_iter().chain([other]).collect();
@@ -192,34 +250,56 @@ async fn looks_at_many_that_fail_lead_to_looks_at_each() {
     let kind = FaultKind::Body { code: 200, text: "<html>".into() };
     tokio::time::sleep(Duration::from_secs(2)).await;
     rig.requests();
-    rig.local.cloud().faults.add(Fault::new(path, kind).method("GET").times(1));
-    assert!(rig.ensure(&services[0], ReadMode::Fresh).await.result.is_ok());
+    rig.local
+        .cloud()
+        .faults
+        .add(Fault::new(path, kind).method("GET").times(1));
+    assert!(
+        rig.ensure(&services[0], ReadMode::Fresh)
+            .await
+            .result
+            .is_ok()
+    );
     let requests = rig.requests();
     assert_eq!((requests.len(), singles(&requests)), (2, 1), "{requests:#?}");
 }
 
-/// Where Services have security groups, these and the ports of nodes are read in common too; what is not in line is looked
-/// at alone, and mended.
+/// Where Services have security groups, these and the ports of nodes are read in common too; what
+/// is not in line is looked at alone, and mended.
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_security_groups_are_read_once() {
     let rig = Fixture::with(2, |settings, _| settings.manage_security_groups = true).await;
     let wanted: Vec<_> = (0..8).map(|n| service(&format!("web{n}"), &[80])).collect();
     let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
-    let rig = rig.restart_with(|settings| settings.manage_security_groups = true).await;
+    let rig = rig
+        .restart_with(|settings| settings.manage_security_groups = true)
+        .await;
     all_in_line(&rig, &served).await;
     let requests = rig.requests();
-    let of = |path: &str| requests.iter().filter(|request| request.contains(path)).count();
+    let of = |path: &str| {
+        requests
+            .iter()
+            .filter(|request| request.contains(path))
+            .count()
+    };
     // Three Services alone: group, ports of nodes, ports with the group; then one list each.
     assert_eq!((of("/security-groups"), of("/ports")), (3 + 1, 2 * 3 + 1), "{requests:#?}");
 
-    let rig = rig.restart_with(|settings| settings.manage_security_groups = true).await;
+    let rig = rig
+        .restart_with(|settings| settings.manage_security_groups = true)
+        .await;
     let rules = rig.rules();
     let lost = rules[0].id.clone();
-    rig.change(move |state, _| drop(state.neutron.security_group_rules.remove(&lost))).await;
+    rig.change(move |state, _| drop(state.neutron.security_group_rules.remove(&lost)))
+        .await;
     for service in &served {
         rig.settle(service).await;
     }
     assert_eq!(rig.rules().len(), rules.len(), "the rule is back");
-    let writes: Vec<_> = rig.requests().into_iter().filter(|request| !request.starts_with("GET")).collect();
+    let writes: Vec<_> = rig
+        .requests()
+        .into_iter()
+        .filter(|request| !request.starts_with("GET"))
+        .collect();
     assert_eq!(writes.len(), 1, "{writes:#?}");
 }

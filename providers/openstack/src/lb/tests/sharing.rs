@@ -15,7 +15,10 @@ fn tags(rig: &Fixture) -> Vec<String> {
 }
 
 fn ports(rig: &Fixture) -> Vec<u16> {
-    rig.listeners().iter().map(|listener| listener.protocol_port).collect()
+    rig.listeners()
+        .iter()
+        .map(|listener| listener.protocol_port)
+        .collect()
 }
 
 // Q05 Q06 Q07
@@ -24,11 +27,16 @@ async fn a_second_service_comes_changes_and_goes() {
     let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    let second = rig
+        .settle(&with(service("two", &[443]), "load-balancer-id", &id))
+        .await;
     assert_eq!(tags(&rig), [tag("one"), tag("two")]);
     assert_eq!((ports(&rig), shown(&second)), (vec![80, 443], shown(&first)));
     assert_eq!(rig.floating_ips().len(), 1);
-    assert_eq!((rig.plan(&first).await.unwrap(), rig.plan(&second).await.unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (rig.plan(&first).await.unwrap(), rig.plan(&second).await.unwrap()),
+        (vec![], vec![])
+    );
 
     let mut moved = second.clone();
     moved.ports[0].port = 8443.try_into().unwrap();
@@ -50,13 +58,21 @@ async fn a_port_that_is_taken_leaves_everything_as_it_was() {
     let share = |name: &str, port: u16| with(service(name, &[port]), "load-balancer-id", &id);
     let two = rig.settle(&share("two", 443)).await;
     let before = rig.everything();
-    let error = rig.ensure(&share("four", 80), ReadMode::Fresh).await.result.unwrap_err();
+    let error = rig
+        .ensure(&share("four", 80), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert!(error.to_string().contains("already exists"), "{error}");
     assert_eq!(rig.everything(), before);
     rig.remove(&share("four", 80)).await;
     assert_eq!(rig.everything(), before);
     rig.settle(&share("three", 8080)).await;
-    let error = rig.ensure(&share("five", 8081), ReadMode::Fresh).await.result.unwrap_err();
+    let error = rig
+        .ensure(&share("five", 8081), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert!(error.to_string().contains("max-shared-lb"), "{error}");
     rig.remove(&two).await;
     assert_eq!(ports(&rig), [80, 8080]);
@@ -68,7 +84,9 @@ async fn a_balancer_outlives_the_service_that_it_was_made_for() {
     let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    let third = rig.settle(&with(service("three", &[443]), "load-balancer-id", &id)).await;
+    let third = rig
+        .settle(&with(service("three", &[443]), "load-balancer-id", &id))
+        .await;
     rig.remove(&first).await;
     assert_eq!((tags(&rig), ports(&rig)), (vec![tag("three")], vec![443]));
     assert_eq!(rig.plan(&third).await.unwrap(), []);
@@ -96,7 +114,10 @@ async fn a_balancer_of_a_person_is_used_and_left() {
                 ..LoadBalancerCreate::default()
             };
             let made = openstack_local::octavia::load_balancers::create(state, cx, create).unwrap();
-            openstack_local::octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(60));
+            openstack_local::octavia::finish_due(
+                state,
+                cx.now + jiff::SignedDuration::from_secs(60),
+            );
             (made.id, made.vip_port_id.unwrap())
         })
         .await;
@@ -113,9 +134,17 @@ async fn a_balancer_of_a_person_is_used_and_left() {
     let before = rig.everything();
     let taken = with(service("taken", &[8080]), "load-balancer-id", &id);
     assert!(rig.ensure(&taken, ReadMode::Fresh).await.result.is_err(), "HTTP is on the same port");
-    let web = rig.settle(&with(service("web", &[80]), "load-balancer-id", &id)).await;
+    let web = rig
+        .settle(&with(service("web", &[80]), "load-balancer-id", &id))
+        .await;
     assert_eq!((tags(&rig), ports(&rig)), (vec![tag("web")], vec![80, 8080]));
-    assert_eq!(shown(&web), rig.floating_ips()[0].floating_ip_address.unwrap().to_string());
+    assert_eq!(
+        shown(&web),
+        rig.floating_ips()[0]
+            .floating_ip_address
+            .unwrap()
+            .to_string()
+    );
     rig.remove(&web).await;
     assert_eq!(rig.everything(), before);
 }
@@ -124,8 +153,11 @@ async fn a_balancer_of_a_person_is_used_and_left() {
 async fn a_balancer_that_is_to_be_shared_and_is_not_there_is_a_mistake() {
     let rig = Fixture::new(1).await;
     let id = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
-    let error =
-        rig.ensure(&with(service("web", &[80]), "load-balancer-id", id), ReadMode::Fresh).await.result.unwrap_err();
+    let error = rig
+        .ensure(&with(service("web", &[80]), "load-balancer-id", id), ReadMode::Fresh)
+        .await
+        .result
+        .unwrap_err();
     assert!(error.to_string().contains("is not there"), "{error}");
     assert!(rig.lbs().is_empty());
 }
@@ -136,8 +168,16 @@ async fn a_balancer_with_listeners_of_others_is_not_deleted_although_tags_say_no
     let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
-    rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags = vec![tag("two")])).await;
+    let second = rig
+        .settle(&with(service("two", &[443]), "load-balancer-id", &id))
+        .await;
+    rig.change(|state, _| {
+        state
+            .octavia
+            .load_balancers
+            .update(&id, |row| row.body.tags = vec![tag("two")])
+    })
+    .await;
     let rig = rig.restart().await;
     rig.remove(&second).await;
     assert_eq!(ports(&rig), [80]);
@@ -153,12 +193,19 @@ async fn what_is_owned_is_listed_and_deleted_on_proof() {
     let kinds: Vec<_> = owned.iter().map(|object| &*object.kind).collect();
     assert_eq!(kinds, ["load balancer", "security group"]);
     for object in &owned {
-        let Owner::Service { namespace, name, .. } = &object.owner else { panic!("{object:?}") };
+        let Owner::Service { namespace, name, .. } = &object.owner else {
+            panic!("{object:?}")
+        };
         assert_eq!((&**namespace, &**name), ("ns", "web"));
     }
     let mut stranger = owned[0].clone();
     stranger.owner = Owner::Service { namespace: "ns".into(), name: "other".into(), uid: None };
-    assert!(rig.balancers.delete_owned(&rig.op(), &stranger).await.is_err());
+    assert!(
+        rig.balancers
+            .delete_owned(&rig.op(), &stranger)
+            .await
+            .is_err()
+    );
     for object in &owned {
         for _ in 0..20 {
             match rig.balancers.delete_owned(&rig.op(), object).await.unwrap() {
@@ -178,12 +225,29 @@ async fn an_owner_leaves_a_balancer_with_listeners_of_others_although_their_tags
     let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
-    rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags = vec![tag("one")])).await;
+    let second = rig
+        .settle(&with(service("two", &[443]), "load-balancer-id", &id))
+        .await;
+    rig.change(|state, _| {
+        state
+            .octavia
+            .load_balancers
+            .update(&id, |row| row.body.tags = vec![tag("one")])
+    })
+    .await;
     let rig = rig.restart().await;
     let owner = Owner::Service { namespace: "ns".into(), name: "one".into(), uid: None };
-    let object = OwnedObject { kind: "load balancer".into(), id: id.as_str().into(), owner, created: None };
-    let error = rig.balancers.delete_owned(&rig.op(), &object).await.unwrap_err();
+    let object = OwnedObject {
+        kind: "load balancer".into(),
+        id: id.as_str().into(),
+        owner,
+        created: None,
+    };
+    let error = rig
+        .balancers
+        .delete_owned(&rig.op(), &object)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("other Services"), "{error}");
     rig.remove(&first).await;
     assert_eq!((ports(&rig), rig.floating_ips().len()), (vec![443], 1));
@@ -199,15 +263,20 @@ async fn a_tag_that_another_wrote_meanwhile_stays() {
     let rig = Fixture::with(1, |settings, _| settings.max_shared = 3).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    rig.local
-        .cloud()
-        .faults
-        .add(Fault::new("/load-balancer/v2.0/lbaas/pools", FaultKind::Latency { ms: 100 }).times(1));
+    rig.local.cloud().faults.add(
+        Fault::new("/load-balancer/v2.0/lbaas/pools", FaultKind::Latency { ms: 100 }).times(1),
+    );
     let two = with(service("two", &[443]), "load-balancer-id", &id);
     let theirs = async {
         // Between reading and writing.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        rig.change(|state, _| state.octavia.load_balancers.update(&id, |row| row.body.tags.push(tag("three")))).await;
+        rig.change(|state, _| {
+            state
+                .octavia
+                .load_balancers
+                .update(&id, |row| row.body.tags.push(tag("three")))
+        })
+        .await;
     };
     tokio::join!(rig.settle(&two), theirs);
     assert_eq!(tags(&rig), [tag("one"), tag("three"), tag("two")]);
@@ -218,7 +287,9 @@ async fn members_follow_the_nodes_also_while_a_change_is_refused() {
     let mut rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
-    let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
+    let second = rig
+        .settle(&with(service("two", &[443]), "load-balancer-id", &id))
+        .await;
     let refused = ServiceView { ports: service("two", &[80, 443]).ports, ..second };
     assert!(rig.ensure(&refused, ReadMode::Fresh).await.result.is_err());
     rig.add_node().await;

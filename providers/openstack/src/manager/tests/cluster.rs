@@ -15,7 +15,9 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use openstack_api::neutron::{GatewayRequest, NetworkCreate, QuotaUpdate, RouterUpdate, SubnetCreate};
+use openstack_api::neutron::{
+    GatewayRequest, NetworkCreate, QuotaUpdate, RouterUpdate, SubnetCreate,
+};
 use openstack_local::{neutron, octavia};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -52,17 +54,25 @@ impl Drop for Running {
 }
 
 impl Cluster {
-    /// Makes servers and networks. Kubelets say nothing after they registered, so that a long time is short work.
+    /// Makes servers and networks. Kubelets say nothing after they registered, so that a long time
+    /// is short work.
     pub(super) async fn new(nodes: usize) -> Self {
         let stage = ProjectFixture::new().await;
         let router = stage.router.clone();
         let (external, subnet) = stage
             .change_as_admin(move |state, cx| {
-                let more = QuotaUpdate { floatingip: Some(-1), security_group: Some(-1), ..QuotaUpdate::default() };
+                let more = QuotaUpdate {
+                    floatingip: Some(-1),
+                    security_group: Some(-1),
+                    ..QuotaUpdate::default()
+                };
                 neutron::quotas::update(state, cx, &cx.project, &more)?;
                 neutron::Limits { routes: 1000, ..neutron::Limits::default() }.set(state);
-                let public =
-                    NetworkCreate { name: Some("public".into()), external: Some(true), ..NetworkCreate::default() };
+                let public = NetworkCreate {
+                    name: Some("public".into()),
+                    external: Some(true),
+                    ..NetworkCreate::default()
+                };
                 let public = neutron::networks::create(state, cx, public)?;
                 let addresses = SubnetCreate {
                     network_id: public.id.clone(),
@@ -71,10 +81,20 @@ impl Cluster {
                     ..SubnetCreate::default()
                 };
                 neutron::subnets::create(state, cx, addresses)?;
-                let gateway = GatewayRequest { network_id: Some(public.id.clone()), ..GatewayRequest::default() };
-                let gateway = RouterUpdate { external_gateway_info: Some(Some(gateway)), ..RouterUpdate::default() };
+                let gateway = GatewayRequest {
+                    network_id: Some(public.id.clone()),
+                    ..GatewayRequest::default()
+                };
+                let gateway = RouterUpdate {
+                    external_gateway_info: Some(Some(gateway)),
+                    ..RouterUpdate::default()
+                };
                 neutron::routers::update(state, cx, &router, gateway)?;
-                let inner = state.neutron.subnets.iter().find(|subnet| subnet.cidr == "10.0.0.0/16");
+                let inner = state
+                    .neutron
+                    .subnets
+                    .iter()
+                    .find(|subnet| subnet.cidr == "10.0.0.0/16");
                 Ok((public.id, inner.map(|subnet| subnet.id.clone()).unwrap_or_default()))
             })
             .await;
@@ -84,7 +104,9 @@ impl Cluster {
         balancers.network.subnet = Some(subnet.into());
         settings.load_balancer = Some(balancers);
         settings.router = Some(stage.router.as_str().into());
-        let servers = stage.servers((0..nodes).map(|n| format!("n{n}")).collect()).await;
+        let servers = stage
+            .servers((0..nodes).map(|n| format!("n{n}")).collect())
+            .await;
         let api = ApiServer::new(Options::default());
         let options = KubeletOptions { report_period: 1000 * MINUTE, ..KubeletOptions::default() };
         let kubelets = Kubelets::new(api.client(), options);
@@ -108,13 +130,19 @@ impl Cluster {
         let always = ["--leader-elect=false", "--kube-api-qps=10000", "--kube-api-burst=10000"];
         let config = try_config(&[&always, flags].concat()).unwrap();
         let settings = self.settings.clone();
-        let client = Client::new(&settings, Arc::new(settings.cloud.auth.clone()), InProcess::new(&self.stage.cloud));
+        let client = Client::new(
+            &settings,
+            Arc::new(settings.cloud.auth.clone()),
+            InProcess::new(&self.stage.cloud),
+        );
         let provider = provider(settings, client, CLUSTER.into()).await.unwrap();
         let server = self.api.clone();
-        let clients: ClientFactory = Arc::new(move |name| server.client_builder().user_agent(name).build());
+        let clients: ClientFactory =
+            Arc::new(move |name| server.client_builder().user_agent(name).build());
         let clock = self.api.clock().clone();
-        let manager = Manager::with_clients(product(), config, Arc::new(provider), clients, "api.test")
-            .with_clock(WallClock::new(move || clock.now()));
+        let manager =
+            Manager::with_clients(product(), config, Arc::new(provider), clients, "api.test")
+                .with_clock(WallClock::new(move || clock.now()));
         let stop = CancellationToken::new();
         let task = tokio::spawn(manager.run(stop.clone()));
         Running { stop, task }
@@ -122,20 +150,30 @@ impl Cluster {
 
     /// Has the kubelet of each server register its node.
     pub(super) async fn join(&self, shape: impl Fn(usize, NodeSpec) -> NodeSpec) {
-        let specs = self.servers.iter().enumerate().map(|(n, server)| shape(n, NodeSpec::new(&*server.name)));
+        let specs = self
+            .servers
+            .iter()
+            .enumerate()
+            .map(|(n, server)| shape(n, NodeSpec::new(&*server.name)));
         self.kubelets.register_all(specs).await.unwrap();
     }
 
     /// Makes a server more, whose kubelet registers its node.
     pub(super) async fn grow(&mut self) {
         let server = self.stage.server(&format!("n{}", self.servers.len())).await;
-        self.kubelets.register(NodeSpec::new(&*server.name)).await.unwrap();
+        self.kubelets
+            .register(NodeSpec::new(&*server.name))
+            .await
+            .unwrap();
         self.servers.push(server);
     }
 
     /// Deletes a server, whose kubelet falls silent.
     pub(super) async fn end(&self, server: &Server) {
-        self.kubelets.set_ready(&server.name, Ready::Unknown).await.unwrap();
+        self.kubelets
+            .set_ready(&server.name, Ready::Unknown)
+            .await
+            .unwrap();
         self.stage.delete(server).await;
     }
 
@@ -153,29 +191,45 @@ impl Cluster {
             "metadata": {"name": name},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": name}},
         });
-        self.services().create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+        self.services()
+            .create(&PostParams::default(), &serde_json::from_value(service).unwrap())
+            .await
+            .unwrap();
     }
 
     /// Waits until so many Services show an address.
     pub(super) async fn until_served(&self, wanted: usize) {
         let wait = async {
             loop {
-                let services = self.services().list(&ListParams::default()).await.unwrap().items;
-                let shown = services.iter().filter_map(|s| s.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
+                let services = self
+                    .services()
+                    .list(&ListParams::default())
+                    .await
+                    .unwrap()
+                    .items;
+                let shown = services
+                    .iter()
+                    .filter_map(|s| s.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
                 if shown.filter(|ingress| !ingress.is_empty()).count() == wanted {
                     break;
                 }
                 tokio::time::sleep(MINUTE).await;
             }
         };
-        assert!(tokio::time::timeout(120 * MINUTE, wait).await.is_ok(), "{wanted} Services are not served");
+        assert!(
+            tokio::time::timeout(120 * MINUTE, wait).await.is_ok(),
+            "{wanted} Services are not served"
+        );
         tokio::time::sleep(MINUTE).await;
     }
 
     /// Deletes Services and waits until they are gone.
     pub(super) async fn withdraw(&self, names: &[String]) {
         for name in names {
-            self.services().delete(name, &DeleteParams::default()).await.unwrap();
+            self.services()
+                .delete(name, &DeleteParams::default())
+                .await
+                .unwrap();
         }
         let wait = async {
             for name in names {
@@ -195,11 +249,15 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         };
-        assert!(tokio::time::timeout(10 * MINUTE, wait).await.is_ok(), "not within ten minutes: {what}");
+        assert!(
+            tokio::time::timeout(10 * MINUTE, wait).await.is_ok(),
+            "not within ten minutes: {what}"
+        );
     }
 
     pub(super) async fn until_initialized(&self) {
-        self.until("nodes are initialised", |nodes| nodes.iter().all(is_initialized)).await;
+        self.until("nodes are initialised", |nodes| nodes.iter().all(is_initialized))
+            .await;
     }
 }
 

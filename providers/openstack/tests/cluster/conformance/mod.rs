@@ -1,7 +1,7 @@
 //! The conformance kit on the local cloud, over sockets and by the client that the provider has.
 //!
-//! Each suite begins with clouds of its own, one after the other. Troubles are tried at every seventh call; at every one in
-//! process (`conformance_tests`).
+//! Each suite begins with clouds of its own, one after the other. Troubles are tried at every
+//! seventh call; at every one in process (`conformance_tests`).
 
 pub(crate) mod adapter;
 mod server;
@@ -22,7 +22,11 @@ pub(crate) const SUITES: [&str; 3] = ["load balancers", "routes", "instances"];
 
 /// Time is paused, and one thread waits for the server, whose time is real.
 fn paused() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build()
+    Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
 }
 
 /// Runs a suite on a server of its own.

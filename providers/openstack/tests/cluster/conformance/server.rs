@@ -1,9 +1,10 @@
 //! The local cloud as a server.
 //!
-//! The kit and the provider run under paused time: waits cost nothing, and how long a call of the provider sleeps is seen
-//! to the millisecond. The server and the requests to it are in another runtime, whose time is real; while a request is
-//! under way, the paused clock stands still, as it does for every blocking task. There is one thread for such tasks, so
-//! that a request whose caller has gone is carried out before the next one. The cloud's clock follows the paused one.
+//! The kit and the provider run under paused time: waits cost nothing, and how long a call of the
+//! provider sleeps is seen to the millisecond. The server and the requests to it are in another
+//! runtime, whose time is real; while a request is under way, the paused clock stands still, as it
+//! does for every blocking task. There is one thread for such tasks, so that a request whose caller
+//! has gone is carried out before the next one. The cloud's clock follows the paused one.
 
 use std::{future::Future, io, sync::Arc};
 
@@ -38,33 +39,46 @@ impl Remote {
 
     /// Stops the server that runs.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
-        let Some(running) = self.running.lock().take() else { return Ok(()) };
+        let Some(running) = self.running.lock().take() else {
+            return Ok(());
+        };
         running.cancel.cancel();
         let served = really(&self.real, running.served).await;
-        served.context("the server panicked")?.context("the server failed")
+        served
+            .context("the server panicked")?
+            .context("the server failed")
     }
 }
 
 /// Does something in real time.
-async fn really<T: Send + 'static>(real: &Handle, work: impl Future<Output = T> + Send + 'static) -> T {
+async fn really<T: Send + 'static>(
+    real: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
     let real = real.clone();
-    tokio::task::spawn_blocking(move || real.block_on(work)).await.expect("work in real time does not panic")
+    tokio::task::spawn_blocking(move || real.block_on(work))
+        .await
+        .expect("work in real time does not panic")
 }
 
 #[async_trait]
 impl CloudBackend for Remote {
     async fn start(&self) -> anyhow::Result<Site> {
         self.stop().await?;
-        let local = LocalCloud::in_memory(Settings { time: TimeSource::System, ..Settings::default() });
+        let local =
+            LocalCloud::in_memory(Settings { time: TimeSource::System, ..Settings::default() });
         let listener = really(&self.real, TcpListener::bind("127.0.0.1:0")).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let cancel = CancellationToken::new();
         let (serving, stop) = (local.clone(), cancel.clone());
-        let served = self.real.spawn(async move { serving.serve(listener, stop).await });
+        let served = self
+            .real
+            .spawn(async move { serving.serve(listener, stop).await });
         *self.running.lock() = Some(Running { cancel, served });
         let mut site = Site { transport: Arc::new(NoWay), local, url };
         let https = Https::new(&site.settings()?.cloud, &[])?;
-        let (real, local, last) = (self.real.clone(), site.local.clone(), Mutex::new(Instant::now()));
+        let (real, local, last) =
+            (self.real.clone(), site.local.clone(), Mutex::new(Instant::now()));
         site.transport = Arc::new(Wire { https: Arc::new(https), real, local, last });
         Ok(site)
     }
@@ -81,7 +95,11 @@ struct NoWay;
 #[async_trait]
 impl Transport for NoWay {
     async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        Err(TransportError { message: "there is no way yet".to_owned(), maybe_sent: false, source: None })
+        Err(TransportError {
+            message: "there is no way yet".to_owned(),
+            maybe_sent: false,
+            source: None,
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! What cannot be kept, or not be checked, and why. One that turns out to be kept is a failure, too.
+//! What cannot be kept, or not be checked, and why. One that turns out to be kept is a failure,
+//! too.
 
 const ROUTES: &[(&str, &str)] = &[(
     "blackhole-is-told",

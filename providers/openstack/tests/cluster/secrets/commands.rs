@@ -1,4 +1,5 @@
-//! What else `ccm-openstack` does: the subcommand, the single comparison, and mistakes in its files.
+//! What else `ccm-openstack` does: the subcommand, the single comparison, and mistakes in its
+//! files.
 
 use std::{ffi::OsString, path::Path, process::ExitStatus, sync::atomic::Ordering};
 
@@ -35,7 +36,9 @@ pub(crate) async fn no_command_shows_a_secret() -> anyhow::Result<()> {
     let config = world.cloud_config(AuthMethod::Trust).await?;
     objects(&world).await?;
     // A comparison waits for a Node that is not ready and has no instance.
-    Api::<Node>::all(world.api.client()).delete("node-0", &DeleteParams::default()).await?;
+    Api::<Node>::all(world.api.client())
+        .delete("node-0", &DeleteParams::default())
+        .await?;
     let commands: [(Option<&str>, &[&str], &str); 3] = [
         (Some("orphans"), &["--output=json"], "\"orphans\""),
         (Some("orphans"), &[], "cloud objects are orphans"),
@@ -50,12 +53,18 @@ pub(crate) async fn no_command_shows_a_secret() -> anyhow::Result<()> {
         world.refusing.store(401, Ordering::SeqCst);
         let (status, log) = run(&world, &config, word, flags).await?;
         world.refusing.store(0, Ordering::SeqCst);
-        world.secrets.lock().check("a command that is refused", &log)?;
+        world
+            .secrets
+            .lock()
+            .check("a command that is refused", &log)?;
         ensure!(status.code() == Some(1) && log.contains("refused POST"), "{status}: {log}");
     }
     world.spoil(&config)?;
     let (status, log) = run(&world, &config, Some("orphans"), &[]).await?;
-    world.secrets.lock().check("a command with a wrong secret", &log)?;
+    world
+        .secrets
+        .lock()
+        .check("a command with a wrong secret", &log)?;
     ensure!(status.code() == Some(1) && log.contains("authentication at "), "{status}: {log}");
     world.close().await
 }
@@ -68,22 +77,37 @@ pub(crate) async fn mistakes_around_a_secret_are_told_without_it() -> anyhow::Re
         let path = world.folder.path().join(name);
         std::fs::write(&path, text).map(|()| path.display().to_string())
     };
-    let pem = file("key", &format!("-----BEGIN PRIVATE KEY-----\n{PASSWORD}\n-----END PRIVATE KEY-----\n"))?;
+    let pem = file(
+        "key",
+        &format!("-----BEGIN PRIVATE KEY-----\n{PASSWORD}\n-----END PRIVATE KEY-----\n"),
+    )?;
     let certificate = file("cert", &format!("{CREDENTIAL_SECRET}\n"))?;
-    let yaml = file("clouds.yaml", &format!("clouds: {{one: {{auth: [{CREDENTIAL_SECRET}, '{PASSWORD}']}}}}"))?;
-    let cut = file("cut.yaml", &format!("clouds:\n  one:\n    auth:\n      password: '{PASSWORD}\n"))?;
+    let yaml = file(
+        "clouds.yaml",
+        &format!("clouds: {{one: {{auth: [{CREDENTIAL_SECRET}, '{PASSWORD}']}}}}"),
+    )?;
+    let cut =
+        file("cut.yaml", &format!("clouds:\n  one:\n    auth:\n      password: '{PASSWORD}\n"))?;
     let secret = PASSWORD.replace('"', "\\\"");
     let user = "[Global]\nauth-url = http://127.0.0.1:1/v3\nregion = R\nusername = u\ndomain-id = d\ntenant-id = t\n";
     let cases = [
         ("a quote that does not end", format!("{user}password = \"{secret}\n"), "cloud.conf"),
-        ("a line that is none", format!("{user}password = \"{secret}\"\n\"{secret}\"\n"), "cloud.conf"),
+        (
+            "a line that is none",
+            format!("{user}password = \"{secret}\"\n\"{secret}\"\n"),
+            "cloud.conf",
+        ),
         (
             "a key that is none",
             format!("{user}password = x\n{CREDENTIAL_SECRET}\n[LoadBalancer]\nmonitor-delay = x\n"),
             "monitor-delay",
         ),
         ("an escape that is none", format!("{user}password = \"\\q{secret}\"\n"), "cloud.conf"),
-        ("no user", format!("[Global]\nauth-url = http://a/v3\npassword = \"{secret}\"\n"), "username"),
+        (
+            "no user",
+            format!("[Global]\nauth-url = http://a/v3\npassword = \"{secret}\"\n"),
+            "username",
+        ),
         (
             "a password in the URL",
             format!("[Global]\nauth-url = http://u:{CREDENTIAL_SECRET}@a/v3\npassword = x\n"),
@@ -114,7 +138,10 @@ pub(crate) async fn mistakes_around_a_secret_are_told_without_it() -> anyhow::Re
         std::fs::write(&config, text)?;
         let (status, log) = run(&world, &config, None, &[]).await?;
         world.secrets.lock().check(name, &log)?;
-        ensure!(status.code() == Some(1) && log.contains("error: ") && log.contains(said), "{name}: {status}: {log}");
+        ensure!(
+            status.code() == Some(1) && log.contains("error: ") && log.contains(said),
+            "{name}: {status}: {log}"
+        );
     }
     world.close().await
 }

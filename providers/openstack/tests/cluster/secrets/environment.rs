@@ -1,5 +1,5 @@
-//! What is around the process: a local cloud that gives tokens and can repeat what it was sent, with TLS where that is asked
-//! for, and an API server.
+//! What is around the process: a local cloud that gives tokens and can repeat what it was sent,
+//! with TLS where that is asked for, and an API server.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -108,9 +108,12 @@ impl SecretsEnvironment {
         };
         let secrets = Arc::new(Mutex::new(secrets));
         let api = ApiServer::new(Options::default());
-        let serving = api.serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+        let serving = api
+            .serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .await?;
         api.users().add(KUBE_TOKEN, User::new("ccm", &[MASTERS]));
-        api.users().add(CALLER_TOKEN, User::new("reader", &[MASTERS]));
+        api.users()
+            .add(CALLER_TOKEN, User::new("reader", &[MASTERS]));
         let settings = Settings {
             admin_password: Some(TRUSTEE_PASSWORD.into()),
             member_password: Some(PASSWORD.into()),
@@ -120,8 +123,11 @@ impl SecretsEnvironment {
             ..Settings::default()
         };
         let local = LocalCloud::in_memory(settings);
-        let (refusing, refused, issued) =
-            (Arc::new(AtomicU16::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (refusing, refused, issued) = (
+            Arc::new(AtomicU16::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{}", listener.local_addr()?);
@@ -132,20 +138,41 @@ impl SecretsEnvironment {
             issued: issued.clone(),
             secrets: secrets.clone(),
         };
-        let router =
-            local.router().layer(from_fn(move |request: Request, next: Next| around.clone().answer(request, next)));
+        let router = local
+            .router()
+            .layer(from_fn(move |request: Request, next: Next| {
+                around.clone().answer(request, next)
+            }));
         let stop = CancellationToken::new();
         let (until, serve) = (stop.clone().cancelled_owned(), router.clone());
         let cloud = tokio::spawn(async move {
             let _ = match tls {
                 Some(acceptor) => {
                     let listener = Guarded { listener, acceptor };
-                    axum::serve(listener, serve).with_graceful_shutdown(until).await
+                    axum::serve(listener, serve)
+                        .with_graceful_shutdown(until)
+                        .await
                 }
-                None => axum::serve(listener, serve).with_graceful_shutdown(until).await,
+                None => {
+                    axum::serve(listener, serve)
+                        .with_graceful_shutdown(until)
+                        .await
+                }
             };
         });
-        Ok(Self { folder, api, serving, origin, router, refusing, refused, issued, secrets, stop, tasks: vec![cloud] })
+        Ok(Self {
+            folder,
+            api,
+            serving,
+            origin,
+            router,
+            refusing,
+            refused,
+            issued,
+            secrets,
+            stop,
+            tasks: vec![cloud],
+        })
     }
 
     /// Writes the kubeconfig of the process; returns its path.
@@ -160,15 +187,27 @@ impl SecretsEnvironment {
         let folder = self.folder.path();
         let url = format!("{}/identity/v3", self.origin);
         let scope = "tenant-name = demo\ndomain-id = default\n";
-        let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        let quoted =
+            |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         let auth = match proof {
             AuthMethod::Password => {
-                format!("auth-url = {url}\nusername = {USER}\npassword = {}\n{scope}", quoted(PASSWORD))
+                format!(
+                    "auth-url = {url}\nusername = {USER}\npassword = {}\n{scope}",
+                    quoted(PASSWORD)
+                )
             }
             AuthMethod::Certificate => {
                 let file = |name| folder.join(name).display().to_string();
-                let tls = format!("ca-file = {}\ncert-file = {}\nkey-file = {}\n", file(CA), file(CERT), file(KEY));
-                format!("auth-url = {url}\nusername = {USER}\npassword = {}\n{scope}{tls}", quoted(PASSWORD))
+                let tls = format!(
+                    "ca-file = {}\ncert-file = {}\nkey-file = {}\n",
+                    file(CA),
+                    file(CERT),
+                    file(KEY)
+                );
+                format!(
+                    "auth-url = {url}\nusername = {USER}\npassword = {}\n{scope}{tls}",
+                    quoted(PASSWORD)
+                )
             }
             AuthMethod::Trust => {
                 let (trust, trustee) = self.make_trust().await?;
@@ -187,7 +226,8 @@ impl SecretsEnvironment {
                 let file = folder.join("clouds.yaml");
                 std::fs::write(
                     &file,
-                    json!({"clouds": {"one": {"auth": auth, "region_name": "RegionOne"}}}).to_string(),
+                    json!({"clouds": {"one": {"auth": auth, "region_name": "RegionOne"}}})
+                        .to_string(),
                 )?;
                 let secure = json!({"clouds": {"one": {"auth": {"password": PASSWORD}}}});
                 std::fs::write(folder.join("secure.yaml"), secure.to_string())?;
@@ -214,7 +254,9 @@ impl SecretsEnvironment {
     /// Writes a wrong secret in the place of each one in these files.
     pub(crate) fn spoil(&self, config: &Path) -> anyhow::Result<()> {
         for file in [config.to_owned(), self.folder.path().join("secure.yaml")] {
-            let Ok(mut text) = std::fs::read_to_string(&file) else { continue };
+            let Ok(mut text) = std::fs::read_to_string(&file) else {
+                continue;
+            };
             for secret in [PASSWORD, TRUSTEE_PASSWORD, CREDENTIAL_SECRET] {
                 for form in [secret.to_owned(), secret.replace('"', "\\\"")] {
                     text = text.replace(&form, WRONG);
@@ -232,9 +274,21 @@ impl SecretsEnvironment {
         let scope = json!({"project": {"name": name, "domain": {"id": "default"}}});
         let auth = json!({"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": scope}});
         let (headers, body) = self.post("/identity/v3/auth/tokens", None, &auth).await?;
-        let token = headers.get("x-subject-token").and_then(|token| token.to_str().ok()).context("no token")?;
-        let id = |of: &str| body["token"][of]["id"].as_str().map(str::to_owned).context("no ID");
-        Ok(Login { token: token.to_owned(), user: id("user")?, project: id("project")? })
+        let token = headers
+            .get("x-subject-token")
+            .and_then(|token| token.to_str().ok())
+            .context("no token")?;
+        let id = |of: &str| {
+            body["token"][of]["id"]
+                .as_str()
+                .map(str::to_owned)
+                .context("no ID")
+        };
+        Ok(Login {
+            token: token.to_owned(),
+            user: id("user")?,
+            project: id("project")?,
+        })
     }
 
     async fn make_credential(&self) -> anyhow::Result<String> {
@@ -242,7 +296,10 @@ impl SecretsEnvironment {
         let body = json!({"application_credential": {"name": "ccm", "secret": CREDENTIAL_SECRET}});
         let path = format!("/identity/v3/users/{user}/application_credentials");
         let (_, body) = self.post(&path, Some(&token), &body).await?;
-        Ok(body["application_credential"]["id"].as_str().context("no credential")?.to_owned())
+        Ok(body["application_credential"]["id"]
+            .as_str()
+            .context("no credential")?
+            .to_owned())
     }
 
     /// Has the user trust another one; returns the IDs of the trust and of the other.
@@ -253,18 +310,30 @@ impl SecretsEnvironment {
             "trustor_user_id": user, "trustee_user_id": trustee, "project_id": project,
             "impersonation": true, "roles": [{"name": "member"}],
         });
-        let (_, body) = self.post("/identity/v3/OS-TRUST/trusts", Some(&token), &json!({"trust": trust})).await?;
+        let (_, body) = self
+            .post("/identity/v3/OS-TRUST/trusts", Some(&token), &json!({"trust": trust}))
+            .await?;
         Ok((body["trust"]["id"].as_str().context("no trust")?.to_owned(), trustee))
     }
 
-    async fn post(&self, path: &str, token: Option<&str>, body: &Value) -> anyhow::Result<(HeaderMap, Value)> {
-        let mut request =
-            http::Request::post(path).header("host", self.origin.split_once("://").map_or("", |(_, host)| host));
+    async fn post(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: &Value,
+    ) -> anyhow::Result<(HeaderMap, Value)> {
+        let mut request = http::Request::post(path)
+            .header("host", self.origin.split_once("://").map_or("", |(_, host)| host));
         request = request.header("content-type", "application/json");
         if let Some(token) = token {
             request = request.header("x-auth-token", token);
         }
-        let (head, body) = self.router.clone().oneshot(request.body(Body::from(body.to_string()))?).await?.into_parts();
+        let (head, body) = self
+            .router
+            .clone()
+            .oneshot(request.body(Body::from(body.to_string()))?)
+            .await?
+            .into_parts();
         let (status, headers, text) = (head.status, head.headers, to_bytes(body, 1 << 20).await?);
         let text = String::from_utf8_lossy(&text);
         ensure!(status.is_success(), "{path}: {status}: {text}");
@@ -305,7 +374,10 @@ fn certificates(folder: &Path, secrets: &mut Secrets) -> anyhow::Result<TlsAccep
     client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     std::fs::write(folder.join(CERT), client.signed_by(&key, &issuer)?.pem())?;
     let pem = key.serialize_pem();
-    for line in pem.lines().filter(|line| !line.starts_with("-----") && line.len() >= 16) {
+    for line in pem
+        .lines()
+        .filter(|line| !line.starts_with("-----") && line.len() >= 16)
+    {
         secrets.add("a line of the client's key", line);
     }
     std::fs::write(folder.join(KEY), pem)?;
@@ -315,9 +387,13 @@ fn certificates(folder: &Path, secrets: &mut Secrets) -> anyhow::Result<TlsAccep
     let mut roots = RootCertStore::empty();
     roots.add(ca.der().clone())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = config.with_client_cert_verifier(clients).with_single_cert(vec![leaf.der().clone()], key)?;
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = config
+        .with_client_cert_verifier(clients)
+        .with_single_cert(vec![leaf.der().clone()], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -365,7 +441,11 @@ impl FrontServer {
         }
         request.extensions_mut().insert(self.origin);
         let response = next.run(request).await;
-        if let Some(token) = response.headers().get("x-subject-token").and_then(|token| token.to_str().ok()) {
+        if let Some(token) = response
+            .headers()
+            .get("x-subject-token")
+            .and_then(|token| token.to_str().ok())
+        {
             self.issued.fetch_add(1, Ordering::SeqCst);
             self.secrets.lock().add("a token of Keystone", token);
         }
@@ -382,8 +462,13 @@ async fn echo(request: Request, status: StatusCode) -> Response {
         .iter()
         .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
         .collect();
-    let message =
-        format!("refused {} {} [{}] {}", head.method, head.uri, headers.join("; "), String::from_utf8_lossy(&body));
+    let message = format!(
+        "refused {} {} [{}] {}",
+        head.method,
+        head.uri,
+        headers.join("; "),
+        String::from_utf8_lossy(&body)
+    );
     let title = format!("Refused {}", headers.join(" "));
     let error = json!({"error": {"code": status.as_u16(), "title": title, "message": message}});
     (status, [("content-type", "application/json")], Body::from(error.to_string())).into_response()

@@ -1,5 +1,5 @@
-//! Credentials are shown nowhere: the whole process at the highest verbosity, in both formats, with a cloud and an API server
-//! that repeat what they were sent in their errors.
+//! Credentials are shown nowhere: the whole process at the highest verbosity, in both formats, with
+//! a cloud and an API server that repeat what they were sent in their errors.
 
 mod commands;
 mod environment;
@@ -17,7 +17,9 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::{Api, api::PostParams};
 use serde_json::json;
 
-pub(crate) use commands::{mistakes_around_a_secret_are_told_without_it, no_command_shows_a_secret};
+pub(crate) use commands::{
+    mistakes_around_a_secret_are_told_without_it, no_command_shows_a_secret,
+};
 use environment::{AuthMethod, CALLER_TOKEN, KUBE_TOKEN, SOON, STRANGER_TOKEN, SecretsEnvironment};
 pub(crate) use panics::a_panic_with_the_configuration_shows_no_secret;
 
@@ -31,13 +33,18 @@ async fn journey(proof: AuthMethod, format: &str) -> anyhow::Result<()> {
     let program = Path::new(env!("CARGO_BIN_EXE_ccm-openstack"));
     let mut process = Ccm::start(program, world.folder.path(), "ccm", args.clone()).await?;
     let issued = world.issued.load(Ordering::SeqCst);
-    process.until("a token", SOON, |_| world.issued.load(Ordering::SeqCst) > issued).await?;
+    process
+        .until("a token", SOON, |_| world.issued.load(Ordering::SeqCst) > issued)
+        .await?;
     objects(&world).await?;
-    let mut pages = vec![https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
+    let mut pages =
+        vec![https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
     // A bare token cannot be had anew for longer than it lives.
     if proof != AuthMethod::Token {
         let now = world.issued.load(Ordering::SeqCst);
-        process.until("renewal", SOON, |_| world.issued.load(Ordering::SeqCst) > now).await?;
+        process
+            .until("renewal", SOON, |_| world.issued.load(Ordering::SeqCst) > now)
+            .await?;
     }
     for status in [401, 403, 500, 400] {
         // Written again, credentials are tried at once, also after a refusal.
@@ -45,29 +52,58 @@ async fn journey(proof: AuthMethod, format: &str) -> anyhow::Result<()> {
         let before = world.refused.load(Ordering::SeqCst);
         world.refusing.store(status, Ordering::SeqCst);
         let seen = |_: &Ccm| world.refused.load(Ordering::SeqCst) > before;
-        process.until("requests that are refused", SOON, seen).await?;
+        process
+            .until("requests that are refused", SOON, seen)
+            .await?;
     }
     // Among them is one for a token, which repeats the credentials.
-    process.until("a refused request for a token", SOON, |process| process.log().contains("refused POST")).await?;
+    process
+        .until("a refused request for a token", SOON, |process| {
+            process.log().contains("refused POST")
+        })
+        .await?;
     world.refusing.store(0, Ordering::SeqCst);
     // Keystone does not take the secret, in its own words.
     let right = std::fs::read(&config)?;
     let begin = process.log().len();
     world.spoil(&config)?;
-    let denied = |process: &Ccm| process.log().get(begin..).is_some_and(|new| new.contains("authentication at "));
-    process.until("authentication that is denied", SOON, denied).await?;
+    let denied = |process: &Ccm| {
+        process
+            .log()
+            .get(begin..)
+            .is_some_and(|new| new.contains("authentication at "))
+    };
+    process
+        .until("authentication that is denied", SOON, denied)
+        .await?;
     std::fs::write(&config, right)?;
     // The API server does not know the process any more, then again.
-    world.api.users().set_access("ccm", Access::Rules(Rule::of_role(&json!({"rules": []}))?));
+    world
+        .api
+        .users()
+        .set_access("ccm", Access::Rules(Rule::of_role(&json!({"rules": []}))?));
     world.api.users().revoke(KUBE_TOKEN);
     world.api.faults().close_watches(&Match::any());
-    let unknown =
-        |world: &SecretsEnvironment| world.api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
-    process.until("requests that the API server refuses", SOON, |_| unknown(&world) > 2).await?;
-    world.api.users().add(KUBE_TOKEN, User::new("ccm", &[MASTERS]));
+    let unknown = |world: &SecretsEnvironment| {
+        world
+            .api
+            .log()
+            .entries()
+            .iter()
+            .filter(|entry| entry.status == Some(401))
+            .count()
+    };
+    process
+        .until("requests that the API server refuses", SOON, |_| unknown(&world) > 2)
+        .await?;
+    world
+        .api
+        .users()
+        .add(KUBE_TOKEN, User::new("ccm", &[MASTERS]));
     pages.push(https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?);
     let events: Api<Event> = Api::all(world.api.client());
-    let events = serde_json::to_string(&events.list(&kube::api::ListParams::default()).await?.items)?;
+    let events =
+        serde_json::to_string(&events.list(&kube::api::ListParams::default()).await?.items)?;
     let log = process.log();
     process.terminate().await?;
     // A process whose credentials are refused from the start says so, and ends.
@@ -79,7 +115,8 @@ async fn journey(proof: AuthMethod, format: &str) -> anyhow::Result<()> {
     secrets.check("the log of a refused start", &second.log())?;
     secrets.check("an event", &events)?;
     secrets.check("a page", &pages.concat())?;
-    // The search is for nothing if there was nothing to see: of the HTTP client, and of what the cloud repeated.
+    // The search is for nothing if there was nothing to see: of the HTTP client, and of what the
+    // cloud repeated.
     for (what, text) in [("idle connection for", &log), ("refused POST", &log)] {
         ensure!(text.contains(what), "the log says nothing of {what}");
     }
@@ -118,12 +155,16 @@ async fn objects(world: &SecretsEnvironment) -> anyhow::Result<()> {
             "taints": [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}],
         },
     }))?;
-    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+    Api::<Node>::all(client.clone())
+        .create(&PostParams::default(), &node)
+        .await?;
     let service: Service = serde_json::from_value(json!({
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80}]},
     }))?;
-    Api::<Service>::namespaced(client, "default").create(&PostParams::default(), &service).await?;
+    Api::<Service>::namespaced(client, "default")
+        .create(&PostParams::default(), &service)
+        .await?;
     Ok(())
 }
 
@@ -135,7 +176,8 @@ pub(crate) async fn nothing_of_clouds_yaml_is_shown_in_json() -> anyhow::Result<
     journey(AuthMethod::CloudsYaml, "json").await
 }
 
-pub(crate) async fn no_secret_of_an_application_credential_is_shown_in_json() -> anyhow::Result<()> {
+pub(crate) async fn no_secret_of_an_application_credential_is_shown_in_json() -> anyhow::Result<()>
+{
     journey(AuthMethod::Credential, "json").await
 }
 

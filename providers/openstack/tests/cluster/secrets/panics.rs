@@ -1,5 +1,6 @@
-//! A provider that panics with all that it knows in its message: the configuration shows no secrets, and what looks like a
-//! credential is hidden. A password in plain words would be shown: nothing can know it for one.
+//! A provider that panics with all that it knows in its message: the configuration shows no
+//! secrets, and what looks like a credential is hidden. A password in plain words would be shown:
+//! nothing can know it for one.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -43,10 +44,14 @@ pub(crate) async fn a_panic_with_the_configuration_shows_no_secret() -> anyhow::
         let world = SecretsEnvironment::new(proof).await?;
         world.secrets.lock().add("a header", HEADER);
         let files = [world.kubeconfig()?, world.cloud_config(proof).await?];
-        let mut args: Vec<OsString> =
-            FILES.iter().zip(&files).map(|(name, file)| format!("{name}={}", file.display()).into()).collect();
+        let mut args: Vec<OsString> = FILES
+            .iter()
+            .zip(&files)
+            .map(|(name, file)| format!("{name}={}", file.display()).into())
+            .collect();
         args.push(std::env::current_exe()?.into());
-        let mut child = Ccm::start("/usr/bin/env".as_ref(), world.folder.path(), "child", args).await?;
+        let mut child =
+            Ccm::start("/usr/bin/env".as_ref(), world.folder.path(), "child", args).await?;
         let status = child.exit(SOON).await?;
         let log = child.log();
         world.secrets.lock().check("the log", &log)?;

@@ -19,8 +19,8 @@ pub(super) struct Case {
     pub(super) annotations: Vec<(&'static str, String)>,
     /// Further fields of the spec.
     pub(super) spec: Value,
-    /// Lines of the world: `{80}` is the node port of port 80, `{owner}` the Service. One that begins with `:` is about the
-    /// Service.
+    /// Lines of the world: `{80}` is the node port of port 80, `{owner}` the Service. One that
+    /// begins with `:` is about the Service.
     pub(super) wanted: Vec<&'static str>,
     /// What the status publishes, if that matters.
     pub(super) ingress: Value,
@@ -75,7 +75,8 @@ impl Case {
     /// Changes annotations.
     fn change(mut self, annotations: &Value, then: &[&'static str]) -> Self {
         let map = annotations.as_object().into_iter().flatten();
-        let map: serde_json::Map<_, _> = map.map(|(key, value)| (full(key), value.clone())).collect();
+        let map: serde_json::Map<_, _> =
+            map.map(|(key, value)| (full(key), value.clone())).collect();
         self.change["metadata"]["annotations"] = map.into();
         self.then = then.into();
         self
@@ -104,7 +105,10 @@ pub(super) struct AnnotationValues {
 impl AnnotationValues {
     pub(super) async fn make(stage: &ClusterFixture) -> anyhow::Result<Self> {
         let net = &stage.cloud.net;
-        let flavor = stage.cloud.change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true))).await?;
+        let flavor = stage
+            .cloud
+            .change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true)))
+            .await?;
         let (external, public) = (net.external[0].clone(), net.public[1].clone());
         let floating = stage.cloud.change(|state, cx| {
             let request = FloatingIpCreate {
@@ -115,7 +119,11 @@ impl AnnotationValues {
             };
             neutron::floating_ips::create(state, cx, request)
         });
-        let floating = floating.await?.floating_ip_address.context("an address")?.to_string();
+        let floating = floating
+            .await?
+            .floating_ip_address
+            .context("an address")?
+            .to_string();
         Ok(Self {
             vips: net.vips.clone(),
             nodes: net.nodes.clone(),
@@ -136,7 +144,11 @@ async fn reference(stage: &ClusterFixture, name: &str) -> anyhow::Result<String>
 pub(super) async fn port(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
     let net = &stage.cloud.net;
     let request = PortCreate { name: Some(name.into()), ..port_in(&net.network, &net.vips) };
-    Ok(stage.cloud.change(|state, cx| neutron::ports::create(state, cx, request)).await?.id)
+    Ok(stage
+        .cloud
+        .change(|state, cx| neutron::ports::create(state, cx, request))
+        .await?
+        .id)
 }
 
 /// Load balancers of the usual driver.
@@ -307,13 +319,18 @@ fn pools(places: &AnnotationValues) -> Vec<Case> {
                 &json!({"proxy-protocol": "v2"}),
                 &[":80: pool PROXYV2 ROUND_ROBIN", ":80: member node-0 {80} in nodes"],
             ),
-        Case::new("proxy-v2", &[":80: pool PROXYV2 ROUND_ROBIN"]).with("proxy-protocol", "v2").change(
-            &json!({"proxy-protocol": null}),
-            &[":80: pool TCP ROUND_ROBIN", ":80: member node-1 {80} in nodes"],
-        ),
+        Case::new("proxy-v2", &[":80: pool PROXYV2 ROUND_ROBIN"])
+            .with("proxy-protocol", "v2")
+            .change(
+                &json!({"proxy-protocol": null}),
+                &[":80: pool TCP ROUND_ROBIN", ":80: member node-1 {80} in nodes"],
+            ),
         Case::new("sticky", &[":80: keeps clients by SOURCE_IP"])
             .spec(json!({"sessionAffinity": "ClientIP"}))
-            .patch(json!({"spec": {"sessionAffinity": "None", "sessionAffinityConfig": null}}), &["!:80: keeps"]),
+            .patch(
+                json!({"spec": {"sessionAffinity": "None", "sessionAffinityConfig": null}}),
+                &["!:80: keeps"],
+            ),
         Case::new("internal-address", &[": address in vips", "!: floating ip"])
             .with(INTERNAL, "true")
             .with("subnet-id", &places.vips),

@@ -1,4 +1,5 @@
-//! The chart on a real control plane: helm installs it, Kubernetes makes its pods, and the binary runs as their container.
+//! The chart on a real control plane: helm installs it, Kubernetes makes its pods, and the binary
+//! runs as their container.
 
 mod leftovers;
 mod pod;
@@ -16,7 +17,10 @@ use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    ValidationDirective,
+};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -46,7 +50,10 @@ pub(crate) fn cases() -> Vec<Case> {
             ..case!("chart", REAL, an_installed_chart_runs_is_updated_and_leaves_nothing_behind)
         },
         case!("chartdry", REAL, the_api_server_accepts_every_object_of_examples_and_guide),
-        Case { needs: &[Need::Helm], ..case!("chartpod", REAL, pods_of_the_chart_are_let_in_by_pod_security) },
+        Case {
+            needs: &[Need::Helm],
+            ..case!("chartpod", REAL, pods_of_the_chart_are_let_in_by_pod_security)
+        },
     ]
 }
 
@@ -67,7 +74,12 @@ impl<'a> Installation<'a> {
         scenario.server.write_admin_kubeconfig(&kubeconfig).await?;
         let helm = Helm::find()?.with_kubeconfig(kubeconfig);
         let port = free_port()?;
-        let api_server = scenario.server.url().await?.trim_start_matches("https://").to_owned();
+        let api_server = scenario
+            .server
+            .url()
+            .await?
+            .trim_start_matches("https://")
+            .to_owned();
         Ok(Self { scenario, means, helm, port, api_server })
     }
 
@@ -102,7 +114,8 @@ impl<'a> Installation<'a> {
     fn install(&self) -> anyhow::Result<()> {
         let values = self.scenario.directory().join("values.json");
         std::fs::write(&values, self.values().to_string())?;
-        let notes = self.helm("install", &["--values", values.to_str().context("a path that is text")?])?;
+        let notes =
+            self.helm("install", &["--values", values.to_str().context("a path that is text")?])?;
         anyhow::ensure!(notes.contains("get lease cloud-controller-manager"), "no notes: {notes}");
         Ok(())
     }
@@ -110,16 +123,24 @@ impl<'a> Installation<'a> {
     /// Makes a Secret with a kubeconfig of the release's ServiceAccount.
     async fn keep_kubeconfig(&self, name: &str) -> anyhow::Result<()> {
         let file = self.scenario.directory().join("account.kubeconfig");
-        self.scenario.server.write_account_kubeconfig(&file, NAMESPACE, RELEASE).await?;
+        self.scenario
+            .server
+            .write_account_kubeconfig(&file, NAMESPACE, RELEASE)
+            .await?;
         let content = std::fs::read_to_string(&file)?;
-        let secret =
-            serde_json::from_value(json!({"metadata": {"name": name}, "stringData": {"kubeconfig": content}}))?;
-        self.secrets().create(&PostParams::default(), &secret).await?;
+        let secret = serde_json::from_value(
+            json!({"metadata": {"name": name}, "stringData": {"kubeconfig": content}}),
+        )?;
+        self.secrets()
+            .create(&PostParams::default(), &secret)
+            .await?;
         Ok(())
     }
 
     async fn forget_kubeconfig(&self, name: &str) -> anyhow::Result<()> {
-        self.secrets().delete(name, &DeleteParams::default()).await?;
+        self.secrets()
+            .delete(name, &DeleteParams::default())
+            .await?;
         Ok(())
     }
 
@@ -132,7 +153,11 @@ impl<'a> Installation<'a> {
     }
 
     /// Waits until the release has so many pods that `fit`.
-    async fn pods_that(&self, count: usize, fit: impl Fn(&Pod) -> bool) -> anyhow::Result<Vec<Pod>> {
+    async fn pods_that(
+        &self,
+        count: usize,
+        fit: impl Fn(&Pod) -> bool,
+    ) -> anyhow::Result<Vec<Pod>> {
         let ours = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
         let deadline = Instant::now() + INSTALLED;
         loop {
@@ -140,8 +165,16 @@ impl<'a> Installation<'a> {
             if pods.len() == count && pods.iter().all(&fit) {
                 return Ok(pods);
             }
-            let state = || pods.iter().map(|pod| pod.metadata.name.clone()).collect::<Vec<_>>();
-            anyhow::ensure!(Instant::now() < deadline, "not {count} fitting pods within {INSTALLED:?}: {:?}", state());
+            let state = || {
+                pods.iter()
+                    .map(|pod| pod.metadata.name.clone())
+                    .collect::<Vec<_>>()
+            };
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "not {count} fitting pods within {INSTALLED:?}: {:?}",
+                state()
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -150,14 +183,23 @@ impl<'a> Installation<'a> {
     async fn rights_are_there(&self) -> anyhow::Result<()> {
         let roles: Api<ClusterRole> = Api::all(self.scenario.server.client());
         let deadline = Instant::now() + INSTALLED;
-        while roles.get(RELEASE).await?.rules.is_none_or(|rules| rules.is_empty()) {
-            anyhow::ensure!(Instant::now() < deadline, "the ClusterRole has no rules within {INSTALLED:?}");
+        while roles
+            .get(RELEASE)
+            .await?
+            .rules
+            .is_none_or(|rules| rules.is_empty())
+        {
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "the ClusterRole has no rules within {INSTALLED:?}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
     }
 
-    /// Starts the container of a pod, to which `service` is the address of the `kubernetes` Service.
+    /// Starts the container of a pod, to which `service` is the address of the `kubernetes`
+    /// Service.
     async fn run(&self, pod: &Pod, service: &str) -> anyhow::Result<Ccm> {
         let mut ccm = Kubelet::start(self.scenario, self.means, pod, service).await?;
         ccm.logged("became leader", SOON).await?;
@@ -167,16 +209,22 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// Makes sure that the process runs as the chart says: not as root, without capabilities or a way to get any, on a root
-/// file system that it cannot write to.
+/// Makes sure that the process runs as the chart says: not as root, without capabilities or a way
+/// to get any, on a root file system that it cannot write to.
 fn is_confined(pid: u32, means: ContainerMethod) -> anyhow::Result<()> {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
     let field = |status: &str, name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-        line.map(str::to_owned).with_context(|| format!("no {name} in a status"))
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim);
+        line.map(str::to_owned)
+            .with_context(|| format!("no {name} in a status"))
     };
     let status = read("status")?;
-    for (name, value) in [("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000"), ("NoNewPrivs", "1")] {
+    for (name, value) in
+        [("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000"), ("NoNewPrivs", "1")]
+    {
         let is = field(&status, name)?;
         anyhow::ensure!(is == value, "{name} is {is:?} and not {value:?}");
     }
@@ -185,32 +233,48 @@ fn is_confined(pid: u32, means: ContainerMethod) -> anyhow::Result<()> {
             let ids = field(&status, name)?;
             anyhow::ensure!(ids == "65532\t65532\t65532\t65532", "{name} is {ids:?}");
         } else {
-            // Seen from here it is our user. One line: who that is inside, who it is here, and that there is nobody else.
+            // Seen from here it is our user. One line: who that is inside, who it is here, and that
+            // there is nobody else.
             let ids = read(map)?;
             let ids: Vec<_> = ids.split_whitespace().collect();
-            anyhow::ensure!(ids.len() == 3 && ids[0] == "65532" && ids[2] == "1", "{map} is {ids:?}");
+            anyhow::ensure!(
+                ids.len() == 3 && ids[0] == "65532" && ids[2] == "1",
+                "{map} is {ids:?}"
+            );
         }
     }
     if means == ContainerMethod::Root {
         let groups = field(&status, "Groups")?;
         anyhow::ensure!(groups == "65532", "the groups are {groups:?}");
     }
-    // Root, mount point and options are fields 4 to 6; the last mount at `/` is the one that is seen.
+    // Root, mount point and options are fields 4 to 6; the last mount at `/` is the one that is
+    // seen.
     let mounts = read("mountinfo")?;
-    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let root = fields.rfind(|fields| fields.get(4) == Some(&"/")).context("no root file system")?;
+    let mut fields = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let root = fields
+        .rfind(|fields| fields.get(4) == Some(&"/"))
+        .context("no root file system")?;
     let options = root.get(5).copied().unwrap_or_default();
-    anyhow::ensure!(options.split(',').any(|option| option == "ro"), "the root file system is {options}");
+    anyhow::ensure!(
+        options.split(',').any(|option| option == "ro"),
+        "the root file system is {options}"
+    );
     Ok(())
 }
 
 /// Whether the pod's container has this argument.
 fn has_argument(pod: &Pod, wanted: &str) -> bool {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    containers.flat_map(|container| container.args.iter().flatten()).any(|argument| argument == wanted)
+    containers
+        .flat_map(|container| container.args.iter().flatten())
+        .any(|argument| argument == wanted)
 }
 
-async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: &Scenario) -> anyhow::Result<()> {
+async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(
+    scenario: &Scenario,
+) -> anyhow::Result<()> {
     let means = ContainerMethod::find().map_err(anyhow::Error::msg)?[0];
     let release = Installation::new(scenario, means).await?;
     let done = live_through(scenario, &release).await;
@@ -227,7 +291,9 @@ async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow
     release.install()?;
     release.pods_that(2, |_| true).await?;
     stands_alone_for_a_while(release).await?;
-    let pods = release.pods_that(1, |pod| has_argument(pod, "--leader-elect=true")).await?;
+    let pods = release
+        .pods_that(1, |pod| has_argument(pod, "--leader-elect=true"))
+        .await?;
     // The role may not be summed up yet: that is waited for by the process, too.
     let ccm = release.run(&pods[0], &release.api_server).await?;
     release.rights_are_there().await?;
@@ -238,21 +304,32 @@ async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow
     let made = balancers(scenario);
 
     // A pod for each node, where nothing serves the `kubernetes` Service.
-    let (host, port) = release.api_server.split_once(':').context("an address without port")?;
-    let set = format!("kind=DaemonSet,logging.verbosity=4,apiServer.host={host},apiServer.port={port}");
+    let (host, port) = release
+        .api_server
+        .split_once(':')
+        .context("an address without port")?;
+    let set =
+        format!("kind=DaemonSet,logging.verbosity=4,apiServer.host={host},apiServer.port={port}");
     release.helm("upgrade", &["--reuse-values", "--set", &set])?;
-    let pods = release.pods_that(names.len(), |pod| has_argument(pod, "--v=4")).await?;
+    let pods = release
+        .pods_that(names.len(), |pod| has_argument(pod, "--v=4"))
+        .await?;
     end(ccm).await?;
     let ccm = release.run(&pods[0], NOBODY_SERVES).await?;
     goes_on(scenario, &scenario.name(8), &services).await?;
 
-    // One replica that serves another cluster, which is this one: no token, no rights but the kubeconfig's.
+    // One replica that serves another cluster, which is this one: no token, no rights but the
+    // kubeconfig's.
     let secret = "cluster-kubeconfig";
     release.keep_kubeconfig(secret).await?;
-    let set = format!("kind=Deployment,replicas=1,apiServer.host=,kubeconfig.existingSecret.name={secret}");
+    let set = format!(
+        "kind=Deployment,replicas=1,apiServer.host=,kubeconfig.existingSecret.name={secret}"
+    );
     release.helm("upgrade", &["--reuse-values", "--set", &set])?;
     let kubeconfig = "--kubeconfig=/etc/cloud-controller-manager/kubeconfig/kubeconfig";
-    let pods = release.pods_that(1, |pod| has_argument(pod, kubeconfig)).await?;
+    let pods = release
+        .pods_that(1, |pod| has_argument(pod, kubeconfig))
+        .await?;
     end(ccm).await?;
     let ccm = release.run(&pods[0], NOBODY_SERVES).await?;
     goes_on(scenario, &scenario.name(9), &services).await?;
@@ -269,7 +346,8 @@ async fn live_through(scenario: &Scenario, release: &Installation<'_>) -> anyhow
     Ok(())
 }
 
-/// To the release without an election, whose pods never run side by side, and back: the API server takes both updates.
+/// To the release without an election, whose pods never run side by side, and back: the API server
+/// takes both updates.
 async fn stands_alone_for_a_while(release: &Installation<'_>) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(release.scenario.server.client(), NAMESPACE);
     for (set, wanted) in [
@@ -280,18 +358,25 @@ async fn stands_alone_for_a_while(release: &Installation<'_>) -> anyhow::Result<
         ),
     ] {
         release.helm("upgrade", &["--reuse-values", "--set", set])?;
-        let strategy = deployments.get(RELEASE).await?.spec.and_then(|spec| spec.strategy);
+        let strategy = deployments
+            .get(RELEASE)
+            .await?
+            .spec
+            .and_then(|spec| spec.strategy);
         let strategy = serde_json::to_value(strategy)?;
         anyhow::ensure!(strategy == wanted, "{set} makes the strategy {strategy}");
     }
     Ok(())
 }
 
-/// Registers nodes with pod networks and creates Services, and waits until they have what they need.
+/// Registers nodes with pod networks and creates Services, and waits until they have what they
+/// need.
 async fn serve(scenario: &Scenario, nodes: &[String], services: &[String]) -> anyhow::Result<()> {
     scenario.register(nodes).await?;
     for (n, name) in nodes.iter().enumerate() {
-        scenario.add_pod_cidrs(name, &[format!("10.77.{n}.0/24")]).await?;
+        scenario
+            .add_pod_cidrs(name, &[format!("10.77.{n}.0/24")])
+            .await?;
     }
     scenario.initialized(nodes, SOON).await?;
     scenario.routed(&[], SOON).await?;
@@ -309,19 +394,31 @@ async fn goes_on(scenario: &Scenario, node: &str, services: &[String]) -> anyhow
 
 /// Names of the cloud's load balancers.
 fn balancers(scenario: &Scenario) -> Vec<String> {
-    scenario.cloud.load_balancers().into_iter().map(|balancer| balancer.name).collect()
+    scenario
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.name)
+        .collect()
 }
 
 /// Ends a process as a kubelet does.
 async fn end(mut ccm: Ccm) -> anyhow::Result<()> {
     ccm.signal(Signal::Term).await?;
     let status = ccm.exit(Duration::from_secs(30)).await?;
-    anyhow::ensure!(status.success(), "the process ended with {status} on SIGTERM; its log:\n{}", ccm.log());
+    anyhow::ensure!(
+        status.success(),
+        "the process ended with {status} on SIGTERM; its log:\n{}",
+        ccm.log()
+    );
     Ok(())
 }
 
-/// Every object is created with strict validation and without being kept: a misspelt field is an error.
-async fn the_api_server_accepts_every_object_of_examples_and_guide(scenario: &Scenario) -> anyhow::Result<()> {
+/// Every object is created with strict validation and without being kept: a misspelt field is an
+/// error.
+async fn the_api_server_accepts_every_object_of_examples_and_guide(
+    scenario: &Scenario,
+) -> anyhow::Result<()> {
     let foreign = ["ServiceMonitor", "PrometheusRule"];
     let mut seen = 0;
     for entry in std::fs::read_dir(chart().join("examples/rendered"))? {
@@ -331,13 +428,18 @@ async fn the_api_server_accepts_every_object_of_examples_and_guide(scenario: &Sc
                 continue;
             }
             seen += 1;
-            let what = format!("{}: {} {}", path.display(), object["kind"], object["metadata"]["name"]);
+            let what =
+                format!("{}: {} {}", path.display(), object["kind"], object["metadata"]["name"]);
             accepted(scenario, object).await.with_context(|| what)?;
         }
     }
     anyhow::ensure!(seen > 40, "only {seen} objects");
     let guide = std::fs::read_to_string(root().join("docs/install.md"))?;
-    let blocks: Vec<_> = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<_> = guide
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
     anyhow::ensure!(!blocks.is_empty(), "no manifest in the guide");
     for object in objects(&blocks.join("---\n"))? {
         let what = format!("docs/install.md: {}", object["metadata"]["name"]);
@@ -360,8 +462,16 @@ async fn accepted(scenario: &Scenario, object: Value) -> anyhow::Result<()> {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),
     };
-    let name = object.metadata.name.clone().context("an object without name")?;
-    let strict = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("chart") };
-    api.patch(&name, &strict.dry_run().force(), &Patch::Apply(&object)).await?;
+    let name = object
+        .metadata
+        .name
+        .clone()
+        .context("an object without name")?;
+    let strict = PatchParams {
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::apply("chart")
+    };
+    api.patch(&name, &strict.dry_run().force(), &Patch::Apply(&object))
+        .await?;
     Ok(())
 }

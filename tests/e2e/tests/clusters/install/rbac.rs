@@ -1,5 +1,5 @@
-//! The rights of `rbac/`, and those that other managers' manifests grant, on a real API server with RBAC: enough, and in
-//! `rbac/` no more than that.
+//! The rights of `rbac/`, and those that other managers' manifests grant, on a real API server with
+//! RBAC: enough, and in `rbac/` no more than that.
 
 mod https_server;
 mod life;
@@ -20,10 +20,26 @@ use crate::run::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!("rbac", &[ServerKind::RealWithoutWatchList], the_rights_of_the_manifests_are_enough_and_all_are_needed),
-        case!("roles", &[ServerKind::RealWithoutWatchList], each_controller_alone_needs_its_own_role_and_all_of_it),
-        case!("less", &[ServerKind::RealWithoutWatchList], with_accounts_of_its_controllers_the_manager_needs_less),
-        case!("theirs", &[ServerKind::Real], what_the_roles_of_go_managers_have_in_common_is_enough),
+        case!(
+            "rbac",
+            &[ServerKind::RealWithoutWatchList],
+            the_rights_of_the_manifests_are_enough_and_all_are_needed
+        ),
+        case!(
+            "roles",
+            &[ServerKind::RealWithoutWatchList],
+            each_controller_alone_needs_its_own_role_and_all_of_it
+        ),
+        case!(
+            "less",
+            &[ServerKind::RealWithoutWatchList],
+            with_accounts_of_its_controllers_the_manager_needs_less
+        ),
+        case!(
+            "theirs",
+            &[ServerKind::Real],
+            what_the_roles_of_go_managers_have_in_common_is_enough
+        ),
         case!("theirs2", &[ServerKind::Real], with_accounts_of_its_controllers_too),
     ]
 }
@@ -44,15 +60,22 @@ const FLAGS: [&str; 9] = [
     "--leader-elect-retry-period=500ms",
 ];
 
-async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario) -> anyhow::Result<()> {
+async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let mut applied = manifests::read(&manifests::rbac().join("optional"))?;
     applied.extend(manifests::read(&manifests::rbac())?);
     let before = s.requests(ACCOUNT).await?.len();
     let requests = s
         .with_manifests(ACCOUNT, &applied, async || {
             // The mock provider takes endpoints when it is told to.
-            let life =
-                ClusterLife { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS, asks: true };
+            let life = ClusterLife {
+                s,
+                account: ACCOUNT,
+                config: "features: {endpoints: true}\n",
+                flags: &FLAGS,
+                asks: true,
+            };
             life.live().await?;
             Ok(s.requests(ACCOUNT).await?.split_off(before))
         })
@@ -64,7 +87,9 @@ const CREDENTIALS: &str = "--use-service-account-credentials";
 /// The controllers' accounts, which every cluster binds to roles.
 const CONTROLLERS: [&str; 3] = ["node-controller", "service-controller", "route-controller"];
 
-async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -> anyhow::Result<()> {
+async fn with_accounts_of_its_controllers_the_manager_needs_less(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let folder = manifests::rbac();
     let files = [
         "10-service-account.yaml",
@@ -75,14 +100,23 @@ async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -
         "40-leader-election.yaml",
         "50-authentication-reader.yaml",
     ];
-    let applied: Result<Vec<_>, _> = files.iter().map(|file| manifests::read(&folder.join(file))).collect();
+    let applied: Result<Vec<_>, _> = files
+        .iter()
+        .map(|file| manifests::read(&folder.join(file)))
+        .collect();
     let applied = applied?.concat();
     let before = s.requests(ACCOUNT).await?.len();
     s.with_manifests(ACCOUNT, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        ClusterLife { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags, asks: true }
-            .live()
-            .await?;
+        ClusterLife {
+            s,
+            account: ACCOUNT,
+            config: "features: {endpoints: true}\n",
+            flags: &flags,
+            asks: true,
+        }
+        .live()
+        .await?;
         with_their_own(s, ACCOUNT).await?;
         judge(&all_grants(&applied)?, &s.requests(ACCOUNT).await?[before..], &[])
     })
@@ -91,12 +125,16 @@ async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -
 }
 
 /// A request that is allowed by what they have in common is allowed by each.
-async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) -> anyhow::Result<()> {
+async fn what_the_roles_of_go_managers_have_in_common_is_enough(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let account = "e2e-theirs";
     let applied = manifests::granted(account, &common(&upstream::roles()?));
     let requests = s
         .with_manifests(account, &applied, async || {
-            ClusterLife { s, account, config: "", flags: &FLAGS, asks: false }.live().await?;
+            ClusterLife { s, account, config: "", flags: &FLAGS, asks: false }
+                .live()
+                .await?;
             s.requests(account).await
         })
         .await?;
@@ -111,14 +149,17 @@ async fn with_accounts_of_its_controllers_too(s: &Scenario) -> anyhow::Result<()
     let applied = manifests::granted(account, &common(&upstream::roles_with_accounts()?));
     s.with_manifests(account, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        ClusterLife { s, account, config: "", flags: &flags, asks: false }.live().await?;
+        ClusterLife { s, account, config: "", flags: &flags, asks: false }
+            .live()
+            .await?;
         with_their_own(s, account).await
     })
     .await?;
     forget_accounts(s).await
 }
 
-/// Makes sure that each controller used its account, and that nothing was forbidden to it or to the manager.
+/// Makes sure that each controller used its account, and that nothing was forbidden to it or to the
+/// manager.
 async fn with_their_own(s: &Scenario, account: &str) -> anyhow::Result<()> {
     let mut refused = forbidden(&s.requests(account).await?);
     for controller in CONTROLLERS {
@@ -148,29 +189,46 @@ struct SingleController {
 }
 
 /// Why a right to count events is granted where each event comes once.
-const COUNTED: &str = "an event that comes again is counted in place, as the service controller's are here";
+const COUNTED: &str =
+    "an event that comes again is counted in place, as the service controller's are here";
 
 const ALONE: [SingleController; 5] = [
     SingleController {
         role: "20-node.yaml",
         controller: "cloud-node-controller",
-        exceptions: &[Exception { grant: "cloud-controller-manager:node: patch events", reason: COUNTED }],
+        exceptions: &[Exception {
+            grant: "cloud-controller-manager:node: patch events",
+            reason: COUNTED,
+        }],
     },
     SingleController {
         role: "21-lifecycle.yaml",
         controller: "cloud-node-lifecycle-controller",
-        exceptions: &[Exception { grant: "cloud-controller-manager:lifecycle: patch events", reason: COUNTED }],
+        exceptions: &[Exception {
+            grant: "cloud-controller-manager:lifecycle: patch events",
+            reason: COUNTED,
+        }],
     },
     SingleController {
         role: "22-route.yaml",
         controller: "node-route-controller",
-        exceptions: &[Exception { grant: "cloud-controller-manager:route: patch events", reason: COUNTED }],
+        exceptions: &[Exception {
+            grant: "cloud-controller-manager:route: patch events",
+            reason: COUNTED,
+        }],
     },
-    SingleController { role: "23-service.yaml", controller: "service-lb-controller", exceptions: &[] },
+    SingleController {
+        role: "23-service.yaml",
+        controller: "service-lb-controller",
+        exceptions: &[],
+    },
     SingleController {
         role: "24-ipam.yaml",
         controller: "node-ipam-controller",
-        exceptions: &[Exception { grant: "cloud-controller-manager:ipam: patch events", reason: COUNTED }],
+        exceptions: &[Exception {
+            grant: "cloud-controller-manager:ipam: patch events",
+            reason: COUNTED,
+        }],
     },
 ];
 
@@ -178,7 +236,9 @@ const ALONE: [SingleController; 5] = [
 const SMALL: [&str; 2] = ["--cluster-cidr=10.244.0.0/27", "--node-cidr-mask-size=31"];
 const SMALL_BLOCKS: usize = 16;
 
-async fn each_controller_alone_needs_its_own_role_and_all_of_it(s: &Scenario) -> anyhow::Result<()> {
+async fn each_controller_alone_needs_its_own_role_and_all_of_it(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for (turn, alone) in ALONE.iter().enumerate() {
         let account = format!("e2e-alone-{turn}");
@@ -187,9 +247,18 @@ async fn each_controller_alone_needs_its_own_role_and_all_of_it(s: &Scenario) ->
             alone.live(s, &account, turn).await?;
             judge(&all_grants(&applied)?, &s.requests(&account).await?, alone.exceptions)
         });
-        wrong.extend(judged.await.err().map(|why| format!("{}: {why:#}", alone.controller)));
+        wrong.extend(
+            judged
+                .await
+                .err()
+                .map(|why| format!("{}: {why:#}", alone.controller)),
+        );
         // The next one begins with an empty cluster.
-        let nodes: Vec<_> = s.nodes().values().filter_map(|node| node.metadata.uid.clone()).collect();
+        let nodes: Vec<_> = s
+            .nodes()
+            .values()
+            .filter_map(|node| node.metadata.uid.clone())
+            .collect();
         s.may_go(&nodes);
         s.clean_up().await?;
     }
@@ -208,18 +277,28 @@ impl SingleController {
 
     async fn live(&self, s: &Scenario, account: &str, turn: usize) -> anyhow::Result<()> {
         let names = |what: &str, count: usize| -> Vec<String> {
-            (0..count).map(|n| format!("{}{what}-{turn}-{n}", s.prefix())).collect()
+            (0..count)
+                .map(|n| format!("{}{what}-{turn}-{n}", s.prefix()))
+                .collect()
         };
         let controllers = format!("--controllers={}", self.controller);
-        let small: &[&str] = if self.controller == "node-ipam-controller" { &SMALL } else { &[] };
+        let small: &[&str] = if self.controller == "node-ipam-controller" {
+            &SMALL
+        } else {
+            &[]
+        };
         let flags = [&FLAGS[1..], &[&*controllers, "--leader-elect=false"], small].concat();
-        let mut ccm = s.start_as(account, "", &format!("alone-{turn}"), &flags).await?;
+        let mut ccm = s
+            .start_as(account, "", &format!("alone-{turn}"), &flags)
+            .await?;
         // An allocator waits long before it believes that nodes which it finds lack networks.
         ccm.logged("cache filled resource=\"nodes\"", SOON).await?;
         let nodes = names("node", 3);
         let is_read = async || {
             let requests = s.requests(account).await?;
-            Ok(requests.iter().any(|request| request.verb == "get" && request.resource == "nodes"))
+            Ok(requests
+                .iter()
+                .any(|request| request.verb == "get" && request.resource == "nodes"))
         };
         match self.controller {
             "cloud-node-controller" => {
@@ -261,15 +340,29 @@ struct ClusterLife<'a> {
 impl ClusterLife<'_> {
     async fn start(&self, process: &str, door: &HttpsServer) -> anyhow::Result<Ccm> {
         let serving = door.flags(&self.s.kubeconfig(process));
-        let flags: Vec<&str> = self.flags.iter().copied().chain(serving.iter().map(String::as_str)).collect();
-        self.s.start_as(self.account, self.config, process, &flags).await
+        let flags: Vec<&str> = self
+            .flags
+            .iter()
+            .copied()
+            .chain(serving.iter().map(String::as_str))
+            .collect();
+        self.s
+            .start_as(self.account, self.config, process, &flags)
+            .await
     }
 
     /// Who may not see the metrics is told so, which takes both questions.
     async fn served(&self, door: &HttpsServer) -> anyhow::Result<()> {
         door.answers("/healthz", None, 200).await?;
         match self.asks {
-            true => door.answers("/metrics", Some(&https_server::token(self.s, self.account).await?), 403).await,
+            true => {
+                door.answers(
+                    "/metrics",
+                    Some(&https_server::token(self.s, self.account).await?),
+                    403,
+                )
+                .await
+            }
             false => Ok(()),
         }
     }
@@ -279,7 +372,9 @@ impl ClusterLife<'_> {
         let (nodes, services) = (s.names(5), s.names(4));
         // Whoever is first makes the Leases.
         let leases: Api<Lease> = Api::namespaced(s.server.client(), "kube-system");
-        leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        leases
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await?;
         let (first, second) = (HttpsServer::free()?, HttpsServer::free()?);
         let mut leader = self.start("a", &first).await?;
         leader.logged("became leader", SOON).await?;
@@ -300,7 +395,8 @@ impl ClusterLife<'_> {
         s.register_initialized(&nodes[4..]).await?;
         life::networked(s, &nodes[4..]).await?;
         s.create(&Scenario::manifest(&services[3])).await?;
-        s.served(&[services[0].clone(), services[3].clone()], SOON).await?;
+        s.served(&[services[0].clone(), services[3].clone()], SOON)
+            .await?;
         for name in [&services[0], &services[3]] {
             s.delete_service(name).await?;
             s.vanished(name).await?;

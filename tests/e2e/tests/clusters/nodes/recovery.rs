@@ -1,4 +1,5 @@
-//! Broken watches, lost history, refused requests: the work is done all the same, and in the right order.
+//! Broken watches, lost history, refused requests: the work is done all the same, and in the right
+//! order.
 
 use std::time::Duration;
 
@@ -22,9 +23,17 @@ pub(crate) fn cases() -> Vec<Case> {
         own(case!("expired", &[ServerKind::Embedded], after_410_everything_is_listed_again)),
         Case {
             own_server: Some(|| Options { streaming_lists: false, ..Options::default() }),
-            ..case!("paged", &[ServerKind::Embedded], a_server_that_refuses_streaming_lists_is_enough)
+            ..case!(
+                "paged",
+                &[ServerKind::Embedded],
+                a_server_that_refuses_streaming_lists_is_enough
+            )
         },
-        own(case!("refused", &[ServerKind::Embedded], conflicts_and_overload_delay_nodes_and_spoil_none)),
+        own(case!(
+            "refused",
+            &[ServerKind::Embedded],
+            conflicts_and_overload_delay_nodes_and_spoil_none
+        )),
         Case {
             alone: true,
             ..case!(
@@ -84,7 +93,11 @@ async fn a_server_that_refuses_streaming_lists_is_enough(s: &Scenario) -> anyhow
     let ccm = s.start("a", &[]).await?;
     s.initialized(&names[..10], SOON).await?;
     s.register_initialized(&names[10..]).await?;
-    let lists = s.server.as_embedded()?.log().count(&its("nodes").verb("list"));
+    let lists = s
+        .server
+        .as_embedded()?
+        .log()
+        .count(&its("nodes").verb("list"));
     anyhow::ensure!(lists >= 1, "nothing was listed: the server did not refuse");
     s.may_go([&names[0]]);
     s.cloud.delete_instance(&names[0]);
@@ -111,13 +124,16 @@ async fn conflicts_and_overload_delay_nodes_and_spoil_none(s: &Scenario) -> anyh
     ];
     // Slow, so that others come in between.
     let slow = Action::Delay(Duration::from_millis(200));
-    let mut faults = vec![server.faults().add_times(its("nodes").verb("patch"), slow, 150)];
+    let mut faults = vec![
+        server
+            .faults()
+            .add_times(its("nodes").verb("patch"), slow, 150),
+    ];
     for subresource in ["status", ""] {
         for (action, times) in bursts.clone() {
             let writes = its("nodes").verb("patch").subresource(subresource);
             // A failed test is known by a JSON Patch alone; on the status it would be a rejection.
-            let is_test_failure =
-                matches!(&action, Action::Error { code, .. } if *code == StatusCode::UNPROCESSABLE_ENTITY);
+            let is_test_failure = matches!(&action, Action::Error { code, .. } if *code == StatusCode::UNPROCESSABLE_ENTITY);
             if !(is_test_failure && subresource == "status") {
                 faults.push(server.faults().add_times(writes, action, times));
             }
@@ -125,7 +141,8 @@ async fn conflicts_and_overload_delay_nodes_and_spoil_none(s: &Scenario) -> anyh
     }
     let ccm = s.start("a", &[]).await?;
     s.register(&names).await?;
-    // Others write to the same nodes meanwhile, to the very list of taints that is patched by position.
+    // Others write to the same nodes meanwhile, to the very list of taints that is patched by
+    // position.
     let mut foreign = Vec::new();
     while foreign.len() < ROUNDS && each(&s.nodes(), &names, is_initialized).is_err() {
         let taint = format!("e2e/{}", foreign.len());
@@ -137,7 +154,10 @@ async fn conflicts_and_overload_delay_nodes_and_spoil_none(s: &Scenario) -> anyh
     }
     anyhow::ensure!(foreign.len() > 3, "all were initialised before anybody came in between");
     s.initialized(&names, Duration::from_secs(90)).await?;
-    let unmet = faults.iter().filter(|fault| server.faults().met(**fault) == 0).count();
+    let unmet = faults
+        .iter()
+        .filter(|fault| server.faults().met(**fault) == 0)
+        .count();
     anyhow::ensure!(unmet == 0, "{unmet} bursts met nothing");
     each(&s.nodes(), &names, |node| match foreign.iter().find(|taint| !is_tainted(node, taint)) {
         None => Ok(()),
@@ -147,11 +167,13 @@ async fn conflicts_and_overload_delay_nodes_and_spoil_none(s: &Scenario) -> anyh
     ccm.terminate().await
 }
 
-/// Adds a taint as a controller does that reads, changes and writes, and tries again when it comes too late.
+/// Adds a taint as a controller does that reads, changes and writes, and tries again when it comes
+/// too late.
 async fn add_taint_in_front(s: &Scenario, name: &str, taint: &str) -> anyhow::Result<()> {
     loop {
         let node = s.nodes_api().get(name).await?;
-        let mut taints = serde_json::to_value(node.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
+        let mut taints =
+            serde_json::to_value(node.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
         if let Some(list) = taints.as_array_mut() {
             list.insert(0, json!({"key": taint, "effect": "NoSchedule"}));
         }
@@ -159,21 +181,28 @@ async fn add_taint_in_front(s: &Scenario, name: &str, taint: &str) -> anyhow::Re
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"taints": taints},
         });
-        match s.nodes_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match s
+            .nodes_api()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             patched => return Ok(patched.map(drop)?),
         }
     }
 }
 
-async fn a_sleeper_catches_up_after_the_api_server_was_restarted(s: &Scenario) -> anyhow::Result<()> {
+async fn a_sleeper_catches_up_after_the_api_server_was_restarted(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let names = s.names(6);
     // The nap must not cost the lease: that is another scenario's subject.
     let lease = ["--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=110s"];
     let mut ccm = s.start("a", &lease).await?;
     s.register_initialized(&names[..3]).await?;
     ccm.signal(Signal::Stop).await?;
-    // The first restart cuts the watch, so that what follows reaches nobody; the second one forgets it.
+    // The first restart cuts the watch, so that what follows reaches nobody; the second one forgets
+    // it.
     s.server.restart_apiserver().await?;
     s.register(&names[3..]).await?;
     s.delete_node(&names[0]).await?;

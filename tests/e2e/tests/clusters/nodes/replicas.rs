@@ -24,8 +24,11 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A lease that runs out soon.
-const SHORT_LEASE: [&str; 3] =
-    ["--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
+const SHORT_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=5s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+];
 
 async fn work_goes_on_after_the_leader_was_killed(s: &Scenario) -> anyhow::Result<()> {
     let names = s.names(6);
@@ -40,7 +43,9 @@ async fn work_goes_on_after_the_leader_was_killed(s: &Scenario) -> anyhow::Resul
     standby.terminate().await
 }
 
-async fn the_other_replica_leads_within_three_seconds_of_sigterm(s: &Scenario) -> anyhow::Result<()> {
+async fn the_other_replica_leads_within_three_seconds_of_sigterm(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let names = s.names(2);
     // With the default lease of 15 s, only a lease that was given back changes hands so soon.
     let (mut leader, standby) = leader_and_standby(s, &[]).await?;
@@ -63,7 +68,8 @@ async fn the_other_replica_leads_within_three_seconds_of_sigterm(s: &Scenario) -
     standby.terminate().await
 }
 
-/// Holds the first call, until it gets a permit, so that its answer comes to a caller that is no leader any more.
+/// Holds the first call, until it gets a permit, so that its answer comes to a caller that is no
+/// leader any more.
 struct HoldFirst {
     number: u64,
     go: Semaphore,
@@ -81,17 +87,24 @@ impl CallHook for HoldFirst {
     async fn after(&self, _: u64, _: Operation) {}
 }
 
-async fn a_leader_that_slept_past_its_lease_writes_nothing_and_ends(s: &Scenario) -> anyhow::Result<()> {
+async fn a_leader_that_slept_past_its_lease_writes_nothing_and_ends(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let names = s.names(4);
     let flags = [&SHORT_LEASE[..], &["--node-status-update-frequency=10m"]].concat();
     let (mut leader, standby) = leader_and_standby(s, &flags).await?;
     s.register_initialized(&names[..1]).await?;
-    // The leader is about to initialise a node when it falls asleep: it lacks only the cloud's answer.
-    let hold = Arc::new(HoldFirst { number: s.cloud.calls().describe_instances + 1, go: Semaphore::new(0) });
+    // The leader is about to initialise a node when it falls asleep: it lacks only the cloud's
+    // answer.
+    let hold = Arc::new(HoldFirst {
+        number: s.cloud.calls().describe_instances + 1,
+        go: Semaphore::new(0),
+    });
     s.cloud.set_hook(Some(hold.clone()));
     let asked = s.cloud.calls().describe_instances;
     s.register(&names[1..2]).await?;
-    s.until("the leader asks", SOON, || s.cloud.calls().describe_instances > asked).await?;
+    s.until("the leader asks", SOON, || s.cloud.calls().describe_instances > asked)
+        .await?;
     leader.signal(Signal::Stop).await?;
     hold.go.close();
     s.register(&names[2..]).await?;
@@ -102,10 +115,15 @@ async fn a_leader_that_slept_past_its_lease_writes_nothing_and_ends(s: &Scenario
     let status = leader.exit(SOON).await?;
     anyhow::ensure!(status.code() == Some(1), "ended with {status}");
     let after = s.server.writes(&s.user("a")).await?;
-    let late: Vec<_> = after[before.len()..].iter().filter(|write| write.resource.starts_with("nodes")).collect();
+    let late: Vec<_> = after[before.len()..]
+        .iter()
+        .filter(|write| write.resource.starts_with("nodes"))
+        .collect();
     anyhow::ensure!(late.is_empty(), "written after the takeover: {late:?}");
-    let lease: Vec<_> =
-        after[before.len()..].iter().filter(|write| write.resource == "leases" && write.succeeded()).collect();
+    let lease: Vec<_> = after[before.len()..]
+        .iter()
+        .filter(|write| write.resource == "leases" && write.succeeded())
+        .collect();
     anyhow::ensure!(lease.is_empty(), "the lease was taken back: {lease:?}");
     standby.terminate().await
 }
@@ -122,5 +140,8 @@ async fn leader_and_standby(s: &Scenario, flags: &[&str]) -> anyhow::Result<(Ccm
 async fn holder(s: &Scenario) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(s.server.client(), "kube-system");
     let lease = leases.get(&s.lease()).await.context("read the lease")?;
-    Ok(lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty()))
+    Ok(lease
+        .spec
+        .and_then(|spec| spec.holder_identity)
+        .filter(|holder| !holder.is_empty()))
 }

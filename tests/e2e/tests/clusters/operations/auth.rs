@@ -28,7 +28,11 @@ const TTL: Duration = Duration::from_secs(1);
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         crate::case!("auth", &[ServerKind::Real], callers_see_what_the_cluster_lets_them),
-        crate::case!("authr", &[ServerKind::Real], a_config_map_that_may_not_be_read_ends_the_start),
+        crate::case!(
+            "authr",
+            &[ServerKind::Real],
+            a_config_map_that_may_not_be_read_ends_the_start
+        ),
     ]
 }
 
@@ -38,7 +42,8 @@ async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<
     may_ask(&client, &s.user("a")).await?;
     let role = json!({"metadata": {"name": READERS}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]});
     create::<ClusterRole>(&Api::all(client.clone()), role).await?;
-    let (reader, other) = (account(&client, "e2e-reader").await?, account(&client, "e2e-other").await?);
+    let (reader, other) =
+        (account(&client, "e2e-reader").await?, account(&client, "e2e-other").await?);
     let subject = json!({"kind": "ServiceAccount", "namespace": "default", "name": "e2e-reader"});
     bind(&client, "e2e-reader", READERS, &subject).await?;
     bind(&client, READERS, READERS, &json!({"kind": "Group", "name": READERS})).await?;
@@ -66,27 +71,50 @@ async fn callers_see_what_the_cluster_lets_them(s: &Scenario) -> anyhow::Result<
         ("a certificate with another right", nobody().certificate(&jane), "/configz", 403),
         ("a certificate without", nobody().certificate(&joe), "/metrics", 403),
         ("a certificate of masters", nobody().certificate(&root), "/configz", 200),
-        ("a proxy for somebody with the right", nobody().certificate(&proxy).user("x", READERS), "/metrics", 200),
-        ("a proxy for somebody without", nobody().certificate(&proxy).user("x", "others"), "/metrics", 403),
+        (
+            "a proxy for somebody with the right",
+            nobody().certificate(&proxy).user("x", READERS),
+            "/metrics",
+            200,
+        ),
+        (
+            "a proxy for somebody without",
+            nobody().certificate(&proxy).user("x", "others"),
+            "/metrics",
+            403,
+        ),
         ("a proxy for nobody", nobody().certificate(&proxy), "/metrics", 401),
         ("headers alone", stranger.clone(), "/configz", 403),
-        ("headers with a certificate of no proxy", stranger.clone().certificate(&joe), "/configz", 403),
+        (
+            "headers with a certificate of no proxy",
+            stranger.clone().certificate(&joe),
+            "/configz",
+            403,
+        ),
         ("headers with a token", stranger.token(&reader), "/configz", 403),
     ] {
-        let (status, body) = at.get(path, &credential).await.with_context(|| case.to_owned())?;
+        let (status, body) = at
+            .get(path, &credential)
+            .await
+            .with_context(|| case.to_owned())?;
         anyhow::ensure!(status == want, "{case}, {path}: {status}, not {want}: {body}");
     }
     let (_, body) = at.get("/configz", &nobody().certificate(&jane)).await?;
     anyhow::ensure!(body.contains(r#"User \"jane\" cannot get path \"/configz\""#), "{body}");
 
     let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
-    accounts.delete("e2e-reader", &DeleteParams::default()).await?;
+    accounts
+        .delete("e2e-reader", &DeleteParams::default())
+        .await?;
     at.forgets(&nobody().token(&reader)).await?;
     let log = ccm.log();
     for secret in [&*reader, &*other, "e2e-invented-token", "PRIVATE KEY"] {
         anyhow::ensure!(!log.contains(secret), "a secret is in the log");
     }
-    anyhow::ensure!(log.contains("credentials are not accepted"), "no refusal is in the log:\n{log}");
+    anyhow::ensure!(
+        log.contains("credentials are not accepted"),
+        "no refusal is in the log:\n{log}"
+    );
     ccm.terminate().await
 }
 
@@ -102,13 +130,16 @@ async fn a_config_map_that_may_not_be_read_ends_the_start(s: &Scenario) -> anyho
     ] {
         anyhow::ensure!(ccm.log().contains(part), "{part}: {}", ccm.log());
     }
-    let (mut ccm, port) = start(s, directory.path(), &["--authentication-tolerate-lookup-failure"]).await?;
+    let (mut ccm, port) =
+        start(s, directory.path(), &["--authentication-tolerate-lookup-failure"]).await?;
     let at = Server { port };
     at.answers(&mut ccm).await?;
     // Without the right to ask, nothing is guessed.
     let (status, body) = at.get("/metrics", &Credential::default()).await?;
     anyhow::ensure!(status == 500, "{status}: {body}");
-    let (status, body) = at.get("/metrics", &Credential::default().token("e2e-invented-token")).await?;
+    let (status, body) = at
+        .get("/metrics", &Credential::default().token("e2e-invented-token"))
+        .await?;
     anyhow::ensure!(status == 401, "{status}: {body}");
     anyhow::ensure!(!ccm.log().contains("e2e-invented-token"), "a secret is in the log");
     ccm.terminate().await
@@ -126,7 +157,11 @@ async fn start(s: &Scenario, directory: &Path, more: &[&str]) -> anyhow::Result<
         format!("--authorization-kubeconfig={}", kubeconfig.display()),
         format!("--authentication-token-webhook-cache-ttl={}s", TTL.as_secs()),
     ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let flags: Vec<&str> = flags
+        .iter()
+        .map(String::as_str)
+        .chain(more.iter().copied())
+        .collect();
     Ok((s.start("a", &flags).await?, port))
 }
 
@@ -143,7 +178,12 @@ async fn may_ask(client: &kube::Client, user: &str) -> anyhow::Result<()> {
     create::<RoleBinding>(&Api::namespaced(client.clone(), "kube-system"), binding).await
 }
 
-async fn bind(client: &kube::Client, name: &str, role: &str, subject: &Value) -> anyhow::Result<()> {
+async fn bind(
+    client: &kube::Client,
+    name: &str,
+    role: &str,
+    subject: &Value,
+) -> anyhow::Result<()> {
     let binding = json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -156,7 +196,8 @@ async fn create<K>(api: &Api<K>, object: Value) -> anyhow::Result<()>
 where
     K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
-    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    api.create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?;
     Ok(())
 }
 
@@ -164,8 +205,13 @@ where
 async fn account(client: &kube::Client, name: &str) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     create(&accounts, json!({"metadata": {"name": name}})).await?;
-    let request = accounts.create_token_request(name, &PostParams::default(), &TokenRequest::default()).await?;
-    request.status.and_then(|status| status.token).context("no token")
+    let request = accounts
+        .create_token_request(name, &PostParams::default(), &TokenRequest::default())
+        .await?;
+    request
+        .status
+        .and_then(|status| status.token)
+        .context("no token")
 }
 
 /// What a caller shows.
@@ -188,7 +234,8 @@ impl Credential {
     }
 
     fn user(mut self, name: &str, group: &str) -> Self {
-        self.headers = vec![("x-remote-user", name.to_owned()), ("x-remote-group", group.to_owned())];
+        self.headers =
+            vec![("x-remote-user", name.to_owned()), ("x-remote-group", group.to_owned())];
         self
     }
 }
@@ -248,9 +295,13 @@ impl Server {
         for (name, value) in &credential.headers {
             request = request.header(*name, value);
         }
-        let response = kube::Client::try_from(config)?.send(request.body(Body::empty())?).await?;
+        let response = kube::Client::try_from(config)?
+            .send(request.body(Body::empty())?)
+            .await?;
         let status = response.status().as_u16();
-        let body = http_body_util::BodyExt::collect(response.into_body()).await?.to_bytes();
+        let body = http_body_util::BodyExt::collect(response.into_body())
+            .await?
+            .to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 }

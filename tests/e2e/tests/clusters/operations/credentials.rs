@@ -1,4 +1,5 @@
-//! `--use-service-account-credentials`: each controller with an account of its own, and what is said when a right lacks.
+//! `--use-service-account-credentials`: each controller with an account of its own, and what is
+//! said when a right lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,14 +28,25 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
     let begin = s.server.audit_log().await?.events.len();
     allow_the_manager(s).await?;
     let (nodes, service) = (s.names(2), vec![s.name(7)]);
-    let mut ccm = s.start_as(MANAGER, "", "a", &["--use-service-account-credentials"]).await?;
+    let mut ccm = s
+        .start_as(MANAGER, "", "a", &["--use-service-account-credentials"])
+        .await?;
     s.register(&nodes).await?;
     s.create_all(&service).await?;
     // It may not ask for tokens yet: it says what it needs, and waits for it.
     ccm.logged("became leader", SOON).await?;
     let deadline = Instant::now() + SOON;
-    let words = ["ERROR", "kube-system/node-controller", "no right to create serviceaccounts", "namespace kube-system"];
-    while !ccm.log().lines().any(|line| words.iter().all(|word| line.contains(word))) {
+    let words = [
+        "ERROR",
+        "kube-system/node-controller",
+        "no right to create serviceaccounts",
+        "namespace kube-system",
+    ];
+    while !ccm
+        .log()
+        .lines()
+        .any(|line| words.iter().all(|word| line.contains(word)))
+    {
         anyhow::ensure!(Instant::now() < deadline, "no line with all of {words:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -45,7 +57,10 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
 
     let [node, of_services, _] = ACCOUNTS.map(account_user);
     let wanted = BTreeSet::from([
-        (account_user(MANAGER), BTreeSet::from(["events", "leases", "serviceaccounts", "serviceaccounts/token"])),
+        (
+            account_user(MANAGER),
+            BTreeSet::from(["events", "leases", "serviceaccounts", "serviceaccounts/token"]),
+        ),
         (node, BTreeSet::from(["events", "nodes", "nodes/status"])),
         (of_services, BTreeSet::from(["events", "services/status"])),
     ]);
@@ -61,11 +76,21 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     let manager = account_user(MANAGER);
-    for event in log.iter().filter(|event| event.user.starts_with("system:serviceaccount:") && event.user != manager) {
+    for event in log
+        .iter()
+        .filter(|event| event.user.starts_with("system:serviceaccount:") && event.user != manager)
+    {
         let agent = event.user_agent.rsplit('/').next().unwrap_or_default();
-        anyhow::ensure!(agent == event.user, "{} is the user agent of {}", event.user_agent, event.user);
+        anyhow::ensure!(
+            agent == event.user,
+            "{} is the user agent of {}",
+            event.user_agent,
+            event.user
+        );
     }
-    let tokens = log.iter().filter(|event| event.resource == "serviceaccounts/token" && event.user == manager);
+    let tokens = log
+        .iter()
+        .filter(|event| event.resource == "serviceaccounts/token" && event.user == manager);
     let tokens = tokens.filter(|event| event.code < 300);
     let tokens: Vec<_> = tokens.map(|event| event.name.as_str()).collect();
     anyhow::ensure!(tokens.len() == 2, "one token for each account serves: {tokens:?}");
@@ -77,9 +102,15 @@ async fn each_controller_has_an_account_of_its_own(s: &Scenario) -> anyhow::Resu
 /// What each service account wrote.
 fn written(log: &[AuditEvent]) -> BTreeSet<(String, BTreeSet<&str>)> {
     let mut written: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for event in log.iter().filter(|event| event.user.starts_with("system:serviceaccount:") && event.code < 300) {
+    for event in log
+        .iter()
+        .filter(|event| event.user.starts_with("system:serviceaccount:") && event.code < 300)
+    {
         if !matches!(event.verb.as_str(), "get" | "list" | "watch") {
-            written.entry(event.user.clone()).or_default().insert(&event.resource);
+            written
+                .entry(event.user.clone())
+                .or_default()
+                .insert(&event.resource);
         }
     }
     written.into_iter().collect()
@@ -89,16 +120,26 @@ fn written(log: &[AuditEvent]) -> BTreeSet<(String, BTreeSet<&str>)> {
 async fn allow_the_manager(s: &Scenario) -> anyhow::Result<()> {
     let client = s.server.client();
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "kube-system");
-    accounts.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": MANAGER}}))?).await?;
-    let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) = (Api::all(client.clone()), Api::all(client));
+    accounts
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": MANAGER}}))?,
+        )
+        .await?;
+    let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) =
+        (Api::all(client.clone()), Api::all(client));
     let rules = json!([
         {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
     ]);
     let role = json!({"metadata": {"name": MANAGER}, "rules": rules});
-    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding("ClusterRole"))?).await?;
+    roles
+        .create(&PostParams::default(), &serde_json::from_value(role)?)
+        .await?;
+    bindings
+        .create(&PostParams::default(), &serde_json::from_value(binding("ClusterRole"))?)
+        .await?;
     Ok(())
 }
 
@@ -112,8 +153,12 @@ async fn allow_tokens(s: &Scenario) -> anyhow::Result<()> {
         {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["create"]},
     ]);
     let role = json!({"metadata": {"name": MANAGER}, "rules": rules});
-    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding("Role"))?).await?;
+    roles
+        .create(&PostParams::default(), &serde_json::from_value(role)?)
+        .await?;
+    bindings
+        .create(&PostParams::default(), &serde_json::from_value(binding("Role"))?)
+        .await?;
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Elections on one Lease with Go's client in both directions, and a leader that slept past its lease.
+//! Elections on one Lease with Go's client in both directions, and a leader that slept past its
+//! lease.
 
 mod history;
 
@@ -19,9 +20,19 @@ use crate::run::{Case, Need};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case { needs: GO, ..case!("elect", REAL, the_lease_passes_between_ours_and_gos_in_both_directions) },
-        Case { needs: GO, ..case!("three", REAL, of_two_of_ours_and_one_of_gos_one_leads_at_a_time) },
-        case!("asleep", REAL, a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud),
+        Case {
+            needs: GO,
+            ..case!("elect", REAL, the_lease_passes_between_ours_and_gos_in_both_directions)
+        },
+        Case {
+            needs: GO,
+            ..case!("three", REAL, of_two_of_ours_and_one_of_gos_one_leads_at_a_time)
+        },
+        case!(
+            "asleep",
+            REAL,
+            a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
+        ),
     ]
 }
 
@@ -30,10 +41,15 @@ const GO: &[Need] = &[Need::Go(GoProgram::Elector)];
 
 /// A lease that runs out soon.
 const LEASE: Duration = Duration::from_secs(5);
-const SHORT_LEASE: [&str; 3] =
-    ["--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
-const GOS_SHORT_LEASE: [&str; 3] = ["--lease-duration=5s", "--renew-deadline=3s", "--retry-period=500ms"];
-/// From the end of a leader that gave nothing back to the next one: the lease, a try, a slow machine.
+const SHORT_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=5s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+];
+const GOS_SHORT_LEASE: [&str; 3] =
+    ["--lease-duration=5s", "--renew-deadline=3s", "--retry-period=500ms"];
+/// From the end of a leader that gave nothing back to the next one: the lease, a try, a slow
+/// machine.
 const EXPIRY: Duration = Duration::from_secs(20);
 
 /// Starts electors of Go for a scenario's Lease.
@@ -49,11 +65,24 @@ impl Electors {
     }
 
     /// Starts one as the user of a process. `more` are flags.
-    async fn start(&self, s: &Scenario, user: &str, identity: &str, more: &[&str]) -> anyhow::Result<Ccm> {
+    async fn start(
+        &self,
+        s: &Scenario,
+        user: &str,
+        identity: &str,
+        more: &[&str],
+    ) -> anyhow::Result<Ccm> {
         let kubeconfig = self.directory.path().join(format!("{identity}.kubeconfig"));
         s.server.write_kubeconfig(&kubeconfig, user).await?;
-        let mut args: Vec<OsString> = GOS_SHORT_LEASE.iter().chain(more).map(OsString::from).collect();
-        args.extend([format!("--name={}", s.lease()).into(), format!("--identity={identity}").into()]);
+        let mut args: Vec<OsString> = GOS_SHORT_LEASE
+            .iter()
+            .chain(more)
+            .map(OsString::from)
+            .collect();
+        args.extend([
+            format!("--name={}", s.lease()).into(),
+            format!("--identity={identity}").into(),
+        ]);
         args.extend(["--kubeconfig".into(), kubeconfig.into()]);
         Ccm::start(&self.program, self.directory.path(), identity, args).await
     }
@@ -66,7 +95,9 @@ const SEES_A_LEADER: &str = r#""event":"leader""#;
 const BECAME_LEADER: &str = "became leader";
 const WAITS: &str = "another process leads";
 
-async fn the_lease_passes_between_ours_and_gos_in_both_directions(s: &Scenario) -> anyhow::Result<()> {
+async fn the_lease_passes_between_ours_and_gos_in_both_directions(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let electors = Electors::find()?;
     let (us, them) = (s.user("a"), s.user("b"));
     let history = History::follow(s.server.client(), &s.lease()).await;
@@ -105,8 +136,11 @@ async fn the_lease_passes_between_ours_and_gos_in_both_directions(s: &Scenario) 
     let handovers: Vec<_> = terms.iter().map(|term| term.handover).collect();
     use Handover::{Expired, First, Released};
     anyhow::ensure!(handovers == [First, Expired, Released, Released, Expired], "{terms:?}");
-    let gos: Vec<_> =
-        terms.iter().map(|term| term.holder.as_str()).filter(|holder| holder.starts_with("go-")).collect();
+    let gos: Vec<_> = terms
+        .iter()
+        .map(|term| term.holder.as_str())
+        .filter(|holder| holder.starts_with("go-"))
+        .collect();
     anyhow::ensure!(gos == ["go-1", "go-2", "go-3"], "{terms:?}");
     wrote_in_turn(s, &[&them, &us, &them, &us, &them]).await
 }
@@ -123,27 +157,44 @@ async fn of_two_of_ours_and_one_of_gos_one_leads_at_a_time(s: &Scenario) -> anyh
     let mut led = Vec::new();
     // The leader ends without a word, until nobody is left.
     while !waiting.is_empty() {
-        let leader =
-            history.until_held(led.len() + 1, EXPIRY, &waiting, |(_, says, party)| party.log().contains(says)).await?;
+        let leader = history
+            .until_held(led.len() + 1, EXPIRY, &waiting, |(_, says, party)| {
+                party.log().contains(says)
+            })
+            .await?;
         let (user, _, mut party) = waiting.remove(leader);
-        let others: Vec<_> = waiting.iter().filter(|(_, says, party)| party.log().contains(says)).collect();
-        anyhow::ensure!(others.is_empty(), "{user} leads, and so do {:?}", others.iter().map(|other| &other.0));
+        let others: Vec<_> = waiting
+            .iter()
+            .filter(|(_, says, party)| party.log().contains(says))
+            .collect();
+        anyhow::ensure!(
+            others.is_empty(),
+            "{user} leads, and so do {:?}",
+            others.iter().map(|other| &other.0)
+        );
         party.signal(Signal::Kill).await?;
         led.push(user);
     }
     let terms = history.terms(LEASE)?;
-    let expired = terms.iter().skip(1).all(|term| term.handover == Handover::Expired);
+    let expired = terms
+        .iter()
+        .skip(1)
+        .all(|term| term.handover == Handover::Expired);
     anyhow::ensure!(terms.len() == 3 && expired, "{terms:?}");
     wrote_in_turn(s, &led.iter().collect::<Vec<_>>()).await
 }
 
-/// Judges from the audit log that these users wrote the Lease one after the other, none between another's writes.
+/// Judges from the audit log that these users wrote the Lease one after the other, none between
+/// another's writes.
 async fn wrote_in_turn(s: &Scenario, users: &[&String]) -> anyhow::Result<()> {
     let lease = s.lease();
     let log = s.server.audit_log().await?.filter(|event| {
         // A creation has no name in the log.
         let ours = event.name == lease || (event.name.is_empty() && users.contains(&&event.user));
-        event.resource == "leases" && ours && event.code < 300 && matches!(event.verb.as_str(), "create" | "update")
+        event.resource == "leases"
+            && ours
+            && event.code < 300
+            && matches!(event.verb.as_str(), "create" | "update")
     });
     let mut writers: Vec<_> = log.events.iter().map(|event| &event.user).collect();
     writers.dedup();
@@ -152,7 +203,9 @@ async fn wrote_in_turn(s: &Scenario, users: &[&String]) -> anyhow::Result<()> {
 }
 
 /// Of the node alone, on both servers: `nodes/replicas.rs`.
-async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud(s: &Scenario) -> anyhow::Result<()> {
+async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let (nodes, service) = (s.names(2), vec![s.name(7)]);
     let mut sleeper = s.start("a", &SHORT_LEASE).await?;
     sleeper.logged(BECAME_LEADER, SOON).await?;
@@ -175,7 +228,10 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
     let status = sleeper.exit(SOON).await?;
     anyhow::ensure!(status.code() == Some(1), "ended with {status}");
     let after = s.server.writes(&s.user("a")).await?;
-    let late: Vec<_> = after[written.len()..].iter().filter(|write| !of_the_election(s, write)).collect();
+    let late: Vec<_> = after[written.len()..]
+        .iter()
+        .filter(|write| !of_the_election(s, write))
+        .collect();
     anyhow::ensure!(late.is_empty(), "written after the takeover: {late:?}");
     let made = changes(&s.cloud.calls()) - asked;
     anyhow::ensure!(made == 0, "{made} changes of the cloud after the takeover");
@@ -183,7 +239,8 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
     standby.terminate().await
 }
 
-/// It may try to renew, and be told that the Lease has changed; and it says that it stopped leading.
+/// It may try to renew, and be told that the Lease has changed; and it says that it stopped
+/// leading.
 fn of_the_election(s: &Scenario, write: &Write) -> bool {
     match write.resource.as_str() {
         "leases" => !write.succeeded(),

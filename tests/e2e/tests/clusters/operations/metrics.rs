@@ -39,14 +39,20 @@ async fn a_scrape_shows_every_documented_family_and_no_other(s: &Scenario) -> an
     let client = client(port)?;
     let give_up = Instant::now() + SOON;
     loop {
-        let seen = match client.request_text(Request::get("/metrics").body(Vec::new())?).await {
+        let seen = match client
+            .request_text(Request::get("/metrics").body(Vec::new())?)
+            .await
+        {
             Ok(page) => differences(&documented(PAGE), &scraped(&page), &[]),
             Err(error) => vec![error.to_string()],
         };
         if seen.is_empty() {
             return ccm.terminate().await;
         }
-        anyhow::ensure!(Instant::now() < give_up, "the scrape differs from docs/reference/metrics.md: {seen:#?}");
+        anyhow::ensure!(
+            Instant::now() < give_up,
+            "the scrape differs from docs/reference/metrics.md: {seen:#?}"
+        );
         tokio::time::sleep(POLL).await;
     }
 }

@@ -1,4 +1,5 @@
-//! A shadow beside a cloud-controller-manager on Go's framework that has converged the same cluster and the same cloud.
+//! A shadow beside a cloud-controller-manager on Go's framework that has converged the same cluster
+//! and the same cloud.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,11 +30,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
         needs: &[Need::Go(GoProgram::Ccm)],
-        ..case!("shdw", &[ServerKind::Real], a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing)
+        ..case!(
+            "shdw",
+            &[ServerKind::Real],
+            a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing
+        )
     }]
 }
 
-async fn a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing(s: &Scenario) -> anyhow::Result<()> {
+async fn a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let program = GoProgram::Ccm.find().map_err(anyhow::Error::msg)?;
     let names = s.names(3);
     join(s, &names).await?;
@@ -42,26 +49,43 @@ async fn a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing(s: &
     let go = start_go(s, &program).await?;
     s.initialized(&names, SOON).await?;
     s.routed(&[], SOON).await?;
-    s.becomes("the service has its balancer", SOON, || named(s, &web)).await?;
+    s.becomes("the service has its balancer", SOON, || named(s, &web))
+        .await?;
 
-    // It would repair most of what follows within seconds, and tells the cloud about nodes again when it likes.
+    // It would repair most of what follows within seconds, and tells the cloud about nodes again
+    // when it likes.
     go.kill().await?;
     let marks = s.cloud.calls();
     let clean = "no differences: 3 nodes, 3 routes, 1 service compared";
     ensure!(compare(s, &[]).await? == (0, vec![clean.to_owned()]), "a converged cluster differs");
-    ensure!(s.cloud.calls().since(&marks).writes() == 0, "the cloud was written to: {:?}", s.cloud.calls());
+    ensure!(
+        s.cloud.calls().since(&marks).writes() == 0,
+        "the cloud was written to: {:?}",
+        s.cloud.calls()
+    );
 
     let expected = disturb(s, &names, &web).await?;
     let marks = s.cloud.calls();
     let (code, lines) = compare(s, &["--leader-elect=true"]).await?;
-    let differences: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("difference: ")).collect();
-    ensure!((code, &differences) == (2, &expected.iter().map(|line| &**line).collect()), "{code}: {lines:#?}");
-    ensure!(s.cloud.calls().since(&marks).writes() == 0, "the cloud was written to: {:?}", s.cloud.calls());
+    let differences: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("difference: "))
+        .collect();
+    ensure!(
+        (code, &differences) == (2, &expected.iter().map(|line| &**line).collect()),
+        "{code}: {lines:#?}"
+    );
+    ensure!(
+        s.cloud.calls().since(&marks).writes() == 0,
+        "the cloud was written to: {:?}",
+        s.cloud.calls()
+    );
 
     let go = start_go(s, &program).await?;
     s.only(&names[..2], LIMIT).await?;
     s.routed(&[], LIMIT).await?;
-    s.becomes("repaired", LIMIT, || repaired(s, &names[..2])).await?;
+    s.becomes("repaired", LIMIT, || repaired(s, &names[..2]))
+        .await?;
     let clean = "no differences: 2 nodes, 2 routes, 1 service compared";
     ensure!(compare(s, &[]).await? == (0, vec![clean.to_owned()]), "a repaired cluster differs");
     go.kill().await?;
@@ -70,7 +94,8 @@ async fn a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing(s: &
     Ok(())
 }
 
-/// Registers nodes whose addresses their kubelets know: Go's framework takes the taint off before it writes any.
+/// Registers nodes whose addresses their kubelets know: Go's framework takes the taint off before
+/// it writes any.
 async fn join(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
     for (n, name) in names.iter().enumerate() {
         let address = format!("10.11.12.{}", n + 1);
@@ -78,8 +103,14 @@ async fn join(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
             Address::new(AddressType::InternalIp, address.clone()),
             Address::new(AddressType::Hostname, name.clone()),
         ]);
-        s.cloud.put_instance(name, InstanceSpec { addresses, ..InstanceSpec::default() })?;
-        s.register_one(s.spec(name).provided_ip(address.parse()?).pod_cidr(format!("10.246.{n}.0/24"))).await?;
+        s.cloud
+            .put_instance(name, InstanceSpec { addresses, ..InstanceSpec::default() })?;
+        s.register_one(
+            s.spec(name)
+                .provided_ip(address.parse()?)
+                .pod_cidr(format!("10.246.{n}.0/24")),
+        )
+        .await?;
     }
     Ok(())
 }
@@ -97,7 +128,9 @@ async fn start_go(s: &Scenario, program: &Path) -> anyhow::Result<Go> {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         created => drop(created.context("grant the rights of the Go manager")?),
     }
-    Ok(Go(s.start_go(program, "b", &[CLUSTER, "--allocate-node-cidrs=false", "--leader-elect=false"]).await?))
+    Ok(Go(s
+        .start_go(program, "b", &[CLUSTER, "--allocate-node-cidrs=false", "--leader-elect=false"])
+        .await?))
 }
 
 /// The other manager.
@@ -111,15 +144,27 @@ impl Go {
 }
 
 fn repaired(s: &Scenario, names: &[String]) -> Result<(), String> {
-    let nodes: Vec<Vec<String>> =
-        s.cloud.load_balancers().into_iter().map(|balancer| balancer.nodes.to_vec()).collect();
+    let nodes: Vec<Vec<String>> = s
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .map(|balancer| balancer.nodes.to_vec())
+        .collect();
     let labelled = s.nodes().values().all(|node| zone(node).is_some());
-    if nodes == [names] && labelled { Ok(()) } else { Err(format!("behind balancers: {nodes:?}, zones: {labelled}")) }
+    if nodes == [names] && labelled {
+        Ok(())
+    } else {
+        Err(format!("behind balancers: {nodes:?}, zones: {labelled}"))
+    }
 }
 
 fn named(s: &Scenario, service: &str) -> Result<(), String> {
     let service = s.service(service)?;
-    let annotation = service.metadata.annotations.as_ref().and_then(|all| all.get(BALANCER_ID));
+    let annotation = service
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(BALANCER_ID));
     match (annotation, ingress_addresses(&service).is_empty()) {
         (Some(_), false) => Ok(()),
         (id, no_address) => Err(format!("balancer {id:?}, no address: {no_address}")),
@@ -130,12 +175,23 @@ const BALANCER_ID: &str = "mock.cloud-provider.example/load-balancer-id";
 
 /// Compares once; returns the exit code and what was printed.
 async fn compare(s: &Scenario, flags: &[&str]) -> anyhow::Result<(i32, Vec<String>)> {
-    let mut shadow = s.start("a", &[&["--shadow-once", SETTLE, CLUSTER], flags].concat()).await?;
+    let mut shadow = s
+        .start("a", &[&["--shadow-once", SETTLE, CLUSTER], flags].concat())
+        .await?;
     let status = shadow.exit(LIMIT).await?;
     let log = shadow.log();
-    let is_line = |line: &&str| ["difference: ", "not compared: ", "no difference"].iter().any(|b| line.starts_with(b));
+    let is_line = |line: &&str| {
+        ["difference: ", "not compared: ", "no difference"]
+            .iter()
+            .any(|b| line.starts_with(b))
+    };
     let lines = log.lines().filter(is_line).map(str::to_owned).collect();
-    Ok((status.code().with_context(|| format!("ended by a signal: {log}"))?, lines))
+    Ok((
+        status
+            .code()
+            .with_context(|| format!("ended by a signal: {log}"))?,
+        lines,
+    ))
 }
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -146,22 +202,38 @@ fn zone(node: &Node) -> Option<String> {
 
 /// Changes one thing of each kind, and returns what is to be shown of it.
 async fn disturb(s: &Scenario, names: &[String], web: &str) -> anyhow::Result<Vec<String>> {
-    let [first, second, gone] = names else { anyhow::bail!("three nodes") };
+    let [first, second, gone] = names else {
+        anyhow::bail!("three nodes")
+    };
     let zone = zone(&*s.node(first)?).context("it has a zone")?;
     let nodes: Api<Node> = Api::all(s.server.client());
     let without = Patch::Merge(json!({"metadata": {"labels": {ZONE: null}}}));
-    nodes.patch(first, &PatchParams::default(), &without).await?;
+    nodes
+        .patch(first, &PatchParams::default(), &without)
+        .await?;
 
-    let route = s.cloud.routes().into_iter().find(|route| route.node == *second).context("it has a route")?;
+    let route = s
+        .cloud
+        .routes()
+        .into_iter()
+        .find(|route| route.node == *second)
+        .context("it has a route")?;
     ensure!(s.cloud.delete_route(&route.name), "the route is there");
 
     s.may_go([gone]);
     ensure!(s.cloud.delete_instance(gone), "the instance is there");
     s.kubelets.set_ready(gone, Ready::Unknown).await?;
 
-    let balancer = s.cloud.load_balancers().into_iter().find(|balancer| balancer.service.ends_with(web));
+    let balancer = s
+        .cloud
+        .load_balancers()
+        .into_iter()
+        .find(|balancer| balancer.service.ends_with(web));
     let balancer = balancer.context("it has a balancer")?;
-    let edit = LoadBalancerEdit { nodes: Some(vec![first.clone()]), ..LoadBalancerEdit::default() };
+    let edit = LoadBalancerEdit {
+        nodes: Some(vec![first.clone()]),
+        ..LoadBalancerEdit::default()
+    };
     s.cloud.edit_load_balancer(&balancer.name, edit)?;
 
     let (service, lifecycle) = ("service-lb-controller", "cloud-node-lifecycle-controller");
@@ -174,7 +246,9 @@ async fn disturb(s: &Scenario, names: &[String], web: &str) -> anyhow::Result<Ve
         format!(
             "Route 10.246.1.0/24: target: none -> {second} (node-route-controller: the node has it as pod network)"
         ),
-        format!("Route 10.246.2.0/24: target: {gone} (leads nowhere) -> {gone} (node-route-controller: {wrong})"),
+        format!(
+            "Route 10.246.2.0/24: target: {gone} (leads nowhere) -> {gone} (node-route-controller: {wrong})"
+        ),
         format!(
             "Service default/{web}: load balancer {}, update_load_balancer: needed ({service}: 1 nodes become 3 nodes)",
             balancer.name

@@ -1,4 +1,5 @@
-//! Swap of the image: a manager on Go's framework, then ours, and back again, in one cluster with one cloud.
+//! Swap of the image: a manager on Go's framework, then ours, and back again, in one cluster with
+//! one cloud.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +23,11 @@ use crate::run::{Case, Need};
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
         needs: &[Need::Go(GoProgram::Ccm)],
-        ..case!("takeover", &[ServerKind::Real], a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched)
+        ..case!(
+            "takeover",
+            &[ServerKind::Real],
+            a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched
+        )
     }]
 }
 
@@ -41,11 +46,15 @@ const FLAGS: [&str; 5] = [
 /// How long nothing may happen before a manager counts as done.
 const QUIET: Duration = Duration::from_secs(2);
 
-async fn a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched(s: &Scenario) -> anyhow::Result<()> {
+async fn a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let applied = manifests::granted(ACCOUNT, &common(&upstream::roles()?));
     s.with_manifests(ACCOUNT, &applied, async || {
         let go = GoProgram::Ccm.find().map_err(anyhow::Error::msg)?;
-        TakeoverScenario { s, go, services: Vec::new(), nodes: Vec::new() }.tell().await?;
+        TakeoverScenario { s, go, services: Vec::new(), nodes: Vec::new() }
+            .tell()
+            .await?;
         let forbidden = forbidden(&s.requests(ACCOUNT).await?);
         anyhow::ensure!(forbidden.is_empty(), "{forbidden:?}");
         Ok(())
@@ -127,7 +136,11 @@ impl TakeoverScenario<'_> {
         self.looked(&calls).await?;
         self.quiet(who).await?;
         let differences = before.differences(&self.picture().await?);
-        anyhow::ensure!(differences.is_empty(), "{who:?} changed what it took over:\n{}", differences.join("\n"));
+        anyhow::ensure!(
+            differences.is_empty(),
+            "{who:?} changed what it took over:\n{}",
+            differences.join("\n")
+        );
         let writes = self.s.cloud.calls().since(&calls);
         anyhow::ensure!(writes.writes() == 0, "{who:?} wrote to the cloud it took over: {writes}");
         Ok(new)
@@ -136,7 +149,11 @@ impl TakeoverScenario<'_> {
     async fn start(&self, who: ManagerKind) -> anyhow::Result<Ccm> {
         let mut ccm = match who {
             ManagerKind::Ours => self.s.start_as(ACCOUNT, "", "ours", &FLAGS).await?,
-            ManagerKind::Go => self.s.start_other_as(&self.go, ACCOUNT, "go", &FLAGS).await?,
+            ManagerKind::Go => {
+                self.s
+                    .start_other_as(&self.go, ACCOUNT, "go", &FLAGS)
+                    .await?
+            }
         };
         ccm.logged("became leader", SOON).await?;
         Ok(ccm)
@@ -149,8 +166,12 @@ impl TakeoverScenario<'_> {
 
     async fn join(&mut self, n: usize) -> anyhow::Result<()> {
         let name = self.s.name(n);
-        self.s.register_initialized(std::slice::from_ref(&name)).await?;
-        self.s.add_pod_cidrs(&name, &[format!("10.244.{}.0/24", n + 1)]).await?;
+        self.s
+            .register_initialized(std::slice::from_ref(&name))
+            .await?;
+        self.s
+            .add_pod_cidrs(&name, &[format!("10.244.{}.0/24", n + 1)])
+            .await?;
         self.nodes.push(name);
         Ok(())
     }
@@ -175,16 +196,25 @@ impl TakeoverScenario<'_> {
 
     async fn delete(&mut self, what: &str) -> anyhow::Result<()> {
         self.ask_to_delete(what).await?;
-        self.s.vanished(&format!("{}{what}", self.s.prefix())).await?;
+        self.s
+            .vanished(&format!("{}{what}", self.s.prefix()))
+            .await?;
         self.s.served(&self.services, SOON).await
     }
 
     async fn change(&self, what: &str) -> anyhow::Result<()> {
         let name = format!("{}{what}", self.s.prefix());
         let port = self.s.service(&name).map_err(anyhow::Error::msg)?;
-        let port = port.spec.as_ref().and_then(|spec| Some(spec.ports.as_ref()?.first()?.port)).context("a port")?;
+        let port = port
+            .spec
+            .as_ref()
+            .and_then(|spec| Some(spec.ports.as_ref()?.first()?.port))
+            .context("a port")?;
         let ports = serde_json::json!([{"name": "http", "port": port + 1}]);
-        let changed = self.s.change(&name, serde_json::json!({"spec": {"ports": ports}})).await?;
+        let changed = self
+            .s
+            .change(&name, serde_json::json!({"spec": {"ports": ports}}))
+            .await?;
         self.s.caught_up(&changed).await?;
         self.s.served(&self.services, SOON).await
     }
@@ -213,7 +243,9 @@ impl TakeoverScenario<'_> {
     /// Makes sure for a while that everything stays as it should be.
     async fn quiet(&self, who: ManagerKind) -> anyhow::Result<()> {
         let judge = || self.s.in_line().and_then(|()| self.s.in_routes(&[]));
-        self.s.stays(&format!("{who:?} keeps everything"), QUIET, judge).await
+        self.s
+            .stays(&format!("{who:?} keeps everything"), QUIET, judge)
+            .await
     }
 
     async fn picture(&self) -> anyhow::Result<ClusterSnapshot> {
@@ -230,9 +262,23 @@ impl TakeoverScenario<'_> {
             objects.insert(name, serde_json::to_value(service)?);
         }
         objects.values_mut().for_each(leave_out_heartbeats);
-        let balancers = self.s.cloud.load_balancers().into_iter().map(|balancer| (balancer.service.clone(), balancer));
-        let routes = self.s.cloud.routes().into_iter().map(|route| (route.name.clone(), route));
-        Ok(ClusterSnapshot { objects, balancers: balancers.collect(), routes: routes.collect() })
+        let balancers = self
+            .s
+            .cloud
+            .load_balancers()
+            .into_iter()
+            .map(|balancer| (balancer.service.clone(), balancer));
+        let routes = self
+            .s
+            .cloud
+            .routes()
+            .into_iter()
+            .map(|route| (route.name.clone(), route));
+        Ok(ClusterSnapshot {
+            objects,
+            balancers: balancers.collect(),
+            routes: routes.collect(),
+        })
     }
 }
 
@@ -242,7 +288,11 @@ fn leave_out_heartbeats(object: &mut Value) {
         metadata.remove("managedFields");
         metadata.remove("resourceVersion");
     }
-    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+    for condition in object["status"]["conditions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
         if let Some(condition) = condition.as_object_mut() {
             condition.remove("lastHeartbeatTime");
         }
@@ -265,6 +315,10 @@ fn differences<T: PartialEq + std::fmt::Debug>(
     let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
     names.sort();
     names.dedup();
-    let differ = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
-    differ.map(|name| format!("{name}: {:?}\nbecame {:?}", before.get(name), after.get(name))).collect()
+    let differ = names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name));
+    differ
+        .map(|name| format!("{name}: {:?}\nbecame {:?}", before.get(name), after.get(name)))
+        .collect()
 }

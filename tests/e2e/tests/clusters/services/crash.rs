@@ -23,7 +23,10 @@ use crate::run::{Case, EVERYWHERE};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("kill", EVERYWHERE, killed_at_random_moments_it_leaves_the_cloud_as_the_services_ask),
-        Case { tier: Some(Tier::Nightly), ..case!("luck", &[ServerKind::Embedded], killed_at_other_moments_each_time) },
+        Case {
+            tier: Some(Tier::Nightly),
+            ..case!("luck", &[ServerKind::Embedded], killed_at_other_moments_each_time)
+        },
     ]
 }
 
@@ -39,7 +42,9 @@ const FLAGS: [&str; 4] = [
     "--route-reconciliation-period=2s",
 ];
 
-async fn killed_at_random_moments_it_leaves_the_cloud_as_the_services_ask(s: &Scenario) -> anyhow::Result<()> {
+async fn killed_at_random_moments_it_leaves_the_cloud_as_the_services_ask(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     survive(s, seed(1)?).await
 }
 
@@ -56,12 +61,20 @@ fn seed(otherwise: u64) -> anyhow::Result<u64> {
 }
 
 async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
-    live_and_die(s, seed).await.with_context(|| format!("{SEED}={seed}"))
+    live_and_die(s, seed)
+        .await
+        .with_context(|| format!("{SEED}={seed}"))
 }
 
 async fn live_and_die(s: &Scenario, seed: u64) -> anyhow::Result<()> {
     let ledger = LoadBalancerHistory::open(&s.cloud);
-    let mut users = Users { s, random: StdRng::seed_from_u64(seed), services: Vec::new(), nodes: Vec::new(), made: 0 };
+    let mut users = Users {
+        s,
+        random: StdRng::seed_from_u64(seed),
+        services: Vec::new(),
+        nodes: Vec::new(),
+        made: 0,
+    };
     for _ in 0..4 {
         users.add_node().await?;
     }
@@ -75,14 +88,19 @@ async fn live_and_die(s: &Scenario, seed: u64) -> anyhow::Result<()> {
     ledger.disarm();
     lived?;
     let (kills, caught) = killed?;
-    anyhow::ensure!(kills >= 5 && caught >= 2, "only {kills} kills, {caught} of them in the midst of a call");
+    anyhow::ensure!(
+        kills >= 5 && caught >= 2,
+        "only {kills} kills, {caught} of them in the midst of a call"
+    );
 
     let ccm = s.start("a", &FLAGS).await?;
     // What is in line before may not be afterwards, for a moment.
     s.initialized(&users.nodes, SOON).await?;
     let in_line = || s.in_line_where_held().and_then(|()| s.in_routes(&[]));
-    s.becomes("in line after the last start", Duration::from_secs(60), in_line).await?;
-    s.stays("it stays in line", Duration::from_secs(2), in_line).await?;
+    s.becomes("in line after the last start", Duration::from_secs(60), in_line)
+        .await?;
+    s.stays("it stays in line", Duration::from_secs(2), in_line)
+        .await?;
     let farewells = s.server.observer.farewells();
     for (uid, lost) in ledger.lost() {
         let left = farewells.get(&uid).copied().unwrap_or_default();
@@ -93,13 +111,17 @@ async fn live_and_die(s: &Scenario, seed: u64) -> anyhow::Result<()> {
     collect_unheld(s).await
 }
 
-/// Whoever deletes a Service in the moment in which it is given the finalizer may have it deleted all the same, by the API
-/// server. The process that gave it the finalizer sees that and deletes the balancer; one that is killed then leaves it behind,
-/// and it is an orphan.
+/// Whoever deletes a Service in the moment in which it is given the finalizer may have it deleted
+/// all the same, by the API server. The process that gave it the finalizer sees that and deletes
+/// the balancer; one that is killed then leaves it behind, and it is an orphan.
 async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
     let unheld = s.server.observer.unheld();
     let balancers = s.cloud.load_balancers();
-    let left: BTreeSet<_> = balancers.iter().filter(|b| unheld.contains(&b.uid)).map(|b| b.name.as_str()).collect();
+    let left: BTreeSet<_> = balancers
+        .iter()
+        .filter(|b| unheld.contains(&b.uid))
+        .map(|b| b.name.as_str())
+        .collect();
     let delete = ["--delete", "--confirm=kubernetes", "--orphan-minimum-age=0s"];
     let (code, report) = s.orphans("a", &delete).await?;
     let orphans = reported(&report).with_context(|| format!("{code:?}"))?;
@@ -112,7 +134,8 @@ async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
     s.in_line().map_err(anyhow::Error::msg)
 }
 
-/// Starts the process and kills it, until it is over. Returns how often, and how often in the midst of a call.
+/// Starts the process and kills it, until it is over. Returns how often, and how often in the midst
+/// of a call.
 async fn kill(
     s: &Scenario,
     ledger: &LoadBalancerHistory,
@@ -122,7 +145,10 @@ async fn kill(
     let mut random = StdRng::seed_from_u64(!seed);
     let (mut kills, mut caught) = (0, 0);
     while !over.is_cancelled() {
-        let trap = CallBreakpoint { skip: random.random_range(0..5), after: random.random_bool(0.5) };
+        let trap = CallBreakpoint {
+            skip: random.random_range(0..5),
+            after: random.random_bool(0.5),
+        };
         let moment = Duration::from_millis(random.random_range(300..3000));
         // By turns in the midst of a call, whenever that comes, and at any moment.
         let sprung = (kills % 2 == 0).then(|| ledger.set_trap(trap));
@@ -131,7 +157,10 @@ async fn kill(
             match sprung {
                 Some(sprung) => {
                     let sprung = tokio::time::timeout(SOON, sprung).await;
-                    sprung.with_context(|| format!("no call for {trap:?}"))?.map(|()| 1).context("the trap is gone")
+                    sprung
+                        .with_context(|| format!("no call for {trap:?}"))?
+                        .map(|()| 1)
+                        .context("the trap is gone")
                 }
                 None => {
                     tokio::time::sleep(moment).await;
@@ -178,7 +207,8 @@ impl Users<'_> {
                 let name = self.new_name();
                 s.create(&Scenario::manifest(&name)).await?;
                 if self.random.random_bool(0.25) {
-                    tokio::time::sleep(Duration::from_millis(self.random.random_range(0..15))).await;
+                    tokio::time::sleep(Duration::from_millis(self.random.random_range(0..15)))
+                        .await;
                     s.delete_service(&name).await?;
                 } else {
                     self.services.push(name);
@@ -198,12 +228,18 @@ impl Users<'_> {
             }
             8..10 => {
                 if let Some(name) = self.any_service(false) {
-                    let kind = if self.random.random_bool(0.4) { "ClusterIP" } else { "LoadBalancer" };
+                    let kind = if self.random.random_bool(0.4) {
+                        "ClusterIP"
+                    } else {
+                        "LoadBalancer"
+                    };
                     s.change(&name, json!({"spec": {"type": kind}})).await?;
                 }
             }
             10 if self.nodes.len() > 3 => {
-                let name = self.nodes.swap_remove(self.random.random_range(0..self.nodes.len()));
+                let name = self
+                    .nodes
+                    .swap_remove(self.random.random_range(0..self.nodes.len()));
                 s.kubelets.stop_node(&name)?;
                 s.delete_node(&name).await?;
                 s.cloud.delete_instance(&name);
@@ -211,8 +247,13 @@ impl Users<'_> {
             10 => self.add_node().await?,
             _ => {
                 let name = &self.nodes[self.random.random_range(0..self.nodes.len())];
-                let value = if self.random.random_bool(0.5) { "true" } else { "false" };
-                s.set_labels(name, &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)]).await?;
+                let value = if self.random.random_bool(0.5) {
+                    "true"
+                } else {
+                    "false"
+                };
+                s.set_labels(name, &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)])
+                    .await?;
             }
         }
         Ok(())
@@ -222,7 +263,9 @@ impl Users<'_> {
         let name = self.new_name();
         self.s.cloud.put_instance(&name, InstanceSpec::default())?;
         self.s.register_one(self.s.spec(&name)).await?;
-        self.s.add_pod_cidrs(&name, &[format!("10.244.{}.0/24", self.made)]).await?;
+        self.s
+            .add_pod_cidrs(&name, &[format!("10.244.{}.0/24", self.made)])
+            .await?;
         self.nodes.push(name);
         Ok(())
     }
@@ -238,6 +281,10 @@ impl Users<'_> {
             return None;
         }
         let at = self.random.random_range(0..self.services.len());
-        Some(if take { self.services.swap_remove(at) } else { self.services[at].clone() })
+        Some(if take {
+            self.services.swap_remove(at)
+        } else {
+            self.services[at].clone()
+        })
     }
 }

@@ -19,7 +19,11 @@ use crate::run::{Case, EVERYWHERE};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("others", EVERYWHERE, finalizers_of_others_stay_when_ours_comes_and_goes),
-        case!("taken", EVERYWHERE, a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_cloud_write),
+        case!(
+            "taken",
+            EVERYWHERE,
+            a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_cloud_write
+        ),
     ]
 }
 
@@ -46,23 +50,38 @@ async fn finalizers_of_others_stay_when_ours_comes_and_goes(s: &Scenario) -> any
         left => Err(format!("{left:?}")),
     })
     .await?;
-    s.until("its balancer is gone", SOON, || s.cloud.load_balancers().len() == 1).await?;
-    s.stays("the service stays", Duration::from_secs(1), || s.service(&names[0]).map(drop)).await?;
-    s.change(&names[0], json!({"metadata": {"finalizers": null}})).await?;
+    s.until("its balancer is gone", SOON, || s.cloud.load_balancers().len() == 1)
+        .await?;
+    s.stays("the service stays", Duration::from_secs(1), || s.service(&names[0]).map(drop))
+        .await?;
+    s.change(&names[0], json!({"metadata": {"finalizers": null}}))
+        .await?;
     s.vanished(&names[0]).await?;
 
-    // Ours is the only one when the balancer goes, and another is added in the midst of it: a patch that empties the list
-    // would take it along. On the embedded server it comes even between the last look and the patch.
+    // Ours is the only one when the balancer goes, and another is added in the midst of it: a patch
+    // that empties the list would take it along. On the embedded server it comes even between the
+    // last look and the patch.
     let delayed = s.server.as_embedded().ok().map(|server| {
-        let release = Match::resource("services").subresource("status").verb("patch").user_agent("ccm-mock/");
-        (server.faults(), server.faults().add_times(release, Action::Delay(Duration::from_millis(500)), 1))
+        let release = Match::resource("services")
+            .subresource("status")
+            .verb("patch")
+            .user_agent("ccm-mock/");
+        (
+            server.faults(),
+            server
+                .faults()
+                .add_times(release, Action::Delay(Duration::from_millis(500)), 1),
+        )
     });
     let gate = CallBreakpoint::shut(s, Operation::DeleteLoadBalancer, At::Answer);
-    s.change(&names[1], json!({"spec": {"type": "ClusterIP"}})).await?;
+    s.change(&names[1], json!({"spec": {"type": "ClusterIP"}}))
+        .await?;
     gate.holds().await?;
     gate.open();
     let late = Patch::Strategic(json!({"metadata": {"finalizers": [LATE]}}));
-    s.services_api().patch(&names[1], &PatchParams::default(), &late).await?;
+    s.services_api()
+        .patch(&names[1], &PatchParams::default(), &late)
+        .await?;
     s.becomes("only the late one is left", SOON, || match finalizers(s, &names[1]) {
         Ok(left) if left == [LATE] => Ok(()),
         left => Err(format!("{left:?}")),
@@ -76,7 +95,10 @@ async fn finalizers_of_others_stay_when_ours_comes_and_goes(s: &Scenario) -> any
 }
 
 fn finalizers(s: &Scenario, name: &str) -> anyhow::Result<Vec<String>> {
-    Ok(s.service(name).map_err(anyhow::Error::msg)?.finalizers().to_vec())
+    Ok(s.service(name)
+        .map_err(anyhow::Error::msg)?
+        .finalizers()
+        .to_vec())
 }
 
 async fn a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_cloud_write(
@@ -89,25 +111,39 @@ async fn a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_clou
     s.served(&names, SOON).await?;
     let calls = s.cloud.calls();
     s.may_be_bereft(&names[0]);
-    let bare = s.change(&names[0], json!({"metadata": {"finalizers": null}})).await?;
+    let bare = s
+        .change(&names[0], json!({"metadata": {"finalizers": null}}))
+        .await?;
     s.caught_up(&bare).await?;
     s.served(&names, SOON).await?;
     let name = &names[1];
     // The server stores a mode where none is given, which makes no difference; another mode is one.
     for (mode, writes) in [(None, 0), (Some("Proxy"), 1)] {
         let before = s.service_writes("a").await?.len();
-        let mut ingress = json!({"ip": ingress_addresses(&*s.service(name).map_err(anyhow::Error::msg)?)[0]});
+        let mut ingress =
+            json!({"ip": ingress_addresses(&*s.service(name).map_err(anyhow::Error::msg)?)[0]});
         if let Some(mode) = mode {
             ingress["ipMode"] = json!(mode);
         }
         let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [ingress]}}}));
-        let stored = s.services_api().patch_status(name, &PatchParams::default(), &patch).await?;
+        let stored = s
+            .services_api()
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await?;
         s.caught_up(&stored).await?;
-        let kept = stored.status.and_then(|status| status.load_balancer?.ingress?.pop()?.ip_mode);
-        anyhow::ensure!(kept.as_deref() == Some(mode.unwrap_or("VIP")), "{mode:?} is stored as {kept:?}");
+        let kept = stored
+            .status
+            .and_then(|status| status.load_balancer?.ingress?.pop()?.ip_mode);
+        anyhow::ensure!(
+            kept.as_deref() == Some(mode.unwrap_or("VIP")),
+            "{mode:?} is stored as {kept:?}"
+        );
         s.becomes("VIP again", SOON, || {
             let service = s.service(name)?;
-            let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+            let ingress = service
+                .status
+                .as_ref()
+                .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
             match ingress.and_then(|list| list.first()?.ip_mode.as_deref()) {
                 Some("VIP") => Ok(()),
                 mode => Err(format!("{mode:?}")),
@@ -115,7 +151,8 @@ async fn a_finalizer_or_status_that_somebody_took_away_comes_back_without_a_clou
         })
         .await?;
         let served = || s.in_line();
-        s.stays("nothing more is written", Duration::from_secs(1), served).await?;
+        s.stays("nothing more is written", Duration::from_secs(1), served)
+            .await?;
         let written = s.service_writes("a").await?.split_off(before);
         anyhow::ensure!(written.len() == writes, "{mode:?}: {written:?}");
     }

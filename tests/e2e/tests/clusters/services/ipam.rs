@@ -10,7 +10,11 @@ use crate::case;
 use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!("ipam", EVERYWHERE, nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator)]
+    vec![case!(
+        "ipam",
+        EVERYWHERE,
+        nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator
+    )]
 }
 
 /// 64 blocks of each family.
@@ -24,9 +28,12 @@ const NETWORKS: [&str; 4] = [
 /// What the process says when it knows all nodes.
 const FILLED: &str = "cache filled resource=\"nodes\"";
 
-async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: &Scenario) -> anyhow::Result<()> {
+async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let names = s.names(60);
-    // Manifests carry --allocate-node-cidrs for kube-controller-manager: nobody but who names the controller means it.
+    // Manifests carry --allocate-node-cidrs for kube-controller-manager: nobody but who names the
+    // controller means it.
     let ccm = s.start("a", &NETWORKS).await?;
     s.register_initialized(&names[..2]).await?;
     s.throughout("nobody allocates", 3, |nodes| {
@@ -45,15 +52,30 @@ async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: 
     heartbeat(s, &names[..20], "first").await?;
     networked(s, &names[..20]).await?;
     for name in &names[2..20] {
-        let writes = s.node_writes("a").await?.into_iter().filter(|write| write.name == *name);
-        let writes: Vec<_> = writes.filter(|write| write.resource == "nodes" && write.succeeded()).collect();
-        anyhow::ensure!(writes.len() <= 2, "one for the networks, one for the initialisation: {writes:?}");
+        let writes = s
+            .node_writes("a")
+            .await?
+            .into_iter()
+            .filter(|write| write.name == *name);
+        let writes: Vec<_> = writes
+            .filter(|write| write.resource == "nodes" && write.succeeded())
+            .collect();
+        anyhow::ensure!(
+            writes.len() <= 2,
+            "one for the networks, one for the initialisation: {writes:?}"
+        );
     }
     // Killed in the midst of its work, and again.
     for batch in [20..35, 35..50] {
         s.register(&names[batch.clone()]).await?;
-        let given = || s.nodes().values().filter(|node| !pod_cidrs(node).is_empty()).count();
-        s.until("one of the new nodes has networks", SOON, || given() > batch.start).await?;
+        let given = || {
+            s.nodes()
+                .values()
+                .filter(|node| !pod_cidrs(node).is_empty())
+                .count()
+        };
+        s.until("one of the new nodes has networks", SOON, || given() > batch.start)
+            .await?;
         ccm.signal(Signal::Kill).await?;
         ccm.exit(SOON).await?;
         ccm = s.start("a", &flags).await?;
@@ -79,13 +101,19 @@ async fn nodes_get_their_pod_networks_once_whatever_happens_to_the_allocator(s: 
     ccm.terminate().await
 }
 
-/// Changes the nodes that lack networks, as their kubelets do all the time. Until it has seen each node change, an allocator fears that a write of
-/// its predecessor may still come, and gives nothing away for 35 seconds.
+/// Changes the nodes that lack networks, as their kubelets do all the time. Until it has seen each
+/// node change, an allocator fears that a write of its predecessor may still come, and gives
+/// nothing away for 35 seconds.
 async fn heartbeat(s: &Scenario, names: &[String], turn: &str) -> anyhow::Result<()> {
     let nodes = s.nodes();
-    let lacks = |name: &&String| nodes.get(*name).is_some_and(|node| pod_cidrs(node).is_empty());
+    let lacks = |name: &&String| {
+        nodes
+            .get(*name)
+            .is_some_and(|node| pod_cidrs(node).is_empty())
+    };
     for name in names.iter().filter(lacks) {
-        s.set_labels(name, &[("e2e.example/heartbeat", turn)]).await?;
+        s.set_labels(name, &[("e2e.example/heartbeat", turn)])
+            .await?;
     }
     Ok(())
 }
@@ -94,7 +122,13 @@ async fn heartbeat(s: &Scenario, names: &[String], turn: &str) -> anyhow::Result
 async fn networked(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
     s.eventually("networked", SOON, |nodes| {
         each(nodes, names, |node| match pod_cidrs(node).as_slice() {
-            [v4, v6] if v4.starts_with("10.64.") && v4.ends_with("/24") && v6.starts_with("fd00:64:") => Ok(()),
+            [v4, v6]
+                if v4.starts_with("10.64.")
+                    && v4.ends_with("/24")
+                    && v6.starts_with("fd00:64:") =>
+            {
+                Ok(())
+            }
             other => Err(format!("{other:?}")),
         })
     })

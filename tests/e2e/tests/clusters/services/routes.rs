@@ -13,7 +13,11 @@ use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!("told", EVERYWHERE, the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_other),
+        case!(
+            "told",
+            EVERYWHERE,
+            the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_other
+        ),
         case!("routes", EVERYWHERE, routes_follow_the_nodes_and_those_of_others_stay),
     ]
 }
@@ -41,13 +45,20 @@ async fn the_condition_of_a_node_that_is_initialised_comes_alone_and_spoils_no_o
     add_condition(s, &name).await?;
     s.add_pod_cidrs(&name, &networks(1)).await?;
     s.routed(&[], SOON).await?;
-    let writes = s.node_writes("a").await?.into_iter().filter(ccm_e2e::server::Write::succeeded);
+    let writes = s
+        .node_writes("a")
+        .await?
+        .into_iter()
+        .filter(ccm_e2e::server::Write::succeeded);
     let resources: Vec<_> = writes.map(|write| write.resource).collect();
     anyhow::ensure!(resources == ["nodes/status", "nodes", "nodes/status"], "{resources:?}");
     let node = s.node(&name)?;
     for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", THEIRS] {
         let condition = condition(&node, kind).with_context(|| format!("{kind} is lost"))?;
-        anyhow::ensure!(condition.reason.is_some() && condition.last_heartbeat_time.is_some(), "{condition:?}");
+        anyhow::ensure!(
+            condition.reason.is_some() && condition.last_heartbeat_time.is_some(),
+            "{condition:?}"
+        );
     }
     let ours = condition(&node, "NetworkUnavailable").context("no condition")?;
     anyhow::ensure!(ours.message.as_deref() == Some("RouteController created a route"), "{ours:?}");
@@ -67,7 +78,9 @@ async fn add_condition(s: &Scenario, name: &str) -> anyhow::Result<()> {
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     });
     let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-    s.nodes_api().patch_status(name, &PatchParams::default(), &patch).await?;
+    s.nodes_api()
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await?;
     Ok(())
 }
 
@@ -113,18 +126,30 @@ async fn routes_follow_the_nodes_and_those_of_others_stay(s: &Scenario) -> anyho
     ccm.exit(SOON).await?;
     let (before, writes) = (s.cloud.calls(), s.node_writes("a").await?.len());
     let ccm = s.start("a", &FLAGS).await?;
-    s.until("the routes are listed", SOON, || s.cloud.calls().list_routes > before.list_routes + 1).await?;
+    s.until("the routes are listed", SOON, || s.cloud.calls().list_routes > before.list_routes + 1)
+        .await?;
     let since = s.cloud.calls().since(&before);
     anyhow::ensure!(since.writes() == 0, "{since}");
     let written = s.node_writes("a").await?.split_off(writes);
     anyhow::ensure!(written.is_empty(), "{written:?}");
 
     // What somebody takes away in the cloud comes back within a period.
-    let lost = s.cloud.routes().into_iter().find(|route| route.node == late[0]).context("no route")?;
+    let lost = s
+        .cloud
+        .routes()
+        .into_iter()
+        .find(|route| route.node == late[0])
+        .context("no route")?;
     s.cloud.delete_route(&lost.name);
     s.routed(&foreign, SOON).await?;
-    let left = s.cloud.routes().iter().filter(|route| route.name.starts_with("foreign-")).count();
+    let left = s
+        .cloud
+        .routes()
+        .iter()
+        .filter(|route| route.name.starts_with("foreign-"))
+        .count();
     anyhow::ensure!(left == foreign.len(), "{left} foreign routes are left");
-    s.stays("it stays so", Duration::from_secs(1), || s.in_routes(&foreign)).await?;
+    s.stays("it stays so", Duration::from_secs(1), || s.in_routes(&foreign))
+        .await?;
     ccm.terminate().await
 }

@@ -24,10 +24,14 @@ pub(crate) fn cases() -> Vec<Case> {
 const OURS: &str = "e2e.example/ours";
 const THEIRS: &str = "e2e.example/theirs";
 
-async fn a_class_of_somebody_else_costs_no_call_and_cannot_be_changed(s: &Scenario) -> anyhow::Result<()> {
+async fn a_class_of_somebody_else_costs_no_call_and_cannot_be_changed(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let (nodes, names) = (s.names(2), s.names(3));
     let (theirs, ours, none) = (&names[0], &names[1], &names[2]);
-    let ccm = s.start_with(&format!("loadBalancerClasses: [{OURS}]\n"), "a", &FLAGS).await?;
+    let ccm = s
+        .start_with(&format!("loadBalancerClasses: [{OURS}]\n"), "a", &FLAGS)
+        .await?;
     s.register_initialized(&nodes).await?;
     for (name, class) in [(theirs, THEIRS), (ours, OURS)] {
         let mut manifest = Scenario::manifest(name);
@@ -38,10 +42,16 @@ async fn a_class_of_somebody_else_costs_no_call_and_cannot_be_changed(s: &Scenar
     // Who judges all Services knows nothing of classes.
     s.becomes("those of our class and of none are served", SOON, || {
         let balancers = s.cloud.load_balancers();
-        let served: BTreeSet<_> = balancers.iter().map(|balancer| balancer.service.clone()).collect();
+        let served: BTreeSet<_> = balancers
+            .iter()
+            .map(|balancer| balancer.service.clone())
+            .collect();
         let wanted = [ours, none].map(|name| format!("{NAMESPACE}/{name}"));
-        let addresses = [ours, none].map(|name| s.service(name).map(|service| ingress_addresses(&service)));
-        let have_address = addresses.iter().all(|found| found.as_ref().is_ok_and(|found| !found.is_empty()));
+        let addresses =
+            [ours, none].map(|name| s.service(name).map(|service| ingress_addresses(&service)));
+        let have_address = addresses
+            .iter()
+            .all(|found| found.as_ref().is_ok_and(|found| !found.is_empty()));
         match served == BTreeSet::from(wanted) && have_address {
             true => Ok(()),
             false => Err(format!("{served:?} are served, with {addresses:?}")),
@@ -50,7 +60,9 @@ async fn a_class_of_somebody_else_costs_no_call_and_cannot_be_changed(s: &Scenar
     .await?;
     // A class may neither change nor come later, as long as the type stays.
     for (name, class) in [(theirs, OURS), (ours, THEIRS), (none, THEIRS)] {
-        let changed = s.change(name, json!({"spec": {"loadBalancerClass": class}})).await;
+        let changed = s
+            .change(name, json!({"spec": {"loadBalancerClass": class}}))
+            .await;
         match changed {
             Err(kube::Error::Api(status)) if status.code == 422 => {}
             changed => anyhow::bail!("{name} got the class {class}: {changed:?}"),
@@ -66,11 +78,18 @@ async fn a_class_of_somebody_else_costs_no_call_and_cannot_be_changed(s: &Scenar
     .await?;
     let calls = s.cloud.calls();
     // A node that the cache shows late leads to an update of those two.
-    anyhow::ensure!((calls.writes() - calls.update_load_balancer, calls.create_load_balancer) == (2, 2), "{calls}");
+    anyhow::ensure!(
+        (calls.writes() - calls.update_load_balancer, calls.create_load_balancer) == (2, 2),
+        "{calls}"
+    );
     let writes = s.service_writes("a").await?;
     anyhow::ensure!(writes.iter().all(|write| write.name != *theirs), "{writes:?}");
     let told = s.service_events().await?;
-    anyhow::ensure!(told.iter().all(|event| event.involved_object.name.as_ref() != Some(theirs)), "{told:?}");
+    anyhow::ensure!(
+        told.iter()
+            .all(|event| event.involved_object.name.as_ref() != Some(theirs)),
+        "{told:?}"
+    );
     // It goes without anybody's help.
     s.delete_service(theirs).await?;
     s.vanished(theirs).await?;
@@ -103,7 +122,9 @@ async fn two_protocols_on_one_number_are_served(s: &Scenario) -> anyhow::Result<
     ccm.terminate().await
 }
 
-async fn a_service_that_cannot_be_served_is_told_and_delays_no_other(s: &Scenario) -> anyhow::Result<()> {
+async fn a_service_that_cannot_be_served_is_told_and_delays_no_other(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let (nodes, names) = (s.names(2), s.names(12));
     let (wrong, failing, others) = (&names[0], &names[1], &names[2..]);
     let ccm = s.start("a", &FLAGS).await?;
@@ -119,28 +140,50 @@ async fn a_service_that_cannot_be_served_is_told_and_delays_no_other(s: &Scenari
     s.create(&manifest).await?;
     let failure = s.service_event(wrong, "SyncLoadBalancerFailed").await?;
     let note = failure.message.clone().unwrap_or_default();
-    anyhow::ensure!(note.contains("mock.cloud-provider.example/scheme") && note.contains("\"public\""), "{note}");
+    anyhow::ensure!(
+        note.contains("mock.cloud-provider.example/scheme") && note.contains("\"public\""),
+        "{note}"
+    );
     anyhow::ensure!(failure.type_.as_deref() == Some("Warning"), "{failure:?}");
-    anyhow::ensure!(s.cloud.calls().reads() == s.cloud.calls().describe_instances, "{}", s.cloud.calls());
+    anyhow::ensure!(
+        s.cloud.calls().reads() == s.cloud.calls().describe_instances,
+        "{}",
+        s.cloud.calls()
+    );
     s.create(&Scenario::manifest(failing)).await?;
     let failure = s.service_event(failing, "SyncLoadBalancerFailed").await?;
-    anyhow::ensure!(failure.message.as_deref().is_some_and(|note| note.contains("quota")), "{failure:?}");
+    anyhow::ensure!(
+        failure
+            .message
+            .as_deref()
+            .is_some_and(|note| note.contains("quota")),
+        "{failure:?}"
+    );
     s.create_all(others).await?;
     let others_are_served = || {
         let served = s.cloud.load_balancers().len();
-        if served == others.len() { Ok(()) } else { Err(format!("{served} are served")) }
+        if served == others.len() {
+            Ok(())
+        } else {
+            Err(format!("{served} are served"))
+        }
     };
-    s.becomes("the others are served", SOON, others_are_served).await?;
+    s.becomes("the others are served", SOON, others_are_served)
+        .await?;
     // What cannot succeed is not tried hotly.
     let calls = s.cloud.calls();
-    s.stays("nothing changes", Duration::from_secs(4), others_are_served).await?;
+    s.stays("nothing changes", Duration::from_secs(4), others_are_served)
+        .await?;
     let since = s.cloud.calls().since(&calls);
     anyhow::ensure!(since.of(Operation::EnsureLoadBalancer) <= 2, "{since}");
-    // Mended, both are served: the one at once, the other when its back-off ends or something changes.
+    // Mended, both are served: the one at once, the other when its back-off ends or something
+    // changes.
     s.set_faults([])?;
-    let mended = json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "internal"}}});
+    let mended =
+        json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "internal"}}});
     s.change(wrong, mended).await?;
-    s.change(failing, json!({"spec": {"sessionAffinity": "ClientIP"}})).await?;
+    s.change(failing, json!({"spec": {"sessionAffinity": "ClientIP"}}))
+        .await?;
     s.served(&names, SOON).await?;
     ccm.terminate().await
 }

@@ -18,7 +18,11 @@ use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!("crowd", EVERYWHERE, two_hundred_services_on_three_hundred_nodes_cost_two_writes_and_two_events_each),
+        case!(
+            "crowd",
+            EVERYWHERE,
+            two_hundred_services_on_three_hundred_nodes_cost_two_writes_and_two_events_each
+        ),
         case!("storm", EVERYWHERE, a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls),
     ]
 }
@@ -42,10 +46,20 @@ async fn two_hundred_services_on_three_hundred_nodes_cost_two_writes_and_two_eve
     s.create_all(&names[1..]).await?;
     s.served(&names, LONG).await?;
     let calls = s.cloud.calls().since(&before);
-    expect(&calls, &Calls { create_load_balancer: 199, get_load_balancer: 199, ..Calls::default() })?;
+    expect(
+        &calls,
+        &Calls {
+            create_load_balancer: 199,
+            get_load_balancer: 199,
+            ..Calls::default()
+        },
+    )?;
     let mut writes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for write in s.service_writes("a").await? {
-        writes.entry(write.name).or_default().push(format!("{} {} {}", write.verb, write.resource, write.code));
+        writes
+            .entry(write.name)
+            .or_default()
+            .push(format!("{} {} {}", write.verb, write.resource, write.code));
     }
     for name in &names {
         let of_service = writes.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -77,10 +91,14 @@ async fn at_most_two_events_each(s: &Scenario) -> anyhow::Result<()> {
     let mut told: BTreeMap<String, Vec<(Option<String>, i32)>> = BTreeMap::new();
     for event in s.service_events().await? {
         let name = event.involved_object.name.unwrap_or_default();
-        told.entry(name).or_default().push((event.reason, event.count.unwrap_or(1)));
+        told.entry(name)
+            .or_default()
+            .push((event.reason, event.count.unwrap_or(1)));
     }
     anyhow::ensure!(!told.is_empty(), "no event at all");
-    let many = told.iter().find(|(_, events)| events.iter().map(|(_, count)| count).sum::<i32>() > 2);
+    let many = told
+        .iter()
+        .find(|(_, events)| events.iter().map(|(_, count)| count).sum::<i32>() > 2);
     anyhow::ensure!(many.is_none(), "events: {many:?}");
     Ok(())
 }
@@ -90,11 +108,20 @@ async fn an_excluded_node_leaves_every_balancer_with_one_call_each(
     names: &[String],
 ) -> anyhow::Result<()> {
     let before = s.cloud.calls();
-    s.set_labels(&s.name(0), &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "")]).await?;
+    s.set_labels(&s.name(0), &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "")])
+        .await?;
     s.served(names, SOON).await?;
-    let left = s.cloud.load_balancers().iter().filter(|balancer| balancer.nodes.len() == NODES - 1).count();
+    let left = s
+        .cloud
+        .load_balancers()
+        .iter()
+        .filter(|balancer| balancer.nodes.len() == NODES - 1)
+        .count();
     anyhow::ensure!(left == SERVICES, "{left} balancers have {} nodes", NODES - 1);
-    expect(&s.cloud.calls().since(&before), &Calls { update_load_balancer: 200, ..Calls::default() })
+    expect(
+        &s.cloud.calls().since(&before),
+        &Calls { update_load_balancer: 200, ..Calls::default() },
+    )
 }
 
 async fn after_a_restart_nothing_is_written(s: &Scenario, ccm: Ccm) -> anyhow::Result<()> {
@@ -103,8 +130,10 @@ async fn after_a_restart_nothing_is_written(s: &Scenario, ccm: Ccm) -> anyhow::R
     let (before, writes) = (s.cloud.calls(), s.server.writes(&s.user("a")).await?.len());
     let ccm = s.start("a", &FLAGS).await?;
     let compared = || s.cloud.calls().since(&before).get_load_balancer == 200;
-    s.until("every balancer is compared", SOON, compared).await?;
-    s.stays("all are served", Duration::from_secs(3), || s.in_line()).await?;
+    s.until("every balancer is compared", SOON, compared)
+        .await?;
+    s.stays("all are served", Duration::from_secs(3), || s.in_line())
+        .await?;
     let since = s.cloud.calls().since(&before);
     anyhow::ensure!((since.writes(), since.get_load_balancer) == (0, 200), "{since}");
     let mut written = s.server.writes(&s.user("a")).await?.split_off(writes);
@@ -118,14 +147,20 @@ async fn after_a_restart_nothing_is_written(s: &Scenario, ccm: Ccm) -> anyhow::R
 
 /// How often something was told about the Services.
 async fn count_events(s: &Scenario) -> anyhow::Result<i32> {
-    Ok(s.service_events().await?.iter().map(|event| event.count.unwrap_or(1)).sum())
+    Ok(s.service_events()
+        .await?
+        .iter()
+        .map(|event| event.count.unwrap_or(1))
+        .sum())
 }
 
 /// Services in the storm, and nodes that stay out of it.
 const STORMY: usize = 20;
 const CALM: usize = 10;
 
-async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario) -> anyhow::Result<()> {
+async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(
+    s: &Scenario,
+) -> anyhow::Result<()> {
     let (nodes, names) = (s.names(CALM + 30), s.names(STORMY));
     let (calm, others) = nodes.split_at(CALM);
     let ccm = s.start("a", &FLAGS).await?;
@@ -135,7 +170,8 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     let services = names.len() as u64;
 
     // Followers of the last change are brought together after two seconds of quiet.
-    s.stays("nothing more comes", Duration::from_secs(3), || s.in_line()).await?;
+    s.stays("nothing more comes", Duration::from_secs(3), || s.in_line())
+        .await?;
     nothing_that_matters_not_costs_a_call(s, &calm[..3]).await?;
 
     // Nodes come one by one, each with its initialisation.
@@ -147,15 +183,18 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     }
     s.initialized(&nodes, SOON).await?;
     s.served(&names, SOON).await?;
-    // The first at once and the others together, or with a pause of two seconds between them on a slow machine.
+    // The first at once and the others together, or with a pause of two seconds between them on a
+    // slow machine.
     let passes = 2 + begin.1.elapsed().as_secs() / 2;
     at_most(s, &begin.0, services * passes, "nodes that came")?;
 
-    // A node is excluded and included again and again: the first exclusion and the last inclusion count.
+    // A node is excluded and included again and again: the first exclusion and the last inclusion
+    // count.
     let before = s.cloud.calls();
     for turn in 0..20 {
         let value = if turn % 2 == 0 { "true" } else { "false" };
-        s.set_labels(&calm[0], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)]).await?;
+        s.set_labels(&calm[0], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)])
+            .await?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     s.served(&names, SOON).await?;
@@ -166,7 +205,8 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     let gone = &others[..10];
     for (turn, name) in gone.iter().enumerate() {
         s.delete_node(name).await?;
-        s.set_labels(&others[10 + turn], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "true")]).await?;
+        s.set_labels(&others[10 + turn], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "true")])
+            .await?;
     }
     for name in &gone[..5] {
         s.kubelets.restart(name).await?;
@@ -180,19 +220,35 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
 }
 
 /// Readiness, cordons, taints and labels of others are no reason for a call (KEP-3458).
-async fn nothing_that_matters_not_costs_a_call(s: &Scenario, nodes: &[String]) -> anyhow::Result<()> {
+async fn nothing_that_matters_not_costs_a_call(
+    s: &Scenario,
+    nodes: &[String],
+) -> anyhow::Result<()> {
     let before = s.cloud.calls();
     for turn in 0..10 {
         for name in nodes {
-            s.kubelets.set_ready(name, if turn % 2 == 0 { Ready::False } else { Ready::True }).await?;
+            s.kubelets
+                .set_ready(
+                    name,
+                    if turn % 2 == 0 {
+                        Ready::False
+                    } else {
+                        Ready::True
+                    },
+                )
+                .await?;
             let taints = match turn % 2 {
                 // Not the autoscaler's: that it goes is a reason to act.
                 0 => json!([{"key": "e2e/other", "effect": "NoSchedule"}]),
                 _ => json!([]),
             };
-            let patch = Patch::Merge(json!({"spec": {"unschedulable": turn % 2 == 0, "taints": taints}}));
-            s.nodes_api().patch(name, &PatchParams::default(), &patch).await?;
-            s.set_labels(name, &[("e2e.example/turn", &turn.to_string())]).await?;
+            let patch =
+                Patch::Merge(json!({"spec": {"unschedulable": turn % 2 == 0, "taints": taints}}));
+            s.nodes_api()
+                .patch(name, &PatchParams::default(), &patch)
+                .await?;
+            s.set_labels(name, &[("e2e.example/turn", &turn.to_string())])
+                .await?;
         }
     }
     // Longer than changes of nodes are gathered.

@@ -9,13 +9,19 @@ use crate::helm::{Helm, only};
 use crate::plain::{Case, needing};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let missing = ccm_testkit::control_plane::helm().err().or_else(|| GoProgram::Promtool.find().err());
+    let missing = ccm_testkit::control_plane::helm()
+        .err()
+        .or_else(|| GoProgram::Promtool.find().err());
     let judged = needing(missing, cases![promtool_takes_the_alerts_and_they_ring_when_they_should]);
-    judged.into_iter().map(|case| Case { tier: Tier::Full, ..case }).collect()
+    judged
+        .into_iter()
+        .map(|case| Case { tier: Tier::Full, ..case })
+        .collect()
 }
 
 fn promtool_takes_the_alerts_and_they_ring_when_they_should() {
-    let set = "provider=mock,metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true";
+    let set =
+        "provider=mock,metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true";
     let objects = Helm::find().unwrap().objects(&["--set", set]).unwrap();
     let rule = only(&objects, "PrometheusRule").unwrap();
     promtool::check(&GoProgram::Promtool.find().unwrap(), &rule["spec"]).unwrap();

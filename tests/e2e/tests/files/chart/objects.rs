@@ -35,13 +35,17 @@ pub(crate) fn read() -> Vec<Case> {
 }
 
 fn kinds(objects: &[Value]) -> BTreeSet<&str> {
-    objects.iter().filter_map(|object| object["kind"].as_str()).collect()
+    objects
+        .iter()
+        .filter_map(|object| object["kind"].as_str())
+        .collect()
 }
 
 fn optional_objects_are_off_by_default_and_there_when_asked_for() {
     let helm = Helm::find().unwrap();
     let default = helm.objects(&["--set", "provider=mock"]).unwrap();
-    let extra = ["ServiceMonitor", "PrometheusRule", "ConfigMap", "NetworkPolicy", "Secret", "DaemonSet"];
+    let extra =
+        ["ServiceMonitor", "PrometheusRule", "ConfigMap", "NetworkPolicy", "Secret", "DaemonSet"];
     for kind in extra {
         assert!(!kinds(&default).contains(kind), "{kind}");
     }
@@ -54,7 +58,9 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
         ("kind=DaemonSet", "DaemonSet"),
     ];
     for (set, kind) in cases {
-        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        let objects = helm
+            .objects(&["--set", &format!("provider=mock,{set}")])
+            .unwrap();
         let object = only(&objects, kind).unwrap();
         assert_eq!(object["metadata"]["namespace"], "kube-system", "{kind}");
     }
@@ -66,7 +72,9 @@ fn optional_objects_are_off_by_default_and_there_when_asked_for() {
         ("serviceAccount.create=false,serviceAccount.name=x", "ServiceAccount"),
     ];
     for (set, kind) in without {
-        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        let objects = helm
+            .objects(&["--set", &format!("provider=mock,{set}")])
+            .unwrap();
         assert!(kinds(&default).contains(kind) && !kinds(&objects).contains(kind), "{set}: {kind}");
     }
 }
@@ -91,7 +99,10 @@ fn selectors_find_the_pods() {
     let monitor = only(&objects, "ServiceMonitor").unwrap();
     covers(&monitor["spec"]["selector"]["matchLabels"], &service["metadata"]["labels"]);
     assert_eq!(monitor["spec"]["endpoints"][0]["port"], service["spec"]["ports"][0]["name"]);
-    assert_eq!(container(workload(&objects))["ports"][0]["name"], service["spec"]["ports"][0]["targetPort"]);
+    assert_eq!(
+        container(workload(&objects))["ports"][0]["name"],
+        service["spec"]["ports"][0]["targetPort"]
+    );
     // Alerts ask for the job by this name.
     let job = monitor["spec"]["jobLabel"].as_str().unwrap();
     assert_eq!(service["metadata"]["labels"][job], "cloud-controller-manager");
@@ -100,15 +111,27 @@ fn selectors_find_the_pods() {
 fn host_network_and_rollouts_fit_together() {
     let helm = Helm::find().unwrap();
     let surge = |set: &str| {
-        let objects = helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap();
+        let objects = helm
+            .objects(&["--set", &format!("provider=mock,{set}")])
+            .unwrap();
         let pod = workload(&objects)["spec"].clone();
-        let strategy = if pod["strategy"].is_null() { &pod["updateStrategy"] } else { &pod["strategy"] };
-        (strategy["rollingUpdate"]["maxSurge"].clone(), pod["template"]["spec"]["dnsPolicy"].clone())
+        let strategy = if pod["strategy"].is_null() {
+            &pod["updateStrategy"]
+        } else {
+            &pod["strategy"]
+        };
+        (
+            strategy["rollingUpdate"]["maxSurge"].clone(),
+            pod["template"]["spec"]["dnsPolicy"].clone(),
+        )
     };
     assert_eq!(surge("hostNetwork=true"), (0.into(), "Default".into()));
     assert_eq!(surge("hostNetwork=false"), (1.into(), "ClusterFirst".into()));
     assert_eq!(surge("kind=DaemonSet"), (0.into(), "Default".into()));
-    assert_eq!(surge("dnsPolicy=ClusterFirstWithHostNet"), (0.into(), "ClusterFirstWithHostNet".into()));
+    assert_eq!(
+        surge("dnsPolicy=ClusterFirstWithHostNet"),
+        (0.into(), "ClusterFirstWithHostNet".into())
+    );
 }
 
 /// Two managers without an election would both change the cloud.
@@ -117,8 +140,14 @@ fn without_an_election_the_old_pod_is_gone_before_the_new_one_starts() {
     for network in ["hostNetwork=true", "hostNetwork=false"] {
         let set = format!("provider=mock,replicas=1,leaderElection.enabled=false,{network}");
         let objects = helm.objects(&["--set", &set]).unwrap();
-        assert_eq!(workload(&objects)["spec"]["strategy"], serde_json::json!({"type": "Recreate"}), "{network}");
-        let objects = helm.objects(&["--set", &format!("provider=mock,replicas=1,{network}")]).unwrap();
+        assert_eq!(
+            workload(&objects)["spec"]["strategy"],
+            serde_json::json!({"type": "Recreate"}),
+            "{network}"
+        );
+        let objects = helm
+            .objects(&["--set", &format!("provider=mock,replicas=1,{network}")])
+            .unwrap();
         assert_eq!(workload(&objects)["spec"]["strategy"]["type"], "RollingUpdate", "{network}");
     }
 }
@@ -126,7 +155,9 @@ fn without_an_election_the_old_pod_is_gone_before_the_new_one_starts() {
 /// Labels of all objects and labels of pods may have the same key, and then the pod's wins.
 fn labels_of_pods_win() {
     let helm = Helm::find().unwrap();
-    let objects = helm.objects(&["--set", "provider=mock,commonLabels.team=a,podLabels.team=b"]).unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,commonLabels.team=a,podLabels.team=b"])
+        .unwrap();
     let workload = workload(&objects);
     assert_eq!(workload["metadata"]["labels"]["team"], "a");
     assert_eq!(workload["spec"]["template"]["metadata"]["labels"]["team"], "b");
@@ -134,17 +165,31 @@ fn labels_of_pods_win() {
 
 fn another_api_server_reaches_the_process_by_environment_or_kubeconfig() {
     let helm = Helm::find().unwrap();
-    let objects = helm.objects(&["--set", "provider=mock,apiServer.host=10.0.0.1,apiServer.port=443"]).unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,apiServer.host=10.0.0.1,apiServer.port=443"])
+        .unwrap();
     let env = container(workload(&objects))["env"].as_array().unwrap();
-    let value = |name: &str| env.iter().find(|variable| variable["name"] == name).unwrap()["value"].clone();
-    assert_eq!((value("KUBERNETES_SERVICE_HOST"), value("KUBERNETES_SERVICE_PORT")), ("10.0.0.1".into(), "443".into()));
+    let value = |name: &str| {
+        env.iter()
+            .find(|variable| variable["name"] == name)
+            .unwrap()["value"]
+            .clone()
+    };
+    assert_eq!(
+        (value("KUBERNETES_SERVICE_HOST"), value("KUBERNETES_SERVICE_PORT")),
+        ("10.0.0.1".into(), "443".into())
+    );
 
-    let objects = helm.objects(&["--set", "provider=mock,kubeconfig.existingSecret.name=k"]).unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,kubeconfig.existingSecret.name=k"])
+        .unwrap();
     let pod = &workload(&objects)["spec"]["template"]["spec"];
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], "k");
     let args = strings(&container(workload(&objects))["args"]);
-    let path = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    let path = pod["containers"][0]["volumeMounts"][0]["mountPath"]
+        .as_str()
+        .unwrap();
     for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
         assert!(args.contains(&format!("--{flag}={path}/kubeconfig")), "{flag}: {args:?}");
     }
@@ -162,20 +207,30 @@ fn metrics(text: &str) -> BTreeSet<String> {
         "service_controller_",
         "workqueue_",
     ];
-    let words = text.split(|c| !is_part(c)).filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)));
-    words.map(|word| word.trim_end_matches("_bucket").to_owned()).collect()
+    let words = text
+        .split(|c| !is_part(c))
+        .filter(|word| ours.iter().any(|prefix| word.starts_with(prefix)));
+    words
+        .map(|word| word.trim_end_matches("_bucket").to_owned())
+        .collect()
 }
 
 fn alerts_and_dashboard_ask_for_metrics_that_exist() {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let page = read(root().join("docs/reference/metrics.md"));
-    let known: BTreeSet<_> =
-        page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).map(str::to_owned).collect();
+    let known: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .map(str::to_owned)
+        .collect();
     for file in ["alerts.yaml", "dashboard.json"] {
         let used = metrics(&read(chart().join("files").join(file)));
         assert!(used.len() > 5, "{file}: {used:?}");
         let unknown: Vec<_> = used.difference(&known).collect();
-        assert!(unknown.is_empty(), "{file} asks for {unknown:?}, which docs/reference/metrics.md does not list");
+        assert!(
+            unknown.is_empty(),
+            "{file} asks for {unknown:?}, which docs/reference/metrics.md does not list"
+        );
     }
 }
 
@@ -183,12 +238,20 @@ fn alerts_and_dashboard_ask_for_metrics_that_exist() {
 fn selected(text: &str) -> Vec<(String, String, String)> {
     let mut selected = Vec::new();
     for (at, _) in text.match_indices('{') {
-        let name: String =
-            metrics(&text[..at]).into_iter().find(|name| text[..at].ends_with(name.as_str())).unwrap_or_default();
-        let matchers = text[at + 1..].split('}').next().unwrap_or_default().replace('\\', "");
+        let name: String = metrics(&text[..at])
+            .into_iter()
+            .find(|name| text[..at].ends_with(name.as_str()))
+            .unwrap_or_default();
+        let matchers = text[at + 1..]
+            .split('}')
+            .next()
+            .unwrap_or_default()
+            .replace('\\', "");
         for matcher in matchers.split(',').filter(|_| !name.is_empty()) {
             // `=`, `!=`, `=~` or `!~` in between.
-            let label = matcher.trim_end_matches(|c| c != '=' && c != '~').trim_end_matches(['=', '~', '!']);
+            let label = matcher
+                .trim_end_matches(|c| c != '=' && c != '~')
+                .trim_end_matches(['=', '~', '!']);
             let values = matcher.split('"').nth(1).unwrap_or_default().split('|');
             selected.extend(values.map(|value| (name.clone(), label.to_owned(), value.to_owned())));
         }
@@ -202,11 +265,21 @@ fn alerts_and_dashboard_select_labels_that_exist() {
     for file in ["alerts.yaml", "dashboard.json"] {
         let text = std::fs::read_to_string(chart().join("files").join(file)).unwrap();
         // The scrape adds the job, and the chart's values name the Lease.
-        for (name, label, value) in
-            selected(&text).into_iter().filter(|(_, label, _)| label != "job" && label != "name")
+        for (name, label, value) in selected(&text)
+            .into_iter()
+            .filter(|(_, label, _)| label != "job" && label != "name")
         {
-            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` "))).unwrap();
-            let values = row.split_once(&format!("`{label}`: ")).unwrap().1.split([';', '|']).next().unwrap();
+            let row = page
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{name}` ")))
+                .unwrap();
+            let values = row
+                .split_once(&format!("`{label}`: "))
+                .unwrap()
+                .1
+                .split([';', '|'])
+                .next()
+                .unwrap();
             for value in value.split('|') {
                 assert!(
                     values.contains(&format!("`{value}`")),
@@ -233,7 +306,10 @@ fn alerts_are_complete_and_can_be_left_out() {
         for annotation in ["summary", "description"] {
             assert!(rule["annotations"][annotation].is_string(), "{name}: {annotation}");
         }
-        assert!(["warning", "critical"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{name}");
+        assert!(
+            ["warning", "critical"].contains(&rule["labels"]["severity"].as_str().unwrap()),
+            "{name}"
+        );
         assert_eq!(rule["labels"]["team"], "infra", "{name}");
         assert!(!rule.to_string().contains("LEASE_NAME"), "{name}");
     }
@@ -268,14 +344,21 @@ fn windows_of_alerts_hold_several_tries() {
 fn alerts_and_dashboard_ask_for_the_job_that_is_scraped() {
     let helm = Helm::find().unwrap();
     let jobs = |set: &str| {
-        let set = format!("provider=mock,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true,{set}");
+        let set = format!(
+            "provider=mock,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true,{set}"
+        );
         let objects = helm.objects(&["--set", &set]).unwrap();
-        let dashboard = only(&objects, "ConfigMap").unwrap()["data"]["cloud-controller-manager.json"].clone();
+        let dashboard =
+            only(&objects, "ConfigMap").unwrap()["data"]["cloud-controller-manager.json"].clone();
         let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
         let mut jobs = BTreeSet::new();
         for part in [only(&objects, "PrometheusRule").unwrap().to_string(), dashboard.to_string()] {
             assert!(part.contains("job="), "{part}");
-            jobs.extend(part.split("job=\\\"").skip(1).map(|rest| rest.split('\\').next().unwrap().to_owned()));
+            jobs.extend(
+                part.split("job=\\\"")
+                    .skip(1)
+                    .map(|rest| rest.split('\\').next().unwrap().to_owned()),
+            );
         }
         jobs.into_iter().collect::<Vec<_>>()
     };
@@ -286,23 +369,43 @@ fn alerts_and_dashboard_ask_for_the_job_that_is_scraped() {
 
 fn the_dashboard_is_one() {
     let helm = Helm::find().unwrap();
-    let objects = helm.objects(&["--set", "provider=mock,metrics.dashboard.enabled=true"]).unwrap();
+    let objects = helm
+        .objects(&["--set", "provider=mock,metrics.dashboard.enabled=true"])
+        .unwrap();
     let map = only(&objects, "ConfigMap").unwrap();
     assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
-    let dashboard: Value =
-        serde_json::from_str(map["data"]["cloud-controller-manager.json"].as_str().unwrap()).unwrap();
+    let dashboard: Value = serde_json::from_str(
+        map["data"]["cloud-controller-manager.json"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    let ids: BTreeSet<_> = panels
+        .iter()
+        .map(|panel| panel["id"].as_u64().unwrap())
+        .collect();
     assert_eq!(ids.len(), panels.len());
-    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+    assert!(
+        panels
+            .iter()
+            .all(|panel| panel["targets"][0]["expr"].is_string())
+    );
 }
 
 fn the_guide_lists_every_alert() {
-    let alerts: Vec<Value> =
-        serde_saphyr::from_str(&std::fs::read_to_string(chart().join("files/alerts.yaml")).unwrap()).unwrap();
+    let alerts: Vec<Value> = serde_saphyr::from_str(
+        &std::fs::read_to_string(chart().join("files/alerts.yaml")).unwrap(),
+    )
+    .unwrap();
     let guide = std::fs::read_to_string(root().join("docs/install.md")).unwrap();
-    let listed: BTreeSet<_> = guide.lines().filter_map(|line| line.strip_prefix("| `CloudControllerManager")).collect();
-    let missing: Vec<_> =
-        alerts.iter().filter(|alert| !guide.contains(&format!("| `{}` |", alert["alert"].as_str().unwrap()))).collect();
+    let listed: BTreeSet<_> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `CloudControllerManager"))
+        .collect();
+    let missing: Vec<_> = alerts
+        .iter()
+        .filter(|alert| !guide.contains(&format!("| `{}` |", alert["alert"].as_str().unwrap())))
+        .collect();
     assert!(missing.is_empty() && listed.len() == alerts.len(), "{missing:?} {listed:?}");
 }

@@ -21,8 +21,11 @@ pub(crate) fn rendered() -> Vec<Case> {
 
 /// Roles and bindings by kind and name.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
-    let about_rights =
-        |object: &Value| object["apiVersion"].as_str().is_some_and(|version| version.starts_with("rbac."));
+    let about_rights = |object: &Value| {
+        object["apiVersion"]
+            .as_str()
+            .is_some_and(|version| version.starts_with("rbac."))
+    };
     let named = objects.into_iter().filter(about_rights).map(|object| {
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', "");
         (name, object)
@@ -36,7 +39,10 @@ fn manifests(folders: &[&str]) -> BTreeMap<String, Value> {
     for folder in folders {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "yaml") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+            {
                 all.extend(objects(&std::fs::read_to_string(&path).unwrap()).unwrap());
             }
         }
@@ -54,7 +60,11 @@ fn assert_same(chart: &BTreeMap<String, Value>, manifests: &BTreeMap<String, Val
             assert_eq!(ours[field], theirs[field], "{field} of {name}");
         }
         assert_eq!(ours["metadata"]["namespace"], theirs["metadata"]["namespace"], "{name}");
-        assert_eq!(ours["aggregationRule"].is_null(), theirs["aggregationRule"].is_null(), "{name}");
+        assert_eq!(
+            ours["aggregationRule"].is_null(),
+            theirs["aggregationRule"].is_null(),
+            "{name}"
+        );
     }
 }
 
@@ -79,7 +89,9 @@ fn rules_with_an_account_for_each_controller_are_those_of_the_plain_manifests() 
     let mut theirs = manifests(&["rbac", "rbac/service-account-credentials"]);
     // As rbac/README.md says, the controllers' own roles stay away.
     for controller in ["node", "lifecycle", "route", "service", "ipam"] {
-        theirs.remove(&format!("ClusterRole cloud-controller-manager:{controller}")).unwrap();
+        theirs
+            .remove(&format!("ClusterRole cloud-controller-manager:{controller}"))
+            .unwrap();
     }
     assert_same(&ours, &theirs);
 }
@@ -87,17 +99,26 @@ fn rules_with_an_account_for_each_controller_are_those_of_the_plain_manifests() 
 fn only_what_runs_gets_rights_and_every_part_is_summed_up() {
     let helm = Helm::find().unwrap();
     let roles = by_name(helm.objects(&["--set", "provider=mock"]).unwrap());
-    let parts: Vec<_> =
-        roles.keys().filter_map(|name| name.strip_prefix("ClusterRole cloud-controller-manager:")).collect();
+    let parts: Vec<_> = roles
+        .keys()
+        .filter_map(|name| name.strip_prefix("ClusterRole cloud-controller-manager:"))
+        .collect();
     assert_eq!(parts, ["lifecycle", "node", "service", "serving"]);
     let sum = &roles["ClusterRole cloud-controller-manager"];
     assert!(sum.get("rules").is_none(), "an update would empty the sum: {sum}");
-    let wanted = sum["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"].as_object().unwrap();
+    let wanted = sum["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"]
+        .as_object()
+        .unwrap();
     for part in parts {
-        let labels = roles[&format!("ClusterRole cloud-controller-manager:{part}")]["metadata"]["labels"].clone();
+        let labels =
+            roles[&format!("ClusterRole cloud-controller-manager:{part}")]["metadata"]["labels"]
+                .clone();
         assert!(wanted.iter().all(|(key, value)| labels[key] == *value), "{part}: {labels}");
     }
-    let none = by_name(helm.objects(&["--set", "provider=mock,rbac.create=false"]).unwrap());
+    let none = by_name(
+        helm.objects(&["--set", "provider=mock,rbac.create=false"])
+            .unwrap(),
+    );
     assert!(none.is_empty(), "{none:?}");
 }
 
@@ -110,7 +131,11 @@ fn a_provider_whose_services_choose_their_targets_may_read_endpoints() {
         ("provider=mock", false),
     ] {
         let roles = by_name(helm.objects(&["--set", set]).unwrap());
-        assert_eq!(roles.contains_key("ClusterRole cloud-controller-manager:endpoints"), may, "{set}");
+        assert_eq!(
+            roles.contains_key("ClusterRole cloud-controller-manager:endpoints"),
+            may,
+            "{set}"
+        );
     }
 }
 

@@ -25,7 +25,10 @@ pub(crate) fn rendered() -> Vec<Case> {
 
 /// What is read as it is.
 pub(crate) fn read() -> Vec<Case> {
-    cases![refused_flags_and_what_is_used_instead_exist, every_value_has_a_schema_and_every_schema_a_value,]
+    cases![
+        refused_flags_and_what_is_used_instead_exist,
+        every_value_has_a_schema_and_every_schema_a_value,
+    ]
 }
 
 /// What helm says about values that it must refuse.
@@ -33,7 +36,8 @@ fn refused(helm: &Helm, values: &str) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), values).unwrap();
     let args =
-        ["template", "x", chart().to_str().unwrap(), "--values", file.path().to_str().unwrap()].map(str::to_owned);
+        ["template", "x", chart().to_str().unwrap(), "--values", file.path().to_str().unwrap()]
+            .map(str::to_owned);
     let output = helm.output(args).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "accepted:\n{values}");
@@ -66,12 +70,21 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         ),
         ("{provider: mock, hostNetwork: 'yes'}", &["/hostNetwork", "got string, want boolean"]),
         ("{provider: mock, serving: {port: 70000}}", &["/serving/port", "maximum"]),
-        ("{provider: mock, serving: {bindAddress: everywhere}}", &["/serving/bindAddress", "pattern"]),
+        (
+            "{provider: mock, serving: {bindAddress: everywhere}}",
+            &["/serving/bindAddress", "pattern"],
+        ),
         ("{provider: mock, tolerations: {key: x}}", &["/tolerations", "want array"]),
         ("{provider: mock, extraArgs: {--v: 4}}", &["/extraArgs", "'--v' not allowed"]),
         ("{provider: mock, extraArgs: {v: {level: 4}}}", &["/extraArgs/v"]),
-        ("{provider: mock, podLabels: {app.kubernetes.io/name: x}}", &["/podLabels/app.kubernetes.io~1name"]),
-        ("{provider: mock, podLabels: {app.kubernetes.io/instance: x}}", &["/podLabels/app.kubernetes.io~1instance"]),
+        (
+            "{provider: mock, podLabels: {app.kubernetes.io/name: x}}",
+            &["/podLabels/app.kubernetes.io~1name"],
+        ),
+        (
+            "{provider: mock, podLabels: {app.kubernetes.io/instance: x}}",
+            &["/podLabels/app.kubernetes.io~1instance"],
+        ),
         ("{provider: mock, metrics: {job: 'a\"b'}}", &["/metrics/job", "pattern"]),
         ("{provider: mock, controllers: [Route]}", &["/controllers/0", "pattern"]),
         ("{provider: mock, controllers: []}", &["/controllers", "minItems"]),
@@ -79,10 +92,16 @@ fn values_of_the_wrong_type_are_refused_with_their_name() {
         ("{provider: mock, featureGates: {X: 'on'}}", &["/featureGates/X", "want boolean"]),
         ("{provider: mock, image: {digest: sha256:abc}}", &["/image/digest", "pattern"]),
         ("{provider: mock, logging: {format: xml}}", &["/logging/format", "'text', 'json'"]),
-        ("{provider: mock, serviceAccount: {annotations: {a: 1}}}", &["/serviceAccount/annotations/a", "want string"]),
+        (
+            "{provider: mock, serviceAccount: {annotations: {a: 1}}}",
+            &["/serviceAccount/annotations/a", "want string"],
+        ),
         ("provider: custom", &["/customProviderName", "/image/repository"]),
         // Several at once are told at once.
-        ("{provider: mock, replicas: x, kind: y, z: 1}", &["/replicas", "/kind", "'z' not allowed"]),
+        (
+            "{provider: mock, replicas: x, kind: y, z: 1}",
+            &["/replicas", "/kind", "'z' not allowed"],
+        ),
     ];
     refused_with_words(&helm, cases);
 }
@@ -139,12 +158,18 @@ fn values_that_contradict_each_other_are_told_together() {
 fn values_that_would_do_harm_are_refused() {
     let helm = Helm::find().unwrap();
     let cases: &[(&str, &[&str])] = &[
-        ("{provider: mock, metrics: {prometheusRule: {enabled: true}}}", &["metrics.job: is needed"]),
+        (
+            "{provider: mock, metrics: {prometheusRule: {enabled: true}}}",
+            &["metrics.job: is needed"],
+        ),
         (
             "{provider: mock, metrics: {job: x, serviceMonitor: {enabled: true}}}",
             &["metrics.job: is for metrics that are scraped without"],
         ),
-        ("{provider: mock, serviceAccount: {create: false}}", &["serviceAccount.name: is needed with rbac.create"]),
+        (
+            "{provider: mock, serviceAccount: {create: false}}",
+            &["serviceAccount.name: is needed with rbac.create"],
+        ),
         (
             "{provider: mock, hostNetwork: false, serving: {bindAddress: 127.0.0.1}}",
             &["serving.bindAddress: at 127.0.0.1 nothing reaches a pod without hostNetwork"],
@@ -185,7 +210,8 @@ fn values_that_fit_together_are_accepted() {
         "extraArgs.leader-elect-lease-duration=30s,extraArgs.kube_api_qps=50",
     ];
     for set in cases {
-        helm.objects(&["--set", &format!("provider=mock,{set}")]).unwrap_or_else(|error| panic!("{set}: {error}"));
+        helm.objects(&["--set", &format!("provider=mock,{set}")])
+            .unwrap_or_else(|error| panic!("{set}: {error}"));
     }
 }
 
@@ -194,24 +220,49 @@ fn flags_that_the_chart_sets_are_refused_as_further_ones() {
     let helm = Helm::find().unwrap();
     let mut set = BTreeSet::new();
     for name in examples() {
-        let example = std::fs::read_to_string(chart().join("examples").join(format!("{name}.yaml"))).unwrap();
+        let example =
+            std::fs::read_to_string(chart().join("examples").join(format!("{name}.yaml"))).unwrap();
         let mut values: Value = serde_saphyr::from_str(&example).unwrap();
         values["extraArgs"] = Value::Null;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), values.to_string()).unwrap();
-        let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
+        let objects = helm
+            .objects(&["--values", file.path().to_str().unwrap()])
+            .unwrap();
         for argument in strings(&container(workload(&objects))["args"]) {
-            set.insert(argument.trim_start_matches("--").split('=').next().unwrap().to_owned());
+            set.insert(
+                argument
+                    .trim_start_matches("--")
+                    .split('=')
+                    .next()
+                    .unwrap()
+                    .to_owned(),
+            );
         }
     }
     assert!(set.len() > 20, "{set:?}");
     for underscores in [false, true] {
-        let written = |flag: &String| if underscores { flag.replace('-', "_") } else { flag.clone() };
-        let flags: serde_json::Map<_, _> = set.iter().map(|flag| (written(flag), "x".into())).collect();
-        let said = refused(&helm, &serde_json::json!({"provider": "mock", "extraArgs": flags}).to_string());
-        let accepted: Vec<_> =
-            flags.keys().filter(|flag| !said.contains(&format!("- extraArgs.{flag}: is for the chart"))).collect();
-        assert!(accepted.is_empty(), "{accepted:?} would overrule the chart's own values; told was\n{said}");
+        let written = |flag: &String| {
+            if underscores {
+                flag.replace('-', "_")
+            } else {
+                flag.clone()
+            }
+        };
+        let flags: serde_json::Map<_, _> =
+            set.iter().map(|flag| (written(flag), "x".into())).collect();
+        let said = refused(
+            &helm,
+            &serde_json::json!({"provider": "mock", "extraArgs": flags}).to_string(),
+        );
+        let accepted: Vec<_> = flags
+            .keys()
+            .filter(|flag| !said.contains(&format!("- extraArgs.{flag}: is for the chart")))
+            .collect();
+        assert!(
+            accepted.is_empty(),
+            "{accepted:?} would overrule the chart's own values; told was\n{said}"
+        );
     }
 }
 
@@ -219,7 +270,13 @@ fn flags_that_the_chart_sets_are_refused_as_further_ones() {
 fn refused_flags_and_what_is_used_instead_exist() {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let template = read(chart().join("templates/_validate.tpl"));
-    let list = template.split("define \"ccm.ownFlags\" -}}").nth(1).unwrap().split("{{-").next().unwrap();
+    let list = template
+        .split("define \"ccm.ownFlags\" -}}")
+        .nth(1)
+        .unwrap()
+        .split("{{-")
+        .next()
+        .unwrap();
     let values: Value = serde_saphyr::from_str(&read(chart().join("values.yaml"))).unwrap();
     let mut known = BTreeSet::new();
     paths(&values, "", &mut known, |value| Some(value));
@@ -245,7 +302,9 @@ fn names_of_digits_stay_text() {
         "podLabels": {"build": "17"},
     });
     std::fs::write(file.path(), values.to_string()).unwrap();
-    let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
+    let objects = helm
+        .objects(&["--values", file.path().to_str().unwrap()])
+        .unwrap();
     let all = serde_json::to_string(&objects).unwrap();
     for name in 11..=17 {
         assert!(all.contains(&format!("\"{name}\"")), "{name} is nowhere");
@@ -261,17 +320,26 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
     let config = |values: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), values).unwrap();
-        let objects = helm.objects(&["--values", file.path().to_str().unwrap()]).unwrap();
+        let objects = helm
+            .objects(&["--values", file.path().to_str().unwrap()])
+            .unwrap();
         let args = strings(&container(workload(&objects))["args"]);
         assert!(
-            args.contains(&"--cloud-config=/etc/cloud-controller-manager/config/cloud.conf".to_owned()),
+            args.contains(
+                &"--cloud-config=/etc/cloud-controller-manager/config/cloud.conf".to_owned()
+            ),
             "{args:?}"
         );
-        only(&objects, "Secret").unwrap()["stringData"]["cloud.conf"].as_str().unwrap().to_owned()
+        only(&objects, "Secret").unwrap()["stringData"]["cloud.conf"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(config("provider: aws"), "[Global]\nDefaultLoadBalancerType = \"nlb\"\n");
     assert_eq!(
-        config("{provider: aws, cloudConfig: {values: {Global: {DefaultLoadBalancerType: none, Zone: z}}}}"),
+        config(
+            "{provider: aws, cloudConfig: {values: {Global: {DefaultLoadBalancerType: none, Zone: z}}}}"
+        ),
         "[Global]\nDefaultLoadBalancerType = \"none\"\nZone = \"z\"\n"
     );
     assert_eq!(
@@ -281,7 +349,10 @@ fn the_cloud_config_is_written_as_the_provider_reads_it() {
         "[Global]\ncount = \"10000000\"\npassword = \"a\\\"\\\\b\"\n[LoadBalancerClass \"x\"]\nsubnet-id = \"s\"\nsubnet-id = \"t\"\n"
     );
     assert_eq!(config("{provider: aws, cloudConfig: {content: '[Global]'}}"), "[Global]\n");
-    assert_eq!(config("{provider: mock, cloudConfig: {values: {zones: [a, b]}}}"), "zones:\n- a\n- b\n");
+    assert_eq!(
+        config("{provider: mock, cloudConfig: {values: {zones: [a, b]}}}"),
+        "zones:\n- a\n- b\n"
+    );
 }
 
 fn a_changed_cloud_config_makes_new_pods() {
@@ -295,8 +366,17 @@ fn a_changed_cloud_config_makes_new_pods() {
 }
 
 /// Paths of all values, with a dot between names.
-fn paths(value: &Value, prefix: &str, into: &mut BTreeSet<String>, children: fn(&Value) -> Option<&Value>) {
-    for (name, child) in children(value).and_then(Value::as_object).into_iter().flatten() {
+fn paths(
+    value: &Value,
+    prefix: &str,
+    into: &mut BTreeSet<String>,
+    children: fn(&Value) -> Option<&Value>,
+) {
+    for (name, child) in children(value)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let path = format!("{prefix}{name}");
         paths(child, &format!("{path}."), into, children);
         into.insert(path);
@@ -310,7 +390,8 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
     let (mut known, mut allowed) = (BTreeSet::new(), BTreeSet::new());
     paths(&values, "", &mut known, |value| Some(value));
     paths(&schema, "", &mut allowed, |schema| schema.get("properties"));
-    // Free maps have entries that a schema need not name; lists of objects and helm's own `global` have no default.
+    // Free maps have entries that a schema need not name; lists of objects and helm's own `global`
+    // have no default.
     let free = |path: &str| {
         [
             "podSecurityContext.",
@@ -323,10 +404,14 @@ fn every_value_has_a_schema_and_every_schema_a_value() {
         .iter()
         .any(|prefix| path.starts_with(prefix))
     };
-    let differences: Vec<_> =
-        known.symmetric_difference(&allowed).filter(|path| !free(path) && *path != "global").collect();
+    let differences: Vec<_> = known
+        .symmetric_difference(&allowed)
+        .filter(|path| !free(path) && *path != "global")
+        .collect();
     assert!(differences.is_empty(), "only in one of values and schema: {differences:?}");
     // An object without this lets misspelt keys pass.
-    let loose = |schema: &Value| schema.get("properties").is_some() && schema["additionalProperties"] != false;
+    let loose = |schema: &Value| {
+        schema.get("properties").is_some() && schema["additionalProperties"] != false
+    };
     assert!(!loose(&schema), "the schema itself");
 }

@@ -33,9 +33,14 @@ impl Cluster {
     pub(crate) async fn start() -> Self {
         let program = find().expect("a case without kubectl is ignored");
         let server = ApiServer::new(Options::default());
-        let serving = server.serve((Ipv4Addr::LOCALHOST, 0).into()).await.expect("a loopback port can be had");
+        let serving = server
+            .serve((Ipv4Addr::LOCALHOST, 0).into())
+            .await
+            .expect("a loopback port can be had");
         let home = TempDir::new().unwrap();
-        serving.write_kubeconfig(home.path().join("kubeconfig")).unwrap();
+        serving
+            .write_kubeconfig(home.path().join("kubeconfig"))
+            .unwrap();
         Self { serving, home, program }
     }
 
@@ -118,7 +123,11 @@ impl Cluster {
 
     /// Starts a kubectl that goes on until it is killed.
     pub(crate) fn start_running(&self, args: &[&str]) -> Child {
-        self.command(args).stdin(Stdio::null()).stderr(Stdio::inherit()).spawn().expect("kubectl starts")
+        self.command(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("kubectl starts")
     }
 
     /// Registers a ready node the way a kubelet would.
@@ -129,7 +138,8 @@ impl Cluster {
             "metadata": {"name": name, "labels": {"node-role.kubernetes.io/worker": "", "zone": "a"}},
             "spec": {"taints": [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]},
         });
-        self.ok_with_input(&["create", "-f", "-"], &node.to_string()).await;
+        self.ok_with_input(&["create", "-f", "-"], &node.to_string())
+            .await;
         let status = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}],
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
@@ -139,7 +149,16 @@ impl Cluster {
                 "containerRuntimeVersion": "containerd://2.0.0", "operatingSystem": "linux",
             },
         }});
-        self.ok(&["patch", "node", name, "--subresource=status", "--type=merge", "-p", &status.to_string()]).await;
+        self.ok(&[
+            "patch",
+            "node",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status.to_string(),
+        ])
+        .await;
     }
 }
 
@@ -150,16 +169,29 @@ impl Cluster {
 pub(crate) fn find() -> Result<PathBuf, &'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut programs = std::env::split_paths(&path).map(|dir| dir.join("kubectl"));
-    programs.find(|file| is_executable(file)).ok_or("no kubectl on PATH")
+    programs
+        .find(|file| is_executable(file))
+        .ok_or("no kubectl on PATH")
 }
 
 fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    file.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// Splits a printed table into rows of cells; columns are at least three spaces apart.
 pub(crate) fn rows(table: &str) -> Vec<Vec<String>> {
-    let cells = |line: &str| line.split("   ").map(str::trim).filter(|c| !c.is_empty()).map(str::to_owned).collect();
-    table.lines().filter(|l| !l.trim().is_empty()).map(cells).collect()
+    let cells = |line: &str| {
+        line.split("   ")
+            .map(str::trim)
+            .filter(|c| !c.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    table
+        .lines()
+        .filter(|l| !l.trim().is_empty())
+        .map(cells)
+        .collect()
 }

@@ -23,7 +23,9 @@ async fn line_with(lines: &mut Lines<BufReader<ChildStdout>>, parts: &[&str]) ->
         }
         panic!("kubectl ended without a line with {parts:?}, after {seen:#?}");
     };
-    tokio::time::timeout(Duration::from_mins(1), found).await.unwrap_or_else(|_| panic!("no line with {parts:?}"))
+    tokio::time::timeout(Duration::from_mins(1), found)
+        .await
+        .unwrap_or_else(|_| panic!("no line with {parts:?}"))
 }
 
 async fn a_watch_shows_each_change() {
@@ -47,7 +49,9 @@ async fn a_watch_shows_each_change() {
     let mut names = cluster.start_running(&["get", "nodes", "-w", "-o", "name"]);
     let mut name_lines = BufReader::new(names.stdout.take().unwrap()).lines();
     line_with(&mut name_lines, &["node/n2"]).await;
-    cluster.ok(&["label", "node", "n2", "zone=b", "--overwrite"]).await;
+    cluster
+        .ok(&["label", "node", "n2", "zone=b", "--overwrite"])
+        .await;
     line_with(&mut lines, &["MODIFIED", "n2"]).await;
     line_with(&mut name_lines, &["node/n2"]).await;
     cluster.ok(&["delete", "node", "n2"]).await;

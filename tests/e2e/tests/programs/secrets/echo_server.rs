@@ -63,17 +63,27 @@ impl EchoServer {
         let mut roots = RootCertStore::empty();
         roots.add(ca.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let clients = clients.allow_unauthenticated().build().unwrap();
         let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+        let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()])
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_client_cert_verifier(clients).with_single_cert(vec![leaf.der().clone()], key).unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = config
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(EchoInner::default());
-        let task = tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), shared.clone()));
+        let task =
+            tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), shared.clone()));
         Self { port, ca: ca.pem(), issuer, shared, task }
     }
 
@@ -82,7 +92,10 @@ impl EchoServer {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Pair { cert: params.signed_by(&key, &self.issuer).unwrap().pem(), key: key.serialize_pem() }
+        Pair {
+            cert: params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
     }
 
     /// The entry of a kubeconfig.
@@ -114,7 +127,11 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<EchoIn
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: &EchoInner) -> std::io::Result<()> {
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    shared: &EchoInner,
+) -> std::io::Result<()> {
     let mut stream = acceptor.accept(stream).await?;
     if stream.get_ref().1.peer_certificates().is_some() {
         shared.certified.fetch_add(1, Ordering::SeqCst);
@@ -124,7 +141,10 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: &EchoInner
         while let Some((request, length)) = whole(&read) {
             read.drain(..length);
             let (status, kind, body) = answer(&request, shared);
-            let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
             stream.write_all((head + &body).as_bytes()).await?;
         }
         if stream.read_buf(&mut read).await? == 0 {
@@ -137,15 +157,23 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: &EchoInner
 fn whole(read: &[u8]) -> Option<(String, usize)> {
     let text = String::from_utf8_lossy(read);
     let (head, _) = text.split_once("\r\n\r\n")?;
-    let of_body =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    let of_body = head.lines().find_map(|line| {
+        line.to_ascii_lowercase()
+            .strip_prefix("content-length:")?
+            .trim()
+            .parse()
+            .ok()
+    });
     let length = head.len() + 4 + of_body.unwrap_or(0);
     (read.len() >= length).then(|| (String::from_utf8_lossy(&read[..length]).into_owned(), length))
 }
 
 fn answer(request: &str, shared: &EchoInner) -> (u16, &'static str, String) {
     let path = request.split(' ').nth(1).unwrap_or_default();
-    if ["/healthz", "/livez", "/readyz", "/version"].iter().any(|open| path.starts_with(open)) {
+    if ["/healthz", "/livez", "/readyz", "/version"]
+        .iter()
+        .any(|open| path.starts_with(open))
+    {
         return (200, "text/plain", "ok".to_owned());
     }
     let words = format!("refused {request}");

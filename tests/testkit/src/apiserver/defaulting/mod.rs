@@ -1,8 +1,8 @@
 //! Defaults that the server fills in before it validates and stores an object.
 //!
-//! The rules are those of kube-apiserver 1.36 (`pkg/apis/*/v1/defaults.go` and the registries' strategies). Allocation
-//! (cluster IPs, node ports) is not defaulting and happens elsewhere. Anything of the wrong type is left as it is, for
-//! validation to name.
+//! The rules are those of kube-apiserver 1.36 (`pkg/apis/*/v1/defaults.go` and the registries'
+//! strategies). Allocation (cluster IPs, node ports) is not defaulting and happens elsewhere.
+//! Anything of the wrong type is left as it is, for validation to name.
 
 mod service;
 #[cfg(test)]
@@ -60,7 +60,12 @@ fn object<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
 
 /// The objects of a list field; other items are passed over.
 fn items<'a>(fields: &'a mut Fields, name: &str) -> impl Iterator<Item = &'a mut Fields> {
-    fields.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+    fields
+        .get_mut(name)
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
 }
 
 /// Fields that Go writes even when they are empty, and that typed clients therefore expect.
@@ -79,7 +84,9 @@ const NODE_INFO: [&str; 10] = [
 
 fn node(fields: &mut Fields) {
     object(fields, "spec");
-    let Some(status) = object(fields, "status") else { return };
+    let Some(status) = object(fields, "status") else {
+        return;
+    };
     if is_unset(status, "allocatable")
         && let Some(capacity) = status.get("capacity").filter(|c| c.is_object()).cloned()
     {
@@ -98,9 +105,15 @@ fn node(fields: &mut Fields) {
 }
 
 fn namespace(fields: &mut Fields) {
-    let Some(metadata) = object(fields, "metadata") else { return };
+    let Some(metadata) = object(fields, "metadata") else {
+        return;
+    };
     let leaving = !is_unset(metadata, "deletionTimestamp");
-    if let Some(name) = metadata.get("name").and_then(Value::as_str).filter(|n| !n.is_empty()).map(str::to_owned)
+    if let Some(name) = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|n| !n.is_empty())
+        .map(str::to_owned)
         && let Some(labels) = object(metadata, "labels")
     {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
@@ -119,11 +132,16 @@ fn namespace(fields: &mut Fields) {
 /// `stringData` is only for writing: its entries go to `data`, encoded.
 fn secret(fields: &mut Fields) {
     set_if_unset(fields, "type", "Opaque");
-    let is_plain = |v: &Value| v.as_object().is_some_and(|entries| entries.values().all(Value::is_string));
+    let is_plain = |v: &Value| {
+        v.as_object()
+            .is_some_and(|entries| entries.values().all(Value::is_string))
+    };
     if !fields.get("stringData").is_some_and(is_plain) {
         return;
     }
-    let Some(Value::Object(plain)) = fields.remove("stringData") else { return };
+    let Some(Value::Object(plain)) = fields.remove("stringData") else {
+        return;
+    };
     if let Some(data) = object(fields, "data") {
         for (key, value) in plain {
             data.insert(key, STANDARD.encode(value.as_str().unwrap_or_default()).into());

@@ -5,7 +5,10 @@ use crate::apiserver::resources::all;
 use crate::apiserver::test_json::any_json;
 
 fn defaulted(group: &str, plural: &str, mut object: Value) -> Value {
-    let def = all().iter().find(|d| d.group == group && d.plural == plural).unwrap();
+    let def = all()
+        .iter()
+        .find(|d| d.group == group && d.plural == plural)
+        .unwrap();
     default(def, &mut object);
     object
 }
@@ -52,13 +55,19 @@ fn service_defaults_depend_on_the_type() {
     );
     let node_port = service(json!({"type": "NodePort"}));
     assert_eq!(
-        (node_port["externalTrafficPolicy"].as_str(), node_port.get("allocateLoadBalancerNodePorts")),
+        (
+            node_port["externalTrafficPolicy"].as_str(),
+            node_port.get("allocateLoadBalancerNodePorts")
+        ),
         (Some("Cluster"), None)
     );
     let with_ips = service(json!({"externalIPs": ["192.0.2.1"]}));
     assert_eq!(with_ips["externalTrafficPolicy"], "Cluster");
     let external_name = service(json!({"type": "ExternalName", "externalName": "db.example"}));
-    assert_eq!(external_name, json!({"type": "ExternalName", "externalName": "db.example", "sessionAffinity": "None"}));
+    assert_eq!(
+        external_name,
+        json!({"type": "ExternalName", "externalName": "db.example", "sessionAffinity": "None"})
+    );
 }
 
 #[test]
@@ -68,14 +77,20 @@ fn session_affinity_has_a_timeout_only_where_it_applies() {
     let config = json!({"clientIP": {"timeoutSeconds": 5}});
     let own = service(json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}));
     assert_eq!(own["sessionAffinityConfig"], config);
-    assert_eq!(service(json!({"sessionAffinityConfig": config})).get("sessionAffinityConfig"), None);
+    assert_eq!(
+        service(json!({"sessionAffinityConfig": config})).get("sessionAffinityConfig"),
+        None
+    );
 }
 
 #[test]
 fn cluster_ips_and_families_follow_the_cluster_ip() {
     assert_eq!(service(json!({"clusterIP": "fd00::5"}))["clusterIPs"], json!(["fd00::5"]));
     let headless = service(json!({"clusterIP": "None", "selector": {"a": "b"}}));
-    assert_eq!((&headless["clusterIPs"], &headless["ipFamilyPolicy"]), (&json!(["None"]), &json!("SingleStack")));
+    assert_eq!(
+        (&headless["clusterIPs"], &headless["ipFamilyPolicy"]),
+        (&json!(["None"]), &json!("SingleStack"))
+    );
     let selectorless = service(json!({"clusterIP": "None"}));
     assert_eq!(
         (&selectorless["ipFamilies"], &selectorless["ipFamilyPolicy"]),
@@ -87,7 +102,8 @@ fn cluster_ips_and_families_follow_the_cluster_ip() {
 fn only_addresses_of_a_load_balancer_get_a_mode() {
     let ingress = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "ipMode": "Proxy"}, {"hostname": "lb.example"}]);
     let status = json!({"loadBalancer": {"ingress": ingress}});
-    let balancer = defaulted("", "services", json!({"spec": {"type": "LoadBalancer"}, "status": status}));
+    let balancer =
+        defaulted("", "services", json!({"spec": {"type": "LoadBalancer"}, "status": status}));
     let want = json!([{"ip": "192.0.2.1", "ipMode": "VIP"}, {"ip": "192.0.2.2", "ipMode": "Proxy"}, {"hostname": "lb.example"}]);
     assert_eq!(balancer["status"]["loadBalancer"]["ingress"], want);
     assert_eq!(defaulted("", "services", json!({"status": status}))["status"], status);
@@ -108,7 +124,12 @@ fn a_change_of_type_clears_what_no_longer_applies() {
     let cluster = changed("ClusterIP");
     assert_eq!(cluster["status"], json!({"loadBalancer": {}}));
     assert_eq!(cluster["spec"]["clusterIP"], "10.0.0.1");
-    for gone in ["externalTrafficPolicy", "loadBalancerClass", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
+    for gone in [
+        "externalTrafficPolicy",
+        "loadBalancerClass",
+        "healthCheckNodePort",
+        "allocateLoadBalancerNodePorts",
+    ] {
         assert_eq!(cluster["spec"].get(gone), None, "{gone}");
     }
     assert_eq!(cluster["spec"]["ports"][0].get("nodePort"), None);
@@ -125,7 +146,11 @@ fn a_change_of_type_clears_what_no_longer_applies() {
 
 #[test]
 fn other_kinds_get_their_defaults() {
-    let node = defaulted("", "nodes", json!({"status": {"capacity": {"cpu": "4"}, "nodeInfo": {"osImage": "x"}}}));
+    let node = defaulted(
+        "",
+        "nodes",
+        json!({"status": {"capacity": {"cpu": "4"}, "nodeInfo": {"osImage": "x"}}}),
+    );
     assert_eq!(node["spec"], json!({}));
     assert_eq!(node["status"]["allocatable"], json!({"cpu": "4"}));
     assert_eq!(
@@ -138,24 +163,38 @@ fn other_kinds_get_their_defaults() {
     let want = json!({"metadata": {"name": "a", "labels": {"kubernetes.io/metadata.name": "a"}},
         "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
     assert_eq!(namespace, want);
-    let leaving =
-        defaulted("", "namespaces", json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let leaving = defaulted(
+        "",
+        "namespaces",
+        json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
     assert_eq!(leaving["spec"], json!({}));
 
     let secret = defaulted("", "secrets", json!({"data": {"a": "eA=="}, "stringData": {"b": "y"}}));
     assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "eA==", "b": "eQ=="}}));
 
-    let event = defaulted("", "events", json!({"source": {"component": "c"}, "lastTimestamp": "2026-01-01T00:00:00Z"}));
+    let event = defaulted(
+        "",
+        "events",
+        json!({"source": {"component": "c"}, "lastTimestamp": "2026-01-01T00:00:00Z"}),
+    );
     assert_eq!((&event["source"]["component"], &event["eventTime"]), (&json!("c"), &Value::Null));
-    assert_eq!((&event["reportingComponent"], &event["lastTimestamp"]), (&json!(""), &json!("2026-01-01T00:00:00Z")));
+    assert_eq!(
+        (&event["reportingComponent"], &event["lastTimestamp"]),
+        (&json!(""), &json!("2026-01-01T00:00:00Z"))
+    );
 
     let slice = defaulted("discovery.k8s.io", "endpointslices", json!({"ports": [{"port": 80}]}));
     assert_eq!(slice["ports"], json!([{"port": 80, "name": "", "protocol": "TCP"}]));
     let endpoints = defaulted("", "endpoints", json!({"subsets": [{"ports": [{"port": 80}]}]}));
     assert_eq!(endpoints["subsets"][0]["ports"], json!([{"port": 80, "protocol": "TCP"}]));
     assert_eq!(defaulted("coordination.k8s.io", "leases", json!({})), json!({"spec": {}}));
-    let coordinated = json!({"spec": {"holderIdentity": "a", "strategy": "x", "preferredHolder": "y"}});
-    assert_eq!(defaulted("coordination.k8s.io", "leases", coordinated), json!({"spec": {"holderIdentity": "a"}}));
+    let coordinated =
+        json!({"spec": {"holderIdentity": "a", "strategy": "x", "preferredHolder": "y"}});
+    assert_eq!(
+        defaulted("coordination.k8s.io", "leases", coordinated),
+        json!({"spec": {"holderIdentity": "a"}})
+    );
     let endpoint = json!({"endpoints": [{"addresses": ["10.0.0.1"]}]});
     let endpoint = defaulted("discovery.k8s.io", "endpointslices", endpoint);
     assert_eq!(endpoint["endpoints"], json!([{"addresses": ["10.0.0.1"], "conditions": {}}]));

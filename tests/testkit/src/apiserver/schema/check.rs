@@ -1,4 +1,5 @@
-//! Decoding as the real server does it: values of the wrong type are refused, unknown fields are reported.
+//! Decoding as the real server does it: values of the wrong type are refused, unknown fields are
+//! reported.
 
 use base64::DecodeError;
 use base64::Engine as _;
@@ -11,11 +12,12 @@ use crate::apiserver::resources::ResourceDef;
 /// What decoding an object found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// The first value of a wrong type, in the words of Go's decoder. The real server answers 400 with
-    /// `<Kind> in version "<version>" cannot be handled as a <Kind>: ` before it.
+    /// The first value of a wrong type, in the words of Go's decoder. The real server answers 400
+    /// with `<Kind> in version "<version>" cannot be handled as a <Kind>: ` before it.
     pub type_error: Option<String>,
-    /// Paths of unknown fields, in the object's order. With `fieldValidation=Strict` the real server answers 400 with
-    /// `strict decoding error: unknown field "<path>", …`; with `Warn` it sends a warning for each.
+    /// Paths of unknown fields, in the object's order. With `fieldValidation=Strict` the real
+    /// server answers 400 with `strict decoding error: unknown field "<path>", …`; with `Warn` it
+    /// sends a warning for each.
     pub unknown_fields: Vec<String>,
 }
 
@@ -36,7 +38,11 @@ fn object(ty: &'static Type, value: &Value, path: &str, place: &str, out: &mut C
         return;
     };
     for (name, value) in fields {
-        let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let at = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         match ty.field(name) {
             Some(field) => {
                 // Go names the struct, then the path without indexes.
@@ -88,7 +94,9 @@ fn fits(ty: &Ty, value: &Value) -> bool {
         // Strings were looked at more closely before.
         Ty::Bytes | Ty::Time | Ty::MicroTime => false,
         Ty::Quantity => value.is_number() || value.is_string(),
-        Ty::IntOrString => value.is_string() || value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        Ty::IntOrString => {
+            value.is_string() || value.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
+        }
         Ty::Any | Ty::Object(_) | Ty::Map(_) => value.is_object(),
         Ty::List(..) => value.is_array(),
     }
@@ -103,10 +111,13 @@ fn base64_error(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {offset}"))
 }
 
-/// What Go says of a time it cannot parse. Times with microseconds must have exactly six digits of them.
+/// What Go says of a time it cannot parse. Times with microseconds must have exactly six digits of
+/// them.
 fn time_error(text: &str, micro: bool) -> Option<String> {
     let parsed = text.parse::<jiff::Timestamp>();
-    let fraction = text.split_once('.').map_or(0, |(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
+    let fraction = text
+        .split_once('.')
+        .map_or(0, |(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
     let rest = text.get(19..).unwrap_or(text);
     let (layout, wrong, part) = match parsed {
         Ok(_) if !micro || fraction == 6 => return None,
@@ -127,7 +138,8 @@ fn mismatch(value: &Value, place: &str, wanted: &str, out: &mut Checked) {
         Value::Array(_) => "array".to_owned(),
         Value::Object(_) => "object".to_owned(),
     };
-    let message = || format!("json: cannot unmarshal {got} into Go struct field {place} of type {wanted}");
+    let message =
+        || format!("json: cannot unmarshal {got} into Go struct field {place} of type {wanted}");
     out.type_error.get_or_insert_with(message);
 }
 
@@ -199,7 +211,8 @@ mod tests {
 
     #[test]
     fn wrong_types_are_named_as_go_does() {
-        let error = |plural: &str, object: &Value| checked(plural, object).type_error.unwrap_or_default();
+        let error =
+            |plural: &str, object: &Value| checked(plural, object).type_error.unwrap_or_default();
         let port = json!({"spec": {"ports": [{"port": "http"}]}});
         assert_eq!(
             error("services", &port),
@@ -213,18 +226,26 @@ mod tests {
             error("configmaps", &json!({"data": {"a": 1}})),
             "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
         );
-        assert_eq!(error("nodes", &json!({"metadata": {"labels": null, "generation": 3}, "spec": null})), "");
+        assert_eq!(
+            error("nodes", &json!({"metadata": {"labels": null, "generation": 3}, "spec": null})),
+            ""
+        );
     }
 
     #[test]
     fn times_and_bytes_are_read_as_go_reads_them() {
         let lease = |time: &str| {
             let def = find("coordination.k8s.io", "v1", "leases").unwrap();
-            check(def, &json!({"spec": {"renewTime": time}})).type_error.unwrap_or_default()
+            check(def, &json!({"spec": {"renewTime": time}}))
+                .type_error
+                .unwrap_or_default()
         };
         assert_eq!(lease("2026-01-01T00:00:00.000000Z"), "");
         let layout = "2006-01-02T15:04:05.000000Z07:00";
-        assert_eq!(lease("x"), format!("parsing time \"x\" as \"{layout}\": cannot parse \"x\" as \"2006\""));
+        assert_eq!(
+            lease("x"),
+            format!("parsing time \"x\" as \"{layout}\": cannot parse \"x\" as \"2006\"")
+        );
         let short = "2026-01-01T00:00:00Z";
         assert_eq!(
             lease(short),
@@ -232,7 +253,11 @@ mod tests {
         );
         let event = |time: &str| checked("events", &json!({"lastTimestamp": time})).type_error;
         assert_eq!((event(short), event("2026-01-01T00:00:00.5+01:00")), (None, None));
-        assert!(event("today").unwrap().contains("as \"2006-01-02T15:04:05Z07:00\""));
+        assert!(
+            event("today")
+                .unwrap()
+                .contains("as \"2006-01-02T15:04:05Z07:00\"")
+        );
         let secret = |data: &str| checked("secrets", &json!({"data": {"a": data}})).type_error;
         assert_eq!(secret("eA=="), None);
         assert_eq!(secret("%%").as_deref(), Some("illegal base64 data at input byte 0"));
@@ -242,7 +267,10 @@ mod tests {
     #[test]
     fn merge_rules_are_those_of_the_api() {
         let rule = |plural: &str, path: &[&str]| merge_rule(find("", "v1", plural).unwrap(), path);
-        assert_eq!(rule("services", &["spec", "ports"]), Some(Merge::Key("port", &["port", "protocol"])));
+        assert_eq!(
+            rule("services", &["spec", "ports"]),
+            Some(Merge::Key("port", &["port", "protocol"]))
+        );
         assert_eq!(rule("nodes", &["spec", "taints"]), Some(Merge::Atomic));
         assert_eq!(rule("nodes", &["status", "addresses"]), Some(Merge::Key("type", &["type"])));
         assert_eq!(rule("nodes", &["metadata", "finalizers"]), Some(Merge::Set));

@@ -1,4 +1,5 @@
-//! What fields each served type has: for `OpenAPI`, for field validation and for strategic merge patches.
+//! What fields each served type has: for `OpenAPI`, for field validation and for strategic merge
+//! patches.
 
 mod check;
 pub(super) mod types;
@@ -66,7 +67,8 @@ pub enum Merge {
     Atomic,
     /// The patch adds values to it.
     Set,
-    /// The patch merges items by the first name; the second lists the fields that make an item unique.
+    /// The patch merges items by the first name; the second lists the fields that make an item
+    /// unique.
     Key(&'static str, &'static [&'static str]),
 }
 
@@ -78,7 +80,9 @@ impl Type {
 
     /// The field of that number in protobuf messages.
     pub fn numbered(&self, number: u32) -> Option<&'static Field> {
-        self.fields.iter().find(|field| field.number == number && number != 0)
+        self.fields
+            .iter()
+            .find(|field| field.number == number && number != 0)
     }
 
     /// The last part of the name, as Go calls the type.
@@ -105,14 +109,16 @@ pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     types::TYPES.iter().find(|t| t.name == name).copied()
 }
 
-/// How a strategic merge patch treats the list at `path` (field names from the root; list items and map entries take no
-/// step). None if there is no list.
+/// How a strategic merge patch treats the list at `path` (field names from the root; list items and
+/// map entries take no step). None if there is no list.
 pub fn merge_rule(def: &ResourceDef, path: &[&str]) -> Option<Merge> {
     let (last, parents) = path.split_last()?;
     let mut current = type_of(def)?;
     for name in parents {
         current = match current.field(name)?.ty {
-            Ty::Object(inner) | Ty::List(&Ty::Object(inner), _) | Ty::Map(&Ty::Object(inner)) => inner,
+            Ty::Object(inner) | Ty::List(&Ty::Object(inner), _) | Ty::Map(&Ty::Object(inner)) => {
+                inner
+            }
             _ => return None,
         };
     }

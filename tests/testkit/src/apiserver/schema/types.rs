@@ -1,5 +1,6 @@
-//! The fields of every served type, as in the `OpenAPI` documents of kube-apiserver 1.36, with their numbers in
-//! protobuf messages (`generated.proto` in k8s.io/api and k8s.io/apimachinery; 0 where the field is not in the message).
+//! The fields of every served type, as in the `OpenAPI` documents of kube-apiserver 1.36, with
+//! their numbers in protobuf messages (`generated.proto` in k8s.io/api and k8s.io/apimachinery; 0
+//! where the field is not in the message).
 
 use super::{Field, Merge, Ty, Type};
 

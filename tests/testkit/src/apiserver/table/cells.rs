@@ -12,15 +12,23 @@ const SHOWN: usize = 3;
 
 /// The text at a JSON pointer, empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 pub(super) fn text_or<'a>(object: &'a Value, pointer: &str, otherwise: &'a str) -> &'a str {
-    Some(text(object, pointer)).filter(|t| !t.is_empty()).unwrap_or(otherwise)
+    Some(text(object, pointer))
+        .filter(|t| !t.is_empty())
+        .unwrap_or(otherwise)
 }
 
 pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    object
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 pub(super) fn name(object: &Value) -> Value {
@@ -36,12 +44,20 @@ fn time_since(object: &Value, pointer: &str, now: Timestamp) -> String {
 }
 
 fn entries(object: &Value, pointer: &str) -> usize {
-    object.pointer(pointer).and_then(Value::as_object).map_or(0, serde_json::Map::len)
+    object
+        .pointer(pointer)
+        .and_then(Value::as_object)
+        .map_or(0, serde_json::Map::len)
 }
 
 pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
     let info = |field: &str| text(object, &format!("/status/nodeInfo/{field}"));
-    let known = |field: &str| Some(info(field)).filter(|t| !t.is_empty()).unwrap_or("<unknown>").to_owned();
+    let known = |field: &str| {
+        Some(info(field))
+            .filter(|t| !t.is_empty())
+            .unwrap_or("<unknown>")
+            .to_owned()
+    };
     let mut kernel = known("kernelVersion");
     if !info("architecture").is_empty() {
         kernel = format!("{kernel} ({})", info("architecture"));
@@ -61,19 +77,27 @@ pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 fn node_status(object: &Value) -> String {
-    let ready = list(object, "/status/conditions").iter().rev().find(|c| text(c, "/type") == "Ready");
+    let ready = list(object, "/status/conditions")
+        .iter()
+        .rev()
+        .find(|c| text(c, "/type") == "Ready");
     let status = match ready {
         Some(condition) if text(condition, "/status") == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    let cordoned = object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or_default();
+    let cordoned = object
+        .pointer("/spec/unschedulable")
+        .and_then(Value::as_bool)
+        .unwrap_or_default();
     format!("{status}{}", if cordoned { ",SchedulingDisabled" } else { "" })
 }
 
 /// Sorted roles, from `node-role.kubernetes.io/<role>` and the older `kubernetes.io/role=<role>`.
 fn node_roles(object: &Value) -> String {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let labels = object
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object);
     let roles: BTreeSet<&str> = labels
         .into_iter()
         .flatten()
@@ -84,11 +108,17 @@ fn node_roles(object: &Value) -> String {
         })
         .filter(|role| !role.is_empty())
         .collect();
-    if roles.is_empty() { "<none>".to_owned() } else { Vec::from_iter(roles).join(",") }
+    if roles.is_empty() {
+        "<none>".to_owned()
+    } else {
+        Vec::from_iter(roles).join(",")
+    }
 }
 
 fn node_address<'a>(object: &'a Value, kind: &str) -> &'a str {
-    let address = list(object, "/status/addresses").iter().find(|a| text(a, "/type") == kind);
+    let address = list(object, "/status/addresses")
+        .iter()
+        .find(|a| text(a, "/type") == kind);
     address.map_or("<none>", |a| text(a, "/address"))
 }
 
@@ -105,7 +135,10 @@ pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 fn service_external(object: &Value) -> String {
-    let external: Vec<&str> = list(object, "/spec/externalIPs").iter().filter_map(Value::as_str).collect();
+    let external: Vec<&str> = list(object, "/spec/externalIPs")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     let (assigned, otherwise) = match text(object, "/spec/type") {
         "ClusterIP" | "NodePort" => (BTreeSet::new(), "<none>"),
         "LoadBalancer" => (ingress(object), "<pending>"),
@@ -113,7 +146,11 @@ fn service_external(object: &Value) -> String {
         _ => return "<unknown>".to_owned(),
     };
     let all: Vec<&str> = assigned.into_iter().chain(external).collect();
-    if all.is_empty() { otherwise.to_owned() } else { all.join(",") }
+    if all.is_empty() {
+        otherwise.to_owned()
+    } else {
+        all.join(",")
+    }
 }
 
 /// Sorted addresses of the load balancer; an entry's IP goes before its host name.
@@ -136,12 +173,19 @@ fn service_ports(object: &Value) -> String {
             }
         })
         .collect();
-    if ports.is_empty() { "<none>".to_owned() } else { ports.join(",") }
+    if ports.is_empty() {
+        "<none>".to_owned()
+    } else {
+        ports.join(",")
+    }
 }
 
 /// The integer at a JSON pointer, zero if there is none.
 pub(super) fn integer(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+    object
+        .pointer(pointer)
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
 }
 
 /// `a=b,c=d` by key, `<none>` if there are none.
@@ -152,18 +196,34 @@ fn labels(selector: Option<&Value>) -> String {
         .flatten()
         .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
         .collect();
-    if pairs.is_empty() { "<none>".to_owned() } else { Vec::from_iter(pairs).join(",") }
+    if pairs.is_empty() {
+        "<none>".to_owned()
+    } else {
+        Vec::from_iter(pairs).join(",")
+    }
 }
 
 /// Events of both groups: the newer one names the same fields differently.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |new: &str, old: &str| text_or(object, new, text(object, old)).to_owned();
-    let about = if object.get("regarding").is_some() { "/regarding" } else { "/involvedObject" };
+    let about = if object.get("regarding").is_some() {
+        "/regarding"
+    } else {
+        "/involvedObject"
+    };
     let first_time = either("/deprecatedFirstTimestamp", "/firstTimestamp");
     let last_time = either("/deprecatedLastTimestamp", "/lastTimestamp");
     let ago = |time: &str| since(Some(time), now);
-    let first = if first_time.is_empty() { time_since(object, "/eventTime", now) } else { ago(&first_time) };
-    let mut last = if last_time.is_empty() { first.clone() } else { ago(&last_time) };
+    let first = if first_time.is_empty() {
+        time_since(object, "/eventTime", now)
+    } else {
+        ago(&first_time)
+    };
+    let mut last = if last_time.is_empty() {
+        first.clone()
+    } else {
+        ago(&last_time)
+    };
     let mut count = integer(object, "/deprecatedCount").max(integer(object, "/count"));
     if let Some(series) = object.get("series").filter(|s| s.is_object()) {
         last = time_since(series, "/lastObservedTime", now);
@@ -195,8 +255,14 @@ fn event_target(object: &Value, about: &str) -> String {
 }
 
 fn event_source(object: &Value) -> String {
-    let first = |pointers: [&str; 3]| pointers.map(|p| text(object, p)).into_iter().find(|t| !t.is_empty());
-    let component = first(["/source/component", "/deprecatedSource/component", "/reportingController"]);
+    let first = |pointers: [&str; 3]| {
+        pointers
+            .map(|p| text(object, p))
+            .into_iter()
+            .find(|t| !t.is_empty())
+    };
+    let component =
+        first(["/source/component", "/deprecatedSource/component", "/reportingController"]);
     let component = component.unwrap_or_else(|| text(object, "/reportingComponent"));
     match first(["/source/host", "/deprecatedSource/host", "/reportingInstance"]) {
         Some(instance) => format!("{component}, {instance}"),
@@ -209,7 +275,12 @@ pub(super) fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
-    vec![name(object), text(object, "/type").into(), entries(object, "/data").into(), age(object, now)]
+    vec![
+        name(object),
+        text(object, "/type").into(),
+        entries(object, "/data").into(),
+        age(object, now),
+    ]
 }
 
 pub(super) fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -235,15 +306,27 @@ pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
             continue;
         }
         for port in list(subset, "/ports") {
-            all.extend(addresses.clone().map(|ip| host_port(ip, integer(port, "/port"))));
+            all.extend(
+                addresses
+                    .clone()
+                    .map(|ip| host_port(ip, integer(port, "/port"))),
+            );
         }
     }
-    let shown = if list(object, "/subsets").is_empty() { "<none>".to_owned() } else { abridged(&all) };
+    let shown = if list(object, "/subsets").is_empty() {
+        "<none>".to_owned()
+    } else {
+        abridged(&all)
+    };
     vec![name(object), shown.into(), age(object, now)]
 }
 
 fn host_port(ip: &str, port: i64) -> String {
-    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
+    }
 }
 
 pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
@@ -251,7 +334,11 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
         .iter()
         .map(|port| match port.get("port").and_then(Value::as_i64) {
             Some(number) => number.to_string(),
-            None => port.get("name").and_then(Value::as_str).unwrap_or("*").to_owned(),
+            None => port
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("*")
+                .to_owned(),
         })
         .collect();
     let addresses: Vec<String> = list(object, "/endpoints")
@@ -259,7 +346,11 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
         .flat_map(|endpoint| list(endpoint, "/addresses"))
         .map(|address| address.as_str().unwrap_or_default().to_owned())
         .collect();
-    let shown = |all: &[String]| Some(abridged(all)).filter(|t| !t.is_empty()).unwrap_or_else(|| "<unset>".to_owned());
+    let shown = |all: &[String]| {
+        Some(abridged(all))
+            .filter(|t| !t.is_empty())
+            .unwrap_or_else(|| "<unset>".to_owned())
+    };
     vec![
         name(object),
         text(object, "/addressType").into(),

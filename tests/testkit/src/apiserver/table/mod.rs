@@ -1,7 +1,8 @@
 //! `Table` answers, which is how kubectl gets what it prints.
 //!
-//! Column names, types, formats and priorities are those of kube-apiserver 1.36 (`pkg/printers/internalversion`),
-//! because people and scripts depend on them; the descriptions are ours.
+//! Column names, types, formats and priorities are those of kube-apiserver 1.36
+//! (`pkg/printers/internalversion`), because people and scripts depend on them; the descriptions
+//! are ours.
 
 mod age;
 mod cells;
@@ -75,13 +76,24 @@ impl Column {
 
 /// A `meta.k8s.io/v1` `Table` of `objects`, all of them of the kind `def`.
 ///
-/// All columns are sent, wide ones too: the client picks. For a single object the table's resource version is the
-/// object's; a caller that answers a list sets `metadata` itself. In a watch, the real server sends
-/// `columnDefinitions` with the first event only: [`strip_columns`].
-pub fn to_table(def: &ResourceDef, objects: &[Value], include_object: IncludeObject, now: Timestamp) -> Value {
-    let rows: Vec<Value> = objects.iter().map(|object| row(def, object, include_object, now)).collect();
+/// All columns are sent, wide ones too: the client picks. For a single object the table's resource
+/// version is the object's; a caller that answers a list sets `metadata` itself. In a watch, the
+/// real server sends `columnDefinitions` with the first event only: [`strip_columns`].
+pub fn to_table(
+    def: &ResourceDef,
+    objects: &[Value],
+    include_object: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| row(def, object, include_object, now))
+        .collect();
     let resource_version = match objects {
-        [one] => one.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default(),
+        [one] => one
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
         _ => "",
     };
     json!({
@@ -101,13 +113,19 @@ pub fn strip_columns(table: &mut Value) {
 }
 
 fn row(def: &ResourceDef, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let mut row = json!({"cells": cells(def, object, now), "object": included(def, object, include)});
+    let mut row =
+        json!({"cells": cells(def, object, now), "object": included(def, object, include)});
     let phase = object.pointer("/status/phase").and_then(Value::as_str);
     if def.kind == "Pod"
         && let Some(phase @ ("Succeeded" | "Failed")) = phase
     {
-        let message = if phase == "Succeeded" { "The pod ran to its end." } else { "The pod has failed." };
-        row["conditions"] = json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]);
+        let message = if phase == "Succeeded" {
+            "The pod ran to its end."
+        } else {
+            "The pod has failed."
+        };
+        row["conditions"] =
+            json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]);
     }
     row
 }
@@ -124,7 +142,9 @@ fn included(def: &ResourceDef, object: &Value, include: IncludeObject) -> Value 
             let mut object = object.clone();
             if let Value::Object(fields) = &mut object {
                 // Items of a list are stored without type; alone in a row they need one.
-                fields.entry("apiVersion").or_insert_with(|| def.api_version().into());
+                fields
+                    .entry("apiVersion")
+                    .or_insert_with(|| def.api_version().into());
                 fields.entry("kind").or_insert_with(|| def.kind.into());
             }
             object
@@ -132,7 +152,10 @@ fn included(def: &ResourceDef, object: &Value, include: IncludeObject) -> Value 
     }
 }
 
-const NAME: Column = Column { format: "name", ..Column::new("Name", "Name of the object, unique in its scope.") };
+const NAME: Column = Column {
+    format: "name",
+    ..Column::new("Name", "Name of the object, unique in its scope.")
+};
 const AGE: Column = Column::new("Age", "Time since the server created the object.");
 
 const NODE: &[Column] = &[
@@ -184,8 +207,12 @@ const POD: &[Column] = &[
 ];
 
 const NAMESPACE: &[Column] = &[NAME, Column::new("Status", "Phase of the namespace."), AGE];
-const SECRET: &[Column] =
-    &[NAME, Column::new("Type", "What the secret is for."), Column::new("Data", "Number of entries."), AGE];
+const SECRET: &[Column] = &[
+    NAME,
+    Column::new("Type", "What the secret is for."),
+    Column::new("Data", "Number of entries."),
+    AGE,
+];
 const CONFIG_MAP: &[Column] = &[NAME, Column::new("Data", "Number of entries."), AGE];
 const SERVICE_ACCOUNT: &[Column] = &[NAME, AGE];
 const LEASE: &[Column] = &[NAME, Column::new("Holder", "Identity of the current holder."), AGE];
@@ -197,8 +224,13 @@ const ENDPOINT_SLICE: &[Column] = &[
     Column::new("Endpoints", "First addresses."),
     AGE,
 ];
-const OTHER: &[Column] =
-    &[NAME, Column { kind: "date", ..Column::new("Created At", "When the server created the object.") }];
+const OTHER: &[Column] = &[
+    NAME,
+    Column {
+        kind: "date",
+        ..Column::new("Created At", "When the server created the object.")
+    },
+];
 
 fn columns(def: &ResourceDef) -> &'static [Column] {
     match def.kind {

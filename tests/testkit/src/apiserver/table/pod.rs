@@ -38,13 +38,19 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 fn summarise(pod: &Value) -> Summary {
-    let sidecars = list(pod, "/spec/initContainers").iter().filter(|c| is_sidecar(c)).count();
+    let sidecars = list(pod, "/spec/initContainers")
+        .iter()
+        .filter(|c| is_sidecar(c))
+        .count();
     let mut summary = Summary {
         reason: text_or(pod, "/status/reason", text(pod, "/status/phase")).to_owned(),
         total: list(pod, "/spec/containers").len() + sidecars,
         ..Summary::default()
     };
-    if list(pod, "/status/conditions").iter().any(|c| text(c, "/reason") == "SchedulingGated") {
+    if list(pod, "/status/conditions")
+        .iter()
+        .any(|c| text(c, "/reason") == "SchedulingGated")
+    {
         summary.reason = "SchedulingGated".into();
     }
     let initializing = add_init_containers(pod, &mut summary);
@@ -55,7 +61,10 @@ fn summarise(pod: &Value) -> Summary {
         summary.last_restart = summary.last_restart.filter(|_| sidecars != 0);
         add_containers(pod, &mut summary);
     }
-    if pod.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
+    if pod
+        .pointer("/metadata/deletionTimestamp")
+        .is_some_and(Value::is_string)
+    {
         match text(pod, "/status/phase") {
             _ if text(pod, "/status/reason") == "NodeLost" => summary.reason = "Unknown".into(),
             "Succeeded" | "Failed" => {}
@@ -73,9 +82,14 @@ fn is_sidecar(container: &Value) -> bool {
 /// Counts init containers up to the first one that is not done; true if there is such a one.
 fn add_init_containers(pod: &Value, summary: &mut Summary) -> bool {
     let specs = list(pod, "/spec/initContainers");
-    for (index, status) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
+    for (index, status) in list(pod, "/status/initContainerStatuses")
+        .iter()
+        .enumerate()
+    {
         count_restarts(status, summary);
-        let sidecar = specs.iter().any(|c| is_sidecar(c) && text(c, "/name") == text(status, "/name"));
+        let sidecar = specs
+            .iter()
+            .any(|c| is_sidecar(c) && text(c, "/name") == text(status, "/name"));
         let terminated = status.pointer("/state/terminated");
         if terminated.is_some_and(|t| integer(t, "/exitCode") == 0) {
             continue;
@@ -87,7 +101,9 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> bool {
         let waiting = text(status, "/state/waiting/reason");
         summary.reason = match terminated {
             Some(terminated) => format!("Init:{}", termination(terminated)),
-            None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+            None if !waiting.is_empty() && waiting != "PodInitializing" => {
+                format!("Init:{waiting}")
+            }
             None => format!("Init:{index}/{}", specs.len()),
         };
         return true;
@@ -95,7 +111,8 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> bool {
     false
 }
 
-/// The last container with something to say gives the reason; a running one turns `Completed` back into `Running`.
+/// The last container with something to say gives the reason; a running one turns `Completed` back
+/// into `Running`.
 fn add_containers(pod: &Value, summary: &mut Summary) {
     let (mut running, mut failure) = (false, None);
     for status in list(pod, "/status/containerStatuses").iter().rev() {
@@ -125,7 +142,9 @@ fn add_containers(pod: &Value, summary: &mut Summary) {
 
 fn count_restarts(status: &Value, summary: &mut Summary) {
     summary.restarts += integer(status, "/restartCount").clamp(0, i64::from(i32::MAX));
-    let finished = text(status, "/lastState/terminated/finishedAt").parse::<Timestamp>().ok();
+    let finished = text(status, "/lastState/terminated/finishedAt")
+        .parse::<Timestamp>()
+        .ok();
     summary.last_restart = summary.last_restart.max(finished);
 }
 
@@ -138,11 +157,16 @@ fn termination(terminated: &Value) -> String {
 }
 
 fn flag(object: &Value, pointer: &str) -> bool {
-    object.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
+    object
+        .pointer(pointer)
+        .and_then(Value::as_bool)
+        .unwrap_or_default()
 }
 
 fn condition_is_true(pod: &Value, kind: &str) -> bool {
-    let condition = list(pod, "/status/conditions").iter().find(|c| text(c, "/type") == kind);
+    let condition = list(pod, "/status/conditions")
+        .iter()
+        .find(|c| text(c, "/type") == kind);
     condition.is_some_and(|c| text(c, "/status") == "True")
 }
 
@@ -151,6 +175,9 @@ fn readiness_gates(pod: &Value) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let open = gates.iter().filter(|gate| condition_is_true(pod, text(gate, "/conditionType"))).count();
+    let open = gates
+        .iter()
+        .filter(|gate| condition_is_true(pod, text(gate, "/conditionType")))
+        .count();
     format!("{open}/{}", gates.len())
 }

@@ -17,17 +17,30 @@ fn def(plural: &str) -> &'static ResourceDef {
 /// Column names and cells of one object, as one row of text per column.
 fn printed(plural: &str, object: Value) -> Vec<(String, String)> {
     let table = to_table(def(plural), &[object], IncludeObject::None, now());
-    let names = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned());
+    let names = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["name"].as_str().unwrap().to_owned());
     let cells = table["rows"][0]["cells"].as_array().unwrap().iter();
-    names.zip(cells.map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned))).collect()
+    names
+        .zip(cells.map(|c| c.as_str().map_or_else(|| c.to_string(), str::to_owned)))
+        .collect()
 }
 
 fn cell(plural: &str, column: &str, object: Value) -> String {
-    printed(plural, object).into_iter().find(|(name, _)| name == column).unwrap().1
+    printed(plural, object)
+        .into_iter()
+        .find(|(name, _)| name == column)
+        .unwrap()
+        .1
 }
 
 fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+        .collect()
 }
 
 fn meta(name: &str) -> Value {
@@ -71,7 +84,8 @@ fn a_node_shows_what_kubectl_users_expect() {
 
 #[test]
 fn node_status_follows_the_ready_condition() {
-    let with = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+    let with =
+        |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     assert_eq!(cell("nodes", "Status", with("True")), "Ready");
     assert_eq!(cell("nodes", "Status", with("False")), "NotReady");
     assert_eq!(cell("nodes", "Status", json!({})), "Unknown");
@@ -97,16 +111,22 @@ fn a_service_shows_its_addresses_by_type() {
             ("Selector", "a=1,b=2"),
         ])
     );
-    let external =
-        |spec: Value, status: Value| cell("services", "External-IP", json!({"spec": spec, "status": status}));
-    let ingress =
-        json!({"loadBalancer": {"ingress": [{"hostname": "lb.example"}, {"ip": "192.0.2.7", "hostname": "x"}]}});
+    let external = |spec: Value, status: Value| {
+        cell("services", "External-IP", json!({"spec": spec, "status": status}))
+    };
+    let ingress = json!({"loadBalancer": {"ingress": [{"hostname": "lb.example"}, {"ip": "192.0.2.7", "hostname": "x"}]}});
     assert_eq!(external(json!({"type": "LoadBalancer"}), json!({})), "<pending>");
     assert_eq!(external(json!({"type": "LoadBalancer"}), ingress.clone()), "192.0.2.7,lb.example");
     let with_ips = json!({"type": "LoadBalancer", "externalIPs": ["198.51.100.1"]});
     assert_eq!(external(with_ips, ingress), "192.0.2.7,lb.example,198.51.100.1");
-    assert_eq!(external(json!({"type": "ClusterIP", "externalIPs": ["198.51.100.1"]}), json!({})), "198.51.100.1");
-    assert_eq!(external(json!({"type": "ExternalName", "externalName": "db.example"}), json!({})), "db.example");
+    assert_eq!(
+        external(json!({"type": "ClusterIP", "externalIPs": ["198.51.100.1"]}), json!({})),
+        "198.51.100.1"
+    );
+    assert_eq!(
+        external(json!({"type": "ExternalName", "externalName": "db.example"}), json!({})),
+        "db.example"
+    );
     assert_eq!(cell("services", "Cluster-IP", json!({})), "<none>");
     assert_eq!(cell("services", "Port(s)", json!({})), "<none>");
 }
@@ -160,16 +180,27 @@ fn the_newer_event_group_prints_alike() {
 fn small_kinds_show_their_own_columns() {
     let printed = |plural: &str, mut object: Value| -> Vec<String> {
         object["metadata"] = meta("x");
-        printed(plural, object).into_iter().map(|(_, cell)| cell).collect()
+        printed(plural, object)
+            .into_iter()
+            .map(|(_, cell)| cell)
+            .collect()
     };
-    assert_eq!(printed("namespaces", json!({"status": {"phase": "Active"}})), ["x", "Active", "3m"]);
-    assert_eq!(printed("configmaps", json!({"data": {"a": ""}, "binaryData": {"b": ""}})), ["x", "2", "3m"]);
-    assert_eq!(printed("secrets", json!({"type": "Opaque", "data": {"a": ""}})), ["x", "Opaque", "1", "3m"]);
+    assert_eq!(
+        printed("namespaces", json!({"status": {"phase": "Active"}})),
+        ["x", "Active", "3m"]
+    );
+    assert_eq!(
+        printed("configmaps", json!({"data": {"a": ""}, "binaryData": {"b": ""}})),
+        ["x", "2", "3m"]
+    );
+    assert_eq!(
+        printed("secrets", json!({"type": "Opaque", "data": {"a": ""}})),
+        ["x", "Opaque", "1", "3m"]
+    );
     assert_eq!(printed("serviceaccounts", json!({})), ["x", "3m"]);
     assert_eq!(printed("leases", json!({"spec": {"holderIdentity": "me"}})), ["x", "me", "3m"]);
     assert_eq!(printed("endpoints", json!({})), ["x", "<none>", "3m"]);
-    let subsets =
-        json!([{"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "ports": [{"port": 80}, {"port": 443}]}]);
+    let subsets = json!([{"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "ports": [{"port": 80}, {"port": 443}]}]);
     assert_eq!(
         printed("endpoints", json!({"subsets": subsets})),
         ["x", "10.0.0.1:80,[fd00::1]:80,10.0.0.1:443 + 1 more...", "3m"]
@@ -177,7 +208,10 @@ fn small_kinds_show_their_own_columns() {
     let slice = json!({"addressType": "IPv4", "ports": [{"port": 80}, {"name": "all"}, {}],
         "endpoints": [{"addresses": ["10.0.0.1"]}]});
     assert_eq!(printed("endpointslices", slice), ["x", "IPv4", "80,all,*", "10.0.0.1", "3m"]);
-    assert_eq!(printed("endpointslices", json!({"addressType": "IPv4"})), ["x", "IPv4", "<unset>", "<unset>", "3m"]);
+    assert_eq!(
+        printed("endpointslices", json!({"addressType": "IPv4"})),
+        ["x", "IPv4", "<unset>", "<unset>", "3m"]
+    );
     assert_eq!(printed("tokenreviews", json!({})), ["x", "2026-03-01T11:57:00Z"]);
 }
 
@@ -186,8 +220,7 @@ fn a_pod_shows_what_its_containers_do() {
     let pod = |containers: Value, status: Value| json!({"spec": {"containers": containers}, "status": status});
     let status = |value: Value| cell("pods", "Status", pod(json!([{}]), value));
     assert_eq!(status(json!({"phase": "Pending"})), "Pending");
-    let waiting =
-        json!({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]});
+    let waiting = json!({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]});
     assert_eq!(status(waiting), "ImagePullBackOff");
     let exit = json!({"phase": "Running", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]});
     assert_eq!(status(exit), "ExitCode:3");
@@ -202,11 +235,16 @@ fn a_pod_shows_what_its_containers_do() {
     let object = pod(json!([{}, {}]), running);
     assert_eq!(cell("pods", "Ready", object.clone()), "1/2");
     assert_eq!(cell("pods", "Restarts", object.clone()), "2 (5m ago)");
-    let row = |phase: &str| to_table(def("pods"), &[json!({"status": {"phase": phase}})], IncludeObject::None, now());
+    let row = |phase: &str| {
+        to_table(def("pods"), &[json!({"status": {"phase": phase}})], IncludeObject::None, now())
+    };
     assert_eq!(row("Running")["rows"][0].get("conditions"), None);
     for phase in ["Succeeded", "Failed"] {
         let condition = row(phase)["rows"][0]["conditions"][0].clone();
-        assert_eq!((&condition["type"], &condition["reason"]), (&json!("Completed"), &json!(phase)));
+        assert_eq!(
+            (&condition["type"], &condition["reason"]),
+            (&json!("Completed"), &json!(phase))
+        );
     }
     let mut leaving = object;
     leaving["metadata"] = json!({"deletionTimestamp": NOW});
@@ -222,14 +260,17 @@ fn rows_carry_as_much_of_the_object_as_was_asked_for() {
     assert_eq!(row(IncludeObject::None), Value::Null);
     let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta("x")});
     assert_eq!(row(IncludeObject::Metadata), partial);
-    let whole = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta("x"), "data": {"a": "b"}});
+    let whole =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta("x"), "data": {"a": "b"}});
     assert_eq!(row(IncludeObject::Object), whole);
 
     assert_eq!(IncludeObject::parse(None), Ok(IncludeObject::Metadata));
     assert_eq!(IncludeObject::parse(Some("Object")), Ok(IncludeObject::Object));
     let wrong = IncludeObject::parse(Some("x")).unwrap_err();
     assert!(
-        wrong.ends_with("includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty"),
+        wrong.ends_with(
+            "includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty"
+        ),
         "{wrong}"
     );
 }
@@ -237,16 +278,19 @@ fn rows_carry_as_much_of_the_object_as_was_asked_for() {
 #[test]
 fn a_table_names_itself_and_its_version() {
     let object = json!({"metadata": meta("x")});
-    let mut table = to_table(def("leases"), std::slice::from_ref(&object), IncludeObject::None, now());
+    let mut table =
+        to_table(def("leases"), std::slice::from_ref(&object), IncludeObject::None, now());
     assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
     assert_eq!(table["metadata"]["resourceVersion"], "7");
-    let name =
-        json!({"name": "Name", "type": "string", "format": "name", "priority": 0, "description": NAME.description});
+    let name = json!({"name": "Name", "type": "string", "format": "name", "priority": 0, "description": NAME.description});
     assert_eq!(table["columnDefinitions"][0], name);
     strip_columns(&mut table);
     assert_eq!(table["columnDefinitions"], Value::Null);
     let list = to_table(def("leases"), &[object.clone(), object], IncludeObject::None, now());
-    assert_eq!((list["metadata"]["resourceVersion"].as_str(), list["rows"].as_array().unwrap().len()), (Some(""), 2));
+    assert_eq!(
+        (list["metadata"]["resourceVersion"].as_str(), list["rows"].as_array().unwrap().len()),
+        (Some(""), 2)
+    );
 }
 
 proptest! {

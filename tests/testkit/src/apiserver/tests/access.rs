@@ -7,7 +7,9 @@ fn viewer_of_nodes(server: &ApiServer) -> User {
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["mine"], "verbs": ["update"]},
     ]});
     let user = User::service_account("kube-system", "ccm");
-    server.users().set_access(&user.name, Access::Rules(Rule::of_role(&role).unwrap()));
+    server
+        .users()
+        .set_access(&user.name, Access::Rules(Rule::of_role(&role).unwrap()));
     server.users().add("secret-token", user.clone());
     user
 }
@@ -27,7 +29,12 @@ async fn tokens_and_rules_decide() {
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized",
                "reason": "Unauthorized", "code": 401})
     );
-    assert_eq!(with_token(&server, "secret-token", "GET", "/api/v1/nodes").await.0, 200);
+    assert_eq!(
+        with_token(&server, "secret-token", "GET", "/api/v1/nodes")
+            .await
+            .0,
+        200
+    );
     let (code, body) = with_token(&server, "secret-token", "DELETE", "/api/v1/nodes/a").await;
     assert_eq!((code, &body["reason"]), (403, &json!("Forbidden")));
     assert_eq!(
@@ -56,7 +63,12 @@ async fn tokens_and_rules_decide() {
     nodes.list(&ListParams::default()).await.unwrap();
     assert_eq!(refused(nodes.create(&PostParams::default(), &node("a")).await).code, 403);
     server.users().revoke("secret-token");
-    assert_eq!(with_token(&server, "secret-token", "GET", "/api/v1/nodes").await.0, 401);
+    assert_eq!(
+        with_token(&server, "secret-token", "GET", "/api/v1/nodes")
+            .await
+            .0,
+        401
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,26 +97,37 @@ async fn reviews_answer_from_the_same_data() {
     }
     let anonymous = json!({"spec": {"user": ANONYMOUS, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}});
     assert_eq!(send(&server, "POST", path, &[], anonymous).await.1["status"]["allowed"], false);
-    assert_eq!(send(&server, "POST", path, &[], json!({"spec": {"user": "x"}})).await.0, 422);
+    assert_eq!(
+        send(&server, "POST", path, &[], json!({"spec": {"user": "x"}}))
+            .await
+            .0,
+        422
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_account_token_works_until_it_expires() {
     let server = server();
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ccm", "namespace": "kube-system"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ccm", "namespace": "kube-system"}});
     server.seed(&account).unwrap();
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/ccm/token";
-    let (code, body) = send(&server, "POST", path, &[], json!({"spec": {"expirationSeconds": 600}})).await;
+    let (code, body) =
+        send(&server, "POST", path, &[], json!({"spec": {"expirationSeconds": 600}})).await;
     assert_eq!(code, 201, "{body}");
     let token = body["status"]["token"].as_str().unwrap();
     assert_eq!(with_token(&server, token, "GET", "/api/v1/nodes").await.0, 200);
     let review = json!({"spec": {"token": token}});
-    let (_, known) = send(&server, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &[], review).await;
+    let (_, known) =
+        send(&server, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", &[], review).await;
     assert_eq!(known["status"]["authenticated"], true);
     tokio::time::advance(Duration::from_secs(601)).await;
     assert_eq!(with_token(&server, token, "GET", "/api/v1/nodes").await.0, 401);
-    assert_eq!(send(&server, "POST", path, &[], json!({"spec": {"expirationSeconds": 5}})).await.0, 422);
+    assert_eq!(
+        send(&server, "POST", path, &[], json!({"spec": {"expirationSeconds": 5}}))
+            .await
+            .0,
+        422
+    );
     let entries = format!("{:?}", server.log().entries());
     assert!(!entries.contains(token), "no token in the log");
 }

@@ -14,7 +14,13 @@ async fn the_answer_is_json_or_none() {
         ("application/vnd.kubernetes.protobuf", 406),
         ("text/html", 406),
     ] {
-        assert_eq!(send(&server, "GET", NODES, &[("accept", accept)], Value::Null).await.0, code, "{accept}");
+        assert_eq!(
+            send(&server, "GET", NODES, &[("accept", accept)], Value::Null)
+                .await
+                .0,
+            code,
+            "{accept}"
+        );
     }
     let headers = [("content-type", "application/cbor")];
     let (code, body) = send(&server, "POST", NODES, &headers, json!({})).await;
@@ -27,13 +33,17 @@ async fn the_answer_is_json_or_none() {
 #[tokio::test(start_paused = true)]
 async fn tables_and_metadata_are_served_where_asked() {
     let server = server();
-    nodes(&server).create(&PostParams::default(), &node("a")).await.unwrap();
+    nodes(&server)
+        .create(&PostParams::default(), &node("a"))
+        .await
+        .unwrap();
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
     let (_, body) = send(&server, "GET", NODES, &table, Value::Null).await;
     assert_eq!((&body["kind"], &body["rows"][0]["cells"][0]), (&json!("Table"), &json!("a")));
     assert!(body["metadata"]["resourceVersion"].is_string());
 
-    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+    let partial =
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
     let (_, body) = send(&server, "GET", NODES, &[("accept", partial)], Value::Null).await;
     assert_eq!(
         (&body["kind"], &body["items"][0]["kind"]),
@@ -62,12 +72,22 @@ async fn tables_and_metadata_are_served_where_asked() {
 #[tokio::test(start_paused = true)]
 async fn refusals_have_the_real_form() {
     let server = server();
-    nodes(&server).create(&PostParams::default(), &node("a")).await.unwrap();
+    nodes(&server)
+        .create(&PostParams::default(), &node("a"))
+        .await
+        .unwrap();
     let uid = "00000000-0000-0000-0000-000000000000";
     let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     send(&server, "POST", lease, &[], json!({"metadata": {"name": "l"}})).await;
     let cases = [
-        ("POST", NODES, json!({"metadata": {"name": "a"}}), 409, "AlreadyExists", "nodes \"a\" already exists"),
+        (
+            "POST",
+            NODES,
+            json!({"metadata": {"name": "a"}}),
+            409,
+            "AlreadyExists",
+            "nodes \"a\" already exists",
+        ),
         (
             "POST",
             NODES,
@@ -151,17 +171,34 @@ async fn refusals_have_the_real_form() {
     ];
     for (method, path, body, code, reason, message) in cases {
         let answer = send(&server, method, path, &[], body).await;
-        assert_eq!((answer.0, answer.1["message"].as_str().unwrap()), (code, message), "{method} {path}");
+        assert_eq!(
+            (answer.0, answer.1["message"].as_str().unwrap()),
+            (code, message),
+            "{method} {path}"
+        );
         assert_eq!(answer.1["reason"].as_str().unwrap_or_default(), reason, "{method} {path}");
     }
-    let (code, body) = send(&server, "DELETE", "/api/v1/nodes/a", &[], json!({"preconditions": {"uid": uid}})).await;
+    let (code, body) =
+        send(&server, "DELETE", "/api/v1/nodes/a", &[], json!({"preconditions": {"uid": uid}}))
+            .await;
     assert_eq!((code, &body["reason"]), (409, &json!("Conflict")));
     let message = body["message"].as_str().unwrap();
     assert!(message.starts_with(&format!("Operation cannot be fulfilled on Node \"a\": the UID in the precondition ({uid}) does not match the UID in record (")), "{message}");
-    let (code, _) =
-        send(&server, "DELETE", "/api/v1/nodes/a", &[], json!({"preconditions": {"resourceVersion": "1"}})).await;
+    let (code, _) = send(
+        &server,
+        "DELETE",
+        "/api/v1/nodes/a",
+        &[],
+        json!({"preconditions": {"resourceVersion": "1"}}),
+    )
+    .await;
     assert_eq!(code, 409);
-    assert_eq!(send(&server, "GET", "/api/v1/replicationcontrollers", &[], Value::Null).await.0, 404);
+    assert_eq!(
+        send(&server, "GET", "/api/v1/replicationcontrollers", &[], Value::Null)
+            .await
+            .0,
+        404
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +216,9 @@ async fn names_are_generated() {
 async fn dry_runs_change_nothing() {
     let server = server();
     let before = server.store().version();
-    let (code, _) = send(&server, "POST", "/api/v1/nodes?dryRun=All", &[], json!({"metadata": {"name": "a"}})).await;
+    let (code, _) =
+        send(&server, "POST", "/api/v1/nodes?dryRun=All", &[], json!({"metadata": {"name": "a"}}))
+            .await;
     assert_eq!((code, server.store().version()), (201, before));
 }
 
@@ -199,8 +238,14 @@ async fn events_are_one_in_two_groups() {
     let headers = [("content-type", "application/merge-patch+json")];
     let (code, _) = send(&server, "PATCH", other, &headers, json!({"note": "again"})).await;
     assert_eq!(code, 200);
-    let (_, list) =
-        send(&server, "GET", &format!("{core}?fieldSelector=involvedObject.name=s"), &[], Value::Null).await;
+    let (_, list) = send(
+        &server,
+        "GET",
+        &format!("{core}?fieldSelector=involvedObject.name=s"),
+        &[],
+        Value::Null,
+    )
+    .await;
     assert_eq!(list["items"][0]["message"], "again");
 }
 
@@ -211,16 +256,43 @@ async fn a_namespace_goes_with_what_it_holds() {
     send(&server, "POST", "/api/v1/namespaces", &[], json!({"metadata": {"name": "team"}})).await;
     for (name, finalizers) in [("free", json!([])), ("held", json!(["test/f"]))] {
         let map = json!({"metadata": {"name": name, "finalizers": finalizers}});
-        assert_eq!(send(&server, "POST", &format!("{path}/configmaps"), &[], map).await.0, 201);
+        assert_eq!(
+            send(&server, "POST", &format!("{path}/configmaps"), &[], map)
+                .await
+                .0,
+            201
+        );
     }
-    assert_eq!(send(&server, "DELETE", path, &[], Value::Null).await.1["status"]["phase"], "Terminating");
-    assert_eq!(send(&server, "GET", &format!("{path}/configmaps/free"), &[], Value::Null).await.0, 404);
-    let (code, body) =
-        send(&server, "POST", &format!("{path}/configmaps"), &[], json!({"metadata": {"name": "late"}})).await;
-    assert_eq!((code, &body["details"]["causes"][0]["reason"]), (403, &json!("NamespaceTerminating")));
+    assert_eq!(
+        send(&server, "DELETE", path, &[], Value::Null).await.1["status"]["phase"],
+        "Terminating"
+    );
+    assert_eq!(
+        send(&server, "GET", &format!("{path}/configmaps/free"), &[], Value::Null)
+            .await
+            .0,
+        404
+    );
+    let (code, body) = send(
+        &server,
+        "POST",
+        &format!("{path}/configmaps"),
+        &[],
+        json!({"metadata": {"name": "late"}}),
+    )
+    .await;
+    assert_eq!(
+        (code, &body["details"]["causes"][0]["reason"]),
+        (403, &json!("NamespaceTerminating"))
+    );
     let headers = [("content-type", "application/merge-patch+json")];
     let none = json!({"metadata": {"finalizers": null}});
-    assert_eq!(send(&server, "PATCH", &format!("{path}/configmaps/held"), &headers, none).await.0, 200);
+    assert_eq!(
+        send(&server, "PATCH", &format!("{path}/configmaps/held"), &headers, none)
+            .await
+            .0,
+        200
+    );
     assert_eq!(send(&server, "GET", path, &[], Value::Null).await.0, 404);
 }
 
@@ -231,7 +303,12 @@ async fn collections_are_deleted_by_selector() {
         let body = json!({"metadata": {"name": name, "labels": {"keep": keep}}});
         send(&server, "POST", NODES, &[], body).await;
     }
-    assert_eq!(send(&server, "DELETE", "/api/v1/nodes?labelSelector=keep%3Dno", &[], Value::Null).await.0, 200);
+    assert_eq!(
+        send(&server, "DELETE", "/api/v1/nodes?labelSelector=keep%3Dno", &[], Value::Null)
+            .await
+            .0,
+        200
+    );
     let (_, list) = send(&server, "GET", NODES, &[], Value::Null).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
 }
@@ -240,20 +317,35 @@ async fn collections_are_deleted_by_selector() {
 async fn put_creates_a_lease_and_type_errors_are_refused() {
     let server = server();
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
-    assert_eq!(send(&server, "PUT", path, &[], json!({"metadata": {"name": "l"}})).await.0, 201);
+    assert_eq!(
+        send(&server, "PUT", path, &[], json!({"metadata": {"name": "l"}}))
+            .await
+            .0,
+        201
+    );
     let headers = [("content-type", "application/merge-patch+json")];
-    let (code, body) = send(&server, "PATCH", path, &headers, json!({"spec": {"leaseTransitions": "many"}})).await;
+    let (code, body) =
+        send(&server, "PATCH", path, &headers, json!({"spec": {"leaseTransitions": "many"}})).await;
     assert_eq!((code, &body["reason"]), (422, &json!("Invalid")), "{body}");
-    let (code, _) =
-        send(&server, "POST", NODES, &[], json!({"metadata": {"name": "x"}, "spec": {"taints": "no"}})).await;
+    let (code, _) = send(
+        &server,
+        "POST",
+        NODES,
+        &[],
+        json!({"metadata": {"name": "x"}, "spec": {"taints": "no"}}),
+    )
+    .await;
     assert_eq!(code, 400);
     let strict = "/api/v1/nodes?fieldValidation=Strict";
-    let (code, body) = send(&server, "POST", strict, &[], json!({"metadata": {"name": "x"}, "sepc": {}})).await;
+    let (code, body) =
+        send(&server, "POST", strict, &[], json!({"metadata": {"name": "x"}, "sepc": {}})).await;
     assert_eq!(
         (code, &body["message"]),
         (
             400,
-            &json!("Node in version \"v1\" cannot be handled as a Node: strict decoding error: unknown field \"sepc\"")
+            &json!(
+                "Node in version \"v1\" cannot be handled as a Node: strict decoding error: unknown field \"sepc\""
+            )
         )
     );
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::core::Status;
 use serde_json::{Value, json};
 
@@ -33,7 +35,13 @@ fn node(name: &str) -> Node {
 }
 
 /// Sends a request that kube has no call for, and returns status and body.
-async fn send(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> (u16, Value) {
+async fn send(
+    server: &ApiServer,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> (u16, Value) {
     let (code, text) = send_text(server, method, path, headers, body).await;
     (code, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
@@ -49,16 +57,25 @@ async fn send_text(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let request = request.body(http_body_util::Full::new(Bytes::from(body))).unwrap();
-    let response = tower::ServiceExt::oneshot(server.clone(), request).await.unwrap();
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let request = request
+        .body(http_body_util::Full::new(Bytes::from(body)))
+        .unwrap();
+    let response = tower::ServiceExt::oneshot(server.clone(), request)
+        .await
+        .unwrap();
     let code = response.status().as_u16();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     (code, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
 async fn json_patch(server: &ApiServer, path: &str, operations: Value) -> (u16, Value) {
-    send(server, "PATCH", path, &[("content-type", "application/json-patch+json")], operations).await
+    send(server, "PATCH", path, &[("content-type", "application/json-patch+json")], operations)
+        .await
 }
 
 fn refused<T: fmt::Debug>(result: Result<T, kube::Error>) -> Status {

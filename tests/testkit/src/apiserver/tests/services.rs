@@ -47,7 +47,11 @@ async fn addresses_and_ports_are_given_and_released() {
     assert_eq!((code, &refusal["details"]["causes"][0]["field"]), (422, &json!("spec.clusterIPs")));
 
     let (code, deleted) = send(&server, "DELETE", &format!("{PATH}/a"), &[], Value::Null).await;
-    assert_eq!((code, &deleted["kind"]), (200, &json!("Service")), "services answer with the object");
+    assert_eq!(
+        (code, &deleted["kind"]),
+        (200, &json!("Service")),
+        "services answer with the object"
+    );
     assert_eq!(create(&server, taken).await.0, 201, "the port is free again");
     taken_ip["metadata"]["name"] = json!("d");
     assert_eq!(create(&server, taken_ip).await.0, 201, "the address is free again");
@@ -61,7 +65,8 @@ async fn a_health_check_port_comes_and_goes_with_the_local_policy() {
     let (_, made) = create(&server, local).await;
     let health = made["spec"]["healthCheckNodePort"].as_u64().unwrap();
     assert_ne!(made["spec"]["ports"][0]["nodePort"], health);
-    let (_, after) = merge(&server, "a", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await;
+    let (_, after) =
+        merge(&server, "a", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await;
     assert_eq!(after["spec"].get("healthCheckNodePort"), None, "{after}");
     let (_, after) = merge(&server, "a", json!({"spec": {"externalTrafficPolicy": "Local"}})).await;
     assert!(after["spec"]["healthCheckNodePort"].is_u64());
@@ -85,9 +90,11 @@ async fn node_ports_can_be_declined() {
     bare["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
     let (_, made) = create(&server, bare).await;
     assert_eq!(made["spec"]["ports"][0].get("nodePort"), None, "{made}");
-    let (_, headless) =
-        create(&server, json!({"metadata": {"name": "h"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}))
-            .await;
+    let (_, headless) = create(
+        &server,
+        json!({"metadata": {"name": "h"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}),
+    )
+    .await;
     assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
 }
 
@@ -95,8 +102,7 @@ async fn node_ports_can_be_declined() {
 async fn tcp_and_udp_of_one_port_share_a_node_port() {
     let server = server();
     let mut both = service("a", "NodePort");
-    both["spec"]["ports"] =
-        json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
+    both["spec"]["ports"] = json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
     let (code, made) = create(&server, both).await;
     assert_eq!(code, 201, "{made}");
     assert_eq!(made["spec"]["ports"][0]["nodePort"], made["spec"]["ports"][1]["nodePort"]);
@@ -124,7 +130,13 @@ async fn the_status_path_carries_finalizers_annotations_and_status() {
     let (code, marked) = send(&server, "DELETE", &format!("{PATH}/a"), &[], Value::Null).await;
     assert_eq!(code, 200);
     assert!(marked["metadata"]["deletionTimestamp"].is_string());
-    let (code, _) = send(&server, "PATCH", &path, &headers, json!({"metadata": {"finalizers": null}})).await;
+    let (code, _) =
+        send(&server, "PATCH", &path, &headers, json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(code, 200);
-    assert_eq!(send(&server, "GET", &format!("{PATH}/a"), &[], Value::Null).await.0, 404);
+    assert_eq!(
+        send(&server, "GET", &format!("{PATH}/a"), &[], Value::Null)
+            .await
+            .0,
+        404
+    );
 }

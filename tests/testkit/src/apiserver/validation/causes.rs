@@ -15,9 +15,14 @@ pub struct Cause {
     pub field: String,
 }
 
-/// The `message` of the 422 answer: `<Kind> "<name>" is invalid: <field>: <cause>`, with brackets round several causes.
+/// The `message` of the 422 answer: `<Kind> "<name>" is invalid: <field>: <cause>`, with brackets
+/// round several causes.
 pub fn invalid_message(def: &ResourceDef, name: &str, causes: &[Cause]) -> String {
-    let kind = if def.group.is_empty() { def.kind.to_owned() } else { format!("{}.{}", def.kind, def.group) };
+    let kind = if def.group.is_empty() {
+        def.kind.to_owned()
+    } else {
+        format!("{}.{}", def.kind, def.group)
+    };
     let mut messages: Vec<String> = Vec::new();
     for cause in causes {
         let message = format!("{}: {}", cause.field, cause.message);
@@ -47,12 +52,22 @@ impl Causes {
     }
 
     fn add(&mut self, reason: &'static str, head: String, detail: &str, field: &str) {
-        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
-        self.0.push(Cause { reason, message, field: field.to_owned() });
+        let message = if detail.is_empty() {
+            head
+        } else {
+            format!("{head}: {detail}")
+        };
+        self.0
+            .push(Cause { reason, message, field: field.to_owned() });
     }
 
     pub(super) fn invalid(&mut self, field: &str, value: impl Into<Value>, detail: &str) {
-        self.add("FieldValueInvalid", format!("Invalid value: {}", shown(&value.into())), detail, field);
+        self.add(
+            "FieldValueInvalid",
+            format!("Invalid value: {}", shown(&value.into())),
+            detail,
+            field,
+        );
     }
 
     /// One cause for each complaint about the value.
@@ -71,10 +86,16 @@ impl Causes {
     }
 
     pub(super) fn duplicate(&mut self, field: &str, value: impl Into<Value>) {
-        self.add("FieldValueDuplicate", format!("Duplicate value: {}", shown(&value.into())), "", field);
+        self.add(
+            "FieldValueDuplicate",
+            format!("Duplicate value: {}", shown(&value.into())),
+            "",
+            field,
+        );
     }
 
-    /// For values that the real server prints as its internal type, fields capitalised and in its order: JSON text.
+    /// For values that the real server prints as its internal type, fields capitalised and in its
+    /// order: JSON text.
     pub(super) fn duplicate_struct(&mut self, field: &str, shown: &str, detail: &str) {
         self.add("FieldValueDuplicate", format!("Duplicate value: {shown}"), detail, field);
     }

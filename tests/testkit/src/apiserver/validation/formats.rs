@@ -1,4 +1,5 @@
-//! Formats of names, keys, values and addresses. Each check returns what is wrong, in the real server's words.
+//! Formats of names, keys, values and addresses. Each check returns what is wrong, in the real
+//! server's words.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -37,7 +38,9 @@ fn matches_label_key(value: &str) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     ends(value.chars().next())
         && ends(value.chars().last())
-        && value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// A name of one DNS label.
@@ -88,7 +91,11 @@ pub(super) fn qualified_name(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 wrong.push("prefix part must be non-empty".to_owned());
             } else {
-                wrong.extend(subdomain(prefix, "bytes").into_iter().map(|w| format!("prefix part {w}")));
+                wrong.extend(
+                    subdomain(prefix, "bytes")
+                        .into_iter()
+                        .map(|w| format!("prefix part {w}")),
+                );
             }
             name
         }
@@ -129,7 +136,11 @@ pub(super) fn config_key(value: &str) -> Vec<String> {
     if value.len() > SUBDOMAIN_MAX {
         wrong.push(too_long(SUBDOMAIN_MAX, "characters"));
     }
-    if value.is_empty() || !value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+    if value.is_empty()
+        || !value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    {
         let rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
         wrong.push(by_pattern(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
     }
@@ -163,7 +174,9 @@ pub(super) fn port_name(value: &str) -> Vec<String> {
         wrong.push(too_long(15, "characters"));
     }
     if value.is_empty() || !value.chars().all(|c| is_lower_alphanumeric(c) || c == '-') {
-        wrong.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        wrong.push(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
+        );
     }
     if !value.chars().any(|c| c.is_ascii_lowercase()) {
         wrong.push("must contain at least one letter (a-z)".to_owned());
@@ -180,7 +193,9 @@ pub(super) fn port_name(value: &str) -> Vec<String> {
 /// An IP address.
 pub(super) fn ip(value: &str) -> Option<&'static str> {
     match value.parse::<IpAddr>() {
-        Ok(IpAddr::V6(six)) if six.to_ipv4_mapped().is_some() => Some("must not be an IPv4-mapped IPv6 address"),
+        Ok(IpAddr::V6(six)) if six.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address")
+        }
         Ok(_) => None,
         Err(_) if without_leading_zeros(value).is_some() => Some("must not have leading 0s"),
         Err(_) => Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
@@ -189,17 +204,26 @@ pub(super) fn ip(value: &str) -> Option<&'static str> {
 
 /// Dotted quads with leading zeros, which older versions took.
 fn without_leading_zeros(value: &str) -> Option<Ipv4Addr> {
-    let octets: Vec<u8> = value.split('.').map(|part| decimal(part)?.try_into().ok()).collect::<Option<_>>()?;
+    let octets: Vec<u8> = value
+        .split('.')
+        .map(|part| decimal(part)?.try_into().ok())
+        .collect::<Option<_>>()?;
     Some(Ipv4Addr::from(<[u8; 4]>::try_from(octets).ok()?))
 }
 
 fn decimal(digits: &str) -> Option<u32> {
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) { None } else { digits.parse().ok() }
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        None
+    } else {
+        digits.parse().ok()
+    }
 }
 
 /// Whether an address may be an endpoint: one that other machines can reach.
 pub(super) fn endpoint_ip(value: &str) -> Vec<String> {
-    let Ok(address) = value.parse::<IpAddr>() else { return vec!["must be a valid IP address".to_owned()] };
+    let Ok(address) = value.parse::<IpAddr>() else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
     let (link_local, link_local_multicast) = match address {
         IpAddr::V4(four) => (four.is_link_local(), four.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(six) => (six.is_unicast_link_local(), six.segments()[0] & 0xff0f == 0xff02),
@@ -215,7 +239,9 @@ pub(super) fn endpoint_ip(value: &str) -> Vec<String> {
         wrong.push("may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned());
     }
     if link_local_multicast {
-        wrong.push("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned());
+        wrong.push(
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
+        );
     }
     wrong
 }
@@ -228,7 +254,9 @@ pub(super) fn cidr(value: &str) -> Vec<String> {
         Some((IpNet::V6(six), _)) if six.addr().to_ipv4_mapped().is_some() => {
             "must not have an IPv4-mapped IPv6 address"
         }
-        Some((net, _)) if net.addr() != net.network() => "must not have bits set beyond the prefix length",
+        Some((net, _)) if net.addr() != net.network() => {
+            "must not have bits set beyond the prefix length"
+        }
         Some(_) => return Vec::new(),
     };
     vec![wrong.to_owned()]
@@ -239,7 +267,8 @@ fn parse_cidr(value: &str) -> Option<(IpNet, bool)> {
     let (address, prefix) = value.split_once('/')?;
     let strict = address.parse::<IpAddr>().ok();
     let bits = u8::try_from(decimal(prefix)?).ok()?;
-    let net = IpNet::new(strict.or_else(|| without_leading_zeros(address).map(IpAddr::V4))?, bits).ok()?;
+    let net = IpNet::new(strict.or_else(|| without_leading_zeros(address).map(IpAddr::V4))?, bits)
+        .ok()?;
     Some((net, strict.is_none() || (prefix.len() > 1 && prefix.starts_with('0'))))
 }
 
@@ -277,20 +306,28 @@ mod tests {
         for good in ["a", "A.b_c-d", "example.com/a", "node.kubernetes.io/x"] {
             assert_eq!(qualified_name(good), Vec::<String>::new(), "{good}");
         }
-        for (bad, complaints) in [("", 2), ("/a", 1), ("a/", 2), ("a/b/c", 1), ("A.com/x", 1), ("-a", 1), ("a b", 1)] {
+        for (bad, complaints) in
+            [("", 2), ("/a", 1), ("a/", 2), ("a/b/c", 1), ("A.com/x", 1), ("-a", 1), ("a b", 1)]
+        {
             assert_eq!(qualified_name(bad).len(), complaints, "{bad}");
         }
         assert_eq!(qualified_name("/a"), ["prefix part must be non-empty"]);
         let long = "a".repeat(64);
         assert_eq!(qualified_name(&long), ["name part must be no more than 63 bytes"]);
         assert_eq!(label_value(&long), ["must be no more than 63 bytes"]);
-        assert!(label_value("").is_empty() && label_value("a_b.C").is_empty() && label_value("a/b").len() == 1);
+        assert!(
+            label_value("").is_empty()
+                && label_value("a_b.C").is_empty()
+                && label_value("a/b").len() == 1
+        );
         assert!(config_key("ca.crt").is_empty());
         for (bad, complaints) in [("", 1), (".", 1), ("..", 1), ("..a", 1), ("a/b", 1)] {
             assert_eq!(config_key(bad).len(), complaints, "{bad}");
         }
         assert!(port_name("http").is_empty() && port_name("a-1").is_empty());
-        for (bad, complaints) in [("", 2), ("80", 1), ("Http", 1), ("a--b", 1), ("-a", 1), ("abcdefghijklmnop", 1)] {
+        for (bad, complaints) in
+            [("", 2), ("80", 1), ("Http", 1), ("a--b", 1), ("-a", 1), ("abcdefghijklmnop", 1)]
+        {
             assert_eq!(port_name(bad).len(), complaints, "{bad}");
         }
         assert_eq!((port_number(1), port_number(65_535)), (None, None));
@@ -302,14 +339,25 @@ mod tests {
         assert_eq!((ip("10.0.0.1"), ip("fd00::1")), (None, None));
         assert_eq!(ip("010.0.0.1"), Some("must not have leading 0s"));
         assert_eq!(ip("::ffff:10.0.0.1"), Some("must not be an IPv4-mapped IPv6 address"));
-        assert_eq!(ip("10.0.0"), Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+        assert_eq!(
+            ip("10.0.0"),
+            Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+        );
         assert!(cidr("10.0.0.0/24").is_empty() && cidr("fd00::/64").is_empty());
         assert_eq!(cidr("10.0.0.1/24"), ["must not have bits set beyond the prefix length"]);
         assert_eq!(cidr("010.0.0.0/24"), ["must not have leading 0s in IP or prefix length"]);
-        assert_eq!(cidr("10.0.0.0"), ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]);
-        assert_eq!(cidr("10.0.0.0/40"), ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]);
+        assert_eq!(
+            cidr("10.0.0.0"),
+            ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+        );
+        assert_eq!(
+            cidr("10.0.0.0/40"),
+            ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+        );
         assert!(endpoint_ip("10.0.0.1").is_empty() && endpoint_ip("fd00::1").is_empty());
-        for bad in ["0.0.0.0", "127.0.0.1", "169.254.0.1", "224.0.0.1", "::1", "fe80::1", "ff02::1", "x"] {
+        for bad in
+            ["0.0.0.0", "127.0.0.1", "169.254.0.1", "224.0.0.1", "::1", "fe80::1", "ff02::1", "x"]
+        {
             assert_eq!(endpoint_ip(bad).len(), 1, "{bad}");
         }
     }

@@ -17,8 +17,11 @@ pub(super) fn create(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
     let generate = text(obj, "/metadata/generateName");
     if !generate.is_empty() {
         // More characters follow, so it may end in a dash.
-        let masked =
-            if generate.len() > 1 && generate.ends_with('-') { generate.trim_end_matches('-') } else { generate };
+        let masked = if generate.len() > 1 && generate.ends_with('-') {
+            generate.trim_end_matches('-')
+        } else {
+            generate
+        };
         causes.invalid_each("metadata.generateName", generate, name_rule(def)(masked));
     }
     match text(obj, "/metadata/name") {
@@ -28,7 +31,9 @@ pub(super) fn create(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
     match text(obj, "/metadata/namespace") {
         "" if def.namespaced => causes.required("metadata.namespace", ""),
         "" => {}
-        namespace if def.namespaced => causes.invalid_each("metadata.namespace", namespace, dns_label(namespace)),
+        namespace if def.namespaced => {
+            causes.invalid_each("metadata.namespace", namespace, dns_label(namespace));
+        }
         _ => causes.forbidden("metadata.namespace", "not allowed on this type"),
     }
     if integer(obj, "/metadata/generation") < 0 {
@@ -36,13 +41,23 @@ pub(super) fn create(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
         causes.invalid("metadata.generation", generation, "must be greater than or equal to 0");
     }
     common(obj, causes);
-    for finalizer in list(obj, "/metadata/finalizers").iter().filter_map(Value::as_str) {
+    for finalizer in list(obj, "/metadata/finalizers")
+        .iter()
+        .filter_map(Value::as_str)
+    {
         causes.invalid_each("metadata.finalizers", finalizer, qualified_name(finalizer));
     }
     let has = |name: &str| list(obj, "/metadata/finalizers").iter().any(|f| f == name);
     if has("orphan") && has("foregroundDeletion") {
-        let all = obj.pointer("/metadata/finalizers").cloned().unwrap_or_default();
-        causes.invalid("metadata.finalizers", all, "finalizer orphan and foregroundDeletion cannot be both set");
+        let all = obj
+            .pointer("/metadata/finalizers")
+            .cloned()
+            .unwrap_or_default();
+        causes.invalid(
+            "metadata.finalizers",
+            all,
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        );
     }
     kube_finalizers(def, obj, causes);
 }
@@ -96,7 +111,11 @@ fn unchanged(old: &Value, new: &Value, causes: &mut Causes) {
         causes.immutable(&format!("metadata.{field}"), &old.into(), &new.into());
     }
     for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let at = |obj: &Value| obj.pointer(&format!("/metadata/{field}")).cloned().unwrap_or_default();
+        let at = |obj: &Value| {
+            obj.pointer(&format!("/metadata/{field}"))
+                .cloned()
+                .unwrap_or_default()
+        };
         causes.immutable(&format!("metadata.{field}"), &at(old), &at(new));
     }
     common(new, causes);
@@ -130,11 +149,19 @@ fn owners(obj: &Value, causes: &mut Causes) {
     for reference in references {
         let version = text(reference, "/apiVersion");
         if version.is_empty() || version.ends_with('/') {
-            causes.invalid("metadata.ownerReferences.apiVersion", version, "version must not be empty");
+            causes.invalid(
+                "metadata.ownerReferences.apiVersion",
+                version,
+                "version must not be empty",
+            );
         }
         for field in ["kind", "name", "uid"] {
             if text(reference, &format!("/{field}")).is_empty() {
-                causes.invalid(&format!("metadata.ownerReferences.{field}"), "", "must not be empty");
+                causes.invalid(
+                    &format!("metadata.ownerReferences.{field}"),
+                    "",
+                    "must not be empty",
+                );
             }
         }
         if version == "v1" && text(reference, "/kind") == "Event" {
@@ -161,7 +188,11 @@ fn kube_finalizers(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
     if def.group == "coordination.k8s.io" {
         return;
     }
-    for (index, finalizer) in list(obj, "/metadata/finalizers").iter().filter_map(Value::as_str).enumerate() {
+    for (index, finalizer) in list(obj, "/metadata/finalizers")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         kube_finalizer(&format!("metadata.finalizers[{index}]"), finalizer, causes);
     }
 }

@@ -33,7 +33,10 @@ pub(super) fn update(old: &Value, new: &Value, causes: &mut Causes) {
     }
     let provider_id = text(old, "/spec/providerID");
     if !provider_id.is_empty() && provider_id != text(new, "/spec/providerID") {
-        causes.forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid");
+        causes.forbidden(
+            "spec.providerID",
+            "node updates may not change providerID except from \"\" to valid",
+        );
     }
     taints(new, causes);
     if text(old, "/spec/externalID") != text(new, "/spec/externalID") {
@@ -46,7 +49,8 @@ fn taints(node: &Value, causes: &mut Causes) {
     let taints = list(node, "/spec/taints");
     for (index, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{index}]");
-        let (key, value, effect) = (text(taint, "/key"), text(taint, "/value"), text(taint, "/effect"));
+        let (key, value, effect) =
+            (text(taint, "/key"), text(taint, "/value"), text(taint, "/effect"));
         causes.invalid_each(&format!("{field}.key"), key, qualified_name(key));
         let wrong = label_value(value);
         if !wrong.is_empty() {
@@ -71,7 +75,11 @@ fn resources(node: &Value, causes: &mut Causes) {
     for field in ["capacity", "allocatable"] {
         for (name, amount) in entries(node, &format!("/status/{field}")) {
             if amount.starts_with('-') {
-                causes.invalid(&format!("status.{field}.{name}"), amount, "must be greater than or equal to 0");
+                causes.invalid(
+                    &format!("status.{field}.{name}"),
+                    amount,
+                    "must be greater than or equal to 0",
+                );
             }
         }
     }
@@ -99,7 +107,10 @@ fn addresses(node: &Value, causes: &mut Causes) {
     let addresses = list(node, "/status/addresses");
     for (index, address) in addresses.iter().enumerate() {
         let parts = |a: &Value| (text(a, "/type").to_owned(), text(a, "/address").to_owned());
-        if addresses[..index].iter().any(|other| parts(other) == parts(address)) {
+        if addresses[..index]
+            .iter()
+            .any(|other| parts(other) == parts(address))
+        {
             let (kind, address) = parts(address);
             let shown = format!(r#"{{"Type":{},"Address":{}}}"#, json!(kind), json!(address));
             causes.duplicate_struct(&format!("status.addresses[{index}]"), &shown, "");

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::causes::Causes;
-use super::formats::{config_key, dns_label, dns_subdomain, endpoint_ip, ip, port_number, qualified_name};
+use super::formats::{
+    config_key, dns_label, dns_subdomain, endpoint_ip, ip, port_number, qualified_name,
+};
 use super::{entries, integer, is_set, list, meta, text};
 use crate::apiserver::resources::ResourceDef;
 
@@ -39,7 +41,9 @@ pub(super) fn update(def: &ResourceDef, old: &Value, new: &Value, causes: &mut C
             frozen(old, new, &["data"], causes);
         }
         "ConfigMap" => frozen(old, new, &["data", "binaryData"], causes),
-        "EndpointSlice" => causes.immutable("addressType", &at(old, "addressType"), &at(new, "addressType")),
+        "EndpointSlice" => {
+            causes.immutable("addressType", &at(old, "addressType"), &at(new, "addressType"));
+        }
         "Namespace" => phase(new, causes),
         _ => {}
     }
@@ -75,8 +79,12 @@ const CORE_EVENT: EventFields = EventFields {
     note: "/message",
     strict: false,
 };
-const EVENTS_EVENT: EventFields =
-    EventFields { namespace: "/regarding/namespace", controller: "reportingController", note: "/note", strict: true };
+const EVENTS_EVENT: EventFields = EventFields {
+    namespace: "/regarding/namespace",
+    controller: "reportingController",
+    note: "/note",
+    strict: true,
+};
 
 fn event(obj: &Value, fields: &EventFields, causes: &mut Causes) {
     let namespace = text(obj, "/metadata/namespace");
@@ -136,7 +144,10 @@ fn timed_event(obj: &Value, fields: &EventFields, causes: &mut Causes) {
 }
 
 fn lease(obj: &Value, causes: &mut Causes) {
-    let number = |field: &str| obj.pointer(&format!("/spec/{field}")).and_then(Value::as_i64);
+    let number = |field: &str| {
+        obj.pointer(&format!("/spec/{field}"))
+            .and_then(Value::as_i64)
+    };
     if let Some(seconds) = number("leaseDurationSeconds").filter(|s| *s <= 0) {
         causes.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
     }
@@ -146,7 +157,10 @@ fn lease(obj: &Value, causes: &mut Causes) {
 }
 
 fn namespace(obj: &Value, causes: &mut Causes) {
-    for finalizer in list(obj, "/spec/finalizers").iter().filter_map(Value::as_str) {
+    for finalizer in list(obj, "/spec/finalizers")
+        .iter()
+        .filter_map(Value::as_str)
+    {
         causes.invalid_each("spec.finalizers", finalizer, qualified_name(finalizer));
         meta::kube_finalizer("spec.finalizers", finalizer, causes);
     }
@@ -160,7 +174,11 @@ fn phase(new: &Value, causes: &mut Causes) {
             causes.invalid("status.Phase", phase, detail);
         }
     } else if phase != "Active" {
-        causes.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty");
+        causes.invalid(
+            "status.Phase",
+            phase,
+            "may only be 'Active' if `deletionTimestamp` is empty",
+        );
     }
 }
 
@@ -206,7 +224,11 @@ fn secret(obj: &Value, causes: &mut Causes) {
         "kubernetes.io/service-account-token" => {
             let name = "kubernetes.io/service-account.name";
             let annotations = obj.pointer("/metadata/annotations");
-            if annotations.and_then(|a| a.get(name)).and_then(Value::as_str).is_none_or(str::is_empty) {
+            if annotations
+                .and_then(|a| a.get(name))
+                .and_then(Value::as_str)
+                .is_none_or(str::is_empty)
+            {
                 causes.required(&format!("metadata.annotations[{name}]"), "");
             }
         }
@@ -275,7 +297,10 @@ fn endpoint_slice(obj: &Value, causes: &mut Causes) {
         if !name.is_empty() {
             causes.invalid_each(&format!("{field}.name"), name, dns_label(name));
         }
-        if ports[..index].iter().any(|other| text(other, "/name") == name) {
+        if ports[..index]
+            .iter()
+            .any(|other| text(other, "/name") == name)
+        {
             causes.duplicate(&format!("{field}.name"), name);
         }
         causes.one_of(&format!("{field}.protocol"), text(port, "/protocol"), &PROTOCOLS);

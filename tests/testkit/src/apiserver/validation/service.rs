@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::causes::Causes;
-use super::formats::{cidr, dns_label, dns_subdomain, endpoint_ip, ip, port_name, port_number, qualified_name};
+use super::formats::{
+    cidr, dns_label, dns_subdomain, endpoint_ip, ip, port_name, port_number, qualified_name,
+};
 use super::{integer, is_set, list, meta, text};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -46,7 +48,12 @@ pub(super) fn update(old: &Value, new: &Value, causes: &mut Causes) {
         cluster_ips_kept(old, new, causes);
         families_kept(old, new, causes);
     }
-    let class = |service: &Value| service.pointer("/spec/loadBalancerClass").cloned().unwrap_or_default();
+    let class = |service: &Value| {
+        service
+            .pointer("/spec/loadBalancerClass")
+            .cloned()
+            .unwrap_or_default()
+    };
     if kind(old) == "LoadBalancer" && kind(new) == "LoadBalancer" && class(old) != class(new) {
         causes.invalid("spec.loadBalancerClass", class(new), "may not change once set");
     }
@@ -60,13 +67,20 @@ pub(super) fn update(old: &Value, new: &Value, causes: &mut Causes) {
     }
 }
 
-pub(super) fn before_allocation(old: Option<&Value>, service: &Value, configured: &[&str], causes: &mut Causes) {
+pub(super) fn before_allocation(
+    old: Option<&Value>,
+    service: &Value,
+    configured: &[&str],
+    causes: &mut Causes,
+) {
     if kind(service) == "ExternalName" {
         return;
     }
     cluster_ips(service, old, causes);
-    let without_selector =
-        service.pointer("/spec/selector").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
+    let without_selector = service
+        .pointer("/spec/selector")
+        .and_then(Value::as_object)
+        .is_none_or(serde_json::Map::is_empty);
     let headless = text(service, "/spec/clusterIP") == "None";
     if !causes.is_empty() || (headless && without_selector) {
         return;
@@ -75,9 +89,17 @@ pub(super) fn before_allocation(old: Option<&Value>, service: &Value, configured
         let detail = "this cluster is not configured for dual-stack services";
         causes.invalid("spec.ipFamilyPolicy", "RequireDualStack", detail);
     }
-    for (index, family) in list(service, "/spec/ipFamilies").iter().filter_map(Value::as_str).enumerate() {
+    for (index, family) in list(service, "/spec/ipFamilies")
+        .iter()
+        .filter_map(Value::as_str)
+        .enumerate()
+    {
         if !configured.contains(&family) {
-            causes.invalid(&format!("spec.ipFamilies[{index}]"), family, "not configured on this cluster");
+            causes.invalid(
+                &format!("spec.ipFamilies[{index}]"),
+                family,
+                "not configured on this cluster",
+            );
         }
     }
 }
@@ -104,7 +126,11 @@ fn shape_by_type(service: &Value, causes: &mut Causes) {
     }
     match kind {
         "LoadBalancer" | "NodePort" if is_headless(service) => {
-            causes.invalid("spec.clusterIPs[0]", "None", &format!("may not be set to 'None' for {kind} services"));
+            causes.invalid(
+                "spec.clusterIPs[0]",
+                "None",
+                &format!("may not be set to 'None' for {kind} services"),
+            );
         }
         "ExternalName" => {
             let forbidden = "may not be set for ExternalName services";
@@ -157,7 +183,11 @@ fn ports(service: &Value, causes: &mut Causes) {
             }
         }
         if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
-            causes.invalid_each(&format!("{field}.appProtocol"), protocol, qualified_name(protocol));
+            causes.invalid_each(
+                &format!("{field}.appProtocol"),
+                protocol,
+                qualified_name(protocol),
+            );
         }
     }
 }
@@ -176,9 +206,11 @@ fn session_affinity(service: &Value, causes: &mut Causes) {
             } else if !is_set(service, "/spec/sessionAffinityConfig/clientIP/timeoutSeconds") {
                 causes.required(&format!("{config}.clientIP.timeoutSeconds"), needed);
             } else {
-                let seconds = integer(service, "/spec/sessionAffinityConfig/clientIP/timeoutSeconds");
+                let seconds =
+                    integer(service, "/spec/sessionAffinityConfig/clientIP/timeoutSeconds");
                 if !(1..=AFFINITY_MAX_SECONDS).contains(&seconds) {
-                    let detail = format!("must be greater than 0 and less than {AFFINITY_MAX_SECONDS}");
+                    let detail =
+                        format!("must be greater than 0 and less than {AFFINITY_MAX_SECONDS}");
                     causes.invalid(&format!("{config}.clientIP.timeoutSeconds"), seconds, &detail);
                 }
             }
@@ -192,7 +224,10 @@ fn session_affinity(service: &Value, causes: &mut Causes) {
 
 /// The cluster IPs as the real server prints them.
 fn ips(service: &Value) -> Value {
-    service.pointer("/spec/clusterIPs").cloned().unwrap_or_default()
+    service
+        .pointer("/spec/clusterIPs")
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn cluster_ips(service: &Value, old: Option<&Value>, causes: &mut Causes) {
@@ -201,7 +236,11 @@ fn cluster_ips(service: &Value, old: Option<&Value>, causes: &mut Causes) {
     match addresses.first() {
         None if !single.is_empty() => causes.required("spec.clusterIPs", ""),
         Some(_) if single.is_empty() => {
-            causes.invalid("spec.clusterIPs", ips(service), "must be empty when `clusterIP` is not specified");
+            causes.invalid(
+                "spec.clusterIPs",
+                ips(service),
+                "must be empty when `clusterIP` is not specified",
+            );
         }
         Some(first) if first != single => {
             causes.invalid("spec.clusterIPs", ips(service), "first value must match `clusterIP`");
@@ -216,7 +255,11 @@ fn cluster_ips(service: &Value, old: Option<&Value>, causes: &mut Causes) {
         if index == 0 && text == "None" {
             if addresses.len() > 1 {
                 wrong_addresses = true;
-                causes.invalid("spec.clusterIPs", ips(service), "'None' must be the first and only value");
+                causes.invalid(
+                    "spec.clusterIPs",
+                    ips(service),
+                    "'None' must be the first and only value",
+                );
             }
         } else if let Some(wrong) = ip(text).filter(|_| !known.contains(address)) {
             wrong_addresses = true;
@@ -234,7 +277,8 @@ fn cluster_ips(service: &Value, old: Option<&Value>, causes: &mut Causes) {
 fn families(service: &Value, causes: &mut Causes) {
     let families = list(service, "/spec/ipFamilies");
     for (index, family) in families.iter().enumerate() {
-        let (field, name) = (format!("spec.ipFamilies[{index}]"), family.as_str().unwrap_or_default());
+        let (field, name) =
+            (format!("spec.ipFamilies[{index}]"), family.as_str().unwrap_or_default());
         if !FAMILIES.contains(&name) {
             causes.not_supported(&field, name, &FAMILIES);
         }
@@ -252,19 +296,33 @@ fn families(service: &Value, causes: &mut Causes) {
 
 fn cluster_ip_families(service: &Value, causes: &mut Causes) {
     let addresses = list(service, "/spec/clusterIPs");
-    let is_six = |a: &Value| a.as_str().and_then(|t| t.parse().ok()).is_some_and(|a: IpAddr| a.is_ipv6());
-    if addresses.len() > 1 && addresses.iter().map(is_six).collect::<BTreeSet<_>>().len() != addresses.len() {
+    let is_six = |a: &Value| {
+        a.as_str()
+            .and_then(|t| t.parse().ok())
+            .is_some_and(|a: IpAddr| a.is_ipv6())
+    };
+    if addresses.len() > 1
+        && addresses.iter().map(is_six).collect::<BTreeSet<_>>().len() != addresses.len()
+    {
         let detail = "may specify no more than one IP for each IP family";
         causes.invalid("spec.clusterIPs", ips(service), detail);
     }
     if is_headless(service) {
         return;
     }
-    for (index, (address, family)) in addresses.iter().zip(list(service, "/spec/ipFamilies")).enumerate() {
+    for (index, (address, family)) in addresses
+        .iter()
+        .zip(list(service, "/spec/ipFamilies"))
+        .enumerate()
+    {
         let wanted = if is_six(address) { "IPv6" } else { "IPv4" };
-        if family.as_str().is_some_and(|f| FAMILIES.contains(&f) && f != wanted) {
+        if family
+            .as_str()
+            .is_some_and(|f| FAMILIES.contains(&f) && f != wanted)
+        {
             let family = family.as_str().unwrap_or_default();
-            let detail = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            let detail =
+                format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
             causes.invalid(&format!("spec.clusterIPs[{index}]"), address.clone(), &detail);
         }
     }
@@ -288,8 +346,14 @@ fn cluster_ips_kept(old: &Value, new: &Value, causes: &mut Causes) {
     if before.iter().zip(after).next().is_some_and(|(a, b)| a != b) {
         causes.invalid("spec.clusterIPs[0]", ips(new), changed);
     }
-    if before.len() > after.len() && after.len() == 1 && text(new, "/spec/ipFamilyPolicy") != "SingleStack" {
-        let policy = new.pointer("/spec/ipFamilyPolicy").cloned().unwrap_or_default();
+    if before.len() > after.len()
+        && after.len() == 1
+        && text(new, "/spec/ipFamilyPolicy") != "SingleStack"
+    {
+        let policy = new
+            .pointer("/spec/ipFamilyPolicy")
+            .cloned()
+            .unwrap_or_default();
         let detail = "must be set to 'SingleStack' when releasing the secondary clusterIP";
         causes.invalid("spec.ipFamilyPolicy", policy, detail);
     }
@@ -315,8 +379,14 @@ fn families_kept(old: &Value, new: &Value, causes: &mut Causes) {
     if before.iter().zip(after).next().is_some_and(|(a, b)| a != b) {
         causes.invalid("spec.ipFamilies[0]", ips(new), changed);
     }
-    if before.len() > after.len() && after.len() == 1 && text(new, "/spec/ipFamilyPolicy") != "SingleStack" {
-        let policy = new.pointer("/spec/ipFamilyPolicy").cloned().unwrap_or_default();
+    if before.len() > after.len()
+        && after.len() == 1
+        && text(new, "/spec/ipFamilyPolicy") != "SingleStack"
+    {
+        let policy = new
+            .pointer("/spec/ipFamilyPolicy")
+            .cloned()
+            .unwrap_or_default();
         let detail = "must be set to 'SingleStack' when releasing the secondary ipFamily";
         causes.invalid("spec.ipFamilyPolicy", policy, detail);
     }
@@ -325,7 +395,8 @@ fn families_kept(old: &Value, new: &Value, causes: &mut Causes) {
 fn external_ips(service: &Value, old: Option<&Value>, causes: &mut Causes) {
     let known = old.map_or(&[][..], |old| list(old, "/spec/externalIPs"));
     for (index, address) in list(service, "/spec/externalIPs").iter().enumerate() {
-        let (field, text) = (format!("spec.externalIPs[{index}]"), address.as_str().unwrap_or_default());
+        let (field, text) =
+            (format!("spec.externalIPs[{index}]"), address.as_str().unwrap_or_default());
         match ip(text).filter(|_| !known.contains(address)) {
             Some(wrong) => causes.invalid(&field, text, wrong),
             None => causes.invalid_each(&field, text, endpoint_ip(text)),
@@ -364,14 +435,21 @@ fn port_conflicts(service: &Value, causes: &mut Causes) {
 fn balancer_fields(service: &Value, causes: &mut Causes) {
     let is_balancer = kind(service) == "LoadBalancer";
     let ranges = list(service, "/spec/loadBalancerSourceRanges");
-    let annotation = service.pointer("/metadata/annotations").and_then(|a| a.get(SOURCE_RANGES_ANNOTATION));
+    let annotation = service
+        .pointer("/metadata/annotations")
+        .and_then(|a| a.get(SOURCE_RANGES_ANNOTATION));
     if !ranges.is_empty() {
         // Upstream spells this field with a capital in its messages.
         let field = "spec.LoadBalancerSourceRanges";
         if !is_balancer {
             causes.forbidden(field, BALANCER_ONLY);
         }
-        for (index, range) in ranges.iter().filter_map(Value::as_str).map(str::trim).enumerate() {
+        for (index, range) in ranges
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::trim)
+            .enumerate()
+        {
             causes.invalid_each(&format!("{field}[{index}]"), range, cidr(range));
         }
     } else if let Some(ranges) = annotation.and_then(Value::as_str) {
@@ -379,7 +457,11 @@ fn balancer_fields(service: &Value, causes: &mut Causes) {
         if !is_balancer {
             causes.forbidden(&field, BALANCER_ONLY);
         }
-        for range in ranges.split(',').map(str::trim).filter(|_| !ranges.trim().is_empty()) {
+        for range in ranges
+            .split(',')
+            .map(str::trim)
+            .filter(|_| !ranges.trim().is_empty())
+        {
             causes.invalid_each(&field, range, cidr(range));
         }
     }
@@ -388,7 +470,10 @@ fn balancer_fields(service: &Value, causes: &mut Causes) {
         (true, false) => causes.required("allocateLoadBalancerNodePorts", ""),
         _ => {}
     }
-    if let Some(class) = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str) {
+    if let Some(class) = service
+        .pointer("/spec/loadBalancerClass")
+        .and_then(Value::as_str)
+    {
         if is_balancer {
             causes.invalid_each("spec.loadBalancerClass", class, qualified_name(class));
         } else {
@@ -413,7 +498,8 @@ fn traffic_policies(service: &Value, causes: &mut Causes) {
             causes.invalid("spec.healthCheckNodePort", health_port, wrong);
         }
     } else if health_port != 0 {
-        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        let detail =
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         causes.invalid("spec.healthCheckNodePort", health_port, detail);
     }
     let internal = text(service, "/spec/internalTrafficPolicy");
@@ -421,7 +507,9 @@ fn traffic_policies(service: &Value, causes: &mut Causes) {
     if in_cluster || is_set(service, "/spec/internalTrafficPolicy") {
         causes.one_of("spec.internalTrafficPolicy", internal, &TRAFFIC_POLICIES);
     }
-    if let Some(distribution) = service.pointer("/spec/trafficDistribution").and_then(Value::as_str)
+    if let Some(distribution) = service
+        .pointer("/spec/trafficDistribution")
+        .and_then(Value::as_str)
         && !DISTRIBUTIONS.contains(&distribution)
     {
         causes.not_supported("spec.trafficDistribution", distribution, &DISTRIBUTIONS);
@@ -437,13 +525,17 @@ fn balancer_status(service: &Value, causes: &mut Causes) {
     }
     for (index, entry) in ingress.iter().enumerate() {
         let field = format!("{field}[{index}]");
-        let (address, host, mode) = (text(entry, "/ip"), text(entry, "/hostname"), text(entry, "/ipMode"));
+        let (address, host, mode) =
+            (text(entry, "/ip"), text(entry, "/hostname"), text(entry, "/ipMode"));
         if let Some(wrong) = ip(address).filter(|_| !address.is_empty()) {
             causes.invalid(&format!("{field}.ip"), address, wrong);
         }
         match (is_set(entry, "/ipMode"), address.is_empty()) {
-            (false, false) => causes.required(&format!("{field}.ipMode"), "must be specified when `ip` is set"),
-            (true, true) => causes.forbidden(&format!("{field}.ipMode"), "may not be specified when `ip` is not set"),
+            (false, false) => {
+                causes.required(&format!("{field}.ipMode"), "must be specified when `ip` is set");
+            }
+            (true, true) => causes
+                .forbidden(&format!("{field}.ipMode"), "may not be specified when `ip` is not set"),
             (true, false) if !["Proxy", "VIP"].contains(&mode) => {
                 causes.not_supported(&format!("{field}.ipMode"), mode, &["Proxy", "VIP"]);
             }
@@ -452,7 +544,11 @@ fn balancer_status(service: &Value, causes: &mut Causes) {
         if !host.is_empty() {
             causes.invalid_each(&format!("{field}.hostname"), host, dns_subdomain(host));
             if host.parse::<IpAddr>().is_ok() {
-                causes.invalid(&format!("{field}.hostname"), host, "must be a DNS name, not an IP address");
+                causes.invalid(
+                    &format!("{field}.hostname"),
+                    host,
+                    "must be a DNS name, not an IP address",
+                );
             }
         }
     }

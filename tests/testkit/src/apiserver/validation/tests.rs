@@ -12,7 +12,10 @@ fn def(plural: &str) -> &'static ResourceDef {
 
 /// `field: message` of each cause.
 fn messages(causes: &[Cause]) -> Vec<String> {
-    let mut told: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+    let mut told: Vec<String> = causes
+        .iter()
+        .map(|c| format!("{}: {}", c.field, c.message))
+        .collect();
     // Metadata is checked twice on updates, as on the real server.
     told.dedup();
     told
@@ -45,8 +48,7 @@ fn node(spec: &Value, status: &Value) -> Value {
 
 /// A valid service with these spec fields, defaulted.
 fn service(spec: &Value) -> Value {
-    let mut service =
-        json!({"metadata": namespaced("web"), "spec": {"ports": [{"port": 80}], "clusterIP": "10.96.0.9"}});
+    let mut service = json!({"metadata": namespaced("web"), "spec": {"ports": [{"port": 80}], "clusterIP": "10.96.0.9"}});
     for (field, value) in spec.as_object().unwrap() {
         service["spec"][field] = value.clone();
     }
@@ -71,17 +73,25 @@ fn metadata_is_checked_on_creation() {
     );
     let name = config_map(json!({"name": "A", "namespace": "default"}));
     assert!(
-        name[0].starts_with("metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must"),
+        name[0].starts_with(
+            "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must"
+        ),
         "{name:?}"
     );
-    assert_eq!(config_map(json!({"name": "a-x", "generateName": "a-", "namespace": "default"})), NONE);
+    assert_eq!(
+        config_map(json!({"name": "a-x", "generateName": "a-", "namespace": "default"})),
+        NONE
+    );
     let label = config_map(
         json!({"name": "a", "namespace": "default", "labels": {"x": "a b"}, "annotations": {"Example.com/X": "any text"}}),
     );
     assert_eq!(label.len(), 1);
-    assert!(label[0].starts_with("metadata.labels: Invalid value: \"a b\": a valid label must be an empty string or"));
-    let finalizers =
-        config_map(json!({"name": "a", "namespace": "default", "finalizers": ["kubernetes", "example.com/x", "mine"]}));
+    assert!(label[0].starts_with(
+        "metadata.labels: Invalid value: \"a b\": a valid label must be an empty string or"
+    ));
+    let finalizers = config_map(
+        json!({"name": "a", "namespace": "default", "finalizers": ["kubernetes", "example.com/x", "mine"]}),
+    );
     assert_eq!(
         finalizers,
         [
@@ -92,16 +102,23 @@ fn metadata_is_checked_on_creation() {
         json!({"name": "a", "namespace": "default", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]}),
     );
     assert_eq!(owner, ["metadata.ownerReferences.uid: Invalid value: \"\": must not be empty"]);
-    let big = config_map(json!({"name": "a", "namespace": "default", "annotations": {"a": "x".repeat(262_145)}}));
+    let big = config_map(
+        json!({"name": "a", "namespace": "default", "annotations": {"a": "x".repeat(262_145)}}),
+    );
     assert_eq!(big, ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
 }
 
 #[test]
 fn metadata_that_identifies_an_object_cannot_change() {
     let old = json!({"metadata": namespaced("a")});
-    let set = |field: &'static str, value: Value| changed("configmaps", &old, |new| new["metadata"][field] = value);
+    let set = |field: &'static str, value: Value| {
+        changed("configmaps", &old, |new| new["metadata"][field] = value)
+    };
     assert_eq!(set("labels", json!({"a": "b"})), NONE);
-    assert_eq!(set("uid", "other".into()), ["metadata.uid: Invalid value: \"other\": field is immutable"]);
+    assert_eq!(
+        set("uid", "other".into()),
+        ["metadata.uid: Invalid value: \"other\": field is immutable"]
+    );
     assert_eq!(
         set("creationTimestamp", Value::Null),
         ["metadata.creationTimestamp: Invalid value: null: field is immutable"]
@@ -110,7 +127,10 @@ fn metadata_that_identifies_an_object_cannot_change() {
         set("resourceVersion", "".into()),
         ["metadata.resourceVersion: Invalid value: \"\": must be specified for an update"]
     );
-    assert_eq!(set("generation", (-1).into()), ["metadata.generation: Invalid value: -1: must not be decremented"]);
+    assert_eq!(
+        set("generation", (-1).into()),
+        ["metadata.generation: Invalid value: -1: must not be decremented"]
+    );
     assert_eq!(set("generation", 2.into()), NONE);
     let mut leaving = old.clone();
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
@@ -120,10 +140,15 @@ fn metadata_that_identifies_an_object_cannot_change() {
     });
     assert_eq!(
         added,
-        ["metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
-          finalizers []string{\"example.com/b\"}"]
+        [
+            "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
+          finalizers []string{\"example.com/b\"}"
+        ]
     );
-    assert_eq!(changed("configmaps", &leaving, |new| new["metadata"]["finalizers"] = json!([])), NONE);
+    assert_eq!(
+        changed("configmaps", &leaving, |new| new["metadata"]["finalizers"] = json!([])),
+        NONE
+    );
 }
 
 #[test]
@@ -136,9 +161,18 @@ fn a_provider_id_and_pod_networks_are_written_once() {
     let old = node(&json!({"providerID": "mock://a", "podCIDRs": ["10.1.0.0/24"]}), &json!({}));
     let id = "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to valid";
     assert_eq!(changed("nodes", &old, |new| new["spec"]["providerID"] = "mock://b".into()), [id]);
-    assert_eq!(changed("nodes", &old, |new| drop(new["spec"].as_object_mut().unwrap().remove("providerID"))), [id]);
-    let cidr = "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
-    assert_eq!(changed("nodes", &old, |new| new["spec"]["podCIDRs"] = json!(["10.2.0.0/24"])), [cidr]);
+    assert_eq!(
+        changed("nodes", &old, |new| drop(
+            new["spec"].as_object_mut().unwrap().remove("providerID")
+        )),
+        [id]
+    );
+    let cidr =
+        "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
+    assert_eq!(
+        changed("nodes", &old, |new| new["spec"]["podCIDRs"] = json!(["10.2.0.0/24"])),
+        [cidr]
+    );
     assert_eq!(changed("nodes", &old, |new| new["spec"]["podCIDRs"] = json!([])), [cidr]);
     assert_eq!(changed("nodes", &old, |new| new["spec"]["unschedulable"] = true.into()), NONE);
 }
@@ -159,7 +193,9 @@ fn taints_addresses_and_networks_of_nodes_are_checked() {
             "metadata.taints[0].effect: Unsupported value: \"Never\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\""
         ]
     );
-    let twice = taints(json!([{"key": "a", "effect": "NoExecute"}, {"key": "a", "value": "x", "effect": "NoExecute"}]));
+    let twice = taints(
+        json!([{"key": "a", "effect": "NoExecute"}, {"key": "a", "value": "x", "effect": "NoExecute"}]),
+    );
     assert_eq!(twice.len(), 1);
     assert!(
         twice[0].starts_with("metadata.taints[1]: Duplicate value: {\"")
@@ -176,11 +212,15 @@ fn taints_addresses_and_networks_of_nodes_are_checked() {
     );
     let address = json!({"type": "InternalIP", "address": "10.0.0.1"});
     let old = node(&json!({}), &json!({}));
-    let twice = changed("nodes", &old, |new| new["status"]["addresses"] = json!([address, address]));
+    let twice =
+        changed("nodes", &old, |new| new["status"]["addresses"] = json!([address, address]));
     assert_eq!(twice.len(), 1);
     assert!(twice[0].starts_with("status.addresses[1]: Duplicate value: {"), "{twice:?}");
     let capacity = changed("nodes", &old, |new| new["status"]["capacity"] = json!({"cpu": "-1"}));
-    assert_eq!(capacity, ["status.capacity.cpu: Invalid value: \"-1\": must be greater than or equal to 0"]);
+    assert_eq!(
+        capacity,
+        ["status.capacity.cpu: Invalid value: \"-1\": must be greater than or equal to 0"]
+    );
 }
 
 #[test]
@@ -194,9 +234,14 @@ fn a_service_needs_sound_ports() {
     );
     assert_eq!(
         ports(json!([{"port": 80, "protocol": "ICMP"}])),
-        ["spec.ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", \"TCP\", \"UDP\""]
+        [
+            "spec.ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", \"TCP\", \"UDP\""
+        ]
     );
-    assert_eq!(ports(json!([{"port": 80}, {"port": 81, "name": "b"}])), ["spec.ports[0].name: Required value"]);
+    assert_eq!(
+        ports(json!([{"port": 80}, {"port": 81, "name": "b"}])),
+        ["spec.ports[0].name: Required value"]
+    );
     let same = ports(json!([{"port": 80, "name": "a"}, {"port": 80, "name": "a"}]));
     assert_eq!(same.len(), 2);
     assert_eq!(same[0], "spec.ports[1].name: Duplicate value: \"a\"");
@@ -222,11 +267,12 @@ fn service_types_bring_their_own_rules() {
     );
     assert_eq!(
         spec(json!({"type": "LoadBalancer", "clusterIP": "None"})),
-        ["spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for LoadBalancer services"]
+        [
+            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for LoadBalancer services"
+        ]
     );
     assert_eq!(spec(json!({"clusterIP": "None", "ports": []})), NONE);
-    let external =
-        json!({"metadata": namespaced("db"), "spec": {"type": "ExternalName", "externalName": "db.example."}});
+    let external = json!({"metadata": namespaced("db"), "spec": {"type": "ExternalName", "externalName": "db.example."}});
     let mut external_name = external.clone();
     default(def("services"), &mut external_name);
     assert_eq!(created("services", &external_name), NONE);
@@ -238,18 +284,24 @@ fn service_types_bring_their_own_rules() {
     );
     assert_eq!(
         spec(json!({"externalTrafficPolicy": "Local"})),
-        ["spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services"]
+        [
+            "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services"
+        ]
     );
     assert_eq!(
         spec(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"})),
         ["spec.healthCheckNodePort: Required value"]
     );
     assert_eq!(
-        spec(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000})),
+        spec(
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000})
+        ),
         NONE
     );
     assert_eq!(
-        spec(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": [" 10.0.0.0/8", "nonsense"]})),
+        spec(
+            json!({"type": "LoadBalancer", "loadBalancerSourceRanges": [" 10.0.0.0/8", "nonsense"]})
+        ),
         [
             "spec.LoadBalancerSourceRanges[1]: Invalid value: \"nonsense\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
         ]
@@ -257,7 +309,9 @@ fn service_types_bring_their_own_rules() {
     assert_eq!(spec(json!({"sessionAffinity": "ClientIP"})), NONE);
     assert_eq!(
         spec(json!({"externalIPs": ["127.0.0.1"]})),
-        ["spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"]
+        [
+            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"
+        ]
     );
     assert_eq!(
         spec(json!({"clusterIP": "10.96.0.999"})),
@@ -272,18 +326,26 @@ fn allocated_values_of_a_service_stay() {
     let old = service(
         &json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/a", "externalTrafficPolicy": "Local", "ipFamilies": ["IPv4"], "healthCheckNodePort": 32000}),
     );
-    let set = |field: &'static str, value: Value| changed("services", &old, |new| new["spec"][field] = value);
+    let set = |field: &'static str, value: Value| {
+        changed("services", &old, |new| new["spec"][field] = value)
+    };
     assert_eq!(changed("services", &old, |_| ()), NONE);
     let moved = changed("services", &old, |new| {
         new["spec"]["clusterIP"] = "10.96.0.10".into();
         new["spec"]["clusterIPs"] = json!(["10.96.0.10"]);
     });
-    assert_eq!(moved, ["spec.clusterIPs[0]: Invalid value: [\"10.96.0.10\"]: may not change once set"]);
+    assert_eq!(
+        moved,
+        ["spec.clusterIPs[0]: Invalid value: [\"10.96.0.10\"]: may not change once set"]
+    );
     assert_eq!(
         set("loadBalancerClass", "example.com/b".into()),
         ["spec.loadBalancerClass: Invalid value: \"example.com/b\": may not change once set"]
     );
-    assert_eq!(set("healthCheckNodePort", 32001.into()), ["spec.healthCheckNodePort: Forbidden: field is immutable"]);
+    assert_eq!(
+        set("healthCheckNodePort", 32001.into()),
+        ["spec.healthCheckNodePort: Forbidden: field is immutable"]
+    );
     assert_eq!(
         set("ipFamilies", json!(["IPv6"]))[0],
         "spec.ipFamilies[0]: Invalid value: [\"IPv6\"]: may not change once set"
@@ -293,7 +355,11 @@ fn allocated_values_of_a_service_stay() {
 #[test]
 fn addresses_are_checked_against_the_cluster_before_allocation() {
     let refused = |spec: Value, families: &[&str]| {
-        messages(&validate_cluster_ips(None, &Map::from_iter([("spec".to_owned(), spec)]).into(), families))
+        messages(&validate_cluster_ips(
+            None,
+            &Map::from_iter([("spec".to_owned(), spec)]).into(),
+            families,
+        ))
     };
     let six = json!({"type": "ClusterIP", "ipFamilies": ["IPv6"]});
     assert_eq!(
@@ -307,7 +373,10 @@ fn addresses_are_checked_against_the_cluster_before_allocation() {
     assert_eq!(refused(both, &["IPv4", "IPv6"]), NONE);
     let selectorless = json!({"clusterIP": "None", "clusterIPs": ["None"], "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]});
     assert_eq!(refused(selectorless, &["IPv4"]), NONE);
-    let wrong = refused(json!({"clusterIP": "10.0.0", "clusterIPs": ["10.0.0"], "ipFamilies": ["IPv6"]}), &["IPv4"]);
+    let wrong = refused(
+        json!({"clusterIP": "10.0.0", "clusterIPs": ["10.0.0"], "ipFamilies": ["IPv6"]}),
+        &["IPv4"],
+    );
     assert_eq!(wrong.len(), 1);
     assert_eq!(refused(json!({"type": "ExternalName", "ipFamilies": ["IPv6"]}), &["IPv4"]), NONE);
 }
@@ -322,7 +391,9 @@ fn load_balancer_status_is_checked_when_it_changes() {
     assert_eq!(ingress(&old, json!({"hostname": "lb.example"})), NONE);
     assert_eq!(
         ingress(&old, json!({"ip": "192.0.2.1"})),
-        ["status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set"]
+        [
+            "status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set"
+        ]
     );
     assert_eq!(
         ingress(&old, json!({"hostname": "192.0.2.1"})),
@@ -332,7 +403,9 @@ fn load_balancer_status_is_checked_when_it_changes() {
     );
     assert_eq!(
         ingress(&service(&json!({})), json!({"hostname": "lb.example"})),
-        ["status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"]
+        [
+            "status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"
+        ]
     );
 }
 
@@ -346,29 +419,42 @@ fn events_must_be_in_the_namespace_of_their_object() {
     };
     assert_eq!(event("default", ""), NONE);
     assert_eq!(event("web", "web"), NONE);
-    let wrong =
-        |about: &str| format!("involvedObject.namespace: Invalid value: {about:?}: does not match event.namespace");
+    let wrong = |about: &str| {
+        format!(
+            "involvedObject.namespace: Invalid value: {about:?}: does not match event.namespace"
+        )
+    };
     assert_eq!(event("web", ""), [wrong("")]);
     assert_eq!(event("default", "web"), [wrong("web")]);
-    let timed =
-        json!({"metadata": {"name": "e", "namespace": "kube-system"}, "eventTime": "2026-01-01T00:00:00.000000Z"});
+    let timed = json!({"metadata": {"name": "e", "namespace": "kube-system"}, "eventTime": "2026-01-01T00:00:00.000000Z"});
     assert_eq!(
         created("events", &timed)[..2],
-        ["reportingComponent: Required value", "reportingComponent: Invalid value: \"\": name part must be non-empty"]
+        [
+            "reportingComponent: Required value",
+            "reportingComponent: Invalid value: \"\": name part must be non-empty"
+        ]
     );
-    let named = |name: &str| created("events", &json!({"metadata": {"name": name, "namespace": "default"}}));
+    let named = |name: &str| {
+        created("events", &json!({"metadata": {"name": name, "namespace": "default"}}))
+    };
     assert_eq!(named("A_b"), NONE);
     assert_eq!(named("a/b"), ["metadata.name: Invalid value: \"a/b\": may not contain '/'"]);
     assert_eq!(named(".."), ["metadata.name: Invalid value: \"..\": may not be '..'"]);
     let newer = find("events.k8s.io", "v1", "events").unwrap();
-    let strict =
-        messages(&validate_create(newer, &json!({"metadata": {"name": "e", "namespace": "default"}, "type": "Odd"})));
-    assert_eq!(strict, ["eventTime: Required value", "type: Invalid value: \"\": has invalid value: Odd"]);
+    let strict = messages(&validate_create(
+        newer,
+        &json!({"metadata": {"name": "e", "namespace": "default"}, "type": "Odd"}),
+    ));
+    assert_eq!(
+        strict,
+        ["eventTime: Required value", "type: Invalid value: \"\": has invalid value: Odd"]
+    );
 }
 
 #[test]
 fn small_kinds_are_checked_too() {
-    let lease = |spec: Value| created("leases", &json!({"metadata": namespaced("l"), "spec": spec}));
+    let lease =
+        |spec: Value| created("leases", &json!({"metadata": namespaced("l"), "spec": spec}));
     assert_eq!(lease(json!({"holderIdentity": "a", "leaseDurationSeconds": 15})), NONE);
     assert_eq!(
         lease(json!({"leaseDurationSeconds": 0, "leaseTransitions": -1})),
@@ -377,16 +463,23 @@ fn small_kinds_are_checked_too() {
             "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"
         ]
     );
-    let config = |data: Value| created("configmaps", &json!({"metadata": namespaced("c"), "data": data}));
+    let config =
+        |data: Value| created("configmaps", &json!({"metadata": namespaced("c"), "data": data}));
     assert_eq!(config(json!({"a.b": ""})), NONE);
-    assert!(config(json!({"a b": ""}))[0].starts_with("data[a b]: Invalid value: \"a b\": a valid config key must"));
+    assert!(
+        config(json!({"a b": ""}))[0]
+            .starts_with("data[a b]: Invalid value: \"a b\": a valid config key must")
+    );
     let frozen = json!({"metadata": namespaced("c"), "data": {"a": "b"}, "immutable": true});
     assert_eq!(
         changed("configmaps", &frozen, |new| new["data"]["a"] = "c".into()),
         ["data: Forbidden: field is immutable when `immutable` is set"]
     );
     let secret = json!({"metadata": namespaced("s"), "type": "kubernetes.io/tls"});
-    assert_eq!(created("secrets", &secret), ["data[tls.crt]: Required value", "data[tls.key]: Required value"]);
+    assert_eq!(
+        created("secrets", &secret),
+        ["data[tls.crt]: Required value", "data[tls.key]: Required value"]
+    );
     let opaque = json!({"metadata": namespaced("s"), "type": "Opaque"});
     assert_eq!(
         changed("secrets", &opaque, |new| new["type"] = "x".into()),
@@ -402,12 +495,13 @@ fn small_kinds_are_checked_too() {
         created("endpoints", &endpoints),
         ["subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"]
     );
-    let namespace =
-        json!({"metadata": meta("a"), "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+    let namespace = json!({"metadata": meta("a"), "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
     assert_eq!(created("namespaces", &namespace), NONE);
     assert_eq!(
         changed("namespaces", &namespace, |new| new["status"]["phase"] = "Terminating".into()),
-        ["status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"]
+        [
+            "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
+        ]
     );
 }
 

@@ -13,7 +13,9 @@ const EXISTING: usize = 4;
 pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(EXISTING).await?;
     let provider = bench.provider().await?;
-    let max = provider.instances().map_or(1, |instances| instances.limits().max_batch.get());
+    let max = provider
+        .instances()
+        .map_or(1, |instances| instances.limits().max_batch.get());
     // Existing ones are spread over the batch, so that leaving out either sort shows.
     let query = |index: usize| match index % 3 {
         0 => bench.query(&names[index / 3 % names.len()]),
@@ -24,9 +26,15 @@ pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceClo
     for size in sizes {
         let queries: Vec<_> = (0..size).map(query).collect();
         match bench.ask_raw(&provider, &open_op(), &queries).await? {
-            Ok(answers) => expect(answers.len() == size, || format!("{} answers to {size} queries", answers.len()))?,
+            Ok(answers) => expect(answers.len() == size, || {
+                format!("{} answers to {size} queries", answers.len())
+            })?,
             Err(error) => {
-                return Err(Problem::Failed(format!("{size} queries: error {}: {}", error.kind(), error.chain())));
+                return Err(Problem::Failed(format!(
+                    "{size} queries: error {}: {}",
+                    error.kind(),
+                    error.chain()
+                )));
             }
         }
     }
@@ -36,7 +44,10 @@ pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceClo
 pub(super) async fn found_by_name(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let answer = bench.ask_one(bench.query(&name)).await?;
-    expect(matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. })), || show(&answer))
+    expect(
+        matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. })),
+        || show(&answer),
+    )
 }
 
 pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
@@ -48,7 +59,11 @@ pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>)
     }
     // Asked for twice.
     known.push(known[0].clone());
-    let max = bench.provider().await?.instances().map_or(1, |instances| instances.limits().max_batch.get());
+    let max = bench
+        .provider()
+        .await?
+        .instances()
+        .map_or(1, |instances| instances.limits().max_batch.get());
     for reverse in [false, true] {
         if reverse {
             known.reverse();
@@ -59,7 +74,9 @@ pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>)
             let answers = bench.ask(&provider, &queries).await?;
             for (index, ((name, want), answer)) in part.iter().zip(&answers).enumerate() {
                 let right = match (want, answer) {
-                    (Some(addresses), Ok(InstanceStatus::Found { meta, .. })) => meta.addresses == *addresses,
+                    (Some(addresses), Ok(InstanceStatus::Found { meta, .. })) => {
+                        meta.addresses == *addresses
+                    }
                     (Some(_), _) => false,
                     // Whether an absent one is proved absent is another rule's matter.
                     (None, _) => !matches!(answer, Ok(InstanceStatus::Found { .. })),
@@ -71,7 +88,9 @@ pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>)
     Ok(())
 }
 
-pub(super) async fn not_found_if_never_existed(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn not_found_if_never_existed(
+    bench: &RuleContext<'_, dyn InstanceCloud>,
+) -> Verdict {
     let existing = bench.create().await?;
     bench.meta(&existing).await?;
     let answer = bench.ask_one(bench.query(&bench.name())).await?;
@@ -79,16 +98,24 @@ pub(super) async fn not_found_if_never_existed(bench: &RuleContext<'_, dyn Insta
 }
 
 fn is_gone(answer: &DescribeResult) -> bool {
-    matches!(answer, Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }))
+    matches!(
+        answer,
+        Ok(InstanceStatus::NotFound
+            | InstanceStatus::Found { power_state: PowerState::Terminated, .. })
+    )
 }
 
 pub(super) async fn not_found_if_deleted(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let id = bench.provider_id(&name).await?;
     bench.cloud.delete(&name).await?;
-    for (by, query) in [("name", bench.query(&name)), ("provider ID", bench.query_by_id(&name, &id))] {
+    for (by, query) in
+        [("name", bench.query(&name)), ("provider ID", bench.query_by_id(&name, &id))]
+    {
         let answer = bench.ask_one(query).await?;
-        expect(matches!(answer, Ok(InstanceStatus::NotFound)), || format!("by {by}: {}", show(&answer)))?;
+        expect(matches!(answer, Ok(InstanceStatus::NotFound)), || {
+            format!("by {by}: {}", show(&answer))
+        })?;
     }
     Ok(())
 }
@@ -100,10 +127,12 @@ pub(super) async fn stopped_exists(bench: &RuleContext<'_, dyn InstanceCloud>) -
     bench.cloud.stop(&started).await?;
     bench.cloud.start(&started).await?;
     let answer = bench.ask_one(bench.query(&stopped)).await?;
-    let right = matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }));
+    let right =
+        matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }));
     expect(right, || format!("stopped instance: {}", show(&answer)))?;
     let answer = bench.ask_one(bench.query(&started)).await?;
-    let right = matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }));
+    let right =
+        matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }));
     expect(right, || format!("instance started again: {}", show(&answer)))
 }
 
@@ -120,12 +149,16 @@ pub(super) async fn all_of_many(bench: &RuleContext<'_, dyn InstanceCloud>) -> V
     bench.meta(&names[0]).await?;
     let provider = bench.provider().await?;
     // How large a batch may be is judged elsewhere.
-    let part = provider.instances().map_or(1, |instances| instances.limits().max_batch.get().div_ceil(2));
+    let part = provider
+        .instances()
+        .map_or(1, |instances| instances.limits().max_batch.get().div_ceil(2));
     for part in names.chunks(part) {
         let queries: Vec<_> = part.iter().map(|name| bench.query(name)).collect();
         for (name, answer) in part.iter().zip(bench.ask(&provider, &queries).await?) {
             let found = matches!(answer, Ok(InstanceStatus::Found { .. }));
-            expect(found, || format!("{name}, one of {} instances: {}", names.len(), show(&answer)))?;
+            expect(found, || {
+                format!("{name}, one of {} instances: {}", names.len(), show(&answer))
+            })?;
         }
     }
     Ok(())

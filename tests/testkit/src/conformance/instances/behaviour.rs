@@ -94,13 +94,16 @@ pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> 
         }
     };
     let canceled = |answers: Result<Vec<_>, ccm_core::provider::CloudError>| match answers {
-        Err(error) => expect(error.kind() == ErrorKind::Canceled, || format!("canceled, but {}", error.kind())),
+        Err(error) => expect(error.kind() == ErrorKind::Canceled, || {
+            format!("canceled, but {}", error.kind())
+        }),
         Ok(answers) => {
             // Too late to be cancelled is no fault; an absence out of it is.
-            let right = |answer: &Result<InstanceStatus, ccm_core::provider::CloudError>| match answer {
-                Ok(presence) => *presence != InstanceStatus::NotFound,
-                Err(error) => error.kind() == ErrorKind::Canceled,
-            };
+            let right =
+                |answer: &Result<InstanceStatus, ccm_core::provider::CloudError>| match answer {
+                    Ok(presence) => *presence != InstanceStatus::NotFound,
+                    Err(error) => error.kind() == ErrorKind::Canceled,
+                };
             let wrong = answers.iter().find(|answer| !right(answer));
             expect(wrong.is_none(), || wrong.map(show).unwrap_or_default())
         }
@@ -111,7 +114,10 @@ pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> 
         bench.cloud.slow_down(UNDER_WAY).await?;
         for waits in 0..MAX_WAITS {
             let op = open_op();
-            if cut_short(bench.ask_raw(&provider, &op, &queries), waits, || Poll::Ready(())).await.is_some() {
+            if cut_short(bench.ask_raw(&provider, &op, &queries), waits, || Poll::Ready(()))
+                .await
+                .is_some()
+            {
                 break;
             }
         }
@@ -129,13 +135,18 @@ pub(super) async fn concurrent_use(bench: &RuleContext<'_, dyn InstanceCloud>) -
         known.push((name, bench.meta(name).await?.addresses));
     }
     let provider = bench.provider().await?;
-    let max = provider.instances().map_or(1, |instances| instances.limits().max_batch.get());
-    // Slow answers make the calls overlap; where the cloud cannot be slowed down they may do so by themselves.
+    let max = provider
+        .instances()
+        .map_or(1, |instances| instances.limits().max_batch.get());
+    // Slow answers make the calls overlap; where the cloud cannot be slowed down they may do so by
+    // themselves.
     bench.cloud.slow_down(UNDER_WAY).await?;
     let call = |first: usize| {
         let (provider, known) = (&provider, &known);
         async move {
-            let part: Vec<_> = (0..NODES.min(max)).map(|i| &known[(first + i) % known.len()]).collect();
+            let part: Vec<_> = (0..NODES.min(max))
+                .map(|i| &known[(first + i) % known.len()])
+                .collect();
             let queries: Vec<_> = part.iter().map(|(name, _)| bench.query(name)).collect();
             let answers = bench.ask(provider, &queries).await?;
             for ((name, addresses), answer) in part.iter().zip(&answers) {

@@ -3,7 +3,8 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::NodeView,
     provider::{
-        CloudError, CloudProvider, InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, Op, PowerState,
+        CloudError, CloudProvider, InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope,
+        Op, PowerState,
     },
 };
 
@@ -58,17 +59,25 @@ impl RuleContext<'_, dyn InstanceCloud> {
 
     /// Makes a query about a node without provider ID.
     pub(super) fn query(&self, name: &str) -> InstanceQuery {
-        InstanceQuery { node: Arc::new(self.cloud.node(name)), scope: MetadataScope::All, max_age: Duration::ZERO }
+        InstanceQuery {
+            node: Arc::new(self.cloud.node(name)),
+            scope: MetadataScope::All,
+            max_age: Duration::ZERO,
+        }
     }
 
     /// Makes a query about a node with a provider ID.
     pub(super) fn query_by_id(&self, name: &str, id: &str) -> InstanceQuery {
         let node = NodeView { provider_id: Some(Arc::from(id)), ..self.cloud.node(name) };
-        InstanceQuery { node: Arc::new(node), scope: MetadataScope::All, max_age: Duration::ZERO }
+        InstanceQuery {
+            node: Arc::new(node),
+            scope: MetadataScope::All,
+            max_age: Duration::ZERO,
+        }
     }
 
-    /// Asks and gives every query its answer; an error of the batch is an error of each. A wrong number of answers is
-    /// judged elsewhere.
+    /// Asks and gives every query its answer; an error of the batch is an error of each. A wrong
+    /// number of answers is judged elsewhere.
     pub(super) async fn ask(
         &self,
         provider: &Arc<dyn CloudProvider>,
@@ -108,7 +117,8 @@ impl RuleContext<'_, dyn InstanceCloud> {
         Ok(answers.remove(0))
     }
 
-    /// Compares a provider's answer with that of one which remembers nothing; the inner error says how they differ.
+    /// Compares a provider's answer with that of one which remembers nothing; the inner error says
+    /// how they differ.
     pub(super) async fn is_fresh(
         &self,
         provider: &Arc<dyn CloudProvider>,
@@ -127,7 +137,8 @@ impl RuleContext<'_, dyn InstanceCloud> {
         })
     }
 
-    /// Returns what a fresh provider says of an instance that exists; another rule judges whether it is found.
+    /// Returns what a fresh provider says of an instance that exists; another rule judges whether
+    /// it is found.
     pub(super) async fn meta(&self, name: &str) -> Verdict<InstanceMetadata> {
         match self.ask_one(self.query(name)).await? {
             Ok(InstanceStatus::Found { power_state: PowerState::Running, meta }) => Ok(meta),
@@ -135,10 +146,15 @@ impl RuleContext<'_, dyn InstanceCloud> {
         }
     }
 
-    /// Returns the provider ID of an instance that exists, found again by it; another rule judges whether it is.
+    /// Returns the provider ID of an instance that exists, found again by it; another rule judges
+    /// whether it is.
     pub(super) async fn provider_id(&self, name: &str) -> Verdict<Box<str>> {
         let blocked = |seen: &str| Problem::Blocked(ids::PROVIDER_ID_ROUND_TRIP, seen.to_owned());
-        let id = self.meta(name).await?.provider_id.ok_or_else(|| blocked("no provider ID"))?;
+        let id = self
+            .meta(name)
+            .await?
+            .provider_id
+            .ok_or_else(|| blocked("no provider ID"))?;
         match self.ask_one(self.query_by_id(name, &id)).await? {
             Ok(InstanceStatus::Found { .. }) => Ok(id),
             other => Err(blocked(&show(&other))),
@@ -151,7 +167,10 @@ pub(super) fn show(answer: &DescribeResult) -> String {
     match answer {
         Ok(InstanceStatus::NotFound) => "not found".to_owned(),
         Ok(InstanceStatus::Found { power_state: power, meta }) => {
-            format!("found, {power:?}, provider ID {}", meta.provider_id.as_deref().unwrap_or("missing"))
+            format!(
+                "found, {power:?}, provider ID {}",
+                meta.provider_id.as_deref().unwrap_or("missing")
+            )
         }
         Err(error) => format!("error {}: {}", error.kind(), error.chain()),
     }

@@ -36,8 +36,16 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
         answers::found_by_name,
         "a running instance is found, and runs, when its node has no provider ID"
     ),
-    rule!(ids::ANSWERS_IN_ORDER, answers::answers_in_order, "answer i is about query i, also when one is asked twice"),
-    rule!("all-of-many", answers::all_of_many, "of more instances than a page of a listing has, each is found"),
+    rule!(
+        ids::ANSWERS_IN_ORDER,
+        answers::answers_in_order,
+        "answer i is about query i, also when one is asked twice"
+    ),
+    rule!(
+        "all-of-many",
+        answers::all_of_many,
+        "of more instances than a page of a listing has, each is found"
+    ),
     rule!(
         "not-found-if-never-existed",
         answers::not_found_if_never_existed,
@@ -48,7 +56,11 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
         answers::not_found_if_deleted,
         "a deleted instance is proved absent, by name and by provider ID"
     ),
-    rule!("stopped-exists", answers::stopped_exists, "a stopped instance is found and stopped, and runs when started"),
+    rule!(
+        "stopped-exists",
+        answers::stopped_exists,
+        "a stopped instance is found and stopped, and runs when started"
+    ),
     rule!(
         "terminated-is-gone",
         answers::terminated_is_gone,
@@ -64,9 +76,21 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
         errors::doubt_is_an_error,
         "no instance is reported found while the cloud answers with an error, not even one that was found before"
     ),
-    rule!("error-kinds", errors::error_kinds, "each error of the cloud has the kind that says what to do about it"),
-    rule!("retry-after", errors::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
-    rule!("sleeps-briefly", errors::sleeps_briefly, "no call sleeps longer than two seconds, not even when throttled"),
+    rule!(
+        "error-kinds",
+        errors::error_kinds,
+        "each error of the cloud has the kind that says what to do about it"
+    ),
+    rule!(
+        "retry-after",
+        errors::retry_after,
+        "a throttled answer hands on when the cloud wants to be asked again"
+    ),
+    rule!(
+        "sleeps-briefly",
+        errors::sleeps_briefly,
+        "no call sleeps longer than two seconds, not even when throttled"
+    ),
     rule!(
         "texts-presentable",
         errors::texts_presentable,
@@ -92,8 +116,16 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
         metadata::foreign_nodes_left_alone,
         "nodes with provider IDs of other clouds are foreign, own ones are not, and no cloud call is made to tell"
     ),
-    rule!("addresses-valid", metadata::addresses_valid, "at least one address, each valid for its type, none twice"),
-    rule!("labels-valid", metadata::labels_valid, "zone, region, type and labels are valid for the Kubernetes API"),
+    rule!(
+        "addresses-valid",
+        metadata::addresses_valid,
+        "at least one address, each valid for its type, none twice"
+    ),
+    rule!(
+        "labels-valid",
+        metadata::labels_valid,
+        "zone, region, type and labels are valid for the Kubernetes API"
+    ),
     rule!(
         "every-need-answered",
         metadata::every_need_answered,
@@ -115,20 +147,36 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
         "a cancelled call ends promptly, as canceled, and leaves the provider usable, as one that is dropped does"
     ),
     rule!("concurrent-use", behaviour::concurrent_use, "calls that overlap get their own answers"),
-    rule!(ids::START_ENDS, start::ends, "start succeeds, and ends within a minute however slow the cloud is"),
+    rule!(
+        ids::START_ENDS,
+        start::ends,
+        "start succeeds, and ends within a minute however slow the cloud is"
+    ),
     rule!(
         "start-error-kinds",
         start::error_kinds,
         "when start fails for an error of the cloud, its kind says whether to wait or to end"
     ),
-    rule!("start-again", start::again, "a start that failed succeeds, in the same process, when the cloud is back"),
-    rule!("start-idempotent", start::idempotent, "the start of the next process changes nothing in the cloud"),
+    rule!(
+        "start-again",
+        start::again,
+        "a start that failed succeeds, in the same process, when the cloud is back"
+    ),
+    rule!(
+        "start-idempotent",
+        start::idempotent,
+        "the start of the next process changes nothing in the cloud"
+    ),
     rule!(
         "start-without-leadership",
         start::without_leadership,
         "with a gate that never opens, start succeeds and changes nothing in cloud and cluster"
     ),
-    rule!("start-stops", start::stops, "what start began makes no call any more once its context is cancelled"),
+    rule!(
+        "start-stops",
+        start::stops,
+        "what start began makes no call any more once its context is cancelled"
+    ),
 ];
 
 #[cfg(test)]

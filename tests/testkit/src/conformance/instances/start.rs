@@ -68,14 +68,19 @@ impl StartContext {
     }
 
     /// Starts; the outer error says that it did not end.
-    async fn start(&self, provider: &Arc<dyn CloudProvider>) -> Result<Result<(), CloudError>, String> {
+    async fn start(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+    ) -> Result<Result<(), CloudError>, String> {
         let started = tokio::time::timeout(LONGEST, provider.start(self.context.clone())).await;
         started.map_err(|_| format!("start did not end within {LONGEST:?}"))
     }
 
     /// Starts; that it ends is another rule's matter.
     async fn started(&self, provider: &Arc<dyn CloudProvider>) -> Verdict<Result<(), CloudError>> {
-        self.start(provider).await.map_err(|seen| Problem::Blocked(ids::START_ENDS, seen))
+        self.start(provider)
+            .await
+            .map_err(|seen| Problem::Blocked(ids::START_ENDS, seen))
     }
 
     /// Starts; that it succeeds is another rule's matter, too.
@@ -99,13 +104,18 @@ fn show(error: &CloudError) -> String {
 
 pub(super) async fn ends(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let lent = bench.lends(WriteGate::always_open()).await?;
-    let started = lent.start(&bench.provider().await?).await.map_err(Problem::Failed)?;
+    let started = lent
+        .start(&bench.provider().await?)
+        .await
+        .map_err(Problem::Failed)?;
     started.map_err(|error| Problem::Failed(show(&error)))?;
     let (lent, provider) = (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
     if bench.cloud.slow_down(SLOW).await? {
         // It may fail then.
         let started = lent.start(&provider).await;
-        started.map_err(|seen| Problem::Failed(format!("of a slow cloud: {seen}")))?.ok();
+        started
+            .map_err(|seen| Problem::Failed(format!("of a slow cloud: {seen}")))?
+            .ok();
     }
     Ok(())
 }
@@ -118,20 +128,30 @@ struct Failed {
     error: CloudError,
 }
 
-/// Starts a provider under each fault that the cloud can have. That it does without the cloud is no fault.
+/// Starts a provider under each fault that the cloud can have. That it does without the cloud is no
+/// fault.
 async fn under_each_fault(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict<Vec<Failed>> {
     // One that fails without a fault is judged for that.
-    bench.lends(WriteGate::always_open()).await?.has_started(&bench.provider().await?).await?;
+    bench
+        .lends(WriteGate::always_open())
+        .await?
+        .has_started(&bench.provider().await?)
+        .await?;
     let (mut checked, mut failed) = (0, Vec::new());
     for fault in InjectedFault::ALL {
-        let (lent, provider) = (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
+        let (lent, provider) =
+            (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
         if !bench.cloud.inject(fault).await? {
             continue;
         }
         let started = lent.started(&provider).await?;
         bench.cloud.restore().await?;
         checked += 1;
-        failed.extend(started.err().map(|error| Failed { fault, lent, provider, error }));
+        failed.extend(
+            started
+                .err()
+                .map(|error| Failed { fault, lent, provider, error }),
+        );
     }
     match checked {
         0 => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
@@ -149,7 +169,8 @@ pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> V
 pub(super) async fn texts(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let secrets = bench.cloud.secrets();
     for Failed { fault, error, .. } in under_each_fault(bench).await? {
-        presentable(&error, &secrets).map_err(|seen| Problem::Failed(format!("start under {fault:?}: {seen}")))?;
+        presentable(&error, &secrets)
+            .map_err(|seen| Problem::Failed(format!("start under {fault:?}: {seen}")))?;
     }
     Ok(())
 }
@@ -158,7 +179,9 @@ pub(super) async fn again(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict
     for Failed { fault, lent, provider, error: first } in under_each_fault(bench).await? {
         // With the same context, as the framework has it.
         let second = lent.started(&provider).await?;
-        let seen = |error: &CloudError| format!("after {fault:?} ({}) again {}", show(&first), show(error));
+        let seen = |error: &CloudError| {
+            format!("after {fault:?} ({}) again {}", show(&first), show(error))
+        };
         second.map_err(|error| Problem::Failed(seen(&error)))?;
     }
     Ok(())
@@ -171,21 +194,34 @@ pub(super) async fn idempotent(bench: &RuleContext<'_, dyn InstanceCloud>) -> Ve
     let next = StartContext::new(bench.cloud.node(&bench.name()), WriteGate::always_open());
     next.has_started(&bench.provider().await?).await?;
     let after = bench.cloud.fingerprint().await?;
-    expect(before == after, || format!("the cloud was {before}, and with the next process became {after}"))
+    expect(before == after, || {
+        format!("the cloud was {before}, and with the next process became {after}")
+    })
 }
 
 pub(super) async fn without_leadership(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let (lent, provider) = (bench.lends(WriteGate::always_closed()).await?, bench.provider().await?);
+    let (lent, provider) =
+        (bench.lends(WriteGate::always_closed()).await?, bench.provider().await?);
     let before = bench.cloud.fingerprint().await?;
     let started = lent.started(&provider).await?;
     let after = bench.cloud.fingerprint().await?;
     expect(before == after, || format!("the cloud was {before} and became {after}"))?;
     let writes = lent.server.log().writes(&Match::default());
-    let shown = || writes.iter().map(|entry| format!("{:?}", entry.request)).collect::<Vec<_>>().join("; ");
+    let shown = || {
+        writes
+            .iter()
+            .map(|entry| format!("{:?}", entry.request))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
     expect(writes.is_empty(), || format!("the cluster was written to: {}", shown()))?;
     let Err(error) = started else { return Ok(()) };
     // One that fails with an open gate, too, is judged for that.
-    bench.lends(WriteGate::always_open()).await?.has_started(&bench.provider().await?).await?;
+    bench
+        .lends(WriteGate::always_open())
+        .await?
+        .has_started(&bench.provider().await?)
+        .await?;
     Err(Problem::Failed(show(&error)))
 }
 
@@ -197,8 +233,12 @@ pub(super) async fn stops(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict
     let (before, calls) = (bench.cloud.fingerprint().await?, bench.cloud.calls().await?);
     watched().await;
     let (again, after) = (bench.cloud.calls().await?, bench.cloud.fingerprint().await?);
-    expect(calls == again, || format!("{} cloud calls although nobody asks any more", again.saturating_sub(calls)))?;
-    expect(before == after, || format!("the cloud was {before} and became {after}, although nobody asks any more"))
+    expect(calls == again, || {
+        format!("{} cloud calls although nobody asks any more", again.saturating_sub(calls))
+    })?;
+    expect(before == after, || {
+        format!("the cloud was {before} and became {after}, although nobody asks any more")
+    })
 }
 
 /// Waits, in real time not long.

@@ -25,7 +25,10 @@ pub(super) async fn update_members_only(bench: &LbBench<'_>) -> Verdict {
     let mut tenant = bench.tenant(&nodes[..2]).await?;
     tenant.ensure().await?;
     let ensured = bench.world().await?;
-    let id = ensured.served(&before, &tenant).map(|b| b.id.clone()).map_err(blocked)?;
+    let id = ensured
+        .served(&before, &tenant)
+        .map(|b| b.id.clone())
+        .map_err(blocked)?;
     let service = tenant.service.clone();
     for fresh in [false, true] {
         for wanted in [&nodes[1..], &nodes[..], &nodes[..1], &[]] {
@@ -33,22 +36,33 @@ pub(super) async fn update_members_only(bench: &LbBench<'_>) -> Verdict {
                 tenant.provider = bench.provider().await?;
             }
             tenant.nodes = wanted.to_vec();
-            tenant.settle(DriverCall::Update, ErrorReaction::Fail).await?.map_err(Problem::Failed)?;
-            only_members_changed(&tenant, &id, &ensured).await?.map_err(Problem::Failed)?;
-            expect(tenant.service.status == service.status, || format!("status {:?}", tenant.service.status))?;
+            tenant
+                .settle(DriverCall::Update, ErrorReaction::Fail)
+                .await?
+                .map_err(Problem::Failed)?;
+            only_members_changed(&tenant, &id, &ensured)
+                .await?
+                .map_err(Problem::Failed)?;
+            expect(tenant.service.status == service.status, || {
+                format!("status {:?}", tenant.service.status)
+            })?;
         }
     }
     Ok(())
 }
 
-/// While the cloud refuses what the owner wants now, what there is serves on, and its nodes come and go.
+/// While the cloud refuses what the owner wants now, what there is serves on, and its nodes come
+/// and go.
 pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
     let nodes = bench.nodes(3).await?;
     let before = bench.world().await?;
     let mut tenant = bench.tenant(&nodes[..1]).await?;
     tenant.ensure().await?;
     let ensured = bench.world().await?;
-    let id = ensured.served(&before, &tenant).map(|b| b.id.clone()).map_err(blocked)?;
+    let id = ensured
+        .served(&before, &tenant)
+        .map(|b| b.id.clone())
+        .map_err(blocked)?;
     let mut wishes = with_settings(bench.cloud, &tenant.service);
     wishes.push(("a new port".to_owned(), with_another_port(&tenant.service)));
     for (what, wish) in wishes {
@@ -58,12 +72,20 @@ pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
                 tenant.provider = bench.provider().await?;
             }
             tenant.service = wish.clone();
-            bench.cloud.script(Some(InjectedCallFault::fail(1, InjectedFault::Denied).lasting())).await?;
+            bench
+                .cloud
+                .script(Some(InjectedCallFault::fail(1, InjectedFault::Denied).lasting()))
+                .await?;
             tenant.once(&tenant.op(), ENSURE).await?;
             bench.cloud.script(None).await?;
             tenant.nodes = wanted.to_vec();
-            tenant.settle(DriverCall::Update, ErrorReaction::Fail).await?.map_err(refused)?;
-            only_members_changed(&tenant, &id, &ensured).await?.map_err(refused)?;
+            tenant
+                .settle(DriverCall::Update, ErrorReaction::Fail)
+                .await?
+                .map_err(refused)?;
+            only_members_changed(&tenant, &id, &ensured)
+                .await?
+                .map_err(refused)?;
         }
     }
     Ok(())
@@ -76,13 +98,23 @@ async fn only_members_changed(
     ensured: &CloudSnapshot,
 ) -> Verdict<Result<(), String>> {
     let world = tenant.bench.world().await?;
-    let members = world.balancers.get(id).map(|b| b.members.clone()).unwrap_or_default();
+    let members = world
+        .balancers
+        .get(id)
+        .map(|b| b.members.clone())
+        .unwrap_or_default();
     let names = tenant.node_names();
     if members != names {
         return Ok(Err(format!("{names:?} became {members:?}")));
     }
-    let changes = world.without_members(id).changes(&ensured.clone().without_members(id));
-    Ok(if changes.is_empty() { Ok(()) } else { Err(changes) })
+    let changes = world
+        .without_members(id)
+        .changes(&ensured.clone().without_members(id));
+    Ok(if changes.is_empty() {
+        Ok(())
+    } else {
+        Err(changes)
+    })
 }
 
 pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {
@@ -96,7 +128,11 @@ pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {
         }
         let outcome = tenant.once(&tenant.op(), DriverCall::Update).await?;
         let right = matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotFound);
-        let when = if gone { "after deletion" } else { "before the first ensure" };
+        let when = if gone {
+            "after deletion"
+        } else {
+            "before the first ensure"
+        };
         expect(right, || format!("{when}: {}", show(&outcome.result)))?;
         let changes = bench.world().await?.changes(&before);
         expect(changes.is_empty(), || format!("{when}: {changes}"))?;
@@ -111,7 +147,9 @@ pub(super) async fn delete_on_nothing(bench: &LbBench<'_>) -> Verdict {
         let before = bench.world().await?;
         if gone {
             tenant.ensure().await?;
-            let removed = tenant.settle(DriverCall::Delete, ErrorReaction::Fail).await?;
+            let removed = tenant
+                .settle(DriverCall::Delete, ErrorReaction::Fail)
+                .await?;
             removed.map_err(|seen| Problem::Blocked(super::ids::DELETED, seen))?;
             let left = bench.world().await?.changes(&before);
             expect(left.is_empty(), || left)
@@ -119,7 +157,11 @@ pub(super) async fn delete_on_nothing(bench: &LbBench<'_>) -> Verdict {
         }
         bench.cloud.script(None).await?;
         let outcome = tenant.once(&tenant.op(), DriverCall::Delete).await?;
-        let when = if gone { "for the second time" } else { "before the first ensure" };
+        let when = if gone {
+            "for the second time"
+        } else {
+            "before the first ensure"
+        };
         let done = matches!(outcome.result, Ok(Progress::Done));
         expect(done, || format!("{when}: {}", show(&outcome.result)))?;
         let writes = bench.cloud.call_count().await?.writes;
@@ -141,7 +183,10 @@ pub(super) async fn deleted(bench: &LbBench<'_>) -> Verdict {
         if fresh {
             tenant.provider = bench.provider().await?;
         }
-        tenant.settle(DriverCall::Delete, ErrorReaction::Fail).await?.map_err(Problem::Failed)?;
+        tenant
+            .settle(DriverCall::Delete, ErrorReaction::Fail)
+            .await?
+            .map_err(Problem::Failed)?;
         let left = bench.world().await?.changes(&before);
         expect(left.is_empty(), || format!("after deletion {left}"))?;
     }
@@ -160,15 +205,24 @@ pub(super) async fn served_again(bench: &LbBench<'_>) -> Verdict {
         let reference = tenant.reference();
         tenant.remove().await?;
         for key in balancers(&tenant.provider)?.stale_annotations(&reference) {
-            expect(!users.contains_key(&*key), || format!("{key} is the user's, and is to be taken off"))?;
+            expect(!users.contains_key(&*key), || {
+                format!("{key} is the user's, and is to be taken off")
+            })?;
             tenant.service.annotations.remove(&*key);
         }
         tenant.service.status = LbStatus::default();
         if fresh {
             tenant.provider = bench.provider().await?;
         }
-        tenant.settle(ENSURE, ErrorReaction::Fail).await?.map_err(Problem::Failed)?;
-        bench.world().await?.served(&before, &tenant).map_err(Problem::Failed)?;
+        tenant
+            .settle(ENSURE, ErrorReaction::Fail)
+            .await?
+            .map_err(Problem::Failed)?;
+        bench
+            .world()
+            .await?
+            .served(&before, &tenant)
+            .map_err(Problem::Failed)?;
         tenant.remove().await?;
     }
     Ok(())
@@ -178,13 +232,23 @@ pub(super) async fn served_again(bench: &LbBench<'_>) -> Verdict {
 pub(super) async fn delete_without_service(bench: &LbBench<'_>) -> Verdict {
     let nodes = bench.nodes(1).await?;
     let bad = bench.cloud.bad_annotations();
-    let bad = || bad.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+    let bad = || {
+        bad.iter()
+            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+            .collect()
+    };
     let unseen = |full: LbRef| LbRef { last_observed: None, ..full };
     type Change<'a> = Box<dyn Fn(LbRef) -> LbRef + Send + Sync + 'a>;
     let cases: [(&str, Change<'_>); 4] = [
         ("without the Service", Box::new(unseen)),
-        ("without the Service and its status", Box::new(|full| LbRef { status: LbStatus::default(), ..unseen(full) })),
-        ("with annotations that are invalid", Box::new(|full| LbRef { annotations: bad(), ..unseen(full) })),
+        (
+            "without the Service and its status",
+            Box::new(|full| LbRef { status: LbStatus::default(), ..unseen(full) }),
+        ),
+        (
+            "with annotations that are invalid",
+            Box::new(|full| LbRef { annotations: bad(), ..unseen(full) }),
+        ),
         (
             "by namespace, name and UID alone",
             Box::new(|full| LbRef {
@@ -201,7 +265,9 @@ pub(super) async fn delete_without_service(bench: &LbBench<'_>) -> Verdict {
         tenant.ensure().await?;
         tenant.provider = bench.provider().await?;
         let reference = change(tenant.reference());
-        delete_by(&tenant, &reference).await?.map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
+        delete_by(&tenant, &reference)
+            .await?
+            .map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
         let left = bench.world().await?.changes(&before);
         if left.is_empty() {
             continue;
@@ -217,7 +283,10 @@ pub(super) async fn delete_without_service(bench: &LbBench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn delete_by(tenant: &ServiceDriver<'_>, reference: &LbRef) -> Verdict<Result<(), String>> {
+pub(super) async fn delete_by(
+    tenant: &ServiceDriver<'_>,
+    reference: &LbRef,
+) -> Verdict<Result<(), String>> {
     for _ in 0..100 {
         match tenant.delete(&tenant.op(), reference).await?.result {
             Ok(Progress::Done) => return Ok(Ok(())),
@@ -229,7 +298,10 @@ pub(super) async fn delete_by(tenant: &ServiceDriver<'_>, reference: &LbRef) -> 
 }
 
 async fn planned(tenant: &ServiceDriver<'_>) -> Verdict<Vec<ccm_core::provider::PlannedChange>> {
-    tenant.plan().await?.map_err(|error| Problem::Failed(show_error(&error)))
+    tenant
+        .plan()
+        .await?
+        .map_err(|error| Problem::Failed(show_error(&error)))
 }
 
 pub(super) async fn plan_is_read_only(bench: &LbBench<'_>) -> Verdict {
@@ -271,7 +343,9 @@ pub(super) async fn plan_names_changes(bench: &LbBench<'_>) -> Verdict {
         let whole = |c: &ccm_core::provider::PlannedChange| {
             !c.operation.is_empty() && !c.object.is_empty() && !c.reason.is_empty()
         };
-        expect(!plan.is_empty() && plan.iter().all(whole), || format!("{what}: planned is {plan:?}"))
+        expect(!plan.is_empty() && plan.iter().all(whole), || {
+            format!("{what}: planned is {plan:?}")
+        })
     };
     check("nothing is there", planned(&tenant).await?)?;
     tenant.ensure().await?;

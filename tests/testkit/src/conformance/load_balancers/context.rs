@@ -90,11 +90,25 @@ impl RuleContext<'_, dyn LoadBalancerCloud> {
         nodes: &[Arc<NodeView>],
     ) -> ServiceDriver<'_> {
         let (nodes, told) = (nodes.to_vec(), Arc::default());
-        ServiceDriver { bench: self, provider, cluster, service, nodes, mutations: None, events: told }
+        ServiceDriver {
+            bench: self,
+            provider,
+            cluster,
+            service,
+            nodes,
+            mutations: None,
+            events: told,
+        }
     }
 
     pub(super) async fn world(&self) -> Verdict<CloudSnapshot> {
-        let balancers = self.cloud.balancers().await?.into_iter().map(|b| (b.id.clone(), b)).collect();
+        let balancers = self
+            .cloud
+            .balancers()
+            .await?
+            .into_iter()
+            .map(|b| (b.id.clone(), b))
+            .collect();
         Ok(CloudSnapshot { objects: self.cloud.objects().await?, balancers })
     }
 }
@@ -113,7 +127,9 @@ pub(super) fn port(protocol: Protocol, port: u16, node_port: u16) -> ServicePort
 
 /// Returns the capability; the suite checked that it has it.
 pub(super) fn balancers(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn LoadBalancers> {
-    provider.load_balancers().ok_or_else(|| Problem::Failed("the provider lost its load balancers".to_owned()))
+    provider
+        .load_balancers()
+        .ok_or_else(|| Problem::Failed("the provider lost its load balancers".to_owned()))
 }
 
 /// What the cloud holds.
@@ -125,12 +141,21 @@ pub(super) struct CloudSnapshot {
 
 impl CloudSnapshot {
     /// Returns the balancers that `before` did not have.
-    pub(super) fn new_since<'a>(&'a self, before: &Self) -> impl Iterator<Item = &'a CloudLoadBalancer> {
-        self.balancers.values().filter(|balancer| !before.balancers.contains_key(&balancer.id))
+    pub(super) fn new_since<'a>(
+        &'a self,
+        before: &Self,
+    ) -> impl Iterator<Item = &'a CloudLoadBalancer> {
+        self.balancers
+            .values()
+            .filter(|balancer| !before.balancers.contains_key(&balancer.id))
     }
 
     /// Returns the one balancer that was made since `before`, if it is what the Service asks for.
-    pub(super) fn served(&self, before: &Self, tenant: &ServiceDriver<'_>) -> Result<&CloudLoadBalancer, String> {
+    pub(super) fn served(
+        &self,
+        before: &Self,
+        tenant: &ServiceDriver<'_>,
+    ) -> Result<&CloudLoadBalancer, String> {
         let made: Vec<_> = self.new_since(before).collect();
         let [balancer] = made[..] else {
             let ids: Vec<_> = made.iter().map(|balancer| &*balancer.id).collect();
@@ -138,11 +163,17 @@ impl CloudSnapshot {
         };
         let ports = wanted_ports(&tenant.service);
         if balancer.ports != ports {
-            return Err(format!("load balancer {} listens on {:?} instead of {ports:?}", balancer.id, balancer.ports));
+            return Err(format!(
+                "load balancer {} listens on {:?} instead of {ports:?}",
+                balancer.id, balancer.ports
+            ));
         }
         let nodes = tenant.node_names();
         if balancer.members != nodes {
-            return Err(format!("load balancer {} leads to {:?} instead of {nodes:?}", balancer.id, balancer.members));
+            return Err(format!(
+                "load balancer {} leads to {:?} instead of {nodes:?}",
+                balancer.id, balancer.members
+            ));
         }
         Ok(balancer)
     }
@@ -150,7 +181,13 @@ impl CloudSnapshot {
     /// Names what is different now; empty when nothing is.
     pub(super) fn changes(&self, before: &Self) -> String {
         let mut changes = compare("object", &before.objects, &self.objects);
-        let show = |world: &Self| world.balancers.iter().map(|(id, b)| (id.clone(), format!("{b:?}"))).collect();
+        let show = |world: &Self| {
+            world
+                .balancers
+                .iter()
+                .map(|(id, b)| (id.clone(), format!("{b:?}")))
+                .collect()
+        };
         changes.extend(compare("load balancer", &show(before), &show(self)));
         changes.join("; ")
     }
@@ -165,11 +202,22 @@ impl CloudSnapshot {
 }
 
 pub(super) fn wanted_ports(service: &ServiceView) -> BTreeSet<(Protocol, u16)> {
-    service.ports.iter().map(|port| (port.protocol, port.port.get())).collect()
+    service
+        .ports
+        .iter()
+        .map(|port| (port.protocol, port.port.get()))
+        .collect()
 }
 
-fn compare(what: &str, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
-    let gone = before.keys().filter(|id| !after.contains_key(*id)).map(|id| format!("{what} {id} is gone"));
+fn compare(
+    what: &str,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let gone = before
+        .keys()
+        .filter(|id| !after.contains_key(*id))
+        .map(|id| format!("{what} {id} is gone"));
     let rest = after.iter().filter_map(|(id, now)| match before.get(id) {
         None => Some(format!("{what} {id} is new")),
         Some(then) if then != now => Some(format!("{what} {id} was {then} and became {now}")),

@@ -31,15 +31,25 @@ fn inventory(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn Inventory> {
 }
 
 /// Lists, and drops a call that does not end at its deadline.
-async fn list(provider: &Arc<dyn CloudProvider>, op: &Op) -> Verdict<Result<Vec<OwnedObject>, CloudError>> {
+async fn list(
+    provider: &Arc<dyn CloudProvider>,
+    op: &Op,
+) -> Verdict<Result<Vec<OwnedObject>, CloudError>> {
     Ok(in_time(op, inventory(provider)?.list_owned(op)).await)
 }
 
-async fn delete(tenant: &ServiceDriver<'_>, op: &Op, object: &OwnedObject) -> Verdict<Result<Progress, CloudError>> {
+async fn delete(
+    tenant: &ServiceDriver<'_>,
+    op: &Op,
+    object: &OwnedObject,
+) -> Verdict<Result<Progress, CloudError>> {
     Ok(in_time(op, inventory(&tenant.provider)?.delete_owned(op, object)).await)
 }
 
-async fn in_time<T>(op: &Op, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
+async fn in_time<T>(
+    op: &Op,
+    call: impl Future<Output = Result<T, CloudError>>,
+) -> Result<T, CloudError> {
     let limit = op.remaining().unwrap_or_default() + Duration::from_secs(5);
     let late = |_| Err(CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}")));
     tokio::time::timeout(limit, call).await.unwrap_or_else(late)
@@ -59,21 +69,28 @@ fn of<'a>(objects: &'a [OwnedObject], tenant: &ServiceDriver<'_>) -> Vec<&'a Own
 }
 
 /// Makes a Service's balancer in this cluster and one in the other, and returns both.
-async fn two_clusters<'a>(bench: &'a LbBench<'_>) -> Verdict<(ServiceDriver<'a>, ServiceDriver<'a>)> {
+async fn two_clusters<'a>(
+    bench: &'a LbBench<'_>,
+) -> Verdict<(ServiceDriver<'a>, ServiceDriver<'a>)> {
     let nodes = bench.nodes(1).await?;
     let mut ours = bench.tenant(&nodes).await?;
     inventory(&ours.provider)?;
     ours.ensure().await?;
-    let mut theirs = bench.tenant_of(OTHER_CLUSTER, bench.other_provider().await?, bench.service(), &nodes);
+    let mut theirs =
+        bench.tenant_of(OTHER_CLUSTER, bench.other_provider().await?, bench.service(), &nodes);
     theirs.ensure().await?;
     Ok((ours, theirs))
 }
 
 pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
     let (mut ours, theirs) = two_clusters(bench).await?;
-    let name = |tenant: &ServiceDriver<'_>| inventory(&tenant.provider).map(|listed| listed.cluster_id(&tenant.op()));
+    let name = |tenant: &ServiceDriver<'_>| {
+        inventory(&tenant.provider).map(|listed| listed.cluster_id(&tenant.op()))
+    };
     let names: [Box<str>; 2] = [name(&ours)?, name(&theirs)?];
-    expect(!names[0].is_empty() && names[0] != names[1], || format!("two clusters are called {names:?}"))?;
+    expect(!names[0].is_empty() && names[0] != names[1], || {
+        format!("two clusters are called {names:?}")
+    })?;
     for provider in [ours.provider.clone(), bench.provider().await?] {
         bench.cloud.script(None).await?;
         let (gate, _keeper) = WriteGate::closed();
@@ -81,22 +98,36 @@ pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
         let objects = listed.map_err(|error| Problem::Failed(show_error(&error)))?;
         let writes = bench.cloud.call_count().await?.writes;
         expect(writes == 0, || format!("listing made {writes} writing calls"))?;
-        expect(!of(&objects, &ours).is_empty(), || format!("{} is not an owner in {objects:?}", ours.service.name))?;
+        expect(!of(&objects, &ours).is_empty(), || {
+            format!("{} is not an owner in {objects:?}", ours.service.name)
+        })?;
         let strange = of(&objects, &theirs);
         expect(strange.is_empty(), || format!("another cluster owns {strange:?}"))?;
-        let ids: BTreeSet<_> = objects.iter().map(|object| (&object.kind, &object.id)).collect();
+        let ids: BTreeSet<_> = objects
+            .iter()
+            .map(|object| (&object.kind, &object.id))
+            .collect();
         expect(ids.len() == objects.len(), || format!("something is listed twice: {objects:?}"))?;
         whole_or_error(bench, &provider, &ours).await?;
     }
     ours.remove().await?;
-    let listed = list(&ours.provider, &ours.op()).await?.map_err(|error| Problem::Failed(show_error(&error)))?;
+    let listed = list(&ours.provider, &ours.op())
+        .await?
+        .map_err(|error| Problem::Failed(show_error(&error)))?;
     let left = of(&listed, &ours);
     expect(left.is_empty(), || format!("after deletion {left:?}"))
 }
 
-async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, ours: &ServiceDriver<'_>) -> Verdict {
+async fn whole_or_error(
+    bench: &LbBench<'_>,
+    provider: &Arc<dyn CloudProvider>,
+    ours: &ServiceDriver<'_>,
+) -> Verdict {
     for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-        bench.cloud.script(Some(InjectedCallFault::fail(call, InjectedFault::Denied).lasting())).await?;
+        bench
+            .cloud
+            .script(Some(InjectedCallFault::fail(call, InjectedFault::Denied).lasting()))
+            .await?;
         let listed = list(provider, &ours.op()).await?;
         let spoilt = bench.cloud.call_count().await?.calls() >= call;
         bench.cloud.script(None).await?;
@@ -109,7 +140,10 @@ async fn whole_or_error(bench: &LbBench<'_>, provider: &Arc<dyn CloudProvider>, 
 }
 
 /// Deletes until all is done; some things can go only after others.
-pub(super) async fn delete_all(tenant: &ServiceDriver<'_>, objects: &[OwnedObject]) -> Verdict<Result<(), String>> {
+pub(super) async fn delete_all(
+    tenant: &ServiceDriver<'_>,
+    objects: &[OwnedObject],
+) -> Verdict<Result<(), String>> {
     let mut left: Vec<_> = objects.iter().collect();
     let mut seen = String::new();
     for _ in 0..MAX_ROUNDS {
@@ -139,10 +173,13 @@ pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
     let blocked = |error: CloudError| Problem::Blocked(ids::INVENTORY, show_error(&error));
     let listed = list(&ours.provider, &ours.op()).await?.map_err(blocked)?;
     let own: Vec<_> = of(&listed, &ours).into_iter().cloned().collect();
-    let foreign = list(&theirs.provider, &theirs.op()).await?.map_err(blocked)?;
+    let foreign = list(&theirs.provider, &theirs.op())
+        .await?
+        .map_err(blocked)?;
     let foreign: Vec<_> = of(&foreign, &theirs).into_iter().cloned().collect();
     let none = own.is_empty() || foreign.is_empty();
-    expect(!none, String::new).map_err(|_| Problem::Blocked(ids::INVENTORY, "nothing is listed".to_owned()))?;
+    expect(!none, String::new)
+        .map_err(|_| Problem::Blocked(ids::INVENTORY, "nothing is listed".to_owned()))?;
     // Without the right to write, then what another cluster owns, then what is ours.
     let (gate, _keeper) = WriteGate::closed();
     bench.cloud.script(None).await?;
@@ -155,16 +192,22 @@ pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
     for object in &foreign {
         let result = delete(&ours, &ours.op(), object).await?;
         let changes = bench.world().await?.changes(&both);
-        expect(changes.is_empty(), || format!("another cluster's {object:?} ({}): {changes}", show(&result)))?;
+        expect(changes.is_empty(), || {
+            format!("another cluster's {object:?} ({}): {changes}", show(&result))
+        })?;
     }
     let again = own.clone();
     for objects in [own, again] {
-        delete_all(&ours, &objects).await?.map_err(Problem::Failed)?;
+        delete_all(&ours, &objects)
+            .await?
+            .map_err(Problem::Failed)?;
         let world = bench.world().await?;
         let left: Vec<_> = made_for(&world, &empty, &ours);
         expect(left.is_empty(), || format!("after deletion {left:?}"))?;
         let others = made_for(&world, &empty, &theirs);
-        expect(others == made_for(&both, &empty, &theirs), || format!("another cluster's became {others:?}"))?;
+        expect(others == made_for(&both, &empty, &theirs), || {
+            format!("another cluster's became {others:?}")
+        })?;
     }
     Ok(())
 }
@@ -176,13 +219,19 @@ fn made_for(
     tenant: &ServiceDriver<'_>,
 ) -> Vec<super::CloudLoadBalancer> {
     let ports = super::context::wanted_ports(&tenant.service);
-    world.new_since(before).filter(|balancer| !balancer.ports.is_disjoint(&ports)).cloned().collect()
+    world
+        .new_since(before)
+        .filter(|balancer| !balancer.ports.is_disjoint(&ports))
+        .cloned()
+        .collect()
 }
 
 /// Returns what a Service owns; that it is listed is another rule's matter.
 pub(super) async fn owned_by(tenant: &ServiceDriver<'_>) -> Verdict<Vec<OwnedObject>> {
     let blocked = |seen: String| Problem::Blocked(ids::INVENTORY, seen);
-    let listed = list(&tenant.provider, &tenant.op()).await?.map_err(|error| blocked(show_error(&error)))?;
+    let listed = list(&tenant.provider, &tenant.op())
+        .await?
+        .map_err(|error| blocked(show_error(&error)))?;
     let own: Vec<_> = of(&listed, tenant).into_iter().cloned().collect();
     match own.is_empty() {
         true => Err(blocked(format!("{} is not an owner in {listed:?}", tenant.service.name))),
@@ -203,8 +252,14 @@ pub(super) async fn many(bench: &LbBench<'_>) -> Verdict {
         }
         tenants.push(tenant);
     }
-    let listed = list(&provider, &tenants[0].op()).await?.map_err(|error| Problem::Failed(show_error(&error)))?;
-    let missing = tenants.iter().filter(|tenant| of(&listed, tenant).is_empty());
+    let listed = list(&provider, &tenants[0].op())
+        .await?
+        .map_err(|error| Problem::Failed(show_error(&error)))?;
+    let missing = tenants
+        .iter()
+        .filter(|tenant| of(&listed, tenant).is_empty());
     let missing: Vec<_> = missing.map(|tenant| &*tenant.service.name).collect();
-    expect(missing.is_empty(), || format!("of {} Services, listed is nothing of {missing:?}", tenants.len()))
+    expect(missing.is_empty(), || {
+        format!("of {} Services, listed is nothing of {missing:?}", tenants.len())
+    })
 }

@@ -79,7 +79,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
         ensure::changes_arrive,
         "ensure after a change of ports and nodes changes the load balancer, and keeps its entry point"
     ),
-    rule!("verify-repairs", ensure::repairs, "ensure with ReadMode::Fresh repairs what was changed by hand"),
+    rule!(
+        "verify-repairs",
+        ensure::repairs,
+        "ensure with ReadMode::Fresh repairs what was changed by hand"
+    ),
     rule!(
         "support-is-kept",
         interpret::support_is_kept,
@@ -145,7 +149,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
          same process or a new one"
     ),
     rule!("update-resumable", trouble::update_resumable, "the same for update_backends"),
-    rule!("delete-resumable", trouble::delete_resumable, "the same for delete, which leaves nothing behind"),
+    rule!(
+        "delete-resumable",
+        trouble::delete_resumable,
+        "the same for delete, which leaves nothing behind"
+    ),
     rule!(
         "cancellation",
         trouble::cancellation,
@@ -162,7 +170,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
         trouble::error_kinds,
         "each error of the cloud, at any call, has the kind that says what to do about it"
     ),
-    rule!("retry-after", trouble::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
+    rule!(
+        "retry-after",
+        trouble::retry_after,
+        "a throttled answer hands on when the cloud wants to be asked again"
+    ),
     rule!(
         "texts-presentable",
         reporting::texts_presentable,
@@ -205,7 +217,11 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
         "the inventory tells the clusters apart by name, and lists what each Service of this one owns, and of no other; all \
          of it or an error; read-only"
     ),
-    rule!("many-are-listed", inventory::many, "of more load balancers than a page of a listing has, each is listed"),
+    rule!(
+        "many-are-listed",
+        inventory::many,
+        "of more load balancers than a page of a listing has, each is listed"
+    ),
     rule!(
         ids::DELETES_OWNED,
         inventory::deletes_only_owned,

@@ -22,36 +22,61 @@ const SLOWLY: Duration = Duration::from_millis(20);
 
 type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-/// Checks that both are served apart, and that what is done to the first leaves the second as it is.
-async fn apart(bench: &LbBench<'_>, first: &mut ServiceDriver<'_>, second: &mut ServiceDriver<'_>) -> Verdict {
+/// Checks that both are served apart, and that what is done to the first leaves the second as it
+/// is.
+async fn apart(
+    bench: &LbBench<'_>,
+    first: &mut ServiceDriver<'_>,
+    second: &mut ServiceDriver<'_>,
+) -> Verdict {
     let empty = bench.world().await?;
     second.ensure().await?;
     let alone = bench.world().await?;
-    alone.served(&empty, second).map_err(super::ensure::blocked)?;
+    alone
+        .served(&empty, second)
+        .map_err(super::ensure::blocked)?;
     let own = |what: &'static str| move |seen: String| Problem::Failed(format!("{what}: {seen}"));
-    first.settle(ENSURE, ErrorReaction::Fail).await?.map_err(own("the second could not be served beside the first"))?;
+    first
+        .settle(ENSURE, ErrorReaction::Fail)
+        .await?
+        .map_err(own("the second could not be served beside the first"))?;
     let both = bench.world().await?;
-    both.served(&alone, first).map_err(own("the second, beside the first"))?;
+    both.served(&alone, first)
+        .map_err(own("the second, beside the first"))?;
     unchanged(&both, &alone, "ensure")?;
     first.nodes.truncate(1);
-    first.settle(DriverCall::Update, ErrorReaction::Fail).await?.map_err(own("update"))?;
+    first
+        .settle(DriverCall::Update, ErrorReaction::Fail)
+        .await?
+        .map_err(own("update"))?;
     unchanged(&bench.world().await?, &alone, "update")?;
     let provider = super::context::balancers(&first.provider)?;
     let supported = provider.supports().source_ranges;
     if supported {
         first.service.source_ranges = Box::new(["198.51.100.0/24".into()]);
-        first.settle(ENSURE, ErrorReaction::Fail).await?.map_err(own("a change"))?;
+        first
+            .settle(ENSURE, ErrorReaction::Fail)
+            .await?
+            .map_err(own("a change"))?;
         unchanged(&bench.world().await?, &alone, "a change")?;
     }
-    first.settle(DriverCall::Delete, ErrorReaction::Fail).await?.map_err(own("delete"))?;
+    first
+        .settle(DriverCall::Delete, ErrorReaction::Fail)
+        .await?
+        .map_err(own("delete"))?;
     unchanged(&bench.world().await?, &alone, "delete")
 }
 
 /// Checks that everything that was there is there as it was.
-fn unchanged(now: &super::context::CloudSnapshot, then: &super::context::CloudSnapshot, what: &str) -> Verdict {
+fn unchanged(
+    now: &super::context::CloudSnapshot,
+    then: &super::context::CloudSnapshot,
+    what: &str,
+) -> Verdict {
     let mut kept = now.clone();
     kept.objects.retain(|id, _| then.objects.contains_key(id));
-    kept.balancers.retain(|id, _| then.balancers.contains_key(id));
+    kept.balancers
+        .retain(|id, _| then.balancers.contains_key(id));
     let changes = kept.changes(then);
     expect(changes.is_empty(), || format!("{what} of one touched the other: {changes}"))
 }
@@ -82,8 +107,14 @@ pub(super) async fn services_apart(bench: &LbBench<'_>) -> Verdict {
     ];
     for (ours, theirs) in pairs {
         let provider = bench.provider().await?;
-        let mut first = bench.tenant_of(CLUSTER, provider.clone(), bench.service_named(ours.0, &ours.1), &nodes);
-        let mut second = bench.tenant_of(CLUSTER, provider, bench.service_named(theirs.0, &theirs.1), &nodes);
+        let mut first = bench.tenant_of(
+            CLUSTER,
+            provider.clone(),
+            bench.service_named(ours.0, &ours.1),
+            &nodes,
+        );
+        let mut second =
+            bench.tenant_of(CLUSTER, provider, bench.service_named(theirs.0, &theirs.1), &nodes);
         apart(bench, &mut first, &mut second).await?;
         second.remove().await?;
     }
@@ -98,8 +129,10 @@ pub(super) async fn long_names(bench: &LbBench<'_>) -> Verdict {
     let (one, other) = (long(&name, 'a'), long(&name, 'b'));
     let namespace = long("conformance-", 'a');
     let provider = bench.provider().await?;
-    let mut first = bench.tenant_of(CLUSTER, provider.clone(), bench.service_named(&namespace, &one), &nodes);
-    let mut second = bench.tenant_of(CLUSTER, provider, bench.service_named(&namespace, &other), &nodes);
+    let mut first =
+        bench.tenant_of(CLUSTER, provider.clone(), bench.service_named(&namespace, &one), &nodes);
+    let mut second =
+        bench.tenant_of(CLUSTER, provider, bench.service_named(&namespace, &other), &nodes);
     apart(bench, &mut first, &mut second).await?;
     second.remove().await
 }
@@ -108,11 +141,15 @@ pub(super) async fn foreign_untouched(bench: &LbBench<'_>) -> Verdict {
     let nodes = bench.nodes(1).await?;
     let mut tenant = bench.tenant(&nodes).await?;
     if !bench.cloud.add_foreign(&tenant.service).await? {
-        return Err(Problem::Unsupported("nothing made by hand can be in the way of a load balancer".to_owned()));
+        return Err(Problem::Unsupported(
+            "nothing made by hand can be in the way of a load balancer".to_owned(),
+        ));
     }
     let before = bench.world().await?;
     // Whether it is an error or another name is found is the provider's choice.
-    for step in [DriverCall::Delete, DriverCall::Update, ENSURE, DriverCall::Update, DriverCall::Delete] {
+    for step in
+        [DriverCall::Delete, DriverCall::Update, ENSURE, DriverCall::Update, DriverCall::Delete]
+    {
         let done = tenant.settle(step, ErrorReaction::Fail).await?;
         unchanged(&bench.world().await?, &before, &format!("{step:?} ({done:?})"))?;
     }
@@ -124,7 +161,11 @@ pub(super) async fn concurrent_use(bench: &LbBench<'_>) -> Verdict {
     let empty = bench.world().await?;
     let mut alone = bench.tenant(&nodes).await?;
     alone.ensure().await?;
-    bench.world().await?.served(&empty, &alone).map_err(super::ensure::blocked)?;
+    bench
+        .world()
+        .await?
+        .served(&empty, &alone)
+        .map_err(super::ensure::blocked)?;
     alone.remove().await?;
     let provider = bench.provider().await?;
     let tenant = |_| bench.tenant_of(CLUSTER, provider.clone(), bench.service(), &nodes);
@@ -136,7 +177,12 @@ pub(super) async fn concurrent_use(bench: &LbBench<'_>) -> Verdict {
                 tenant.nodes.truncate(1);
             }
         }
-        let done = join_all(tenants.iter_mut().map(|tenant| tenant.settle(step, ErrorReaction::Fail))).await;
+        let done = join_all(
+            tenants
+                .iter_mut()
+                .map(|tenant| tenant.settle(step, ErrorReaction::Fail)),
+        )
+        .await;
         for result in done {
             result?.map_err(Problem::Failed)?;
         }
@@ -149,8 +195,10 @@ pub(super) async fn concurrent_use(bench: &LbBench<'_>) -> Verdict {
         for tenant in &tenants {
             let mut rest = world.clone();
             let ports = super::context::wanted_ports(&tenant.service);
-            rest.balancers.retain(|_, balancer| !balancer.ports.is_disjoint(&ports));
-            rest.served(&empty, tenant).map_err(|seen| Problem::Failed(format!("{step:?}: {seen}")))?;
+            rest.balancers
+                .retain(|_, balancer| !balancer.ports.is_disjoint(&ports));
+            rest.served(&empty, tenant)
+                .map_err(|seen| Problem::Failed(format!("{step:?}: {seen}")))?;
         }
         let count = world.new_since(&empty).count();
         expect(count == TOGETHER, || format!("{TOGETHER} Services, {count} load balancers"))?;

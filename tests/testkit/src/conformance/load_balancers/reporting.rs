@@ -32,7 +32,14 @@ pub(super) async fn changes_recorded(bench: &LbBench<'_>) -> Verdict {
         bench.cloud.script(None).await?;
         let done = tenant.settle(step, ErrorReaction::Fail).await?;
         done.map_err(|seen| {
-            Problem::Blocked(if step == DriverCall::Delete { ids::DELETED } else { ids::ENSURED }, seen)
+            Problem::Blocked(
+                if step == DriverCall::Delete {
+                    ids::DELETED
+                } else {
+                    ids::ENSURED
+                },
+                seen,
+            )
         })?;
         records.cover(before, bench.cloud.call_count().await?.writes, &format!("{step:?}"))?;
     }
@@ -58,7 +65,9 @@ fn told_well(what: &str, told: Vec<(&'static str, String)>, secrets: &[String]) 
             () if holds(&note, secrets) => Err("holds a secret".to_owned()),
             () => event_reason(reason),
         };
-        wrong.map_err(|seen| Problem::Failed(format!("{what}: event or remark {reason:?}: {seen}")))?;
+        wrong.map_err(|seen| {
+            Problem::Failed(format!("{what}: event or remark {reason:?}: {seen}"))
+        })?;
     }
     Ok(())
 }
@@ -72,16 +81,25 @@ fn remarks(
     let mut services = vec![tenant.service.clone()];
     for (key, value) in bench.cloud.bad_annotations() {
         let mut service = tenant.service.clone();
-        service.annotations.insert(key.as_str().into(), value.as_str().into());
+        service
+            .annotations
+            .insert(key.as_str().into(), value.as_str().into());
         services.push(service);
     }
-    services.extend(interpret::variations(tenant, bench)?.into_iter().map(|(_, service)| service));
+    services.extend(
+        interpret::variations(tenant, bench)?
+            .into_iter()
+            .map(|(_, service)| service),
+    );
     for service in services {
         // In this order.
         provider.interpret(&service);
         let (said, again) = (provider.notices(&service), provider.notices(&service));
         expect(said == again, || format!("one Service, several remarks: {said:?}, {again:?}"))?;
-        let said = said.into_iter().map(|remark| (remark.reason, remark.note.into_string())).collect();
+        let said = said
+            .into_iter()
+            .map(|remark| (remark.reason, remark.note.into_string()))
+            .collect();
         told_well(&format!("annotations {:?}", service.annotations), said, secrets)?;
     }
     Ok(())
@@ -105,10 +123,17 @@ pub(super) async fn texts_presentable(bench: &LbBench<'_>) -> Verdict {
             if step == DriverCall::Update {
                 tenant.nodes.clone_from(&nodes);
             }
-            bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
+            bench
+                .cloud
+                .script(Some(InjectedCallFault::fail(1, fault).lasting()))
+                .await?;
             let outcome = tenant.once(&tenant.op(), step).await?;
             bench.cloud.script(None).await?;
-            outcome.result.as_ref().err().map_or(Ok(()), |seen| error(&what, seen))?;
+            outcome
+                .result
+                .as_ref()
+                .err()
+                .map_or(Ok(()), |seen| error(&what, seen))?;
             told_well(&what, tenant.events.take(), &secrets)?;
             match step {
                 DriverCall::Delete => tenant.remove().await?,

@@ -1,10 +1,13 @@
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use ccm_core::{
-    k8s::{AddressType, EndpointSliceView, EndpointView, LbStatus, NodeView, ServiceView, SlicePort},
+    k8s::{
+        AddressType, EndpointSliceView, EndpointView, LbStatus, NodeView, ServiceView, SlicePort,
+    },
     provider::{
-        BackendKind, Backends, CloudError, CloudProvider, ErrorKind, EventSink, EventType, LbOutcome, LbRef, LbSpec,
-        Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges, call_metrics::MutationMetrics,
+        BackendKind, Backends, CloudError, CloudProvider, ErrorKind, EventSink, EventType,
+        LbOutcome, LbRef, LbSpec, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation,
+        SourceRanges, call_metrics::MutationMetrics,
     },
     write_gate::WriteGate,
 };
@@ -80,7 +83,10 @@ pub(super) enum ErrorReaction {
 
 impl ServiceDriver<'_> {
     pub(super) fn node_names(&self) -> BTreeSet<String> {
-        self.nodes.iter().map(|node| node.name.to_string()).collect()
+        self.nodes
+            .iter()
+            .map(|node| node.name.to_string())
+            .collect()
     }
 
     pub(super) fn op(&self) -> Op {
@@ -88,7 +94,8 @@ impl ServiceDriver<'_> {
     }
 
     pub(super) fn op_with(&self, cancel: CancellationToken, gate: WriteGate) -> Op {
-        let op = Op::new(self.cluster, cancel, gate).with_deadline(Instant::now() + self.bench.cloud.patience());
+        let op = Op::new(self.cluster, cancel, gate)
+            .with_deadline(Instant::now() + self.bench.cloud.patience());
         let op = op.with_events(self.events.clone());
         match &self.mutations {
             Some(mutations) => op.with_mutations(mutations.clone()),
@@ -115,8 +122,14 @@ impl ServiceDriver<'_> {
             }
             BackendKind::Endpoints => Backends::Endpoints(vec![Arc::new(self.slice())]),
         };
-        let sources = SourceRanges::of(&self.service).map_err(|invalid| blocked(format!("{invalid:?}")))?;
-        Ok(LbSpec { cluster: self.cluster.into(), service: Arc::new(self.service.clone()), sources, backends })
+        let sources =
+            SourceRanges::of(&self.service).map_err(|invalid| blocked(format!("{invalid:?}")))?;
+        Ok(LbSpec {
+            cluster: self.cluster.into(),
+            service: Arc::new(self.service.clone()),
+            sources,
+            backends,
+        })
     }
 
     /// Makes the slice of a Service with one pod in the host network of each node.
@@ -127,9 +140,15 @@ impl ServiceDriver<'_> {
             port: port.target_port.parse().ok(),
         });
         let endpoints = self.nodes.iter().map(|node| {
-            let internal = node.addresses.iter().filter(|address| address.kind == AddressType::InternalIp);
+            let internal = node
+                .addresses
+                .iter()
+                .filter(|address| address.kind == AddressType::InternalIp);
             EndpointView {
-                addresses: internal.filter_map(|address| address.address.parse().ok()).take(1).collect(),
+                addresses: internal
+                    .filter_map(|address| address.address.parse().ok())
+                    .take(1)
+                    .collect(),
                 node: Some(node.name.clone()),
                 zone: None,
                 ready: true,
@@ -167,34 +186,48 @@ impl ServiceDriver<'_> {
         match step {
             DriverCall::Ensure(depth) => {
                 let want = self.spec()?;
-                Ok(self.in_time(provider.ensure(op, &want, depth)).await.unwrap_or_else(LbOutcome::from))
+                Ok(self
+                    .in_time(provider.ensure(op, &want, depth))
+                    .await
+                    .unwrap_or_else(LbOutcome::from))
             }
             DriverCall::Update => {
                 let want = self.spec()?;
-                Ok(self.in_time(provider.update_backends(op, &want)).await.unwrap_or_else(LbOutcome::from))
+                Ok(self
+                    .in_time(provider.update_backends(op, &want))
+                    .await
+                    .unwrap_or_else(LbOutcome::from))
             }
             DriverCall::Delete => self.delete(op, &self.reference()).await,
         }
     }
 
     pub(super) async fn delete(&self, op: &Op, reference: &LbRef) -> Verdict<LbOutcome> {
-        let deleted = self.in_time(balancers(&self.provider)?.delete(op, reference)).await;
+        let deleted = self
+            .in_time(balancers(&self.provider)?.delete(op, reference))
+            .await;
         let result = deleted.and_then(|result| result);
-        Ok(LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result })
+        Ok(LbOutcome {
+            status: None,
+            annotations: std::collections::BTreeMap::new(),
+            result,
+        })
     }
 
     pub(super) async fn plan(&self) -> Verdict<Result<Vec<PlannedChange>, CloudError>> {
         let (want, op) = (self.spec()?, self.op());
-        let planned = self.in_time(balancers(&self.provider)?.plan(&op, &want)).await;
+        let planned = self
+            .in_time(balancers(&self.provider)?.plan(&op, &want))
+            .await;
         Ok(planned.and_then(|result| result))
     }
 
     /// Drops a call that does not end at its deadline, as the framework does.
     async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T, CloudError> {
         let limit = self.bench.cloud.patience() + Duration::from_secs(5);
-        tokio::time::timeout(limit, call)
-            .await
-            .map_err(|_| CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}")))
+        tokio::time::timeout(limit, call).await.map_err(|_| {
+            CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}"))
+        })
     }
 
     /// Keeps status and annotations, as the framework writes them to the Service.
@@ -204,14 +237,22 @@ impl ServiceDriver<'_> {
         }
         for (key, value) in &outcome.annotations {
             match value {
-                Some(value) => drop(self.service.annotations.insert((&**key).into(), (&**value).into())),
+                Some(value) => drop(
+                    self.service
+                        .annotations
+                        .insert((&**key).into(), (&**value).into()),
+                ),
                 None => drop(self.service.annotations.remove(&**key)),
             }
         }
     }
 
     /// Asks until it is done, waiting as told; the inner error says what went wrong.
-    pub(super) async fn settle(&mut self, step: DriverCall, after: ErrorReaction) -> Verdict<Result<(), String>> {
+    pub(super) async fn settle(
+        &mut self,
+        step: DriverCall,
+        after: ErrorReaction,
+    ) -> Verdict<Result<(), String>> {
         let started = Instant::now();
         let mut errors = 0;
         for _ in 0..MAX_ROUNDS {
@@ -226,7 +267,9 @@ impl ServiceDriver<'_> {
                     return Ok(Err(format!("{step:?}: waits for {why:?} without a pause")));
                 }
                 Ok(Progress::Pending { after, .. }) => *after,
-                Err(error) if step == DriverCall::Delete && error.kind() == ErrorKind::NotFound => return Ok(Ok(())),
+                Err(error) if step == DriverCall::Delete && error.kind() == ErrorKind::NotFound => {
+                    return Ok(Ok(()));
+                }
                 Err(error) if after == ErrorReaction::Fail || errors == MAX_ERRORS_AFTER_FAULT => {
                     return Ok(Err(format!("{step:?}: {}", show_error(error))));
                 }
@@ -246,7 +289,9 @@ impl ServiceDriver<'_> {
 
     /// Brings the balancer about; that it can be is another rule's matter.
     pub(super) async fn ensure(&mut self) -> Verdict<LbStatus> {
-        let done = self.settle(DriverCall::Ensure(ReadMode::Fresh), ErrorReaction::Fail).await?;
+        let done = self
+            .settle(DriverCall::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
+            .await?;
         done.map_err(|seen| Problem::Blocked(ids::ENSURED, seen))?;
         Ok(self.service.status.clone())
     }

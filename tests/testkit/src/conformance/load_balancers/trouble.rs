@@ -1,4 +1,5 @@
-//! Interruptions: errors and lost answers at each call, cancellation at each await point, lost leadership.
+//! Interruptions: errors and lost answers at each call, cancellation at each await point, lost
+//! leadership.
 
 use std::{
     future::{Future, poll_fn},
@@ -36,7 +37,10 @@ const SLOWLY: Duration = Duration::from_millis(20);
 type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
 /// Makes what the step needs: nothing for a first ensure, a balancer that is to change otherwise.
-async fn prepare<'a>(bench: &'a LbBench<'_>, step: DriverCall) -> Verdict<(CloudSnapshot, ServiceDriver<'a>)> {
+async fn prepare<'a>(
+    bench: &'a LbBench<'_>,
+    step: DriverCall,
+) -> Verdict<(CloudSnapshot, ServiceDriver<'a>)> {
     let nodes = bench.nodes(2).await?;
     let before = bench.world().await?;
     let mut tenant = bench.tenant(&nodes[..1]).await?;
@@ -51,11 +55,19 @@ async fn prepare<'a>(bench: &'a LbBench<'_>, step: DriverCall) -> Verdict<(Cloud
 }
 
 /// Checks that the step's aim is reached, and for good.
-async fn reached(before: &CloudSnapshot, tenant: &ServiceDriver<'_>, step: DriverCall) -> Verdict<Result<(), String>> {
+async fn reached(
+    before: &CloudSnapshot,
+    tenant: &ServiceDriver<'_>,
+    step: DriverCall,
+) -> Verdict<Result<(), String>> {
     let world = tenant.bench.world().await?;
     if step == DriverCall::Delete {
         let left = world.changes(before);
-        return Ok(if left.is_empty() { Ok(()) } else { Err(format!("after deletion {left}")) });
+        return Ok(if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("after deletion {left}"))
+        });
     }
     Ok(world.served(before, tenant).map(drop))
 }
@@ -78,14 +90,18 @@ async fn at_each_call(bench: &LbBench<'_>, step: DriverCall) -> Verdict {
                     failed => failed,
                 };
                 let how = if lost { "lost its answer" } else { "failed" };
-                outcome.map_err(|seen| Problem::Failed(format!("call {call} {how}, then {after:?}: {seen}")))?;
+                outcome.map_err(|seen| {
+                    Problem::Failed(format!("call {call} {how}, then {after:?}: {seen}"))
+                })?;
                 if step != DriverCall::Delete {
                     tenant.remove().await?;
                 }
                 if !spoilt {
                     break;
                 }
-                expect(call < MAX_CALLS, || format!("{step:?} takes more than {MAX_CALLS} cloud calls"))?;
+                expect(call < MAX_CALLS, || {
+                    format!("{step:?} takes more than {MAX_CALLS} cloud calls")
+                })?;
             }
         }
     }
@@ -123,8 +139,14 @@ pub(in super::super) async fn cut_short<F: Future>(
     .await
 }
 
-/// Drops the call, or cancels its operation, after it has waited `waits` times; tells whether it was still under way.
-async fn interrupt(tenant: &mut ServiceDriver<'_>, step: DriverCall, waits: usize, drop_it: bool) -> Verdict<bool> {
+/// Drops the call, or cancels its operation, after it has waited `waits` times; tells whether it
+/// was still under way.
+async fn interrupt(
+    tenant: &mut ServiceDriver<'_>,
+    step: DriverCall,
+    waits: usize,
+    drop_it: bool,
+) -> Verdict<bool> {
     let cancel = CancellationToken::new();
     let op = tenant.op_with(cancel.clone(), WriteGate::always_open());
     let mut since = None;
@@ -147,7 +169,9 @@ async fn interrupt(tenant: &mut ServiceDriver<'_>, step: DriverCall, waits: usiz
         // Too late to be cancelled is no fault.
         if let Err(error) = &outcome.result {
             let kind = error.kind();
-            expect(kind == ErrorKind::Canceled, || format!("{step:?} was cancelled: {}", show(&outcome.result)))?;
+            expect(kind == ErrorKind::Canceled, || {
+                format!("{step:?} was cancelled: {}", show(&outcome.result))
+            })?;
         }
     }
     tenant.keep(&outcome);
@@ -176,7 +200,9 @@ pub(super) async fn cancellation(bench: &LbBench<'_>) -> Verdict {
                     };
                     aim.map_err(|seen| Problem::Failed(cut(step, waits, &seen)))?;
                 }
-                let done = tenant.settle(DriverCall::Delete, ErrorReaction::Fail).await?;
+                let done = tenant
+                    .settle(DriverCall::Delete, ErrorReaction::Fail)
+                    .await?;
                 let aim = match done {
                     Ok(()) => reached(&before, &tenant, DriverCall::Delete).await?,
                     failed => failed,
@@ -197,15 +223,21 @@ fn cut(step: DriverCall, waits: usize, seen: &str) -> String {
 
 /// A closed gate lets nothing through; one that closes under way lets nothing more through.
 pub(super) async fn no_write_without_leadership(bench: &LbBench<'_>) -> Verdict {
-    for step in [ENSURE, DriverCall::Ensure(ReadMode::Cached), DriverCall::Update, DriverCall::Delete] {
+    for step in
+        [ENSURE, DriverCall::Ensure(ReadMode::Cached), DriverCall::Update, DriverCall::Delete]
+    {
         let (_, tenant) = prepare(bench, step).await?;
         let before = bench.world().await?;
         let (gate, _keeper) = WriteGate::closed();
         bench.cloud.script(None).await?;
-        let outcome = tenant.once(&tenant.op_with(CancellationToken::new(), gate), step).await?;
+        let outcome = tenant
+            .once(&tenant.op_with(CancellationToken::new(), gate), step)
+            .await?;
         let writes = bench.cloud.call_count().await?.writes;
         let changes = bench.world().await?.changes(&before);
-        expect(writes == 0 && changes.is_empty(), || format!("{step:?}: {writes} writing calls; {changes}"))?;
+        expect(writes == 0 && changes.is_empty(), || {
+            format!("{step:?}: {writes} writing calls; {changes}")
+        })?;
         let right = matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotLeader);
         expect(right, || format!("{step:?}: {}", show(&outcome.result)))?;
         drop(tenant);
@@ -236,7 +268,9 @@ async fn closes_under_way(bench: &LbBench<'_>, step: DriverCall) -> Verdict {
         let more = bench.cloud.call_count().await?.writes - begun;
         bench.cloud.slow_down(Duration::ZERO).await?;
         expect(more == 0, || {
-            format!("{step:?}: {more} writing calls were begun after leadership was lost at await point {waits}")
+            format!(
+                "{step:?}: {more} writing calls were begun after leadership was lost at await point {waits}"
+            )
         })?;
     }
     Ok(())
@@ -253,21 +287,29 @@ async fn under_each_fault(
             let (_, tenant) = prepare(bench, step).await?;
             // Which calls are made may depend on the first; each is failed in turn.
             for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-                bench.cloud.script(Some(InjectedCallFault::fail(call, fault).lasting())).await?;
+                bench
+                    .cloud
+                    .script(Some(InjectedCallFault::fail(call, fault).lasting()))
+                    .await?;
                 let outcome = tenant.once(&tenant.op(), step).await?;
                 let spoilt = bench.cloud.call_count().await?.calls() >= call;
                 bench.cloud.script(None).await?;
                 match &outcome.result {
                     Err(error) => check(fault, &format!("{step:?}, call {call}"), error)?,
                     Ok(_) if spoilt => {
-                        return Err(unnoticed(format!("{step:?}: call {call} failed with {fault:?}, unnoticed")));
+                        return Err(unnoticed(format!(
+                            "{step:?}: call {call} failed with {fault:?}, unnoticed"
+                        )));
                     }
                     Ok(_) => break,
                 }
             }
         }
         let (_, tenant) = prepare(bench, DriverCall::Update).await?;
-        bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
+        bench
+            .cloud
+            .script(Some(InjectedCallFault::fail(1, fault).lasting()))
+            .await?;
         let planned = tenant.plan().await?;
         bench.cloud.script(None).await?;
         match planned {

@@ -78,11 +78,18 @@ impl RuleContext<'_, dyn RouteCloud> {
         nodes: &[Arc<NodeView>],
     ) -> Verdict<Result<Vec<Route>, CloudError>> {
         let routes = provider.routes().ok_or_else(lost_routes)?;
-        Ok(self.in_time(routes.list(op, nodes)).await.and_then(|result| result))
+        Ok(self
+            .in_time(routes.list(op, nodes))
+            .await
+            .and_then(|result| result))
     }
 
     /// Lists; that it can be done is another rule's matter.
-    pub(super) async fn list(&self, provider: &Arc<dyn CloudProvider>, nodes: &[Arc<NodeView>]) -> Verdict<Vec<Route>> {
+    pub(super) async fn list(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        nodes: &[Arc<NodeView>],
+    ) -> Verdict<Vec<Route>> {
         let listed = self.list_with(provider, &self.op(), nodes).await?;
         listed.map_err(|error| Problem::Blocked(ids::LISTED, show_error(&error)))
     }
@@ -96,7 +103,10 @@ impl RuleContext<'_, dyn RouteCloud> {
     ) -> Verdict<Answers> {
         let routes = provider.routes().ok_or_else(lost_routes)?;
         let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();
-        Ok(self.in_time(routes.apply(op, changes)).await.unwrap_or_else(dropped))
+        Ok(self
+            .in_time(routes.apply(op, changes))
+            .await
+            .unwrap_or_else(dropped))
     }
 
     /// Applies and gives every change its answer. A wrong number of answers is judged elsewhere.
@@ -116,12 +126,20 @@ impl RuleContext<'_, dyn RouteCloud> {
         }
     }
 
-    pub(super) async fn apply(&self, provider: &Arc<dyn CloudProvider>, changes: &[RouteChange]) -> Verdict<Answers> {
+    pub(super) async fn apply(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        changes: &[RouteChange],
+    ) -> Verdict<Answers> {
         self.apply_with(provider, &self.op(), changes).await
     }
 
     /// Creates routes in one call each; that this can be done is another rule's matter.
-    pub(super) async fn created(&self, provider: &Arc<dyn CloudProvider>, changes: &[RouteChange]) -> Verdict {
+    pub(super) async fn created(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        changes: &[RouteChange],
+    ) -> Verdict {
         for change in changes {
             let answers = self.apply(provider, std::slice::from_ref(change)).await?;
             all_done(&answers).map_err(|seen| Problem::Blocked(ids::LISTED, seen))?;
@@ -130,12 +148,21 @@ impl RuleContext<'_, dyn RouteCloud> {
     }
 
     /// Creates a route and returns it as listed.
-    pub(super) async fn listed(&self, provider: &Arc<dyn CloudProvider>, node: &Arc<NodeView>) -> Verdict<Route> {
+    pub(super) async fn listed(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+        node: &Arc<NodeView>,
+    ) -> Verdict<Route> {
         let destination = self.network();
         self.created(provider, &[create(node, destination)]).await?;
         let routes = self.list(provider, &[node.clone()]).await?;
-        let found = routes.iter().find(|route| route.destination == destination).cloned();
-        found.ok_or_else(|| Problem::Blocked(ids::LISTED, format!("{destination} is not among {routes:?}")))
+        let found = routes
+            .iter()
+            .find(|route| route.destination == destination)
+            .cloned();
+        found.ok_or_else(|| {
+            Problem::Blocked(ids::LISTED, format!("{destination} is not among {routes:?}"))
+        })
     }
 
     /// Returns what the cloud holds, sorted.
@@ -151,22 +178,30 @@ impl RuleContext<'_, dyn RouteCloud> {
     ) -> Verdict<Result<(), String>> {
         let world = self.world().await?;
         let lost: Vec<_> = before.difference(&world).collect();
-        let mut made: Vec<_> = world.difference(before).map(|route| (route.destination, route.node.clone())).collect();
-        let mut wanted: Vec<_> = wanted.iter().map(|(net, node)| (*net, Some(node.name.to_string()))).collect();
+        let mut made: Vec<_> = world
+            .difference(before)
+            .map(|route| (route.destination, route.node.clone()))
+            .collect();
+        let mut wanted: Vec<_> = wanted
+            .iter()
+            .map(|(net, node)| (*net, Some(node.name.to_string())))
+            .collect();
         made.sort();
         wanted.sort();
         Ok(match lost.is_empty() && made == wanted {
             true => Ok(()),
-            false => Err(format!("of what was there {lost:?} is missing; new is {made:?} instead of {wanted:?}")),
+            false => Err(format!(
+                "of what was there {lost:?} is missing; new is {made:?} instead of {wanted:?}"
+            )),
         })
     }
 
     /// Drops a call that does not end at its deadline, as the framework does.
     async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T, CloudError> {
         let limit = self.cloud.patience() + Duration::from_secs(5);
-        tokio::time::timeout(limit, call)
-            .await
-            .map_err(|_| CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}")))
+        tokio::time::timeout(limit, call).await.map_err(|_| {
+            CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}"))
+        })
     }
 }
 
@@ -185,14 +220,22 @@ pub(super) fn show_error(error: &CloudError) -> String {
 /// Shows a change in one line.
 pub(super) fn show(change: &RouteChange) -> String {
     match change {
-        RouteChange::Create { node, destination } => format!("create {destination} to node {}", node.name),
-        RouteChange::Delete(route) => format!("delete route {} to {}", route.name, route.destination),
+        RouteChange::Create { node, destination } => {
+            format!("create {destination} to node {}", node.name)
+        }
+        RouteChange::Delete(route) => {
+            format!("delete route {} to {}", route.name, route.destination)
+        }
     }
 }
 
 /// Returns the first error with its index.
 pub(super) fn all_done(answers: &Answers) -> Result<(), String> {
-    match answers.iter().enumerate().find_map(|(index, answer)| Some((index, answer.as_ref().err()?))) {
+    match answers
+        .iter()
+        .enumerate()
+        .find_map(|(index, answer)| Some((index, answer.as_ref().err()?)))
+    {
         Some((index, error)) => Err(format!("change {index}: {}", show_error(error))),
         None => Ok(()),
     }

@@ -14,15 +14,15 @@ pub trait RouteCloud: FaultyCloud {
     /// Lists the routes of every table and cluster that could be mixed up with this cluster's.
     async fn routes(&self) -> anyhow::Result<Vec<CloudRoute>>;
 
-    /// Makes by hand a route that is not this cluster's: in another cluster's table, or in a table that the provider is
-    /// not configured for. `false`, the default, when there is no such thing.
+    /// Makes by hand a route that is not this cluster's: in another cluster's table, or in a table
+    /// that the provider is not configured for. `false`, the default, when there is no such thing.
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
         let _ = (node, destination);
         Ok(false)
     }
 
-    /// Makes a provider of another cluster in the same account; `None`, the default, when all that tells clusters apart
-    /// is [`Op::cluster_name`](ccm_core::provider::Op::cluster_name).
+    /// Makes a provider of another cluster in the same account; `None`, the default, when all that
+    /// tells clusters apart is [`Op::cluster_name`](ccm_core::provider::Op::cluster_name).
     async fn other_cluster(&self) -> anyhow::Result<Option<Arc<dyn CloudProvider>>> {
         Ok(None)
     }
@@ -32,7 +32,8 @@ pub trait RouteCloud: FaultyCloud {
         true
     }
 
-    /// Returns how many routes are made in one call to show that many can be; two hundred by default.
+    /// Returns how many routes are made in one call to show that many can be; two hundred by
+    /// default.
     fn many(&self) -> usize {
         200
     }

@@ -49,7 +49,9 @@ impl Batch {
         let before = bench.world().await?;
         let old = bench.listed(provider, &first).await?;
         let deleted = old.destination;
-        let made = [&first, &second, &first].map(|node| (bench.network(), node.clone())).to_vec();
+        let made = [&first, &second, &first]
+            .map(|node| (bench.network(), node.clone()))
+            .to_vec();
         let mut changes: Vec<_> = made.iter().map(|(net, node)| create(node, *net)).collect();
         changes.insert(1, RouteChange::Delete(old));
         Ok(Self { before, changes, made, deleted })
@@ -62,8 +64,17 @@ impl Batch {
     }
 
     /// Checks that what was answered as done is.
-    async fn honest(&self, bench: &RouteBench<'_>, answers: &Answers) -> Verdict<Result<(), String>> {
-        let there: BTreeSet<_> = bench.world().await?.into_iter().map(|route| route.destination).collect();
+    async fn honest(
+        &self,
+        bench: &RouteBench<'_>,
+        answers: &Answers,
+    ) -> Verdict<Result<(), String>> {
+        let there: BTreeSet<_> = bench
+            .world()
+            .await?
+            .into_iter()
+            .map(|route| route.destination)
+            .collect();
         for (change, answer) in self.changes.iter().zip(answers) {
             let done = match change {
                 RouteChange::Create { destination, .. } => there.contains(destination),
@@ -83,7 +94,9 @@ pub(super) async fn answers_in_order(bench: &RouteBench<'_>) -> Verdict {
     let fails = |change: &RouteChange| matches!(change, RouteChange::Create { node, .. } if node.name == gone.name);
     for reverse in [false, true] {
         let missing = bench.listed(&provider, &node).await?;
-        bench.apply(&provider, &[RouteChange::Delete(missing.clone())]).await?;
+        bench
+            .apply(&provider, &[RouteChange::Delete(missing.clone())])
+            .await?;
         let mut changes = [
             create(&node, bench.network()),
             create(&gone, bench.network()),
@@ -99,7 +112,8 @@ pub(super) async fn answers_in_order(bench: &RouteBench<'_>) -> Verdict {
             let count = answers.len();
             expect(count == part.len(), || format!("{count} answers to {} changes", part.len()))?;
             for (index, (change, answer)) in part.iter().zip(&answers).enumerate() {
-                // That the others succeed is another rule's matter, so that only the place of the error counts.
+                // That the others succeed is another rule's matter, so that only the place of the
+                // error counts.
                 expect(!fails(change) || answer.is_err(), || {
                     format!("answer {index} is {answer:?} to {}", show(change))
                 })?;
@@ -141,12 +155,16 @@ pub(super) async fn resumable(bench: &RouteBench<'_>) -> Verdict {
                 let answers = bench.apply(&provider, &batch.changes).await?;
                 let spoilt = bench.cloud.call_count().await?.calls() >= call;
                 bench.cloud.script(None).await?;
-                let what = format!("call {call} {}", if lost { "lost its answer" } else { "failed" });
+                let what =
+                    format!("call {call} {}", if lost { "lost its answer" } else { "failed" });
                 check(batch.honest(bench, &answers).await?, &what)?;
                 if restart {
                     provider = bench.provider().await?;
                 }
-                check(all_done(&bench.apply(&provider, &batch.changes).await?), &format!("{what}, tried again"))?;
+                check(
+                    all_done(&bench.apply(&provider, &batch.changes).await?),
+                    &format!("{what}, tried again"),
+                )?;
                 check(batch.done(bench).await?, &format!("{what}, tried again"))?;
                 if !spoilt {
                     break;
@@ -167,13 +185,22 @@ pub(super) async fn list_whole(bench: &RouteBench<'_>) -> Verdict {
     for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
         for provider in [&provider, &bench.provider().await?] {
             for fault in InjectedFault::ALL {
-                bench.cloud.script(Some(InjectedCallFault::fail(call, fault).lasting())).await?;
-                let listed = bench.list_with(provider, &bench.op(), &[node.clone()]).await?;
+                bench
+                    .cloud
+                    .script(Some(InjectedCallFault::fail(call, fault).lasting()))
+                    .await?;
+                let listed = bench
+                    .list_with(provider, &bench.op(), &[node.clone()])
+                    .await?;
                 let spoilt = bench.cloud.call_count().await?.calls() >= call;
                 bench.cloud.script(None).await?;
                 let Ok(routes) = listed else { continue };
                 let seen: BTreeSet<_> = routes.iter().map(|route| route.destination).collect();
-                let what = || format!("call {call} fails with {fault:?}, listed is {seen:?} instead of {wanted:?}");
+                let what = || {
+                    format!(
+                        "call {call} fails with {fault:?}, listed is {seen:?} instead of {wanted:?}"
+                    )
+                };
                 expect(!spoilt && seen.is_superset(&wanted), what)?;
                 if !spoilt {
                     return Ok(());
@@ -194,26 +221,43 @@ async fn under_each_fault(
         let provider = bench.provider().await?;
         let batch = Batch::new(bench, &provider).await?;
         for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-            bench.cloud.script(Some(InjectedCallFault::fail(call, fault).lasting())).await?;
+            bench
+                .cloud
+                .script(Some(InjectedCallFault::fail(call, fault).lasting()))
+                .await?;
             let answers = bench.apply(&provider, &batch.changes).await?;
             let spoilt = bench.cloud.call_count().await?.calls() >= call;
             bench.cloud.script(None).await?;
             if !spoilt {
                 break;
             }
-            let errors: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
-            expect(!errors.is_empty(), || format!("apply: {fault:?} of call {call} went unnoticed"))
-                .map_err(|_| Problem::Blocked(ids::RESUMABLE, format!("{fault:?} of call {call} went unnoticed")))?;
+            let errors: Vec<_> = answers
+                .iter()
+                .filter_map(|answer| answer.as_ref().err())
+                .collect();
+            expect(!errors.is_empty(), || {
+                format!("apply: {fault:?} of call {call} went unnoticed")
+            })
+            .map_err(|_| {
+                Problem::Blocked(ids::RESUMABLE, format!("{fault:?} of call {call} went unnoticed"))
+            })?;
             for error in errors {
                 judge(fault, &format!("apply, call {call}"), error)?;
             }
         }
-        bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
-        let listed = bench.list_with(&provider, &bench.op(), &[node.clone()]).await?;
+        bench
+            .cloud
+            .script(Some(InjectedCallFault::fail(1, fault).lasting()))
+            .await?;
+        let listed = bench
+            .list_with(&provider, &bench.op(), &[node.clone()])
+            .await?;
         bench.cloud.script(None).await?;
         match listed {
             Err(error) => judge(fault, "list", &error)?,
-            Ok(routes) => return Err(Problem::Blocked(ids::LIST_WHOLE, format!("{fault:?}: {routes:?}"))),
+            Ok(routes) => {
+                return Err(Problem::Blocked(ids::LIST_WHOLE, format!("{fault:?}: {routes:?}")));
+            }
         }
     }
     Ok(())
@@ -221,7 +265,9 @@ async fn under_each_fault(
 
 pub(super) async fn error_kinds(bench: &RouteBench<'_>) -> Verdict {
     under_each_fault(bench, |fault, what, error| {
-        expect(error.kind() == fault.kind(), || format!("{what} under {fault:?}: {}", show_error(error)))
+        expect(error.kind() == fault.kind(), || {
+            format!("{what} under {fault:?}: {}", show_error(error))
+        })
     })
     .await
 }
@@ -247,12 +293,21 @@ pub(super) async fn texts_presentable(bench: &RouteBench<'_>) -> Verdict {
     let secrets = bench.cloud.secrets();
     for fault in InjectedFault::ALL {
         let batch = Batch::new(bench, &provider).await?;
-        bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
+        bench
+            .cloud
+            .script(Some(InjectedCallFault::fail(1, fault).lasting()))
+            .await?;
         let mut answers = bench.apply(&provider, &batch.changes).await?;
-        answers.push(bench.list_with(&provider, &bench.op(), &[node.clone()]).await?.map(drop));
+        answers.push(
+            bench
+                .list_with(&provider, &bench.op(), &[node.clone()])
+                .await?
+                .map(drop),
+        );
         bench.cloud.script(None).await?;
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            presentable(error, &secrets).map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
+            presentable(error, &secrets)
+                .map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
         }
     }
     Ok(())
@@ -274,16 +329,22 @@ pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {
     let node = bench.node().await?;
     let provider = bench.provider().await?;
     let throttled = InjectedFault::Throttled(Duration::from_secs(7));
-    for trouble in
-        [None, Some(InjectedCallFault::fail(1, throttled)), Some(InjectedCallFault::fail(1, throttled).lasting())]
-    {
+    for trouble in [
+        None,
+        Some(InjectedCallFault::fail(1, throttled)),
+        Some(InjectedCallFault::fail(1, throttled).lasting()),
+    ] {
         let batch = Batch::new(bench, &provider).await?;
         for apply in [true, false] {
             bench.cloud.script(trouble).await?;
             let began = Instant::now();
             match apply {
                 true => drop(bench.apply(&provider, &batch.changes).await?),
-                false => drop(bench.list_with(&provider, &bench.op(), &[node.clone()]).await?),
+                false => drop(
+                    bench
+                        .list_with(&provider, &bench.op(), &[node.clone()])
+                        .await?,
+                ),
             }
             let took = began.elapsed();
             let calls = u32::try_from(bench.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
@@ -306,7 +367,9 @@ pub(super) async fn no_write_without_leadership(bench: &RouteBench<'_>) -> Verdi
     let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
     let writes = bench.cloud.call_count().await?.writes;
     expect(writes == 0 && bench.world().await? == before, || format!("{writes} writing calls"))?;
-    let other = answers.iter().find(|answer| !matches!(answer, Err(error) if error.kind() == ErrorKind::NotLeader));
+    let other = answers
+        .iter()
+        .find(|answer| !matches!(answer, Err(error) if error.kind() == ErrorKind::NotLeader));
     expect(other.is_none(), || format!("the answer is {other:?}"))?;
     for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
         let batch = Batch::new(bench, &provider).await?;
@@ -360,7 +423,8 @@ pub(super) async fn cancellation(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-/// Drops or cancels the batch after it has waited `waits` times; tells whether it was still under way.
+/// Drops or cancels the batch after it has waited `waits` times; tells whether it was still under
+/// way.
 async fn interrupt(
     bench: &RouteBench<'_>,
     provider: &Arc<dyn CloudProvider>,
@@ -385,8 +449,13 @@ async fn interrupt(
     if let Some(since) = since {
         let (took, limit) = (since.elapsed(), LONGEST_SLEEP + bench.cloud.answer_time());
         expect(took <= limit, || format!("apply went on for {took:?} after it was cancelled"))?;
-        let other = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() != ErrorKind::Canceled);
-        expect(other.is_none(), || format!("cancelled, but {}", other.map(show_error).unwrap_or_default()))?;
+        let other = answers
+            .iter()
+            .filter_map(|a| a.as_ref().err())
+            .find(|e| e.kind() != ErrorKind::Canceled);
+        expect(other.is_none(), || {
+            format!("cancelled, but {}", other.map(show_error).unwrap_or_default())
+        })?;
         check(batch.honest(bench, &answers).await?, "cancelled")?;
     }
     Ok(since.is_some())
@@ -403,26 +472,43 @@ pub(super) async fn concurrent_use(bench: &RouteBench<'_>) -> Verdict {
         batches.push(Batch::new(bench, &provider).await?);
     }
     bench.cloud.slow_down(SLOWLY).await?;
-    let together = join_all(batches.iter().map(|batch| bench.apply(&provider, &batch.changes))).await;
+    let together = join_all(
+        batches
+            .iter()
+            .map(|batch| bench.apply(&provider, &batch.changes)),
+    )
+    .await;
     bench.cloud.slow_down(Duration::ZERO).await?;
     for answers in together {
         check(all_done(&answers?), "at the same time")?;
     }
-    let made: Vec<_> = batches.iter().flat_map(|batch| batch.made.iter().map(|(net, node)| (*net, node))).collect();
+    let made: Vec<_> = batches
+        .iter()
+        .flat_map(|batch| batch.made.iter().map(|(net, node)| (*net, node)))
+        .collect();
     check(bench.holds(&before, &made).await?, "at the same time")
 }
 
 pub(super) async fn large_batch(bench: &RouteBench<'_>) -> Verdict {
     let (node, provider) = (bench.node().await?, bench.provider().await?);
     let before = bench.world().await?;
-    let wanted: Vec<_> = (0..bench.cloud.many()).map(|_| (bench.network(), &node)).collect();
-    let changes: Vec<_> = wanted.iter().map(|(net, node)| create(node, *net)).collect();
+    let wanted: Vec<_> = (0..bench.cloud.many())
+        .map(|_| (bench.network(), &node))
+        .collect();
+    let changes: Vec<_> = wanted
+        .iter()
+        .map(|(net, node)| create(node, *net))
+        .collect();
     check(all_done(&bench.apply(&provider, &changes).await?), "create")?;
     check(bench.holds(&before, &wanted).await?, "create")?;
     let listed = bench.list(&provider, &[node.clone()]).await?;
-    let ours: Vec<_> =
-        listed.into_iter().filter(|route| wanted.iter().any(|(net, _)| *net == route.destination)).collect();
-    expect(ours.len() == wanted.len(), || format!("{} routes were made, {} are listed", wanted.len(), ours.len()))?;
+    let ours: Vec<_> = listed
+        .into_iter()
+        .filter(|route| wanted.iter().any(|(net, _)| *net == route.destination))
+        .collect();
+    expect(ours.len() == wanted.len(), || {
+        format!("{} routes were made, {} are listed", wanted.len(), ours.len())
+    })?;
     let changes: Vec<_> = ours.into_iter().map(RouteChange::Delete).collect();
     check(all_done(&bench.apply(&provider, &changes).await?), "delete")?;
     check(bench.holds(&before, &[]).await?, "delete")

@@ -34,15 +34,27 @@ async fn round_trip(
     let before = bench.world().await?;
     let failed = |seen| Problem::Failed(format!("{destination}: {seen}"));
     all_done(&bench.apply(provider, &[create(node, destination)]).await?).map_err(failed)?;
-    bench.holds(&before, &[(destination.trunc(), node)]).await?.map_err(failed)?;
+    bench
+        .holds(&before, &[(destination.trunc(), node)])
+        .await?
+        .map_err(failed)?;
     for provider in [provider, &bench.provider().await?] {
-        let listed = bench.list_with(provider, &bench.op(), &[node.clone()]).await?;
+        let listed = bench
+            .list_with(provider, &bench.op(), &[node.clone()])
+            .await?;
         let routes = listed.map_err(|error| failed(show_error(&error)))?;
-        let found: Vec<_> = routes.iter().filter(|route| route.destination.trunc() == destination.trunc()).collect();
+        let found: Vec<_> = routes
+            .iter()
+            .filter(|route| route.destination.trunc() == destination.trunc())
+            .collect();
         let right = |route: &Route| {
-            route.destination == destination.trunc() && route.node.as_ref() == Some(&node.name) && !route.blackhole
+            route.destination == destination.trunc()
+                && route.node.as_ref() == Some(&node.name)
+                && !route.blackhole
         };
-        expect(found.len() == 1 && right(found[0]), || format!("{destination} to {}: listed is {found:?}", node.name))?;
+        expect(found.len() == 1 && right(found[0]), || {
+            format!("{destination} to {}: listed is {found:?}", node.name)
+        })?;
     }
     Ok(())
 }
@@ -50,7 +62,9 @@ async fn round_trip(
 pub(super) async fn listed(bench: &RouteBench<'_>) -> Verdict {
     let (node, provider) = (bench.node().await?, bench.provider().await?);
     round_trip(bench, &provider, &node, bench.network()).await?;
-    let IpNet::V4(network) = bench.network() else { return Ok(()) };
+    let IpNet::V4(network) = bench.network() else {
+        return Ok(());
+    };
     // As somebody may write it, with bits of a host.
     let untidy = ipnet::Ipv4Net::new_assert(network.hosts().last().unwrap_or(network.addr()), 24);
     round_trip(bench, &provider, &node, untidy.into()).await
@@ -70,9 +84,13 @@ pub(super) async fn create_again(bench: &RouteBench<'_>) -> Verdict {
     let (node, provider) = (bench.node().await?, bench.provider().await?);
     let destination = bench.network();
     let before = bench.world().await?;
-    bench.created(&provider, &[create(&node, destination)]).await?;
+    bench
+        .created(&provider, &[create(&node, destination)])
+        .await?;
     for provider in [provider, bench.provider().await?] {
-        let answers = bench.apply(&provider, &[create(&node, destination)]).await?;
+        let answers = bench
+            .apply(&provider, &[create(&node, destination)])
+            .await?;
         check(all_done(&answers), "created again")?;
         check(bench.holds(&before, &[(destination, &node)]).await?, "created again")?;
     }
@@ -84,7 +102,8 @@ pub(super) async fn delete_again(bench: &RouteBench<'_>) -> Verdict {
     let before = bench.world().await?;
     let route = bench.listed(&provider, &node).await?;
     let delete = [RouteChange::Delete(route)];
-    all_done(&bench.apply(&provider, &delete).await?).map_err(|seen| Problem::Blocked(ids::DELETED, seen))?;
+    all_done(&bench.apply(&provider, &delete).await?)
+        .map_err(|seen| Problem::Blocked(ids::DELETED, seen))?;
     for provider in [provider, bench.provider().await?] {
         check(all_done(&bench.apply(&provider, &delete).await?), "deleted again")?;
         check(bench.holds(&before, &[]).await?, "deleted again")?;
@@ -93,7 +112,8 @@ pub(super) async fn delete_again(bench: &RouteBench<'_>) -> Verdict {
 }
 
 pub(super) async fn delete_exactly(bench: &RouteBench<'_>) -> Verdict {
-    let (first, second, provider) = (bench.node().await?, bench.node().await?, bench.provider().await?);
+    let (first, second, provider) =
+        (bench.node().await?, bench.node().await?, bench.provider().await?);
     let before = bench.world().await?;
     let mut left = Vec::new();
     for node in [&first, &first, &second] {
@@ -103,9 +123,22 @@ pub(super) async fn delete_exactly(bench: &RouteBench<'_>) -> Verdict {
         // The middle one first, by a process that did not make it.
         let (route, _) = left.remove(left.len() / 2);
         let provider = bench.provider().await?;
-        check(all_done(&bench.apply(&provider, &[RouteChange::Delete(route.clone())]).await?), "delete")?;
-        let rest: Vec<_> = left.iter().map(|(route, node)| (route.destination, *node)).collect();
-        check(bench.holds(&before, &rest).await?, &format!("after {} was deleted", route.destination))?;
+        check(
+            all_done(
+                &bench
+                    .apply(&provider, &[RouteChange::Delete(route.clone())])
+                    .await?,
+            ),
+            "delete",
+        )?;
+        let rest: Vec<_> = left
+            .iter()
+            .map(|(route, node)| (route.destination, *node))
+            .collect();
+        check(
+            bench.holds(&before, &rest).await?,
+            &format!("after {} was deleted", route.destination),
+        )?;
     }
     Ok(())
 }
@@ -116,7 +149,14 @@ pub(super) async fn lost_instance_deleted(bench: &RouteBench<'_>) -> Verdict {
     let route = bench.listed(&provider, &node).await?;
     bench.cloud.remove_node(&node.name).await?;
     let provider = bench.provider().await?;
-    check(all_done(&bench.apply(&provider, &[RouteChange::Delete(route)]).await?), "the instance is gone")?;
+    check(
+        all_done(
+            &bench
+                .apply(&provider, &[RouteChange::Delete(route)])
+                .await?,
+        ),
+        "the instance is gone",
+    )?;
     check(bench.holds(&before, &[]).await?, "the instance is gone")
 }
 
@@ -129,7 +169,9 @@ pub(super) async fn blackhole(bench: &RouteBench<'_>) -> Verdict {
     for nodes in [vec![node.clone(), other.clone()], vec![other.clone()]] {
         for provider in [&provider, &bench.provider().await?] {
             let routes = bench.list(provider, &nodes).await?;
-            let shown = routes.iter().find(|listed| listed.destination == route.destination);
+            let shown = routes
+                .iter()
+                .find(|listed| listed.destination == route.destination);
             expect(shown.is_none_or(|listed| listed.blackhole || listed.node.is_none()), || {
                 format!("the instance of node {} is gone, listed is {shown:?}", node.name)
             })?;
@@ -161,18 +203,30 @@ pub(super) async fn foreign_untouched(bench: &RouteBench<'_>) -> Verdict {
 }
 
 pub(super) async fn clusters_apart(bench: &RouteBench<'_>) -> Verdict {
-    let (node, ours, theirs) = (bench.node().await?, bench.provider().await?, bench.other_provider().await?);
+    let (node, ours, theirs) =
+        (bench.node().await?, bench.provider().await?, bench.other_provider().await?);
     let own = bench.listed(&ours, &node).await?;
     let there = bench.op_with(OTHER_CLUSTER, CancellationToken::new(), WriteGate::always_open());
     let destination = bench.network();
-    let answers = bench.apply_with(&theirs, &there, &[create(&node, destination)]).await?;
+    let answers = bench
+        .apply_with(&theirs, &there, &[create(&node, destination)])
+        .await?;
     check(all_done(&answers), "another cluster's route")?;
     let before = bench.world().await?;
-    let blocked = |error: ccm_core::provider::CloudError| Problem::Blocked(ids::LISTED, show_error(&error));
-    let listed = bench.list_with(&theirs, &there, &[node.clone()]).await?.map_err(blocked)?;
-    let strange = listed.iter().find(|route| route.destination == own.destination);
+    let blocked =
+        |error: ccm_core::provider::CloudError| Problem::Blocked(ids::LISTED, show_error(&error));
+    let listed = bench
+        .list_with(&theirs, &there, &[node.clone()])
+        .await?
+        .map_err(blocked)?;
+    let strange = listed
+        .iter()
+        .find(|route| route.destination == own.destination);
     expect(strange.is_none(), || format!("another cluster lists {strange:?}"))?;
-    let Some(route) = listed.into_iter().find(|route| route.destination == destination) else {
+    let Some(route) = listed
+        .into_iter()
+        .find(|route| route.destination == destination)
+    else {
         return Err(Problem::Failed(format!("another cluster does not list {destination}")));
     };
     let seen = bench.list(&ours, &[node]).await?;
@@ -180,17 +234,26 @@ pub(super) async fn clusters_apart(bench: &RouteBench<'_>) -> Verdict {
     expect(strange.is_none(), || format!("another cluster's route is listed: {strange:?}"))?;
     let answers = bench.apply(&ours, &[RouteChange::Delete(route)]).await?;
     let lost: Vec<_> = before.difference(&bench.world().await?).cloned().collect();
-    expect(lost.is_empty(), || format!("another cluster's route could be deleted ({answers:?}): {lost:?}"))
+    expect(lost.is_empty(), || {
+        format!("another cluster's route could be deleted ({answers:?}): {lost:?}")
+    })
 }
 
 pub(super) async fn list_is_fresh(bench: &RouteBench<'_>) -> Verdict {
-    let (node, old, other) = (bench.node().await?, bench.provider().await?, bench.provider().await?);
+    let (node, old, other) =
+        (bench.node().await?, bench.provider().await?, bench.provider().await?);
     bench.list(&old, &[node.clone()]).await?;
     let route = bench.listed(&other, &node).await?;
-    let there = |routes: &[Route]| routes.iter().any(|listed| listed.destination == route.destination);
+    let there = |routes: &[Route]| {
+        routes
+            .iter()
+            .any(|listed| listed.destination == route.destination)
+    };
     let seen = bench.list(&old, &[node.clone()]).await?;
     expect(there(&seen), || format!("{} was just made, listed is {seen:?}", route.destination))?;
-    let answers = bench.apply(&other, &[RouteChange::Delete(route.clone())]).await?;
+    let answers = bench
+        .apply(&other, &[RouteChange::Delete(route.clone())])
+        .await?;
     all_done(&answers).map_err(|seen| Problem::Blocked(ids::DELETED, seen))?;
     let seen = bench.list(&old, &[node]).await?;
     expect(!there(&seen), || format!("{} was just deleted, listed is {seen:?}", route.destination))
@@ -204,11 +267,18 @@ pub(super) async fn list_is_read_only(bench: &RouteBench<'_>) -> Verdict {
     bench.cloud.script(None).await?;
     let (gate, _keeper) = WriteGate::closed();
     let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
-    let listed = bench.list_with(&bench.provider().await?, &op, &[node]).await?;
+    let listed = bench
+        .list_with(&bench.provider().await?, &op, &[node])
+        .await?;
     let writes = bench.cloud.call_count().await?.writes;
     let same = bench.world().await? == before;
-    expect(writes == 0 && same, || format!("{writes} writing calls, changed the cloud: {}", !same))?;
+    expect(writes == 0 && same, || {
+        format!("{writes} writing calls, changed the cloud: {}", !same)
+    })?;
     expect(listed.is_ok(), || {
-        format!("without the right to write: {}", listed.err().map(|e| show_error(&e)).unwrap_or_default())
+        format!(
+            "without the right to write: {}",
+            listed.err().map(|e| show_error(&e)).unwrap_or_default()
+        )
     })
 }

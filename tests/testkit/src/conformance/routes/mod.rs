@@ -26,7 +26,11 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
         listing_and_changes::listed,
         "a route that was made is in the cloud and listed, with its node and canonical destination"
     ),
-    rule!("both-families", listing_and_changes::both_families, "an IPv6 route is made and listed beside an IPv4 one"),
+    rule!(
+        "both-families",
+        listing_and_changes::both_families,
+        "an IPv6 route is made and listed beside an IPv4 one"
+    ),
     rule!(
         "create-existing",
         listing_and_changes::create_again,
@@ -37,7 +41,11 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
         listing_and_changes::delete_exactly,
         "deleting a listed route takes that one and no other, in any process"
     ),
-    rule!("delete-missing", listing_and_changes::delete_again, "deleting a route that is not there succeeds"),
+    rule!(
+        "delete-missing",
+        listing_and_changes::delete_again,
+        "deleting a route that is not there succeeds"
+    ),
     rule!(
         "delete-without-instance",
         listing_and_changes::lost_instance_deleted,
@@ -119,13 +127,21 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
         failures_and_batches::cancellation,
         "a batch that is dropped or cancelled at any await point ends promptly and can be applied again"
     ),
-    rule!("clusters-apart", listing_and_changes::clusters_apart, "a cluster lists and deletes its own routes alone"),
+    rule!(
+        "clusters-apart",
+        listing_and_changes::clusters_apart,
+        "a cluster lists and deletes its own routes alone"
+    ),
     rule!(
         "foreign-untouched",
         listing_and_changes::foreign_untouched,
         "routes of other tables are neither listed nor touched"
     ),
-    rule!("concurrent-use", failures_and_batches::concurrent_use, "batches that overlap do not disturb each other"),
+    rule!(
+        "concurrent-use",
+        failures_and_batches::concurrent_use,
+        "batches that overlap do not disturb each other"
+    ),
 ];
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
@@ -71,7 +71,9 @@ impl FakeApiServer {
     }
 
     pub(super) fn config_map(&self, pairs: &[(&str, &str)]) {
-        let pairs = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let pairs = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         self.0.lock().config_map = Some(pairs.collect());
     }
 
@@ -93,12 +95,22 @@ impl FakeApiServer {
 
     /// How often the resource was asked for.
     pub(super) fn count(&self, resource: &str) -> usize {
-        self.0.lock().asked.iter().filter(|(path, _)| path.contains(resource)).count()
+        self.0
+            .lock()
+            .asked
+            .iter()
+            .filter(|(path, _)| path.contains(resource))
+            .count()
     }
 
     /// The last question's spec.
     pub(super) fn last(&self) -> Value {
-        self.0.lock().asked.last().map(|(_, spec)| spec.clone()).unwrap_or_default()
+        self.0
+            .lock()
+            .asked
+            .last()
+            .map(|(_, spec)| spec.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn client(&self) -> kube::Client {
@@ -127,12 +139,20 @@ impl FakeApiServer {
         if !state.failures.is_empty() {
             let code = StatusCode::from_u16(state.failures.remove(0)).unwrap();
             let message = format!("no: {}", body["spec"]);
-            return (code, json!({"kind": "Status", "status": "Failure", "message": message, "code": code.as_u16()}));
+            return (
+                code,
+                json!({"kind": "Status", "status": "Failure", "message": message, "code": code.as_u16()}),
+            );
         }
         match path {
             "/apis/authentication.k8s.io/v1/tokenreviews" => {
-                body["status"] = match state.tokens.get(body["spec"]["token"].as_str().unwrap_or_default()) {
-                    Some(user) => json!({"authenticated": true, "user": user, "audiences": ["api"]}),
+                body["status"] = match state
+                    .tokens
+                    .get(body["spec"]["token"].as_str().unwrap_or_default())
+                {
+                    Some(user) => {
+                        json!({"authenticated": true, "user": user, "audiences": ["api"]})
+                    }
                     None => json!({"user": {}, "error": "invalid bearer token"}),
                 };
                 (StatusCode::CREATED, body)
@@ -140,7 +160,8 @@ impl FakeApiServer {
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 let spec = &body["spec"];
                 let allowed = state.rights.iter().any(|(user, path)| {
-                    spec["user"] == **user && spec["nonResourceAttributes"] == json!({"path": path, "verb": "get"})
+                    spec["user"] == **user
+                        && spec["nonResourceAttributes"] == json!({"path": path, "verb": "get"})
                 });
                 body["status"] = json!({"allowed": allowed});
                 if !allowed {
@@ -148,10 +169,15 @@ impl FakeApiServer {
                 }
                 (StatusCode::CREATED, body)
             }
-            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication" => match &state.config_map {
-                Some(data) => (StatusCode::OK, json!({"kind": "ConfigMap", "data": data})),
-                None => (StatusCode::NOT_FOUND, json!({"kind": "Status", "reason": "NotFound", "code": 404})),
-            },
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication" => {
+                match &state.config_map {
+                    Some(data) => (StatusCode::OK, json!({"kind": "ConfigMap", "data": data})),
+                    None => (
+                        StatusCode::NOT_FOUND,
+                        json!({"kind": "Status", "reason": "NotFound", "code": 404}),
+                    ),
+                }
+            }
             _ => (StatusCode::NOT_FOUND, json!({"kind": "Status", "code": 404})),
         }
     }
@@ -175,7 +201,9 @@ pub(super) fn authentication() -> AuthenticationConfig {
 
 pub(super) fn authorization() -> AuthorizationConfig {
     AuthorizationConfig {
-        always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).to_vec(),
+        always_allow_paths: ["/healthz", "/readyz", "/livez"]
+            .map(str::to_owned)
+            .to_vec(),
         webhook_cache_authorized_ttl: Duration::from_secs(10),
         webhook_cache_unauthorized_ttl: Duration::from_secs(5),
         ..AuthorizationConfig::default()
@@ -184,7 +212,11 @@ pub(super) fn authorization() -> AuthorizationConfig {
 
 pub(super) fn clients(world: &FakeApiServer) -> AuthClients {
     let client = world.client();
-    AuthClients { authentication: Some(client.clone()), authorization: Some(client), user_agent: "test".into() }
+    AuthClients {
+        authentication: Some(client.clone()),
+        authorization: Some(client),
+        user_agent: "test".into(),
+    }
 }
 
 impl Checked {
@@ -207,24 +239,36 @@ impl Checked {
         change(&mut who, &mut what);
         let registry = Registry::new();
         let clock = WallClock::tokio_from(START.parse().unwrap());
-        Ok(Self { auth: DelegatedAuth::connect_at(&who, &what, clients, &registry, clock).await?, registry })
+        Ok(Self {
+            auth: DelegatedAuth::connect_at(&who, &what, clients, &registry, clock).await?,
+            registry,
+        })
     }
 
     pub(super) async fn call(&self, call: &Call) -> Result<UserInfo, AuthRefusal> {
-        self.auth.authenticate_and_authorize(&call.peer, &call.parts()).await
+        self.auth
+            .authenticate_and_authorize(&call.peer, &call.parts())
+            .await
     }
 
     /// The status that a call is answered with.
     pub(super) async fn status(&self, call: &Call) -> u16 {
-        self.call(call).await.map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+        self.call(call)
+            .await
+            .map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
     }
 
     /// The value of a counter for one label.
     pub(super) fn metric(&self, name: &str, label: &str) -> String {
         let families = self.registry.gather();
         let family = families.iter().find(|f| f.name() == name).unwrap();
-        let found = family.get_metric().iter().find(|m| m.get_label().iter().any(|l| l.value() == label));
-        found.map_or(0.0, |m| m.get_counter().get_value()).to_string()
+        let found = family
+            .get_metric()
+            .iter()
+            .find(|m| m.get_label().iter().any(|l| l.value() == label));
+        found
+            .map_or(0.0, |m| m.get_counter().get_value())
+            .to_string()
     }
 }
 
@@ -278,7 +322,10 @@ fn name(common_name: &[&str], organizations: &[&str]) -> DistinguishedName {
     for (kind, value) in types(DnType::CommonName, 3).into_iter().zip(common_name) {
         all.push(kind, *value);
     }
-    for (kind, value) in types(DnType::OrganizationName, 10).into_iter().zip(organizations) {
+    for (kind, value) in types(DnType::OrganizationName, 10)
+        .into_iter()
+        .zip(organizations)
+    {
         all.push(kind, *value);
     }
     all
@@ -304,7 +351,11 @@ fn dated(params: &mut CertificateParams, (from, until): (i64, i64)) {
     let start: Timestamp = START.parse().unwrap();
     let ymd = |days: i64| {
         let date = start.to_zoned(jiff::tz::TimeZone::UTC).date() + jiff::Span::new().days(days);
-        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
+        rcgen::date_time_ymd(
+            i32::from(date.year()),
+            date.month().unsigned_abs(),
+            date.day().unsigned_abs(),
+        )
     };
     (params.not_before, params.not_after) = (ymd(from), ymd(until));
 }
@@ -326,11 +377,20 @@ impl Ca {
     }
 
     /// A client's certificate.
-    pub(super) fn client(&self, common_name: &str, organizations: &[&str]) -> Vec<CertificateDer<'static>> {
+    pub(super) fn client(
+        &self,
+        common_name: &str,
+        organizations: &[&str],
+    ) -> Vec<CertificateDer<'static>> {
         self.odd(&[common_name], organizations, &Odd::default())
     }
 
-    pub(super) fn odd(&self, names: &[&str], organizations: &[&str], odd: &Odd) -> Vec<CertificateDer<'static>> {
+    pub(super) fn odd(
+        &self,
+        names: &[&str],
+        organizations: &[&str],
+        odd: &Odd,
+    ) -> Vec<CertificateDer<'static>> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(names, organizations);
         params.extended_key_usages = odd.usages.clone();
@@ -340,6 +400,12 @@ impl Ca {
         }
         dated(&mut params, odd.days);
         let issuer = Issuer::from_params(&self.params, &self.key);
-        vec![params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone()]
+        vec![
+            params
+                .signed_by(&KeyPair::generate().unwrap(), &issuer)
+                .unwrap()
+                .der()
+                .clone(),
+        ]
     }
 }

@@ -13,7 +13,10 @@ async fn a_token_is_let_in_where_its_user_may() {
     world.token("t1", "jane", &["devs"]);
     world.allow("jane", "/metrics");
     let checked = Checked::new(&world).await;
-    let caller = checked.call(&get("/metrics?x=1").token("t1")).await.unwrap();
+    let caller = checked
+        .call(&get("/metrics?x=1").token("t1"))
+        .await
+        .unwrap();
     assert_eq!((caller.name.as_str(), caller.uid.as_str()), ("jane", "u1"));
     assert_eq!(caller.groups, ["devs", "system:authenticated"]);
     assert_eq!(world.last()["extra"]["k"][0], "v");
@@ -21,11 +24,22 @@ async fn a_token_is_let_in_where_its_user_may() {
     assert_eq!(checked.status(&get("/configz").token("t1")).await, 403);
     assert_eq!(checked.status(&get("/metrics").token("t2")).await, 401);
     assert_eq!(checked.status(&get("/metrics").token("t1 t2")).await, 401, "two tokens");
-    assert_eq!(checked.status(&get("/metrics").token("t1").token("t1")).await, 401, "two headers");
+    assert_eq!(
+        checked
+            .status(&get("/metrics").token("t1").token("t1"))
+            .await,
+        401,
+        "two headers"
+    );
     let mut put = get("/metrics").token("t1").parts();
     put.method = Method::PUT;
     assert_eq!(
-        checked.auth.authenticate_and_authorize(&[], &put).await.unwrap_err().status,
+        checked
+            .auth
+            .authenticate_and_authorize(&[], &put)
+            .await
+            .unwrap_err()
+            .status,
         403,
         "the right is for get"
     );
@@ -40,11 +54,28 @@ async fn without_credentials_only_allowed_paths_are_served() {
         assert_eq!(checked.call(&get(path)).await, Ok(UserInfo::anonymous()), "{path}");
     }
     assert_eq!(world.count("reviews"), 0, "nothing needs to be asked for them");
-    for path in ["/metrics", "/healthz/", "/healthz/../metrics", "/%68ealthz", "//healthz", "/", "/configz"] {
+    for path in [
+        "/metrics",
+        "/healthz/",
+        "/healthz/../metrics",
+        "/%68ealthz",
+        "//healthz",
+        "/",
+        "/configz",
+    ] {
         assert_eq!(checked.status(&get(path)).await, 403, "{path}");
     }
-    assert_eq!(checked.status(&get("/healthz").token("unknown")).await, 401, "a bad token is not nobody");
-    assert_eq!(checked.status(&get("/healthz").header("authorization", "Basic x")).await, 200);
+    assert_eq!(
+        checked.status(&get("/healthz").token("unknown")).await,
+        401,
+        "a bad token is not nobody"
+    );
+    assert_eq!(
+        checked
+            .status(&get("/healthz").header("authorization", "Basic x"))
+            .await,
+        200
+    );
     assert_eq!(checked.status(&get("*")).await, 400);
     world.allow("system:anonymous", "/version");
     assert_eq!(checked.status(&get("/version")).await, 200, "the cluster may allow more");
@@ -63,7 +94,9 @@ async fn masters_need_no_review() {
 #[tokio::test(start_paused = true)]
 async fn without_clients_tokens_are_nobodys_and_nothing_is_allowed() {
     let world = FakeApiServer::new();
-    let checked = Checked::connect(AuthClients::default(), |_, _| ()).await.unwrap();
+    let checked = Checked::connect(AuthClients::default(), |_, _| ())
+        .await
+        .unwrap();
     assert_eq!(checked.call(&get("/healthz").token("t1")).await, Ok(UserInfo::anonymous()));
     assert_eq!(checked.status(&get("/metrics").token("t1")).await, 403);
     assert_eq!(world.count(""), 0);
@@ -105,7 +138,13 @@ async fn a_token_whose_user_has_no_name_is_refused() {
         (r#"{"authenticated": true, "user": {"username": "jane"}}"#, 200),
     ] {
         world.answer_with(&format!(r#"{{"status": {status}}}"#));
-        assert_eq!(checked.status(&get("/healthz").token(&format!("t{}", status.len()))).await, want, "{status}");
+        assert_eq!(
+            checked
+                .status(&get("/healthz").token(&format!("t{}", status.len())))
+                .await,
+            want,
+            "{status}"
+        );
     }
 }
 
@@ -120,20 +159,30 @@ async fn refusals_read_as_a_kube_apiservers() {
         assert_eq!(response.headers()["cache-control"], "no-cache, private");
         String::from_utf8(response.into_body().to_vec()).unwrap()
     };
-    let refusal = checked.call(&get("/metrics").token("bad")).await.unwrap_err();
+    let refusal = checked
+        .call(&get("/metrics").token("bad"))
+        .await
+        .unwrap_err();
     let want = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
     assert_eq!(body(&refusal).parse::<serde_json::Value>().unwrap(), want);
 
-    let refusal = checked.call(&get("/metrics").token("t1")).await.unwrap_err();
+    let refusal = checked
+        .call(&get("/metrics").token("t1"))
+        .await
+        .unwrap_err();
     let want = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "forbidden: User \"&lt;jane&gt;\" cannot get path \"/metrics\": no role", "reason": "Forbidden",
         "details": {}, "code": 403});
     assert_eq!(body(&refusal).parse::<serde_json::Value>().unwrap(), want);
 
     world.fail(&[403]);
-    let refusal = checked.call(&get("/configz").token("t1")).await.unwrap_err();
+    let refusal = checked
+        .call(&get("/configz").token("t1"))
+        .await
+        .unwrap_err();
     assert_eq!(refusal.status, 500);
-    let text = "Internal Server Error: \"/configz\": the API server could not be asked about the caller\n";
+    let text =
+        "Internal Server Error: \"/configz\": the API server could not be asked about the caller\n";
     assert_eq!(body(&refusal), text);
 }

@@ -16,14 +16,36 @@ async fn a_client_certificate_names_its_user() {
     world.config_map(&[("client-ca-file", &ca.pem)]);
     world.allow("jane", "/metrics");
     let checked = Checked::new(&world).await;
-    let caller = checked.call(&get("/metrics").peer(&ca.client("jane", &["devs", "ops"]))).await.unwrap();
+    let caller = checked
+        .call(&get("/metrics").peer(&ca.client("jane", &["devs", "ops"])))
+        .await
+        .unwrap();
     assert_eq!(caller.name, "jane");
     assert_eq!(caller.groups, ["devs", "ops", "system:authenticated"]);
     let fingerprint = &caller.extra["authentication.kubernetes.io/credential-id"][0];
-    assert!(fingerprint.starts_with("X509SHA256=") && fingerprint.len() == 11 + 64, "{fingerprint}");
-    assert_eq!(checked.status(&get("/configz").peer(&ca.client("jane", &[]))).await, 403);
-    assert_eq!(checked.status(&get("/configz").peer(&ca.client("root", &["system:masters"]))).await, 200);
-    assert_eq!(checked.status(&get("/metrics").peer(&ca.client("", &["system:masters"]))).await, 403, "no name");
+    assert!(
+        fingerprint.starts_with("X509SHA256=") && fingerprint.len() == 11 + 64,
+        "{fingerprint}"
+    );
+    assert_eq!(
+        checked
+            .status(&get("/configz").peer(&ca.client("jane", &[])))
+            .await,
+        403
+    );
+    assert_eq!(
+        checked
+            .status(&get("/configz").peer(&ca.client("root", &["system:masters"])))
+            .await,
+        200
+    );
+    assert_eq!(
+        checked
+            .status(&get("/metrics").peer(&ca.client("", &["system:masters"])))
+            .await,
+        403,
+        "no name"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +71,11 @@ async fn certificates_that_are_not_quite_right_are_refused() {
         ("unknown critical extension", {
             let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
             extension.set_criticality(true);
-            ca.odd(&["jane"], &["system:masters"], &Odd { extensions: vec![extension], ..Odd::default() })
+            ca.odd(
+                &["jane"],
+                &["system:masters"],
+                &Odd { extensions: vec![extension], ..Odd::default() },
+            )
         }),
         ("two names", ca.odd(&["jane", "root"], &["system:masters"], &Odd::default())),
         ("its bytes were changed", {
@@ -59,7 +85,10 @@ async fn certificates_that_are_not_quite_right_are_refused() {
             vec![der.into()]
         }),
         ("no certificate at all", vec![vec![1, 2, 3].into()]),
-        ("the other order", [Ca::new("x").client("jane", &[]), ca.client("jane", &["system:masters"])].concat()),
+        (
+            "the other order",
+            [Ca::new("x").client("jane", &[]), ca.client("jane", &["system:masters"])].concat(),
+        ),
     ] {
         assert_eq!(checked.status(&get("/healthz").peer(&peer)).await, 401, "{case}");
     }
@@ -73,18 +102,46 @@ async fn a_certificate_that_is_refused_leaves_the_token_its_say() {
     world.token("t1", "joe", &[]);
     let checked = Checked::new(&world).await;
     let stranger = Ca::new("x").client("root", &["system:masters"]);
-    assert_eq!(checked.call(&get("/healthz").peer(&stranger).token("t1")).await.unwrap().name, "joe");
-    assert_eq!(checked.status(&get("/healthz").peer(&stranger).token("t2")).await, 401);
+    assert_eq!(
+        checked
+            .call(&get("/healthz").peer(&stranger).token("t1"))
+            .await
+            .unwrap()
+            .name,
+        "joe"
+    );
+    assert_eq!(
+        checked
+            .status(&get("/healthz").peer(&stranger).token("t2"))
+            .await,
+        401
+    );
     let jane = ca.client("jane", &[]);
-    assert_eq!(checked.call(&get("/healthz").peer(&jane).token("t1")).await.unwrap().name, "jane");
-    assert_eq!(checked.call(&get("/healthz").peer(&jane).token("t2")).await.unwrap().name, "jane");
+    assert_eq!(
+        checked
+            .call(&get("/healthz").peer(&jane).token("t1"))
+            .await
+            .unwrap()
+            .name,
+        "jane"
+    );
+    assert_eq!(
+        checked
+            .call(&get("/healthz").peer(&jane).token("t2"))
+            .await
+            .unwrap()
+            .name,
+        "jane"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn certificates_say_nothing_without_a_ca() {
     let (world, ca) = (FakeApiServer::new(), Ca::new("cluster"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
-    let checked = Checked::with(&world, |who, _| who.skip_lookup = true).await.unwrap();
+    let checked = Checked::with(&world, |who, _| who.skip_lookup = true)
+        .await
+        .unwrap();
     let root = get("/metrics").peer(&ca.client("root", &["system:masters"]));
     assert_eq!(checked.status(&root).await, 403, "anonymous");
     assert_eq!(world.count("configmaps"), 0);
@@ -104,6 +161,11 @@ fn no_byte_of_a_certificate_can_be_changed() {
         assert!(anchors.verify(&[changed.into()], now).is_err(), "byte {at} of {}", leaf.len());
     }
     for length in 0..leaf.len() {
-        assert!(anchors.verify(&[leaf[..length].to_vec().into()], now).is_err(), "{length} bytes");
+        assert!(
+            anchors
+                .verify(&[leaf[..length].to_vec().into()], now)
+                .is_err(),
+            "{length} bytes"
+        );
     }
 }

@@ -23,7 +23,8 @@ fn cluster() -> (FakeApiServer, Ca, Ca) {
 }
 
 fn as_root(call: Call) -> Call {
-    call.header("x-remote-user", "root").header("x-remote-group", "system:masters")
+    call.header("x-remote-user", "root")
+        .header("x-remote-group", "system:masters")
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,8 +32,13 @@ async fn an_allowed_proxy_tells_the_user() {
     let (world, _, proxies) = cluster();
     let checked = Checked::new(&world).await;
     let front = proxies.client("front", &["system:masters"]);
-    let call = get("/healthz").peer(&front).header("X-Remote-User", "jane").header("X-Remote-Group", "devs");
-    let call = call.header("X-Remote-Uid", "u7").header("X-Remote-Extra-Scope", "s");
+    let call = get("/healthz")
+        .peer(&front)
+        .header("X-Remote-User", "jane")
+        .header("X-Remote-Group", "devs");
+    let call = call
+        .header("X-Remote-Uid", "u7")
+        .header("X-Remote-Extra-Scope", "s");
     let want = UserInfo {
         name: "jane".into(),
         uid: "u7".into(),
@@ -41,9 +47,21 @@ async fn an_allowed_proxy_tells_the_user() {
     };
     assert_eq!(checked.call(&call).await, Ok(want));
     assert_eq!(checked.status(&as_root(get("/configz")).peer(&front)).await, 200);
-    assert_eq!(checked.status(&get("/configz").peer(&front)).await, 401, "the proxy itself is nobody");
-    assert_eq!(checked.status(&as_root(as_root(get("/healthz"))).peer(&front)).await, 401, "named twice");
-    let nobody = get("/metrics").peer(&front).header("x-remote-user", "system:anonymous");
+    assert_eq!(
+        checked.status(&get("/configz").peer(&front)).await,
+        401,
+        "the proxy itself is nobody"
+    );
+    assert_eq!(
+        checked
+            .status(&as_root(as_root(get("/healthz"))).peer(&front))
+            .await,
+        401,
+        "named twice"
+    );
+    let nobody = get("/metrics")
+        .peer(&front)
+        .header("x-remote-user", "system:anonymous");
     assert_eq!(checked.call(&nobody).await.unwrap_err().status, 403);
 }
 
@@ -56,7 +74,11 @@ async fn nobody_else_tells_the_user() {
         ("no certificate", get("/configz"), 403),
         ("another name", get("/configz").peer(&proxies.client("back", &["system:masters"])), 401),
         ("no name", get("/configz").peer(&proxies.client("", &["system:masters"])), 401),
-        ("a CA of the same name", get("/configz").peer(&Ca::new("proxies").client("front", &[])), 401),
+        (
+            "a CA of the same name",
+            get("/configz").peer(&Ca::new("proxies").client("front", &[])),
+            401,
+        ),
         ("a client of the cluster", get("/configz").peer(&clients.client("front", &[])), 403),
         ("a token", get("/configz").token("t1"), 403),
     ] {
@@ -71,8 +93,14 @@ async fn a_proxy_ca_is_none_for_clients_and_the_other_way_round() {
     let root = proxies.client("root", &["system:masters"]);
     assert_eq!(checked.status(&get("/configz").peer(&root)).await, 401);
     let front = clients.client("front", &[]);
-    let caller = checked.call(&as_root(get("/healthz")).peer(&front)).await.unwrap();
-    assert_eq!((caller.name.as_str(), &caller.groups[..]), ("front", &["system:authenticated".to_owned()][..]));
+    let caller = checked
+        .call(&as_root(get("/healthz")).peer(&front))
+        .await
+        .unwrap();
+    assert_eq!(
+        (caller.name.as_str(), &caller.groups[..]),
+        ("front", &["system:authenticated".to_owned()][..])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,9 +115,22 @@ async fn a_file_and_flags_stand_in_for_the_cluster() {
     });
     let checked = checked.await.unwrap();
     let any = get("/healthz").peer(&ca.client("any", &[]));
-    assert_eq!(checked.call(&any.clone().header("x-user", "jane")).await.unwrap().name, "jane", "any name is allowed");
+    assert_eq!(
+        checked
+            .call(&any.clone().header("x-user", "jane"))
+            .await
+            .unwrap()
+            .name,
+        "jane",
+        "any name is allowed"
+    );
     assert_eq!(checked.status(&as_root(any)).await, 401, "not by the cluster's headers");
-    assert_eq!(checked.status(&as_root(get("/healthz")).peer(&cluster.client("front", &[]))).await, 401);
+    assert_eq!(
+        checked
+            .status(&as_root(get("/healthz")).peer(&cluster.client("front", &[])))
+            .await,
+        401
+    );
 }
 
 fn header() -> impl Strategy<Value = (String, String)> {
@@ -105,8 +146,11 @@ fn header() -> impl Strategy<Value = (String, String)> {
         Just("host".to_owned()),
         "[a-z][a-z-]{0,20}",
     ]
-    .prop_filter("its own header is the credential", |name| !name.eq_ignore_ascii_case("authorization"));
-    let value = prop_oneof![Just("root".to_owned()), Just("system:masters".to_owned()), "[ -~]{0,20}"];
+    .prop_filter("its own header is the credential", |name| {
+        !name.eq_ignore_ascii_case("authorization")
+    });
+    let value =
+        prop_oneof![Just("root".to_owned()), Just("system:masters".to_owned()), "[ -~]{0,20}"];
     (name, value)
 }
 

@@ -40,9 +40,17 @@ async fn answers_are_kept_for_their_time() {
     world.forbid_all();
     advance(Duration::from_millis(5001)).await;
     assert_eq!((checked.status(&yes).await, checked.status(&no).await), (200, 403));
-    assert_eq!((world.count(TOKENS), world.count(RIGHTS)), (1, 3), "the no is asked again after 5 s");
+    assert_eq!(
+        (world.count(TOKENS), world.count(RIGHTS)),
+        (1, 3),
+        "the no is asked again after 5 s"
+    );
     advance(Duration::from_secs(5)).await;
-    assert_eq!(checked.status(&yes).await, 401, "a revoked token works no longer than its answer is kept");
+    assert_eq!(
+        checked.status(&yes).await,
+        401,
+        "a revoked token works no longer than its answer is kept"
+    );
     world.token("t1", "jane", &[]);
     assert_eq!(checked.status(&yes).await, 401, "a no is kept, too");
     advance(Duration::from_millis(10_001)).await;
@@ -59,14 +67,20 @@ async fn users_do_not_share_answers() {
     for (path, token) in [("/a", "t1"), ("/b", "t1"), ("/a", "t2"), ("/a", "t3")] {
         checked.status(&get(path).token(token)).await;
     }
-    assert_eq!(world.count(RIGHTS), 3, "by path and groups; the third token is the same user as the first");
+    assert_eq!(
+        world.count(RIGHTS),
+        3,
+        "by path and groups; the third token is the same user as the first"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_nobody_keeps_is_asked_for_each_time() {
     let world = FakeApiServer::new();
     world.token("t1", "jane", &[]);
-    let checked = Checked::with(&world, |who, _| who.token_webhook_cache_ttl = Duration::ZERO).await.unwrap();
+    let checked = Checked::with(&world, |who, _| who.token_webhook_cache_ttl = Duration::ZERO)
+        .await
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(checked.status(&get("/healthz").token("t1")).await, 200);
     }
@@ -79,7 +93,9 @@ async fn callers_at_the_same_time_share_one_question() {
     world.token("t1", "jane", &[]);
     world.allow("jane", "/metrics");
     world.delay(Duration::from_secs(1));
-    let checked = Checked::with(&world, |who, _| who.skip_lookup = true).await.unwrap();
+    let checked = Checked::with(&world, |who, _| who.skip_lookup = true)
+        .await
+        .unwrap();
     let calls: Vec<_> = (0..50).map(|_| get("/metrics").token("t1")).collect();
     let answers = join_all(calls.iter().map(|call| checked.status(call))).await;
     assert_eq!(answers, [200; 50]);
@@ -110,7 +126,11 @@ async fn failures_that_may_pass_are_tried_again_and_never_kept() {
     assert_eq!(checked.status(&get("/healthz").token("t3")).await, 401, "without the right to ask");
     assert_eq!(asked(&world), 12, "once: it will not pass");
     for (label, want) in [("201", "2"), ("500", "6"), ("403", "1"), ("429", "1")] {
-        assert_eq!(checked.metric("apiserver_delegated_authn_request_total", label), want, "{label}");
+        assert_eq!(
+            checked.metric("apiserver_delegated_authn_request_total", label),
+            want,
+            "{label}"
+        );
     }
     assert_eq!(checked.metric("authentication_attempts", "success"), "1");
     assert_eq!(checked.metric("authentication_attempts", "error"), "3");
@@ -137,7 +157,9 @@ async fn a_flood_of_tokens_is_turned_away_and_stops_nobody_who_need_not_be_asked
     let checked = Checked::new(&world).await;
     let known = get("/configz").token("t1");
     assert_eq!(checked.status(&known).await, 200);
-    let calls: Vec<_> = (0..3000).map(|number| get("/metrics").token(&format!("x{number}"))).collect();
+    let calls: Vec<_> = (0..3000)
+        .map(|number| get("/metrics").token(&format!("x{number}")))
+        .collect();
     let flood = join_all(calls.iter().map(|call| checked.status(call)));
     let meanwhile = async {
         sleep(Duration::from_secs(5)).await;
@@ -153,7 +175,10 @@ async fn a_flood_of_tokens_is_turned_away_and_stops_nobody_who_need_not_be_asked
     assert_eq!(world.count(TOKENS), 501);
     assert_eq!(checked.status(&get("/metrics").token("y")).await, 401, "there is room again");
     let busy = AuthRefusal::too_many_requests().response();
-    assert_eq!((busy.status().as_u16(), busy.headers()["retry-after"].to_str().unwrap()), (429, "1"));
+    assert_eq!(
+        (busy.status().as_u16(), busy.headers()["retry-after"].to_str().unwrap()),
+        (429, "1")
+    );
     assert!(String::from_utf8_lossy(busy.body()).contains(r#""reason":"TooManyRequests""#));
 }
 
@@ -170,7 +195,8 @@ async fn a_flood_of_tokens_keeps_no_withdrawn_ca_believed() {
         // Only what lies before the next reading matters.
         sleep(Duration::from_secs(55)).await;
         while !flooding.is_cancelled() {
-            let call = get("/metrics").token(&format!("x{}", number.fetch_add(1, Ordering::Relaxed)));
+            let call =
+                get("/metrics").token(&format!("x{}", number.fetch_add(1, Ordering::Relaxed)));
             if checked.status(&call).await == 429 {
                 sleep(Duration::from_millis(500)).await;
             }
@@ -207,19 +233,29 @@ impl std::io::Write for Log {
 async fn no_token_is_in_log_metrics_or_debug_output() {
     let (log, world) = (Log::default(), FakeApiServer::new());
     let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let checked = Checked::new(&world).await;
     // This server's failures repeat what was sent.
     for codes in [&[][..], &[400], &[500; 5]] {
         world.fail(codes);
-        let refusal = checked.call(&get("/metrics").token("s3cr3t")).await.unwrap_err();
+        let refusal = checked
+            .call(&get("/metrics").token("s3cr3t"))
+            .await
+            .unwrap_err();
         advance(Duration::from_secs(20)).await;
-        assert!(!format!("{refusal:?} {:?} {:?}", refusal.response(), checked.auth).contains("s3cr3t"));
+        assert!(
+            !format!("{refusal:?} {:?} {:?}", refusal.response(), checked.auth).contains("s3cr3t")
+        );
     }
     world.answer_with("s3cr3t");
-    checked.call(&get("/metrics").token("s3cr3t")).await.unwrap_err();
+    checked
+        .call(&get("/metrics").token("s3cr3t"))
+        .await
+        .unwrap_err();
     let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
     assert!(text.contains("cannot be asked") && text.contains("<token>"), "{text}");
     assert!(!text.contains("s3cr3t"), "{text}");
@@ -230,13 +266,22 @@ async fn no_token_is_in_log_metrics_or_debug_output() {
 async fn a_flood_of_refusals_is_told_seldom() {
     let (log, world) = (Log::default(), FakeApiServer::new());
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let checked = Checked::new(&world).await;
     for number in 0..100 {
-        checked.call(&get("/metrics").token(&format!("t{number}"))).await.unwrap_err();
+        checked
+            .call(&get("/metrics").token(&format!("t{number}")))
+            .await
+            .unwrap_err();
     }
-    let lines = |log: &Log| String::from_utf8_lossy(&log.0.lock()).matches("are not accepted").count();
+    let lines = |log: &Log| {
+        String::from_utf8_lossy(&log.0.lock())
+            .matches("are not accepted")
+            .count()
+    };
     assert_eq!(lines(&log), 1);
     advance(Duration::from_secs(11)).await;
     checked.call(&get("/metrics").token("t")).await.unwrap_err();
@@ -254,7 +299,12 @@ async fn no_more_answers_are_kept_than_fit() {
     let answers = ReviewCache::<usize>::new(3, 2);
     for number in 0..10 {
         let ttl = Duration::from_secs(10);
-        assert_eq!(answers.get(key(number), || async move { Ok((number, ttl)) }).await, Ok(number));
+        assert_eq!(
+            answers
+                .get(key(number), || async move { Ok((number, ttl)) })
+                .await,
+            Ok(number)
+        );
         let (kept, ends, asking) = answers.sizes();
         assert!(kept <= 3 && ends == kept && asking == 0, "{kept} {ends} {asking}");
     }
@@ -281,7 +331,8 @@ async fn no_more_questions_are_pending_than_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_outlives_whoever_asked_first_but_not_all() {
-    let (answers, asked) = (Arc::new(ReviewCache::<usize>::new(3, 2)), Arc::new(AtomicUsize::new(0)));
+    let (answers, asked) =
+        (Arc::new(ReviewCache::<usize>::new(3, 2)), Arc::new(AtomicUsize::new(0)));
     let ask = || {
         let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
         async move {
@@ -318,6 +369,11 @@ async fn a_failure_reaches_all_who_wait_and_nobody_after() {
     };
     let both = tokio::join!(answers.get(key(1), failing), answers.get(key(1), failing));
     assert_eq!(both, (Err(ReviewError::failed("down")), Err(ReviewError::failed("down"))));
-    assert_eq!(answers.get(key(1), || async { Ok((1, Duration::ZERO)) }).await, Ok(1));
+    assert_eq!(
+        answers
+            .get(key(1), || async { Ok((1, Duration::ZERO)) })
+            .await,
+        Ok(1)
+    );
     assert_eq!(answers.sizes(), (0, 0, 0));
 }

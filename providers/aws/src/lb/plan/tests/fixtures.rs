@@ -3,8 +3,8 @@
 use super::super::*;
 use crate::{
     api::elb::{
-        CreateTargetGroup, ElbProtocol, Listener, LoadBalancer, LoadBalancerState, LoadBalancerZone, Target,
-        TargetGroup,
+        CreateTargetGroup, ElbProtocol, Listener, LoadBalancer, LoadBalancerState,
+        LoadBalancerZone, Target, TargetGroup,
     },
     lb::{
         apply::working_state::WorkingState,
@@ -18,34 +18,58 @@ pub(super) fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> Desi
     let backend = if tls { ElbProtocol::Tcp } else { protocol };
     let mut listener = test_fixtures::listener(port, node_port, backend);
     listener.protocol = protocol;
-    listener.tls = tls.then(|| Tls { certificates: vec!["cert-1".into()], policy: None, alpn: None });
+    listener.tls = tls.then(|| Tls {
+        certificates: vec!["cert-1".into()],
+        policy: None,
+        alpn: None,
+    });
     listener.target_group.name = format!("k8s-default-web-{port}-{node_port}-{backend}").into();
     listener
 }
 
 pub(super) fn wanted(listeners: Vec<DesiredListener>) -> DesiredLoadBalancer {
     let attributes = attributes(&[("load_balancing.cross_zone.enabled", "false")]);
-    DesiredLoadBalancer { name: "au1".into(), listeners, attributes, ..test_fixtures::desired() }
+    DesiredLoadBalancer {
+        name: "au1".into(),
+        listeners,
+        attributes,
+        ..test_fixtures::desired()
+    }
 }
 
 pub(super) fn attributes(pairs: &[(&str, &str)]) -> Attributes {
-    pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).into(), (*v).into()))
+        .collect()
 }
 
 pub(super) fn mapping(subnet: &str) -> SubnetMapping {
-    SubnetMapping { subnet: subnet.into(), allocation: None, private_ipv4: None, ipv6: None }
+    SubnetMapping {
+        subnet: subnet.into(),
+        allocation: None,
+        private_ipv4: None,
+        ipv6: None,
+    }
 }
 
 pub(super) fn resolved(wanted: &DesiredLoadBalancer, instances: &[&str]) -> ResolvedInput {
     let target = |id: &str, port: u16| Target { id: id.into(), port, zone: None };
     let targets = wanted.listeners.iter().map(|listener| {
         let port = listener.target_group.port.get();
-        ((listener.port, listener.protocol), instances.iter().map(|id| target(id, port)).collect())
+        (
+            (listener.port, listener.protocol),
+            instances.iter().map(|id| target(id, port)).collect(),
+        )
     });
-    let tags = [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
+    let tags =
+        [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
     ResolvedInput {
         vpc: "vpc-1".into(),
-        tags: attributes(&tags).into_iter().chain(wanted.extra_tags.clone()).collect(),
+        tags: attributes(&tags)
+            .into_iter()
+            .chain(wanted.extra_tags.clone())
+            .collect(),
         subnets: Some(vec![mapping("subnet-a"), mapping("subnet-b")]),
         groups: Vec::new(),
         targets: targets.collect(),
@@ -56,10 +80,16 @@ pub(super) fn resolved(wanted: &DesiredLoadBalancer, instances: &[&str]) -> Reso
 /// Carries out a step on a picture, giving new objects ARNs that tell what they are.
 pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposure: Digest) {
     match &step.action {
-        ActionKind::CreateLoadBalancer(create) => picture.load_balancer_created(balancer(create), &create.tags),
+        ActionKind::CreateLoadBalancer(create) => {
+            picture.load_balancer_created(balancer(create), &create.tags);
+        }
         ActionKind::CreateTargetGroup(key, create) => {
             assert!(
-                picture.observed.target_groups.iter().all(|seen| seen.group.name != create.name),
+                picture
+                    .observed
+                    .target_groups
+                    .iter()
+                    .all(|seen| seen.group.name != create.name),
                 "{} is taken",
                 create.name
             );
@@ -70,7 +100,11 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
             let place = |listener: &crate::lb::observe::observed::ObservedListener| {
                 (listener.listener.port, listener.listener.protocol)
             };
-            assert!(seen.listeners.iter().all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1))));
+            assert!(
+                seen.listeners
+                    .iter()
+                    .all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1)))
+            );
             let listener = Listener {
                 arn: format!("listener/{}/{}", settings.key.1, settings.key.0).into(),
                 port: settings.key.0.get(),
@@ -78,7 +112,11 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
                 certificate: settings.certificate.clone(),
                 ssl_policy: settings.ssl_policy.clone(),
                 alpn_policy: settings.alpn_policy.clone(),
-                target_group: Some(picture.target_group_arn(&settings.group).expect("its group is there")),
+                target_group: Some(
+                    picture
+                        .target_group_arn(&settings.group)
+                        .expect("its group is there"),
+                ),
             };
             picture.listener_created(listener, &settings.tags);
         }
@@ -89,8 +127,17 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
         }
         ActionKind::DeregisterTargets(arn, targets) => picture.targets_changed(arn, &[], targets),
         ActionKind::DeleteTargetGroup(arn) => {
-            let listeners = picture.observed.load_balancer.iter().flat_map(|b| &b.listeners);
-            assert!(listeners.clone().all(|l| l.listener.target_group.as_ref() != Some(arn)), "{arn} is in use");
+            let listeners = picture
+                .observed
+                .load_balancer
+                .iter()
+                .flat_map(|b| &b.listeners);
+            assert!(
+                listeners
+                    .clone()
+                    .all(|l| l.listener.target_group.as_ref() != Some(arn)),
+                "{arn} is in use"
+            );
             picture.action_applied(&step.action);
         }
         ActionKind::RemoveSecurityGroupRules => picture.observed.rules_digest = Some(exposure),
@@ -99,7 +146,10 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
 }
 
 pub(super) fn balancer(create: &CreateLoadBalancer) -> LoadBalancer {
-    let zone = |m: &SubnetMapping| LoadBalancerZone { subnet: Some(m.subnet.clone()), ..LoadBalancerZone::default() };
+    let zone = |m: &SubnetMapping| LoadBalancerZone {
+        subnet: Some(m.subnet.clone()),
+        ..LoadBalancerZone::default()
+    };
     LoadBalancer {
         arn: format!("lb/{}", create.name).into(),
         name: create.name.clone(),
@@ -133,7 +183,11 @@ pub(super) fn group(create: &CreateTargetGroup) -> TargetGroup {
 }
 
 /// Carries out a whole plan, and plans again at every point where it may break off.
-pub(super) fn reach(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> ObservedState {
+pub(super) fn reach(
+    wanted: &DesiredLoadBalancer,
+    resolved: &ResolvedInput,
+    from: &ObservedState,
+) -> ObservedState {
     let steps = plan(wanted, resolved, from).unwrap();
     let run = |steps: &[PlannedAction], from: ObservedState| {
         let mut picture = WorkingState::new(from);
@@ -150,8 +204,15 @@ pub(super) fn reach(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from
         let mut again = run(&rest, there);
         let mut end = end.clone();
         for observed in [&mut again, &mut end] {
-            observed.target_groups.sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
-            observed.load_balancer.as_mut().unwrap().listeners.sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
+            observed
+                .target_groups
+                .sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
+            observed
+                .load_balancer
+                .as_mut()
+                .unwrap()
+                .listeners
+                .sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
         }
         assert_eq!(again, end, "broken off after {broken_off} of {steps:#?}");
     }

@@ -20,7 +20,11 @@ use crate::{
 fn names(steps: &[PlannedAction]) -> Vec<String> {
     let name = |step: &PlannedAction| match step.action.request() {
         Some(request) => request.name().to_owned(),
-        None => format!("{:?}", step.action).split('(').next().unwrap_or_default().to_owned(),
+        None => format!("{:?}", step.action)
+            .split('(')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     };
     steps.iter().map(name).collect()
 }
@@ -33,7 +37,8 @@ fn there(wanted: &DesiredLoadBalancer) -> ObservedState {
     reach(wanted, &resolved(wanted, &["i-1", "i-2"]), &ObservedState::default())
 }
 
-const KEY: fn(u16, ElbProtocol) -> ListenerKey = |port, protocol| (port.try_into().unwrap(), protocol);
+const KEY: fn(u16, ElbProtocol) -> ListenerKey =
+    |port, protocol| (port.try_into().unwrap(), protocol);
 
 #[test]
 fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
@@ -53,7 +58,10 @@ fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
     );
     let key = KEY(80, ElbProtocol::Tcp);
     let registered = ["i-1", "i-2"].map(|id| Target { id: id.into(), port: 30080, zone: None });
-    assert_eq!(steps[2].action, ActionKind::RegisterTargets(TargetGroupRef::New(key), registered.to_vec()));
+    assert_eq!(
+        steps[2].action,
+        ActionKind::RegisterTargets(TargetGroupRef::New(key), registered.to_vec())
+    );
     reach(&wanted, &resolved, &ObservedState::default());
 }
 
@@ -61,11 +69,15 @@ fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
 #[test]
 fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
     let mut wanted = web();
-    wanted.attributes.insert("deletion_protection.enabled".into(), "true".into());
+    wanted
+        .attributes
+        .insert("deletion_protection.enabled".into(), "true".into());
     wanted.listeners[0].attributes = attributes(&[("tcp.idle_timeout.seconds", "350")]);
     wanted.listeners[1].attributes = attributes(&[("tcp.idle_timeout.seconds", "400")]);
-    wanted.listeners[1].target_group.attributes =
-        attributes(&[("proxy_protocol_v2.enabled", "true"), ("preserve_client_ip.enabled", "true")]);
+    wanted.listeners[1].target_group.attributes = attributes(&[
+        ("proxy_protocol_v2.enabled", "true"),
+        ("preserve_client_ip.enabled", "true"),
+    ]);
     let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
     let set: Vec<_> = steps
         .iter()
@@ -121,7 +133,13 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         (
             "another family under the same name",
             |w, _| w.listeners[0].target_group.family = IpFamily::V6,
-            &["DeleteListener", "DeleteTargetGroup", "CreateTargetGroup", "RegisterTargets", "CreateListener"],
+            &[
+                "DeleteListener",
+                "DeleteTargetGroup",
+                "CreateTargetGroup",
+                "RegisterTargets",
+                "CreateListener",
+            ],
         ),
         (
             "TCP becomes TLS",
@@ -140,7 +158,13 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
                 w.listeners[0] = listener(80, ElbProtocol::TcpUdp, 30080);
                 *r = resolved(w, &["i-1", "i-2"]);
             },
-            &["CreateTargetGroup", "RegisterTargets", "DeleteListener", "CreateListener", "DeleteTargetGroup"],
+            &[
+                "CreateTargetGroup",
+                "RegisterTargets",
+                "DeleteListener",
+                "CreateListener",
+                "DeleteTargetGroup",
+            ],
         ),
         (
             "another port: made before the old one goes",
@@ -148,7 +172,13 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
                 w.listeners[0] = listener(81, ElbProtocol::Tcp, 30080);
                 *r = resolved(w, &["i-1", "i-2"]);
             },
-            &["CreateTargetGroup", "RegisterTargets", "CreateListener", "DeleteListener", "DeleteTargetGroup"],
+            &[
+                "CreateTargetGroup",
+                "RegisterTargets",
+                "CreateListener",
+                "DeleteListener",
+                "DeleteTargetGroup",
+            ],
         ),
         (
             "one listener fewer",
@@ -164,9 +194,19 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
                 w.listeners[0] = listener(80, ElbProtocol::Udp, 30090);
                 *r = resolved(w, &["i-1", "i-2"]);
             },
-            &["CreateTargetGroup", "RegisterTargets", "DeleteListener", "CreateListener", "DeleteTargetGroup"],
+            &[
+                "CreateTargetGroup",
+                "RegisterTargets",
+                "DeleteListener",
+                "CreateListener",
+                "DeleteTargetGroup",
+            ],
         ),
-        ("a node more", |w, r| *r = resolved(w, &["i-1", "i-2", "i-3"]), &["RegisterTargets", "RegisterTargets"]),
+        (
+            "a node more",
+            |w, r| *r = resolved(w, &["i-1", "i-2", "i-3"]),
+            &["RegisterTargets", "RegisterTargets"],
+        ),
         (
             "a node exchanged",
             |w, r| *r = resolved(w, &["i-1", "i-3"]),
@@ -180,7 +220,14 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         ),
         (
             "a certificate for SNI",
-            |w, _| w.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into()),
+            |w, _| {
+                w.listeners[1]
+                    .tls
+                    .as_mut()
+                    .unwrap()
+                    .certificates
+                    .push("cert-2".into());
+            },
             &["AddListenerCertificates"],
         ),
         (
@@ -201,7 +248,12 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         ),
         (
             "a balancer attribute",
-            |w, _| drop(w.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into())),
+            |w, _| {
+                drop(
+                    w.attributes
+                        .insert("load_balancing.cross_zone.enabled".into(), "true".into()),
+                );
+            },
             &["ModifyLoadBalancerAttributes"],
         ),
         (
@@ -214,7 +266,13 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         ),
         (
             "a subnet more",
-            |_, r| r.subnets = Some(["a", "b", "c"].map(|s| mapping(&format!("subnet-{s}"))).into()),
+            |_, r| {
+                r.subnets = Some(
+                    ["a", "b", "c"]
+                        .map(|s| mapping(&format!("subnet-{s}")))
+                        .into(),
+                );
+            },
             &["SetSubnets"],
         ),
         ("families", |w, _| w.ip_address_type = IpAddressType::Dualstack, &["SetIpAddressType"]),
@@ -257,14 +315,20 @@ fn targets_differ_by_id_and_port() {
         let first = resolved(&wanted, have);
         let from = reach(&wanted, &first, &ObservedState::default());
         let arn = from.target_groups[0].group.arn.clone();
-        let resolved = ResolvedInput { rules_digest: first.rules_digest, ..resolved(&wanted, want) };
-        let steps: Vec<_> = plan(&wanted, &resolved, &from).unwrap().into_iter().map(|step| step.action).collect();
+        let resolved =
+            ResolvedInput { rules_digest: first.rules_digest, ..resolved(&wanted, want) };
+        let steps: Vec<_> = plan(&wanted, &resolved, &from)
+            .unwrap()
+            .into_iter()
+            .map(|step| step.action)
+            .collect();
         let mut expected = Vec::new();
         if !deregister.is_empty() {
             expected.push(ActionKind::DeregisterTargets(arn.clone(), list(deregister)));
         }
         if !register.is_empty() {
-            expected.push(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn), list(register)));
+            expected
+                .push(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn), list(register)));
         }
         assert_eq!(steps, expected, "{have:?} -> {want:?}");
     }
@@ -274,7 +338,9 @@ fn targets_differ_by_id_and_port() {
 #[test]
 fn targets_come_in_chunks_of_200() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
-    for (count, chunks) in [(0, &[][..]), (1, &[1]), (200, &[200]), (201, &[200, 1]), (450, &[200, 200, 50])] {
+    for (count, chunks) in
+        [(0, &[][..]), (1, &[1]), (200, &[200]), (201, &[200, 1]), (450, &[200, 200, 50])]
+    {
         let ids: Vec<String> = (0..count).map(|n| format!("i-{n:04}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let steps = plan(&wanted, &resolved(&wanted, &ids), &ObservedState::default()).unwrap();
@@ -296,13 +362,24 @@ fn what_cannot_be_changed_is_refused() {
     let mut internal = web();
     internal.scheme = Scheme::Internal;
     let error = plan(&internal, &resolved(&internal, &[]), &from).unwrap_err();
-    assert!(error.to_string().starts_with("scheme cannot be changed from internet-facing to internal"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("scheme cannot be changed from internet-facing to internal"),
+        "{error}"
+    );
 
     let mut seen = from;
-    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].allocations = vec!["eipalloc-1".into()];
+    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].allocations =
+        vec!["eipalloc-1".into()];
     let mut other = resolved(&web(), &[]);
     other.subnets.as_mut().unwrap()[0].allocation = Some("eipalloc-2".into());
-    assert!(plan(&web(), &other, &seen).unwrap_err().to_string().contains("addresses of load balancer au1 in subnet"));
+    assert!(
+        plan(&web(), &other, &seen)
+            .unwrap_err()
+            .to_string()
+            .contains("addresses of load balancer au1 in subnet")
+    );
 }
 
 #[test]
@@ -314,9 +391,16 @@ fn addresses_stay_when_only_prefixes_change() {
     zones[0].allocations = vec!["eipalloc-1".into()];
     (zones[1].private_ipv4, zones[1].ipv6) = (vec!["10.0.1.9".into()], vec!["2001:db8::9".into()]);
     wanted.ipv6_source_nat = Some(true);
-    let resolved =
-        ResolvedInput { subnets: None, rules_digest: seen.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
-    let actions: Vec<_> = plan(&wanted, &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
+    let resolved = ResolvedInput {
+        subnets: None,
+        rules_digest: seen.rules_digest.unwrap(),
+        ..resolved(&wanted, &["i-1", "i-2"])
+    };
+    let actions: Vec<_> = plan(&wanted, &resolved, &seen)
+        .unwrap()
+        .into_iter()
+        .map(|step| step.action)
+        .collect();
     let first = SubnetMapping { allocation: Some("eipalloc-1".into()), ..mapping("subnet-a") };
     let (private, ipv6) = ("10.0.1.9".parse().ok(), "2001:db8::9".parse().ok());
     let second = SubnetMapping { private_ipv4: private, ipv6, ..mapping("subnet-b") };
@@ -358,19 +442,35 @@ fn a_balancer_without_subnets_is_not_made() {
 #[test]
 fn security_groups_change_only_on_a_balancer_that_has_some() {
     let mut wanted = web();
-    let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
+    let with = |groups: &[&str]| {
+        groups
+            .iter()
+            .map(|id| (*id).into())
+            .collect::<Vec<SecurityGroupId>>()
+    };
     let from = |groups: &[&str], wanted: &DesiredLoadBalancer| {
         let resolved = ResolvedInput { groups: with(groups), ..resolved(wanted, &[]) };
         reach(wanted, &resolved, &ObservedState::default())
     };
     let steps = |wanted: &DesiredLoadBalancer, groups: &[&str], from: &ObservedState| {
-        let resolved =
-            ResolvedInput { groups: with(groups), rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, &[]) };
-        plan(wanted, &resolved, from).unwrap().into_iter().map(|step| step.action).collect::<Vec<_>>()
+        let resolved = ResolvedInput {
+            groups: with(groups),
+            rules_digest: from.rules_digest.unwrap(),
+            ..resolved(wanted, &[])
+        };
+        plan(wanted, &resolved, from)
+            .unwrap()
+            .into_iter()
+            .map(|step| step.action)
+            .collect::<Vec<_>>()
     };
     assert_eq!(steps(&wanted, &["sg-1"], &from(&[], &wanted)), [], "made without any");
     assert_eq!(steps(&wanted, &[], &from(&["sg-1"], &wanted)), [], "left alone");
-    assert_eq!(steps(&wanted, &["sg-2", "sg-1"], &from(&["sg-1", "sg-2"], &wanted)), [], "in another order");
+    assert_eq!(
+        steps(&wanted, &["sg-2", "sg-1"], &from(&["sg-1", "sg-2"], &wanted)),
+        [],
+        "in another order"
+    );
     assert_eq!(
         steps(&wanted, &["sg-2", "sg-3"], &from(&["sg-1", "sg-2"], &wanted)),
         [
@@ -380,7 +480,10 @@ fn security_groups_change_only_on_a_balancer_that_has_some() {
     );
     let seen = from(&["sg-1"], &wanted);
     wanted.security.private_link_rules = Some(false);
-    assert_eq!(steps(&wanted, &[], &seen), [ActionKind::SetSecurityGroups(with(&["sg-1"]), Some(false))]);
+    assert_eq!(
+        steps(&wanted, &[], &seen),
+        [ActionKind::SetSecurityGroups(with(&["sg-1"]), Some(false))]
+    );
 }
 
 #[test]
@@ -388,14 +491,29 @@ fn what_was_not_read_is_left_alone() {
     let mut seen = there(&web());
     let balancer = seen.load_balancer.as_mut().unwrap();
     (balancer.tags, balancer.attributes) = (None, None);
-    balancer.listeners.iter_mut().for_each(|l| (l.tags, l.attributes, l.certificates) = (None, None, None));
-    seen.target_groups.iter_mut().for_each(|g| (g.tags, g.attributes) = (None, None));
+    balancer
+        .listeners
+        .iter_mut()
+        .for_each(|l| (l.tags, l.attributes, l.certificates) = (None, None, None));
+    seen.target_groups
+        .iter_mut()
+        .for_each(|g| (g.tags, g.attributes) = (None, None));
     assert!(!seen.is_complete());
     let mut wanted = web();
     wanted.extra_tags.insert("team".into(), "a".into());
-    wanted.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
-    wanted.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into());
-    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    wanted
+        .attributes
+        .insert("load_balancing.cross_zone.enabled".into(), "true".into());
+    wanted.listeners[1]
+        .tls
+        .as_mut()
+        .unwrap()
+        .certificates
+        .push("cert-2".into());
+    let resolved = ResolvedInput {
+        rules_digest: seen.rules_digest.unwrap(),
+        ..resolved(&wanted, &["i-1", "i-2"])
+    };
     assert_eq!(plan(&wanted, &resolved, &seen).unwrap(), []);
 }
 
@@ -403,13 +521,22 @@ fn what_was_not_read_is_left_alone() {
 fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
     let mut seen = there(&web());
     for tags in [&mut seen.load_balancer.as_mut().unwrap().tags, &mut seen.target_groups[0].tags] {
-        tags.as_mut().unwrap().extend(attributes(&[("team", "a"), ("foreign", "b")]));
+        tags.as_mut()
+            .unwrap()
+            .extend(attributes(&[("team", "a"), ("foreign", "b")]));
     }
-    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    let resolved = ResolvedInput {
+        rules_digest: seen.rules_digest.unwrap(),
+        ..resolved(&web(), &["i-1", "i-2"])
+    };
     assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
     seen.removable_tag_keys = [Box::from("team"), Box::from("kubernetes.io/service-name")].into();
     let arns = vec![Box::from("lb/au1"), seen.target_groups[0].group.arn.as_str().into()];
-    let steps: Vec<_> = plan(&web(), &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
+    let steps: Vec<_> = plan(&web(), &resolved, &seen)
+        .unwrap()
+        .into_iter()
+        .map(|step| step.action)
+        .collect();
     assert_eq!(steps, [ActionKind::RemoveTags(arns, vec!["team".into()])]);
 }
 
@@ -417,7 +544,10 @@ fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
 fn a_living_group_under_another_name_is_kept() {
     let mut seen = there(&web());
     seen.target_groups[0].group.name = "k8s-default-web-older".into();
-    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    let resolved = ResolvedInput {
+        rules_digest: seen.rules_digest.unwrap(),
+        ..resolved(&web(), &["i-1", "i-2"])
+    };
     assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
 }
 
@@ -435,15 +565,25 @@ fn a_group_that_nobody_uses_is_used_or_deleted() {
     (other.group.name, other.group.arn) = ("k8s-default-web-left".into(), "tg/left".into());
     left.target_groups.push(other);
     let end = reach(&wanted, &resolved, &left);
-    assert_eq!(end.target_groups.iter().map(|g| &*g.group.name).collect::<Vec<_>>(), ["k8s-default-web-80-30080-TCP"]);
+    assert_eq!(
+        end.target_groups
+            .iter()
+            .map(|g| &*g.group.name)
+            .collect::<Vec<_>>(),
+        ["k8s-default-web-80-30080-TCP"]
+    );
 }
 
 #[test]
 fn a_health_check_that_cannot_be_changed_costs_another_group() {
     let mut wanted = web();
     let mut from = there(&wanted);
-    from.unmodifiable_groups.insert(from.target_groups[0].group.arn.clone());
-    let resolved = ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    from.unmodifiable_groups
+        .insert(from.target_groups[0].group.arn.clone());
+    let resolved = ResolvedInput {
+        rules_digest: from.rules_digest.unwrap(),
+        ..resolved(&wanted, &["i-1", "i-2"])
+    };
     assert_eq!(plan(&wanted, &resolved, &from).unwrap(), [], "it is as it shall be");
     wanted.listeners[0].target_group.health_check.interval = 10;
     wanted.listeners[0].target_group.name = "k8s-default-web-10s".into();
@@ -459,10 +599,17 @@ fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
     let mut wanted = web();
     let mut from = there(&wanted);
     for codes in ["200", "201", "202"] {
-        from.unmodifiable_groups = from.target_groups.iter().map(|seen| seen.group.arn.clone()).collect();
+        from.unmodifiable_groups = from
+            .target_groups
+            .iter()
+            .map(|seen| seen.group.arn.clone())
+            .collect();
         // The name of the group does not tell of this.
         wanted.listeners[0].target_group.health_check.matcher = Some(codes.into());
-        let resolved = ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+        let resolved = ResolvedInput {
+            rules_digest: from.rules_digest.unwrap(),
+            ..resolved(&wanted, &["i-1", "i-2"])
+        };
         assert_eq!(
             names(&plan(&wanted, &resolved, &from).unwrap()),
             ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
@@ -475,10 +622,19 @@ fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
 #[test]
 fn groups_that_were_taken_off_are_given_up_until_that_is_done() {
     let wanted = web();
-    let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
+    let with = |groups: &[&str]| {
+        groups
+            .iter()
+            .map(|id| (*id).into())
+            .collect::<Vec<SecurityGroupId>>()
+    };
     let made = ResolvedInput { groups: with(&["sg-1"]), ..resolved(&wanted, &[]) };
     let from = reach(&wanted, &made, &ObservedState::default());
-    let resolved = ResolvedInput { groups: with(&["sg-2"]), rules_digest: from.rules_digest.unwrap(), ..made };
+    let resolved = ResolvedInput {
+        groups: with(&["sg-2"]),
+        rules_digest: from.rules_digest.unwrap(),
+        ..made
+    };
     let mut picture = WorkingState::new(from);
     let steps = plan(&wanted, &resolved, &picture.observed).unwrap();
     let release = ActionKind::CleanUpSecurityGroups(with(&["sg-1"]));
@@ -498,19 +654,33 @@ fn the_order_of_what_was_read_does_not_matter() {
     let mut turned: ObservedState = from.clone();
     turned.target_groups.reverse();
     turned.load_balancer.as_mut().unwrap().listeners.reverse();
-    turned.load_balancer.as_mut().unwrap().load_balancer.zones.reverse();
+    turned
+        .load_balancer
+        .as_mut()
+        .unwrap()
+        .load_balancer
+        .zones
+        .reverse();
     let mut wanted = web();
     wanted.listeners[0].target_group.health_check.interval = 10;
     let resolved = resolved(&wanted, &["i-3"]);
-    assert_eq!(plan(&wanted, &resolved, &from).unwrap(), plan(&wanted, &resolved, &turned).unwrap());
+    assert_eq!(
+        plan(&wanted, &resolved, &from).unwrap(),
+        plan(&wanted, &resolved, &turned).unwrap()
+    );
 }
 
 #[test]
 fn unread_targets_are_not_guessed() {
     let mut seen = there(&web());
-    seen.target_groups.iter_mut().for_each(|group: &mut ObservedTargetGroup| group.targets = None);
+    seen.target_groups
+        .iter_mut()
+        .for_each(|group: &mut ObservedTargetGroup| group.targets = None);
     for instances in [&[][..], &["i-1"]] {
-        let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), instances) };
+        let resolved = ResolvedInput {
+            rules_digest: seen.rules_digest.unwrap(),
+            ..resolved(&web(), instances)
+        };
         assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
         assert_eq!(plan_targets_only(&web(), &resolved.targets, &seen), []);
     }

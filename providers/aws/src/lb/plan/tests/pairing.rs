@@ -15,12 +15,27 @@ fn twins() -> DesiredLoadBalancer {
     wanted(vec![listener(80, ElbProtocol::Tcp, 30080), second(443.try_into().unwrap())])
 }
 
-fn same_exposure(wanted: &DesiredLoadBalancer, instances: &[&str], from: &ObservedState) -> ResolvedInput {
-    ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, instances) }
+fn same_exposure(
+    wanted: &DesiredLoadBalancer,
+    instances: &[&str],
+    from: &ObservedState,
+) -> ResolvedInput {
+    ResolvedInput {
+        rules_digest: from.rules_digest.unwrap(),
+        ..resolved(wanted, instances)
+    }
 }
 
-fn actions(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> Vec<ActionKind> {
-    plan(wanted, resolved, from).unwrap().into_iter().map(|step| step.action).collect()
+fn actions(
+    wanted: &DesiredLoadBalancer,
+    resolved: &ResolvedInput,
+    from: &ObservedState,
+) -> Vec<ActionKind> {
+    plan(wanted, resolved, from)
+        .unwrap()
+        .into_iter()
+        .map(|step| step.action)
+        .collect()
 }
 
 #[test]
@@ -34,12 +49,16 @@ fn listeners_that_lead_to_one_group_by_hand_get_one_each_and_it_stays() {
         let resolved = same_exposure(&twins(), &["i-1", "i-2"], &seen);
         let actions = actions(&twins(), &resolved, &seen);
         let goes = |action: &ActionKind| {
-            matches!(action, ActionKind::DeleteListener(_)) || *action == ActionKind::DeleteTargetGroup(arn.clone())
+            matches!(action, ActionKind::DeleteListener(_))
+                || *action == ActionKind::DeleteTargetGroup(arn.clone())
         };
         assert!(!actions.iter().any(goes), "{moved}: {actions:#?}");
         let end = reach(&twins(), &resolved, &seen);
         let listeners = end.load_balancer.unwrap().listeners;
-        assert_ne!(listeners[0].listener.target_group, listeners[1].listener.target_group, "{moved}");
+        assert_ne!(
+            listeners[0].listener.target_group, listeners[1].listener.target_group,
+            "{moved}"
+        );
         assert_eq!(end.target_groups.len(), 2, "{moved}");
     }
 }
@@ -75,7 +94,9 @@ fn a_listener_of_another_kind_of_targets_gets_another_group() {
 #[test]
 fn a_group_of_no_named_family_is_of_ipv4() {
     let mut seen = there(&web());
-    seen.target_groups.iter_mut().for_each(|group| group.group.ip_address_type = None);
+    seen.target_groups
+        .iter_mut()
+        .for_each(|group| group.group.ip_address_type = None);
     assert_eq!(actions(&web(), &same_exposure(&web(), &["i-1", "i-2"], &seen), &seen), []);
 }
 
@@ -87,16 +108,23 @@ fn a_group_with_the_right_name_comes_before_the_one_of_the_port() {
     wanted.listeners[0].target_group.name = "k8s-default-web-prepared".into();
     let mut seen = there(&web());
     let mut prepared = seen.target_groups[0].clone();
-    (prepared.group.name, prepared.group.arn) = ("k8s-default-web-prepared".into(), "tg/prepared".into());
+    (prepared.group.name, prepared.group.arn) =
+        ("k8s-default-web-prepared".into(), "tg/prepared".into());
     seen.target_groups.push(prepared);
     let end = reach(&wanted, &same_exposure(&wanted, &["i-1", "i-2"], &seen), &seen);
-    assert!(end.target_groups.iter().any(|group| group.group.arn == "tg/prepared".into()));
+    assert!(
+        end.target_groups
+            .iter()
+            .any(|group| group.group.arn == "tg/prepared".into())
+    );
     assert_eq!(end.target_groups.len(), 2);
 }
 
 #[test]
 fn what_of_a_health_check_is_left_to_aws_does_not_count() {
-    let plain = listener(80, ElbProtocol::Tcp, 30080).target_group.health_check;
+    let plain = listener(80, ElbProtocol::Tcp, 30080)
+        .target_group
+        .health_check;
     let with = |path: Option<&str>, matcher: Option<&str>| HealthCheck {
         path: path.map(Into::into),
         matcher: matcher.map(Into::into),
@@ -120,7 +148,10 @@ fn what_of_a_health_check_is_left_to_aws_does_not_count() {
 fn a_new_group_says_its_family_only_where_it_is_not_aws_default() {
     for (family, said) in [(IpFamily::V4, None), (IpFamily::V6, Some(IpAddressType::Ipv6))] {
         let mut wanted = web();
-        wanted.listeners.iter_mut().for_each(|listener| listener.target_group.family = family);
+        wanted
+            .listeners
+            .iter_mut()
+            .for_each(|listener| listener.target_group.family = family);
         let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
         let said_of = |step: &PlannedAction| match &step.action {
             ActionKind::CreateTargetGroup(_, create) => Some(create.ip_address_type),
@@ -157,7 +188,13 @@ fn a_target_with_another_port_is_another_target() {
         }
         assert_eq!(actions(&wanted, &with(want.clone()), &seen), expected, "{have:?} -> {want:?}");
         let steps = plan_targets_only(&wanted, &with(want).targets, &seen);
-        assert_eq!(steps.into_iter().map(|step| step.action).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            steps
+                .into_iter()
+                .map(|step| step.action)
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 }
 
@@ -165,8 +202,13 @@ fn a_target_with_another_port_is_another_target() {
 #[test]
 fn a_living_group_gains_and_loses_targets_in_chunks_of_200() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
-    let ids = |from: usize, count: usize| (from..from + count).map(|n| format!("i-{n:04}")).collect::<Vec<_>>();
-    let with = |ids: Vec<String>| resolved(&wanted, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    let ids = |from: usize, count: usize| {
+        (from..from + count)
+            .map(|n| format!("i-{n:04}"))
+            .collect::<Vec<_>>()
+    };
+    let with =
+        |ids: Vec<String>| resolved(&wanted, &ids.iter().map(String::as_str).collect::<Vec<_>>());
     let seen = reach(&wanted, &with(ids(0, 201)), &ObservedState::default());
     let sizes: Vec<_> = actions(&wanted, &with(ids(1000, 401)), &seen)
         .iter()

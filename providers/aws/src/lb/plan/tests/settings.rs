@@ -6,11 +6,22 @@ use super::{
 };
 
 fn same_exposure(wanted: &DesiredLoadBalancer, from: &ObservedState) -> ResolvedInput {
-    ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, &["i-1", "i-2"]) }
+    ResolvedInput {
+        rules_digest: from.rules_digest.unwrap(),
+        ..resolved(wanted, &["i-1", "i-2"])
+    }
 }
 
-fn actions(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> Vec<ActionKind> {
-    plan(wanted, resolved, from).unwrap().into_iter().map(|step| step.action).collect()
+fn actions(
+    wanted: &DesiredLoadBalancer,
+    resolved: &ResolvedInput,
+    from: &ObservedState,
+) -> Vec<ActionKind> {
+    plan(wanted, resolved, from)
+        .unwrap()
+        .into_iter()
+        .map(|step| step.action)
+        .collect()
 }
 
 fn ids(groups: &[&str]) -> Vec<SecurityGroupId> {
@@ -24,7 +35,12 @@ fn change(
     families: Option<IpAddressType>,
     removes: bool,
 ) -> ActionKind {
-    ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
+    ActionKind::SetSubnets(SubnetChange {
+        subnets,
+        ipv6_source_nat: nat,
+        ip_address_type: families,
+        removes,
+    })
 }
 
 #[test]
@@ -38,10 +54,18 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
         (&["a", "c"], Some(true)),
     ];
     for (subnets, removes) in cases {
-        let subnets: Vec<_> = subnets.iter().map(|s| mapping(&format!("subnet-{s}"))).collect();
-        let resolved = ResolvedInput { subnets: Some(subnets.clone()), ..same_exposure(&web(), &seen) };
-        let expected: Vec<_> =
-            removes.into_iter().map(|removes| change(subnets.clone(), None, None, removes)).collect();
+        let subnets: Vec<_> = subnets
+            .iter()
+            .map(|s| mapping(&format!("subnet-{s}")))
+            .collect();
+        let resolved = ResolvedInput {
+            subnets: Some(subnets.clone()),
+            ..same_exposure(&web(), &seen)
+        };
+        let expected: Vec<_> = removes
+            .into_iter()
+            .map(|removes| change(subnets.clone(), None, None, removes))
+            .collect();
         assert_eq!(actions(&web(), &resolved, &seen), expected, "{subnets:?}");
         reach(&web(), &resolved, &seen);
     }
@@ -50,11 +74,15 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
 #[test]
 fn both_families_come_before_subnets_and_go_after_them() {
     let dual = DesiredLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..web() };
-    for (from, to, expected) in
-        [(web(), dual.clone(), ["SetIpAddressType", "SetSubnets"]), (dual, web(), ["SetSubnets", "SetIpAddressType"])]
-    {
+    for (from, to, expected) in [
+        (web(), dual.clone(), ["SetIpAddressType", "SetSubnets"]),
+        (dual, web(), ["SetSubnets", "SetIpAddressType"]),
+    ] {
         let seen = there(&from);
-        let resolved = ResolvedInput { subnets: Some(vec![mapping("subnet-a")]), ..same_exposure(&to, &seen) };
+        let resolved = ResolvedInput {
+            subnets: Some(vec![mapping("subnet-a")]),
+            ..same_exposure(&to, &seen)
+        };
         assert_eq!(names(&plan(&to, &resolved, &seen).unwrap()), expected);
         reach(&to, &resolved, &seen);
     }
@@ -71,12 +99,21 @@ fn prefixes_change_with_chosen_subnets_too_and_ipv6_addresses_go_with_the_family
 
     let mut seen = reach(&wanted, &resolved, &seen);
     seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].ipv6 = vec!["2001:db8::9".into()];
-    for (family, ipv6) in [(IpAddressType::Ipv4, None), (IpAddressType::Dualstack, "2001:db8::9".parse().ok())] {
-        let wanted = DesiredLoadBalancer { ip_address_type: family, ipv6_source_nat: Some(false), ..web() };
+    for (family, ipv6) in
+        [(IpAddressType::Ipv4, None), (IpAddressType::Dualstack, "2001:db8::9".parse().ok())]
+    {
+        let wanted = DesiredLoadBalancer {
+            ip_address_type: family,
+            ipv6_source_nat: Some(false),
+            ..web()
+        };
         let resolved = ResolvedInput { subnets: None, ..same_exposure(&wanted, &seen) };
         let subnets = vec![SubnetMapping { ipv6, ..mapping("subnet-a") }, mapping("subnet-b")];
         let together = Some(family).filter(|family| *family == IpAddressType::Ipv4);
-        assert_eq!(actions(&wanted, &resolved, &seen), [change(subnets, Some(false), together, false)]);
+        assert_eq!(
+            actions(&wanted, &resolved, &seen),
+            [change(subnets, Some(false), together, false)]
+        );
     }
 }
 
@@ -100,7 +137,8 @@ fn addresses_that_are_others_are_refused_and_those_that_are_not_known_are_not() 
         zone.private_ipv4 = have.1.into_iter().map(Into::into).collect();
         let mut resolved = same_exposure(&web(), &seen);
         let mapping = &mut resolved.subnets.as_mut().unwrap()[0];
-        (mapping.allocation, mapping.private_ipv4) = (want.0.map(Into::into), want.1.map(|ip| ip.parse().unwrap()));
+        (mapping.allocation, mapping.private_ipv4) =
+            (want.0.map(Into::into), want.1.map(|ip| ip.parse().unwrap()));
         assert_eq!(plan(&web(), &resolved, &seen).is_ok(), expected, "{have:?} {want:?}");
     }
 }
@@ -118,14 +156,18 @@ fn rules_for_private_link_are_turned_off_on_what_is_new_and_never_on() {
         let resolved = ResolvedInput { groups: ids(groups), ..resolved(&wanted, &[]) };
         let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
         let expected = set.then(|| ActionKind::SetSecurityGroups(ids(groups), rules));
-        let found = steps.into_iter().map(|step| step.action).find(|a| matches!(a, ActionKind::SetSecurityGroups(..)));
+        let found = steps
+            .into_iter()
+            .map(|step| step.action)
+            .find(|a| matches!(a, ActionKind::SetSecurityGroups(..)));
         assert_eq!(found, expected, "{rules:?} {groups:?}");
     }
 }
 
 #[test]
 fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
-    // Groups of the balancer, those that are wanted, those that were taken off before; what is given up.
+    // Groups of the balancer, those that are wanted, those that were taken off before; what is
+    // given up.
     type Ids = &'static [&'static str];
     let cases: [(Ids, Ids, Ids, Ids); 7] = [
         (&["sg-1"], &["sg-1"], &[], &[]),
@@ -138,14 +180,24 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
     ];
     for (has, wanted, before, expected) in cases {
         let mut seen = there(&web());
-        seen.load_balancer.as_mut().unwrap().load_balancer.security_groups = ids(has);
+        seen.load_balancer
+            .as_mut()
+            .unwrap()
+            .load_balancer
+            .security_groups = ids(has);
         seen.detached_security_groups = ids(before).into_iter().collect();
         let resolved = ResolvedInput { groups: ids(wanted), ..same_exposure(&web(), &seen) };
-        let released = actions(&web(), &resolved, &seen).into_iter().filter_map(|action| match action {
-            ActionKind::CleanUpSecurityGroups(groups) => Some(groups),
-            _ => None,
-        });
-        assert_eq!(released.flatten().collect::<Vec<_>>(), ids(expected), "{has:?} {wanted:?} {before:?}");
+        let released = actions(&web(), &resolved, &seen)
+            .into_iter()
+            .filter_map(|action| match action {
+                ActionKind::CleanUpSecurityGroups(groups) => Some(groups),
+                _ => None,
+            });
+        assert_eq!(
+            released.flatten().collect::<Vec<_>>(),
+            ids(expected),
+            "{has:?} {wanted:?} {before:?}"
+        );
     }
 }
 
@@ -153,8 +205,10 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
 fn rules_are_opened_before_listeners_lead_anywhere_and_closed_after_the_last_one_went() {
     let seen = there(&web());
     assert_eq!(actions(&web(), &same_exposure(&web(), &seen), &seen), []);
-    let changed =
-        ResolvedInput { rules_digest: Digest(seen.rules_digest.unwrap().0 ^ 1), ..same_exposure(&web(), &seen) };
+    let changed = ResolvedInput {
+        rules_digest: Digest(seen.rules_digest.unwrap().0 ^ 1),
+        ..same_exposure(&web(), &seen)
+    };
     assert_eq!(
         actions(&web(), &changed, &seen),
         [ActionKind::AddSecurityGroupRules, ActionKind::RemoveSecurityGroupRules]
@@ -167,7 +221,10 @@ fn rules_are_opened_before_listeners_lead_anywhere_and_closed_after_the_last_one
 
     let mut moved = web();
     moved.listeners[0] = listener(81, ElbProtocol::Tcp, 30081);
-    let moved_to = ResolvedInput { rules_digest: changed.rules_digest, ..resolved(&moved, &["i-1"]) };
+    let moved_to = ResolvedInput {
+        rules_digest: changed.rules_digest,
+        ..resolved(&moved, &["i-1"])
+    };
     let expected = [
         "DeregisterTargets",
         "CreateTargetGroup",
@@ -189,13 +246,25 @@ fn each_object_gets_the_tags_that_it_lacks() {
     let mut wanted = web();
     wanted.extra_tags = attributes(&[("cost", "c"), ("team", "a")]);
     let balancer = seen.load_balancer.as_mut().unwrap();
-    balancer.tags.as_mut().unwrap().extend(attributes(&[("team", "a")]));
-    balancer.listeners[0].tags.as_mut().unwrap().extend(attributes(&[("team", "b"), ("cost", "c")]));
+    balancer
+        .tags
+        .as_mut()
+        .unwrap()
+        .extend(attributes(&[("team", "a")]));
+    balancer.listeners[0]
+        .tags
+        .as_mut()
+        .unwrap()
+        .extend(attributes(&[("team", "b"), ("cost", "c")]));
     let lacking = |arns: Vec<&str>, tags: &[(&str, &str)]| {
         ActionKind::AddTags(arns.into_iter().map(Into::into).collect(), attributes(tags))
     };
     let [first, second] = [0, 1].map(|n| balancer.listeners[n].listener.arn.clone());
-    let groups: Vec<_> = seen.target_groups.iter().map(|seen| seen.group.arn.clone()).collect();
+    let groups: Vec<_> = seen
+        .target_groups
+        .iter()
+        .map(|seen| seen.group.arn.clone())
+        .collect();
     let rest = vec![second.as_str(), groups[0].as_str(), groups[1].as_str()];
     let expected = [
         lacking(vec!["lb/au1"], &[("cost", "c")]),
@@ -211,8 +280,16 @@ fn each_object_gets_the_tags_that_it_lacks() {
 fn each_object_loses_the_tags_that_it_has_too_many() {
     let mut seen = there(&web());
     let balancer = seen.load_balancer.as_mut().unwrap();
-    balancer.tags.as_mut().unwrap().extend(attributes(&[("cost", "c"), ("team", "a")]));
-    balancer.listeners[0].tags.as_mut().unwrap().extend(attributes(&[("team", "a")]));
+    balancer
+        .tags
+        .as_mut()
+        .unwrap()
+        .extend(attributes(&[("cost", "c"), ("team", "a")]));
+    balancer.listeners[0]
+        .tags
+        .as_mut()
+        .unwrap()
+        .extend(attributes(&[("team", "a")]));
     let arn = balancer.listeners[0].listener.arn.clone();
     seen.removable_tag_keys = ["cost", "team"].map(Into::into).into();
     let expected = [
@@ -225,13 +302,21 @@ fn each_object_loses_the_tags_that_it_has_too_many() {
 #[test]
 fn certificates_for_sni_that_nobody_wants_go_and_the_default_one_may_be_listed() {
     let mut wanted = web();
-    wanted.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into());
+    wanted.listeners[1]
+        .tls
+        .as_mut()
+        .unwrap()
+        .certificates
+        .push("cert-2".into());
     let mut seen = there(&wanted);
     let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1];
     listener.certificates = Some(["cert-1", "cert-2", "cert-3"].map(Into::into).into());
     let arn = listener.listener.arn.clone();
     let resolved = same_exposure(&wanted, &seen);
-    assert_eq!(actions(&wanted, &resolved, &seen), [ActionKind::RemoveListenerCertificate(arn, "cert-3".into())]);
+    assert_eq!(
+        actions(&wanted, &resolved, &seen),
+        [ActionKind::RemoveListenerCertificate(arn, "cert-3".into())]
+    );
 }
 
 #[test]
@@ -250,11 +335,20 @@ fn policies_of_tls_are_compared_where_the_service_names_them() {
     for (have, want, differs) in cases {
         let mut seen = there(&web());
         let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1].listener;
-        (listener.ssl_policy, listener.alpn_policy) = (have.0.map(Into::into), have.1.map(Into::into));
+        (listener.ssl_policy, listener.alpn_policy) =
+            (have.0.map(Into::into), have.1.map(Into::into));
         let mut wanted = web();
         let tls = wanted.listeners[1].tls.as_mut().unwrap();
         (tls.policy, tls.alpn) = (want.0.map(Into::into), want.1.map(Into::into));
         let found = names(&plan(&wanted, &same_exposure(&wanted, &seen), &seen).unwrap());
-        assert_eq!(found, if differs { vec!["ModifyListener"] } else { vec![] }, "{have:?} {want:?}");
+        assert_eq!(
+            found,
+            if differs {
+                vec!["ModifyListener"]
+            } else {
+                vec![]
+            },
+            "{have:?} {want:?}"
+        );
     }
 }

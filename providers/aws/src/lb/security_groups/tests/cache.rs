@@ -5,11 +5,20 @@ use super::*;
 /// Each page takes a tenth of a second: half of it until it is read, half of it until it is known.
 const PAGE: Duration = Duration::from_millis(100);
 
-/// An account that answers page by page: the group `default`, that of the nodes, and others after it.
+/// An account that answers page by page: the group `default`, that of the nodes, and others after
+/// it.
 fn paged() -> (Case, Vec<SecurityGroupId>) {
     let case = Case::new();
-    let others = (0..5).map(|n| case.world.aws.security_group(&case.world.vpc, &format!("more-{n}"), &[])).collect();
-    case.world.aws.configure(|knobs| (knobs.page_size, knobs.latency) = (1, PAGE));
+    let others = (0..5)
+        .map(|n| {
+            case.world
+                .aws
+                .security_group(&case.world.vpc, &format!("more-{n}"), &[])
+        })
+        .collect();
+    case.world
+        .aws
+        .configure(|knobs| (knobs.page_size, knobs.latency) = (1, PAGE));
     (case, others)
 }
 
@@ -25,7 +34,9 @@ async fn a_list_that_began_before_a_change_does_not_undo_it() {
     let change = async {
         // The list has read both groups and goes on.
         tokio::time::sleep(3 * PAGE).await;
-        book.grant_missing(&case.op, nodes, "test", &one()).await.unwrap();
+        book.grant_missing(&case.op, nodes, "test", &one())
+            .await
+            .unwrap();
         assert!(book.delete(&case.op, &others[0], "test").await.unwrap());
     };
     let (listed, ()) = tokio::join!(book.groups(&case.op, Duration::ZERO), change);
@@ -43,7 +54,9 @@ async fn a_reading_that_began_before_a_change_does_not_undo_it() {
     book.groups(&case.op, Duration::ZERO).await.unwrap();
     let change = async {
         tokio::time::sleep(PAGE).await;
-        book.grant_missing(&case.op, nodes, "test", &one()).await.unwrap();
+        book.grant_missing(&case.op, nodes, "test", &one())
+            .await
+            .unwrap();
     };
     let ids = [nodes.clone(), others[0].clone(), others[1].clone()];
     let (read, ()) = tokio::join!(book.read(&case.op, &ids), change);
@@ -59,7 +72,9 @@ async fn a_change_whose_answer_nobody_waited_for_has_the_group_read_again() {
     book.groups(&case.op, Duration::ZERO).await.unwrap();
     let rules = one();
     let change = book.grant_missing(&case.op, nodes, "test", &rules);
-    tokio::time::timeout(PAGE * 3 / 4, change).await.unwrap_err();
+    tokio::time::timeout(PAGE * 3 / 4, change)
+        .await
+        .unwrap_err();
     case.requests();
     let known = book.groups(&case.op, Duration::MAX).await.unwrap();
     assert_eq!(known[nodes].ingress, one().into_iter().collect::<Vec<_>>());

@@ -23,7 +23,12 @@ async fn the_wish_and_what_is_there_decide_about_groups() {
     let has = [SecurityGroupId::from("sg-1")];
     let front = |wanted: DesiredLoadBalancer, existing| {
         let case = &case;
-        async move { case.part.ensure_frontend_groups(&case.op, &wanted, existing).await.map_err(|error| error.to_string()) }
+        async move {
+            case.part
+                .ensure_frontend_groups(&case.op, &wanted, existing)
+                .await
+                .map_err(|error| error.to_string())
+        }
     };
     assert_eq!(front(nth(1), None).await, Ok(vec![]), "off, none yet");
     assert_eq!(front(nth(1), Some(&[])).await, Ok(vec![]), "off, without");
@@ -49,14 +54,23 @@ async fn a_managed_group_is_made_with_tags_and_rules() {
     let mut wanted = managed(nth(1));
     let tags = [("team", "a"), ("kubernetes.io/cluster/test", "mine"), (SERVICE_TAG, "x/y")];
     wanted.extra_tags = tags.map(|(key, value)| (key.into(), value.into())).into();
-    let groups = case.part.ensure_frontend_groups(&case.op, &wanted, None).await.unwrap();
+    let groups = case
+        .part
+        .ensure_frontend_groups(&case.op, &wanted, None)
+        .await
+        .unwrap();
     assert_eq!(case.world.aws.writes(), 2);
     let group = case.group(&groups[0]).await.unwrap();
     assert_eq!(*group.name, *names::security_group("kubernetes", &wanted.owner));
     assert_eq!(*group.description, *MANAGED_DESCRIPTION);
-    let tags: Vec<_> = group.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let tags: Vec<_> = group
+        .tags
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     let expected =
-        ["kubernetes.io/cluster/test=owned", "kubernetes.io/service-name=default/web-1", "team=a"].map(String::from);
+        ["kubernetes.io/cluster/test=owned", "kubernetes.io/service-name=default/web-1", "team=a"]
+            .map(String::from);
     assert_eq!(tags, expected);
     assert_eq!(case.rules(&group.id).await, ["icmp 3-4 0.0.0.0/0", "tcp 80-80 0.0.0.0/0"]);
 }
@@ -65,7 +79,8 @@ async fn a_managed_group_is_made_with_tags_and_rules() {
 async fn a_managed_group_has_exactly_the_rules_of_the_service() {
     let case = Case::new();
     let groups = case.ensure(&by_group(managed(nth(1))), None).await.unwrap();
-    case.authorize(&groups[0], &[rule(22, "0.0.0.0/0", "by hand")]).await;
+    case.authorize(&groups[0], &[rule(22, "0.0.0.0/0", "by hand")])
+        .await;
     tokio::time::advance(PREVIEW_AGE).await;
     let restricted = by_group(from(managed(nth(1)), &["10.0.0.0/8"]));
     let planned = case.plan(&restricted, &groups).await;
@@ -82,18 +97,47 @@ async fn a_group_that_cannot_be_made_is_named() {
     case.world.aws.deny(Action::CreateSecurityGroup);
     let error = case.ensure(&managed(nth(1)), None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(error.to_string().starts_with("unable to create security group for NLB"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("unable to create security group for NLB"),
+        "{error}"
+    );
     let case = Case::new();
     case.world.aws.deny(Action::DescribeSecurityGroups);
-    assert_eq!(case.ensure(&managed(nth(1)), None).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(
+        case.ensure(&managed(nth(1)), None)
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Denied
+    );
     assert_eq!(case.world.aws.writes(), 0);
 }
 
-async fn make(case: &Case, name: &str, description: &str, tags: &[(&str, &str)]) -> SecurityGroupId {
-    let tags = tags.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+async fn make(
+    case: &Case,
+    name: &str,
+    description: &str,
+    tags: &[(&str, &str)],
+) -> SecurityGroupId {
+    let tags = tags
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect();
     let vpc = case.world.vpc.clone();
-    let request = CreateSecurityGroup { name: name.into(), description: description.into(), vpc, tags };
-    case.world.aws.client().write(&op(), request, "").await.unwrap()
+    let request = CreateSecurityGroup {
+        name: name.into(),
+        description: description.into(),
+        vpc,
+        tags,
+    };
+    case.world
+        .aws
+        .client()
+        .write(&op(), request, "")
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +150,12 @@ async fn a_group_of_that_name_is_taken_only_if_it_is_ours() {
         ("of the Service", "anything", &[SERVICE], true),
         ("the remains of an upstream that could not tag it", MANAGED_DESCRIPTION, &[], true),
         ("somebody's", "anything", &[], false),
-        ("another cluster's", MANAGED_DESCRIPTION, &[("kubernetes.io/cluster/other", "owned"), SERVICE], false),
+        (
+            "another cluster's",
+            MANAGED_DESCRIPTION,
+            &[("kubernetes.io/cluster/other", "owned"), SERVICE],
+            false,
+        ),
         ("another Service's", MANAGED_DESCRIPTION, &[(SERVICE_TAG, "default/other")], false),
         ("another controller's", MANAGED_DESCRIPTION, &[("elbv2.k8s.aws/cluster", "test")], false),
     ];
@@ -124,7 +173,10 @@ async fn a_group_of_that_name_is_taken_only_if_it_is_ours() {
             false => {
                 assert_eq!(found.unwrap_err().kind(), ErrorKind::InvalidInput, "{whose}");
                 assert_eq!(case.rules(&id).await, Vec::<String>::new(), "{whose}");
-                case.part.clean_up(&case.op, &nth(1).owner, "a1", &[]).await.unwrap();
+                case.part
+                    .clean_up(&case.op, &nth(1).owner, "a1", &[])
+                    .await
+                    .unwrap();
                 assert!(case.group(&id).await.is_some(), "{whose}");
             }
         }
@@ -137,7 +189,8 @@ async fn a_group_that_was_made_and_does_not_show_yet_is_found() {
     case.ensure(&nth(9), None).await.unwrap();
     // Made by a process that ended just then; our list is older.
     let name = names::security_group("kubernetes", &nth(1).owner);
-    let id = make(&case, &name, MANAGED_DESCRIPTION, &[("kubernetes.io/cluster/test", "owned")]).await;
+    let id =
+        make(&case, &name, MANAGED_DESCRIPTION, &[("kubernetes.io/cluster/test", "owned")]).await;
     assert_eq!(case.ensure(&managed(nth(1)), None).await.unwrap(), [id]);
 }
 
@@ -154,13 +207,23 @@ async fn given_groups_are_taken_as_given_and_never_changed() {
         let case = &case;
         async move {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
-            case.ensure(&given(nth(1), &names), None).await.map_err(|error| error.to_string())
+            case.ensure(&given(nth(1), &names), None)
+                .await
+                .map_err(|error| error.to_string())
         }
     };
     assert_eq!(front(vec![one.to_string()]).await, Ok(vec![one.clone()]));
-    assert_eq!(front(vec![two.to_string(), one.to_string()]).await, Ok(vec![two.clone(), one.clone()]));
-    assert_eq!(front(vec!["front door".to_owned(), two.to_string()]).await, Ok(vec![one.clone(), two]));
-    let error = front(vec!["sg-0".to_owned(), "twin".to_owned()]).await.unwrap_err();
+    assert_eq!(
+        front(vec![two.to_string(), one.to_string()]).await,
+        Ok(vec![two.clone(), one.clone()])
+    );
+    assert_eq!(
+        front(vec!["front door".to_owned(), two.to_string()]).await,
+        Ok(vec![one.clone(), two])
+    );
+    let error = front(vec!["sg-0".to_owned(), "twin".to_owned()])
+        .await
+        .unwrap_err();
     let expected = "security group \"sg-0\" was not found; 2 security groups are named \"twin\"";
     assert!(error.contains(expected), "{error}");
     assert_eq!(aws.writes(), 0);
@@ -174,15 +237,25 @@ async fn nodes_admit_a_balancer_with_given_groups_as_upstream_does_and_follow_it
     let mut wanted = given(nth(1), &["one"]);
     wanted.security.manage_backend_rules = true;
     let mut case = Case::with(shared());
-    let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);
-    assert_eq!(case.ensure(&wanted, None).await.unwrap(), [one.clone()], "exactly those that are given");
+    let one = case
+        .world
+        .aws
+        .security_group(&case.world.vpc, "x", &[("Name", "one")]);
+    assert_eq!(
+        case.ensure(&wanted, None).await.unwrap(),
+        [one.clone()],
+        "exactly those that are given"
+    );
     wanted.listeners = vec![listener(30007)];
     case.restart(Settings::default());
     case.ensure(&wanted, Some(&[one.clone()])).await.unwrap();
     let rules = case.rules(&case.world.node_group).await;
     assert_eq!(rules, ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30007-30007 0.0.0.0/0 client=a1"]);
     assert_eq!(case.rules(&one).await, Vec::<String>::new());
-    case.part.clean_up(&case.op, &wanted.owner, "a1", &[one.clone()]).await.unwrap();
+    case.part
+        .clean_up(&case.op, &wanted.owner, "a1", &[one.clone()])
+        .await
+        .unwrap();
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
     assert!(case.group(&one).await.is_some());
 }
@@ -193,7 +266,10 @@ async fn rules_for_given_groups_need_the_shared_one() {
     let mut wanted = by_group(given(nth(1), &["one"]));
     wanted.security.manage_backend_rules = true;
     let case = Case::new();
-    let one = case.world.aws.security_group(&case.world.vpc, "x", &[("Name", "one")]);
+    let one = case
+        .world
+        .aws
+        .security_group(&case.world.vpc, "x", &[("Name", "one")]);
     let error = case.ensure(&wanted, None).await.unwrap_err().to_string();
     let expected = "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
     assert!(error.ends_with(expected), "{error}");
@@ -216,7 +292,8 @@ async fn the_shared_group_is_made_once_and_admitted_once() {
     assert_eq!(*described.description, *SHARED_DESCRIPTION);
     assert_eq!(
         case.rules(&case.world.node_group).await,
-        ["tcp", "udp"].map(|protocol| format!("{protocol} 30000-32767 {backend} {}", desired_rules::SHARED))
+        ["tcp", "udp"]
+            .map(|protocol| format!("{protocol} 30000-32767 {backend} {}", desired_rules::SHARED))
     );
     case.requests();
     for n in 2..=4 {
@@ -224,7 +301,10 @@ async fn the_shared_group_is_made_once_and_admitted_once() {
     }
     // Each its own group with its rules, and nothing for nodes.
     assert_eq!(case.requests(), 6);
-    case.part.clean_up(&case.op, &nth(2).owner, "a2", &[]).await.unwrap();
+    case.part
+        .clean_up(&case.op, &nth(2).owner, "a2", &[])
+        .await
+        .unwrap();
     assert_eq!(case.rules(&case.world.node_group).await.len(), 2);
     assert!(case.group(&backend).await.is_some());
 }
@@ -234,11 +314,16 @@ async fn a_group_under_the_shared_name_that_is_not_the_clusters_is_neither_used_
     let theirs: [&[(&str, &str)]; 2] = [&[], &[("kubernetes.io/cluster/other", "owned")]];
     for tags in theirs {
         let case = Case::with(shared());
-        let id = make(&case, &names::shared_security_group("kubernetes"), SHARED_DESCRIPTION, tags).await;
+        let id = make(&case, &names::shared_security_group("kubernetes"), SHARED_DESCRIPTION, tags)
+            .await;
         // Known already, and found only when one is to be made.
         for read in [false, true] {
             if read {
-                case.part.cache.groups(&case.op, Duration::ZERO).await.unwrap();
+                case.part
+                    .cache
+                    .groups(&case.op, Duration::ZERO)
+                    .await
+                    .unwrap();
             }
             let error = case.ensure(&managed(nth(1)), None).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{tags:?}");
@@ -247,7 +332,11 @@ async fn a_group_under_the_shared_name_that_is_not_the_clusters_is_neither_used_
         // A balancer that somebody put it on is admitted by the networks of its clients.
         case.ensure_by(&managed(nth(1)), &[id]).await;
         let rules = case.rules(&case.world.node_group).await;
-        assert_eq!(rules, ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30001-30001 0.0.0.0/0 client=a1"], "{tags:?}");
+        assert_eq!(
+            rules,
+            ["icmp 3-4 0.0.0.0/0 mtu", "tcp 30001-30001 0.0.0.0/0 client=a1"],
+            "{tags:?}"
+        );
     }
 }
 
@@ -258,23 +347,45 @@ async fn the_configured_shared_group_is_used() {
     case.restart(Settings { backend_security_group: Some(id.clone()), ..shared() });
     let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
     assert_eq!(groups[1], id);
-    assert_eq!(case.part.clean_up_detached(&case.op, &nth(1).owner, &[id.clone()]).await.unwrap(), Progress::Done);
+    assert_eq!(
+        case.part
+            .clean_up_detached(&case.op, &nth(1).owner, &[id.clone()])
+            .await
+            .unwrap(),
+        Progress::Done
+    );
     assert!(case.group(&id).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_preview_of_groups_makes_none() {
     let case = Case::with(shared());
-    let plan = case.part.plan_frontend_groups(&case.op, &managed(nth(1)), None).await.unwrap();
+    let plan = case
+        .part
+        .plan_frontend_groups(&case.op, &managed(nth(1)), None)
+        .await
+        .unwrap();
     assert!(!plan.complete);
     assert_eq!((plan.groups.len(), plan.changes.len()), (0, 2));
     assert_eq!(case.world.aws.writes(), 0);
-    let groups = case.part.ensure_frontend_groups(&case.op, &managed(nth(1)), None).await.unwrap();
-    let plan = case.part.plan_frontend_groups(&case.op, &managed(nth(1)), None).await.unwrap();
+    let groups = case
+        .part
+        .ensure_frontend_groups(&case.op, &managed(nth(1)), None)
+        .await
+        .unwrap();
+    let plan = case
+        .part
+        .plan_frontend_groups(&case.op, &managed(nth(1)), None)
+        .await
+        .unwrap();
     assert_eq!(plan, FrontendPlan { groups, complete: true, changes: vec![] });
     let mut tagged = managed(nth(1));
     tagged.extra_tags.insert("team".into(), "a".into());
-    let plan = case.part.plan_frontend_groups(&case.op, &tagged, None).await.unwrap();
+    let plan = case
+        .part
+        .plan_frontend_groups(&case.op, &tagged, None)
+        .await
+        .unwrap();
     assert_eq!((plan.complete, plan.changes.len()), (true, 1));
 }
 
@@ -305,7 +416,10 @@ async fn a_protected_group_under_the_managed_name_keeps_its_rules() {
     let mut case = Case::new();
     let groups = case.ensure(&managed(nth(1)), None).await.unwrap();
     let before = case.rules(&groups[0]).await;
-    case.restart(Settings { protected_security_group: Some(groups[0].clone()), ..Settings::default() });
+    case.restart(Settings {
+        protected_security_group: Some(groups[0].clone()),
+        ..Settings::default()
+    });
     let other = from(managed(nth(1)), &["10.9.0.0/16"]);
     assert_eq!(case.ensure(&other, Some(&groups)).await.unwrap(), groups);
     assert_eq!(case.rules(&groups[0]).await, before);
@@ -316,14 +430,22 @@ async fn rules_of_a_group_that_is_not_made_for_the_service_stay_whatever_its_nam
     let case = Case::new();
     let name = names::security_group("kubernetes", &nth(1).owner);
     let id = make(&case, &name, MANAGED_DESCRIPTION, &[]).await;
-    case.authorize(&id, &[rule(22, "10.0.0.0/8", "by hand")]).await;
+    case.authorize(&id, &[rule(22, "10.0.0.0/8", "by hand")])
+        .await;
     let close = |wanted: DesiredLoadBalancer| {
         let (case, id) = (&case, id.clone());
-        async move { case.part.remove_rules(&case.op, &case.exposure(&wanted, &[id])).await.unwrap() }
+        async move {
+            case.part
+                .remove_rules(&case.op, &case.exposure(&wanted, &[id]))
+                .await
+                .unwrap();
+        }
     };
     close(managed(nth(1))).await;
     assert_eq!(case.rules(&id).await.len(), 1, "it has no tag of the cluster");
-    case.world.aws.tag(&id, "kubernetes.io/cluster/test", "owned");
+    case.world
+        .aws
+        .tag(&id, "kubernetes.io/cluster/test", "owned");
     case.part.cache.read(&case.op, &[id.clone()]).await.unwrap();
     close(given(nth(1), &[&*id])).await;
     assert_eq!(case.rules(&id).await.len(), 1, "it is given");
@@ -334,7 +456,10 @@ async fn rules_of_a_group_that_is_not_made_for_the_service_stay_whatever_its_nam
 #[tokio::test(start_paused = true)]
 async fn a_protected_group_of_nodes_is_not_opened() {
     let mut case = Case::new();
-    case.restart(Settings { protected_security_group: Some(case.world.node_group.clone()), ..Settings::default() });
+    case.restart(Settings {
+        protected_security_group: Some(case.world.node_group.clone()),
+        ..Settings::default()
+    });
     case.ensure(&nth(1), None).await.unwrap();
     assert_eq!(case.rules(&case.world.node_group).await, Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! The annotations of Services: one table (`table.rs`), which defines how they are parsed and generates the reference
-//! page (`docs/reference/aws-annotations.md`).
+//! The annotations of Services: one table (`table.rs`), which defines how they are parsed and
+//! generates the reference page (`docs/reference/aws-annotations.md`).
 
 mod parse;
 mod reference;
@@ -44,25 +44,48 @@ pub(in crate::lb) struct Annotation {
 impl Annotation {
     /// Returns the whole key, or its prefix if a port follows.
     pub(in crate::lb) fn key(&self) -> Box<str> {
-        if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
+        if self.name.contains('/') {
+            self.name.into()
+        } else {
+            format!("{PREFIX}{}", self.name).into()
+        }
     }
 
-    /// Returns the possible validation errors, in the words of the event. Single letters are placeholders.
+    /// Returns the possible validation errors, in the words of the event. Single letters are
+    /// placeholders.
     pub(in crate::lb) fn mistakes(&self) -> Vec<&'static str> {
         let of_kind = match self.kind {
             ValueKind::Bool => Some("error parsing service annotation: k=v"),
             ValueKind::Integer => Some("failed to parse annotation k=v"),
             ValueKind::Map => Some("failed to parse stringMap annotation, k: v"),
-            ValueKind::Text | ValueKind::Flag | ValueKind::List | ValueKind::KeyValues | ValueKind::OneOf(_) => None,
+            ValueKind::Text
+            | ValueKind::Flag
+            | ValueKind::List
+            | ValueKind::KeyValues
+            | ValueKind::OneOf(_) => None,
         };
         let of_bounds = (self.kind == ValueKind::Integer).then_some("n is not between a and b");
-        of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
+        of_kind
+            .into_iter()
+            .chain(of_bounds)
+            .chain(self.errors.iter().copied())
+            .collect()
     }
 
     /// Tells whether a key belongs to this row.
     fn is(&self, key: &str) -> bool {
-        let rest = if self.name.contains('/') { Some(key) } else { key.strip_prefix(PREFIX) };
-        rest.is_some_and(|rest| if self.port.is_empty() { rest == self.name } else { rest.starts_with(self.name) })
+        let rest = if self.name.contains('/') {
+            Some(key)
+        } else {
+            key.strip_prefix(PREFIX)
+        };
+        rest.is_some_and(|rest| {
+            if self.port.is_empty() {
+                rest == self.name
+            } else {
+                rest.starts_with(self.name)
+            }
+        })
     }
 }
 
@@ -86,7 +109,8 @@ enum Origin {
     Classic,
     /// The AWS load balancer controller.
     Lbc,
-    /// Both the AWS load balancer controller and kubernetes/cloud-provider-aws for network load balancers.
+    /// Both the AWS load balancer controller and kubernetes/cloud-provider-aws for network load
+    /// balancers.
     Both,
 }
 
@@ -129,7 +153,8 @@ impl<'a> AnnotationReader<'a> {
         Self { annotations: &service.annotations, mistakes: Vec::new() }
     }
 
-    /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an error.
+    /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an
+    /// error.
     pub(in crate::lb) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
         let text = self.text(&key.row).filter(|text| !text.is_empty())?;
         match (key.parse)(&key.row.key(), text) {
@@ -146,12 +171,17 @@ impl<'a> AnnotationReader<'a> {
         self.annotations.get(&*row.key()).map(|text| &**text)
     }
 
-    /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are left out.
+    /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are
+    /// left out.
     pub(in crate::lb) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
         let start = key.row.key();
         let mut found = Vec::new();
         let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
-        for (name, text) in self.annotations.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&*start)) {
+        for (name, text) in self
+            .annotations
+            .range::<str, _>(from)
+            .take_while(|(name, _)| name.starts_with(&*start))
+        {
             if text.is_empty() {
                 continue;
             }
@@ -169,7 +199,11 @@ impl<'a> AnnotationReader<'a> {
     }
 
     /// Adds an error for any field.
-    pub(in crate::lb) fn add_error(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
+    pub(in crate::lb) fn add_error(
+        &mut self,
+        field: impl Into<Box<str>>,
+        message: impl Into<Box<str>>,
+    ) {
         self.mistakes.push(FieldError::new(field, message));
     }
 
@@ -188,14 +222,18 @@ impl<'a> AnnotationReader<'a> {
     }
 }
 
-/// Lists annotations without effect, each with the reason: rows that say so, and keys with our prefix that are in no
-/// row.
+/// Lists annotations without effect, each with the reason: rows that say so, and keys with our
+/// prefix that are in no row.
 pub(in crate::lb) fn ignored_annotations(service: &ServiceView) -> Vec<(&str, &'static str)> {
     let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
         Some(row) => row.without_effect,
         None => key.starts_with(PREFIX).then_some("unknown"),
     };
-    service.annotations.keys().filter_map(|key| Some((&**key, reason(key)?))).collect()
+    service
+        .annotations
+        .keys()
+        .filter_map(|key| Some((&**key, reason(key)?)))
+        .collect()
 }
 
 #[cfg(test)]

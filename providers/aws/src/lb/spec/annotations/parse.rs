@@ -13,11 +13,15 @@ pub(crate) fn boolean(text: &str) -> Option<bool> {
 
 /// Parses a comma-separated list; spaces around entries and empty entries are ignored.
 pub(crate) fn list(text: &str) -> Vec<Box<str>> {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(Into::into)
+        .collect()
 }
 
-/// Parses upstream's loose key-value list: `K=V`, `K=` and `K` are valid, text after a second `=` and entries without a
-/// key are dropped, and the last of several equal keys is used.
+/// Parses upstream's loose key-value list: `K=V`, `K=` and `K` are valid, text after a second `=`
+/// and entries without a key are dropped, and the last of several equal keys is used.
 pub(crate) fn key_values(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     let mut found = BTreeMap::new();
     for item in text.split(',').map(str::trim) {
@@ -30,7 +34,8 @@ pub(crate) fn key_values(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     found
 }
 
-/// Parses the strict map of the AWS load balancer controller: every entry needs `=`, and `\,` is a comma in a value.
+/// Parses the strict map of the AWS load balancer controller: every entry needs `=`, and `\,` is a
+/// comma in a value.
 pub(crate) fn map(text: &str) -> Option<BTreeMap<Box<str>, Box<str>>> {
     let mut items = vec![String::new()];
     let mut rest = text.chars().peekable();
@@ -43,7 +48,11 @@ pub(crate) fn map(text: &str) -> Option<BTreeMap<Box<str>, Box<str>>> {
         }
     }
     let mut found = BTreeMap::new();
-    for item in items.iter().map(|item| item.trim()).filter(|item| !item.is_empty()) {
+    for item in items
+        .iter()
+        .map(|item| item.trim())
+        .filter(|item| !item.is_empty())
+    {
         let (key, value) = item.split_once('=')?;
         let key = key.trim();
         if key.is_empty() {
@@ -59,7 +68,10 @@ mod tests {
     use super::*;
 
     fn pairs(found: &BTreeMap<Box<str>, Box<str>>) -> Vec<(&str, &str)> {
-        found.iter().map(|(key, value)| (&**key, &**value)).collect()
+        found
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
+            .collect()
     }
 
     // VA7
@@ -70,7 +82,10 @@ mod tests {
             ("Key1=Val1, Key2=Val2", &[("Key1", "Val1"), ("Key2", "Val2")]),
             ("Key1=, Key2=Val2", &[("Key1", ""), ("Key2", "Val2")]),
             ("", &[]),
-            ("K=V K1=V2,Key1========, =====, ======Val, =Val, , 234,", &[("234", ""), ("K", "V K1"), ("Key1", "")]),
+            (
+                "K=V K1=V2,Key1========, =====, ======Val, =Val, , 234,",
+                &[("234", ""), ("K", "V K1"), ("Key1", "")],
+            ),
             ("k=1,k=2", &[("k", "2")]),
         ];
         for (text, wanted) in cases {
@@ -81,7 +96,12 @@ mod tests {
     // VA8
     #[test]
     fn lists_lose_spaces_and_empty_entries() {
-        let read = |text| list(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let read = |text| {
+            list(text)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(read("\t, ,,"), [""; 0]);
         assert_eq!(read("   value 1 "), ["value 1"]);
         assert_eq!(read("subnet-1, subnet-2, My Subnet "), ["subnet-1", "subnet-2", "My Subnet"]);

@@ -28,10 +28,18 @@ pub fn reference() -> String {
             );
             for row in rows {
                 let why = row.without_effect.unwrap_or_default();
-                let _ = writeln!(page, "| {} | {} | {} | {why} |", name(row), kind(row), row.from.title());
+                let _ = writeln!(
+                    page,
+                    "| {} | {} | {} | {why} |",
+                    name(row),
+                    kind(row),
+                    row.from.title()
+                );
             }
         } else {
-            page.push_str("| Annotation | Kind | Default | Origin | Effect |\n|---|---|---|---|---|\n");
+            page.push_str(
+                "| Annotation | Kind | Default | Origin | Effect |\n|---|---|---|---|---|\n",
+            );
             for row in rows.clone() {
                 effect_row(&mut page, row);
             }
@@ -56,7 +64,11 @@ fn effect_row(page: &mut String, row: &Annotation) {
 fn errors_table<'a>(page: &mut String, rows: impl Iterator<Item = &'a Annotation>) {
     let mut list = String::new();
     for row in rows {
-        let texts: Vec<String> = row.mistakes().iter().map(|text| format!("`{text}`")).collect();
+        let texts: Vec<String> = row
+            .mistakes()
+            .iter()
+            .map(|text| format!("`{text}`"))
+            .collect();
         if !texts.is_empty() {
             let _ = writeln!(list, "- {}: {}", name(row), texts.join("; "));
         }
@@ -78,9 +90,17 @@ fn kind(row: &Annotation) -> String {
         ValueKind::List => "list".to_owned(),
         ValueKind::KeyValues => "key-values".to_owned(),
         ValueKind::Map => "map".to_owned(),
-        ValueKind::OneOf(values) => values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
+        ValueKind::OneOf(values) => values
+            .iter()
+            .map(|value| format!("`{value}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
     };
-    if row.unit.is_empty() { kind } else { format!("{kind}: {}", row.unit) }
+    if row.unit.is_empty() {
+        kind
+    } else {
+        format!("{kind}: {}", row.unit)
+    }
 }
 
 impl Section {

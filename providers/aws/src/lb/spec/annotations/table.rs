@@ -1,5 +1,5 @@
-//! The table of annotations: key, kind, default, effect, origin, errors. Each `AnnotationKey` also has the function
-//! that parses it.
+//! The table of annotations: key, kind, default, effect, origin, errors. Each `AnnotationKey` also
+//! has the function that parses it.
 
 use std::{
     collections::BTreeMap,
@@ -70,7 +70,8 @@ const fn text(section: Section, name: &'static str) -> AnnotationKey<Box<str>> {
 /// A bool, with the error of the load balancer controller.
 const fn boolean(section: Section, name: &'static str) -> AnnotationKey<bool> {
     AnnotationKey::new(section, name, ValueKind::Bool, |key, text| {
-        parse::boolean(text).ok_or_else(|| format!("error parsing service annotation: {key}={text}"))
+        parse::boolean(text)
+            .ok_or_else(|| format!("error parsing service annotation: {key}={text}"))
     })
 }
 
@@ -94,7 +95,8 @@ const fn key_values(section: Section, name: &'static str) -> AnnotationKey<Pairs
 
 const fn map(section: Section, name: &'static str) -> AnnotationKey<Pairs> {
     AnnotationKey::new(section, name, ValueKind::Map, |key, text| {
-        parse::map(text).ok_or_else(|| format!("failed to parse stringMap annotation, {key}: {text}"))
+        parse::map(text)
+            .ok_or_else(|| format!("failed to parse stringMap annotation, {key}: {text}"))
     })
 }
 
@@ -103,7 +105,12 @@ const fn on_off(section: Section, name: &'static str, parse: Parse<bool>) -> Ann
 }
 
 /// An annotation without effect here.
-const fn ignored(name: &'static str, kind: ValueKind, from: Origin, why: &'static str) -> Annotation {
+const fn ignored(
+    name: &'static str,
+    kind: ValueKind,
+    from: Origin,
+    why: &'static str,
+) -> Annotation {
     Annotation {
         without_effect: Some(why),
         from,
@@ -111,9 +118,16 @@ const fn ignored(name: &'static str, kind: ValueKind, from: Origin, why: &'stati
     }
 }
 
-fn addresses<T>(what: &str, version: &str, text: &str, pick: fn(IpAddr) -> Option<T>) -> Result<Vec<T>, String> {
+fn addresses<T>(
+    what: &str,
+    version: &str,
+    text: &str,
+    pick: fn(IpAddr) -> Option<T>,
+) -> Result<Vec<T>, String> {
     let one = |item: &str| {
-        let ip: IpAddr = item.parse().map_err(|_| format!("{what} must be valid IP address: {item}"))?;
+        let ip: IpAddr = item
+            .parse()
+            .map_err(|_| format!("{what} must be valid IP address: {item}"))?;
         pick(ip).ok_or_else(|| format!("{what} must be valid {version} address: {item}"))
     };
     parse::list(text).iter().map(|item| one(item)).collect()
@@ -132,14 +146,19 @@ pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
         "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
     ]);
 
-pub(in crate::lb) static TARGET_TYPE: AnnotationKey<TargetType> =
-    AnnotationKey::new(General, "nlb-target-type", ValueKind::OneOf(&["instance", "ip"]), |_, text| {
-        TargetType::parse(text).ok_or_else(|| format!("unknown target type: {text}"))
-    })
-    .from(Origin::Lbc)
-    .default("`DefaultTargetType` of cloud.conf (`instance`); `ip` for type `nlb-ip`")
-    .effect("Whether nodes (by node port) or pods (by address) are targets.")
-    .errors(&["unknown target type: x", "unable to support instance target type with an unallocated NodePort"]);
+pub(in crate::lb) static TARGET_TYPE: AnnotationKey<TargetType> = AnnotationKey::new(
+    General,
+    "nlb-target-type",
+    ValueKind::OneOf(&["instance", "ip"]),
+    |_, text| TargetType::parse(text).ok_or_else(|| format!("unknown target type: {text}")),
+)
+.from(Origin::Lbc)
+.default("`DefaultTargetType` of cloud.conf (`instance`); `ip` for type `nlb-ip`")
+.effect("Whether nodes (by node port) or pods (by address) are targets.")
+.errors(&[
+    "unknown target type: x",
+    "unable to support instance target type with an unallocated NodePort",
+]);
 
 pub(in crate::lb) static NAME: AnnotationKey<Box<str>> = text(General, "name")
     .from(Origin::Lbc)
@@ -165,24 +184,30 @@ pub(in crate::lb) static INTERNAL: AnnotationKey<bool> =
         .default("internet-facing; internal for what is claimed from the load balancer controller")
         .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
 
-pub(in crate::lb) static SCHEME: AnnotationKey<Scheme> =
-    AnnotationKey::new(Addresses, "scheme", ValueKind::OneOf(&["internal", "internet-facing"]), |_, text| {
-        Scheme::parse(text).ok_or_else(|| format!("unknown scheme: {text}"))
-    })
-    .from(Origin::Lbc)
-    .default("as `internal` says")
-    .effect("Scheme; wins over `internal`. Cannot be changed later.")
-    .errors(&["unknown scheme: x"]);
+pub(in crate::lb) static SCHEME: AnnotationKey<Scheme> = AnnotationKey::new(
+    Addresses,
+    "scheme",
+    ValueKind::OneOf(&["internal", "internet-facing"]),
+    |_, text| Scheme::parse(text).ok_or_else(|| format!("unknown scheme: {text}")),
+)
+.from(Origin::Lbc)
+.default("as `internal` says")
+.effect("Scheme; wins over `internal`. Cannot be changed later.")
+.errors(&["unknown scheme: x"]);
 
-pub(in crate::lb) static IP_ADDRESS_TYPE: AnnotationKey<IpAddressType> =
-    AnnotationKey::new(Addresses, "ip-address-type", ValueKind::OneOf(&["ipv4", "dualstack"]), |_, text| {
+pub(in crate::lb) static IP_ADDRESS_TYPE: AnnotationKey<IpAddressType> = AnnotationKey::new(
+    Addresses,
+    "ip-address-type",
+    ValueKind::OneOf(&["ipv4", "dualstack"]),
+    |_, text| {
         let known = IpAddressType::parse(text).filter(|found| *found != IpAddressType::Ipv6);
         known.ok_or_else(|| format!("unknown IPAddressType: {text}"))
-    })
-    .from(Origin::Lbc)
-    .default("`ipv4`")
-    .effect("Address families that clients reach.")
-    .errors(&["unknown IPAddressType: x", "unsupported IPv6 configuration, lb not dual-stack"]);
+    },
+)
+.from(Origin::Lbc)
+.default("`ipv4`")
+.effect("Address families that clients reach.")
+.errors(&["unknown IPAddressType: x", "unsupported IPv6 configuration, lb not dual-stack"]);
 
 pub(in crate::lb) static SUBNETS: AnnotationKey<Vec<Box<str>>> = list(Addresses, "subnets")
     .default("one per zone, by tags; what a load balancer has, it keeps")
@@ -191,7 +216,10 @@ pub(in crate::lb) static SUBNETS: AnnotationKey<Vec<Box<str>>> = list(Addresses,
 
 pub(in crate::lb) static ALLOCATIONS: AnnotationKey<Vec<AllocationId>> =
     AnnotationKey::new(Addresses, "eip-allocations", ValueKind::List, |_, text| {
-        Ok(parse::list(text).iter().map(|id| AllocationId::from(&**id)).collect())
+        Ok(parse::list(text)
+            .iter()
+            .map(|id| AllocationId::from(&**id))
+            .collect())
     })
     .effect("Elastic IP addresses, by ID, one per subnet in the order of the subnets.")
     .errors(&[
@@ -251,7 +279,10 @@ pub(in crate::lb) static SOURCE_RANGES: AnnotationKey<Vec<Box<str>>> =
     list(Security, "service.beta.kubernetes.io/load-balancer-source-ranges")
         .default("`0.0.0.0/0`, and `::/0` with `dualstack`")
         .effect("Which clients may connect; `spec.loadBalancerSourceRanges` wins.")
-        .errors(&["\"x\" is not a network in CIDR form", "unsupported v6 cidr c when lb is not dualstack"]);
+        .errors(&[
+            "\"x\" is not a network in CIDR form",
+            "unsupported v6 cidr c when lb is not dualstack",
+        ]);
 
 pub(in crate::lb) static SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = list(Security, "security-groups")
     .default("by `NLBSecurityGroupMode` of cloud.conf: none, or a managed one")
@@ -268,11 +299,12 @@ pub(in crate::lb) static EXTRA_SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = l
          supported by NLB",
     ]);
 
-pub(in crate::lb) static DISABLE_SECURITY_GROUP: AnnotationKey<bool> = boolean(Security, "disable-nlb-sg")
-    .from(Origin::Lbc)
-    .default("`false`")
-    .effect("The load balancer gets no security group.")
-    .errors(&["conflicting security groups configuration"]);
+pub(in crate::lb) static DISABLE_SECURITY_GROUP: AnnotationKey<bool> =
+    boolean(Security, "disable-nlb-sg")
+        .from(Origin::Lbc)
+        .default("`false`")
+        .effect("The load balancer gets no security group.")
+        .errors(&["conflicting security groups configuration"]);
 
 pub(in crate::lb) static MANAGE_BACKEND_RULES: AnnotationKey<bool> =
     boolean(Security, "manage-backend-security-group-rules")
@@ -310,11 +342,14 @@ pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listener
 );
 
 pub(in crate::lb) static TLS_POLICY: AnnotationKey<Box<str>> =
-    text(Listeners, "ssl-negotiation-policy").default("AWS' own").effect("Security policy of TLS listeners.");
+    text(Listeners, "ssl-negotiation-policy")
+        .default("AWS' own")
+        .effect("Security policy of TLS listeners.");
 
-pub(in crate::lb) static BACKEND_PROTOCOL: AnnotationKey<Box<str>> = text(Listeners, "backend-protocol")
-    .default("TCP")
-    .effect("`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.");
+pub(in crate::lb) static BACKEND_PROTOCOL: AnnotationKey<Box<str>> =
+    text(Listeners, "backend-protocol").default("TCP").effect(
+        "`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.",
+    );
 
 /// Values of `alpn-policy`.
 const ALPN: &[&str] = &["None", "HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"];
@@ -390,20 +425,26 @@ pub(in crate::lb) static PORT_TARGET_ATTRIBUTES: AnnotationKey<Pairs> = key_valu
     .effect("The same for the target group of one Service port; adds to the general ones and wins over them.")
     .errors(TARGET_ERRORS);
 
-pub(in crate::lb) static MULTI_CLUSTER: AnnotationKey<bool> = boolean(Targets, "multi-cluster-target-group")
-    .from(Origin::Lbc)
-    .default("`false`")
-    .effect("Only `false`: target groups belong to one cluster here.")
-    .errors(&["target groups of several clusters are not supported"]);
+pub(in crate::lb) static MULTI_CLUSTER: AnnotationKey<bool> =
+    boolean(Targets, "multi-cluster-target-group")
+        .from(Origin::Lbc)
+        .default("`false`")
+        .effect("Only `false`: target groups belong to one cluster here.")
+        .errors(&["target groups of several clusters are not supported"]);
 
-pub(in crate::lb) static HEALTH_PROTOCOL: AnnotationKey<HealthProtocol> =
-    AnnotationKey::new(Health, "healthcheck-protocol", ValueKind::OneOf(&["TCP", "HTTP", "HTTPS"]), |_, text| {
+pub(in crate::lb) static HEALTH_PROTOCOL: AnnotationKey<HealthProtocol> = AnnotationKey::new(
+    Health,
+    "healthcheck-protocol",
+    ValueKind::OneOf(&["TCP", "HTTP", "HTTPS"]),
+    |_, text| {
         let upper = text.to_ascii_uppercase();
-        HealthProtocol::parse(&upper).ok_or_else(|| format!("Unsupported health check protocol {upper}"))
-    })
-    .default("`TCP`; `HTTP` for instances with `externalTrafficPolicy: Local`")
-    .effect("Protocol, in any case.")
-    .errors(&["Unsupported health check protocol X"]);
+        HealthProtocol::parse(&upper)
+            .ok_or_else(|| format!("Unsupported health check protocol {upper}"))
+    },
+)
+.default("`TCP`; `HTTP` for instances with `externalTrafficPolicy: Local`")
+.effect("Protocol, in any case.")
+.errors(&["Unsupported health check protocol X"]);
 
 pub(in crate::lb) static HEALTH_PORT: AnnotationKey<Box<str>> = text(Health, "healthcheck-port")
     .default("`traffic-port`; the health-check node port for instances with `externalTrafficPolicy: Local`")
@@ -423,39 +464,48 @@ pub(in crate::lb) static HEALTH_INTERVAL: AnnotationKey<u32> = integer(Health, "
     .unit("seconds, 5 to 300")
     .effect("Time between two checks.");
 
-pub(in crate::lb) static HEALTH_TIMEOUT: AnnotationKey<u32> = integer(Health, "healthcheck-timeout")
-    .default("10; 6 for HTTP; never more than the interval")
-    .unit("seconds, 2 to 120")
-    .effect("Time for an answer.")
-    .errors(&["health check timeout (t) must not exceed the interval (i)"]);
+pub(in crate::lb) static HEALTH_TIMEOUT: AnnotationKey<u32> =
+    integer(Health, "healthcheck-timeout")
+        .default("10; 6 for HTTP; never more than the interval")
+        .unit("seconds, 2 to 120")
+        .effect("Time for an answer.")
+        .errors(&["health check timeout (t) must not exceed the interval (i)"]);
 
-pub(in crate::lb) static HEALTHY_THRESHOLD: AnnotationKey<u32> = integer(Health, "healthcheck-healthy-threshold")
-    .default("3; 2 for instances with `externalTrafficPolicy: Local`")
-    .unit("checks, 2 to 10")
-    .effect("Good checks until a target is healthy.");
+pub(in crate::lb) static HEALTHY_THRESHOLD: AnnotationKey<u32> =
+    integer(Health, "healthcheck-healthy-threshold")
+        .default("3; 2 for instances with `externalTrafficPolicy: Local`")
+        .unit("checks, 2 to 10")
+        .effect("Good checks until a target is healthy.");
 
-pub(in crate::lb) static UNHEALTHY_THRESHOLD: AnnotationKey<u32> = integer(Health, "healthcheck-unhealthy-threshold")
-    .default("3; 2 for instances with `externalTrafficPolicy: Local`")
-    .unit("checks, 2 to 10")
-    .effect("Bad checks until a target is unhealthy.");
+pub(in crate::lb) static UNHEALTHY_THRESHOLD: AnnotationKey<u32> =
+    integer(Health, "healthcheck-unhealthy-threshold")
+        .default("3; 2 for instances with `externalTrafficPolicy: Local`")
+        .unit("checks, 2 to 10")
+        .effect("Bad checks until a target is unhealthy.");
 
-pub(in crate::lb) static SUCCESS_CODES: AnnotationKey<Box<str>> = text(Health, "healthcheck-success-codes")
-    .from(Origin::Lbc)
-    .default("AWS' own; `200-399` for what is claimed from the load balancer controller")
-    .effect("Status codes of a good check; not for TCP.");
+pub(in crate::lb) static SUCCESS_CODES: AnnotationKey<Box<str>> =
+    text(Health, "healthcheck-success-codes")
+        .from(Origin::Lbc)
+        .default("AWS' own; `200-399` for what is claimed from the load balancer controller")
+        .effect("Status codes of a good check; not for TCP.");
 
-pub(in crate::lb) static CROSS_ZONE: AnnotationKey<bool> = boolean(Attributes, "cross-zone-load-balancing-enabled")
-    .default("`false`")
-    .effect("`load_balancing.cross_zone.enabled`.");
+pub(in crate::lb) static CROSS_ZONE: AnnotationKey<bool> =
+    boolean(Attributes, "cross-zone-load-balancing-enabled")
+        .default("`false`")
+        .effect("`load_balancing.cross_zone.enabled`.");
 
 pub(in crate::lb) static ACCESS_LOG: AnnotationKey<bool> =
-    boolean(Attributes, "access-log-enabled").default("`false`").effect("`access_logs.s3.enabled`.");
+    boolean(Attributes, "access-log-enabled")
+        .default("`false`")
+        .effect("`access_logs.s3.enabled`.");
 
 pub(in crate::lb) static ACCESS_LOG_BUCKET: AnnotationKey<Box<str>> =
-    text(Attributes, "access-log-s3-bucket-name").effect("`access_logs.s3.bucket`, with access logs on.");
+    text(Attributes, "access-log-s3-bucket-name")
+        .effect("`access_logs.s3.bucket`, with access logs on.");
 
 pub(in crate::lb) static ACCESS_LOG_PREFIX: AnnotationKey<Box<str>> =
-    text(Attributes, "access-log-s3-bucket-prefix").effect("`access_logs.s3.prefix`, with access logs on.");
+    text(Attributes, "access-log-s3-bucket-prefix")
+        .effect("`access_logs.s3.prefix`, with access logs on.");
 
 pub(in crate::lb) static ATTRIBUTES: AnnotationKey<Pairs> = map(Attributes, "attributes")
     .from(Origin::Lbc)

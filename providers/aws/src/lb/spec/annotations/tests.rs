@@ -4,7 +4,10 @@ use super::*;
 
 fn service(pairs: &[(&str, &str)]) -> ServiceView {
     let mut service = ServiceView::named("ns", "name");
-    service.annotations = pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect();
+    service.annotations = pairs
+        .iter()
+        .map(|(key, value)| (Arc::from(*key), Arc::from(*value)))
+        .collect();
     service
 }
 
@@ -29,7 +32,11 @@ fn every_row_is_there_once_and_says_what_it_does() {
     let mut keys = BTreeSet::new();
     for row in ALL {
         assert!(keys.insert(row.key()), "{} is there twice", row.name);
-        assert!(!row.effect.is_empty() || row.without_effect.is_some(), "{} says nothing", row.name);
+        assert!(
+            !row.effect.is_empty() || row.without_effect.is_some(),
+            "{} says nothing",
+            row.name
+        );
         assert_eq!(row.name.ends_with('.'), !row.port.is_empty(), "{}", row.name);
     }
 }
@@ -45,7 +52,11 @@ fn keys_with_a_port_are_told_from_those_without() {
     ]);
     let mut reader = AnnotationReader::new(&service);
     assert_eq!(reader.get(&TARGET_ATTRIBUTES).unwrap().len(), 1);
-    let ports: Vec<_> = reader.each(&PORT_TARGET_ATTRIBUTES).into_iter().map(|(port, _)| port).collect();
+    let ports: Vec<_> = reader
+        .each(&PORT_TARGET_ATTRIBUTES)
+        .into_iter()
+        .map(|(port, _)| port)
+        .collect();
     assert_eq!(ports, ["443", "80"]);
     assert!(reader.finish().is_empty());
 }
@@ -78,7 +89,10 @@ fn what_has_no_effect_is_listed_with_the_reason() {
         names,
         [
             ("service.beta.kubernetes.io/actions.TCP-80", "not supported here"),
-            ("service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout", "for classic load balancers only"),
+            (
+                "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout",
+                "for classic load balancers only"
+            ),
             ("service.beta.kubernetes.io/aws-load-balancer-tpye", "unknown"),
         ]
     );

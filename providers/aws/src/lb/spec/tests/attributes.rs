@@ -7,7 +7,8 @@ use ccm_core::k8s::SessionAffinity;
 use super::*;
 use crate::api::elb::ElbProtocol;
 
-const RESET: [(&str, &str); 2] = [("access_logs.s3.enabled", "false"), ("load_balancing.cross_zone.enabled", "false")];
+const RESET: [(&str, &str); 2] =
+    [("access_logs.s3.enabled", "false"), ("load_balancing.cross_zone.enabled", "false")];
 
 fn prefixed(message: &str) -> String {
     format!("error validating target group attributes: {message}")
@@ -19,11 +20,16 @@ fn targets(text: &str) -> Case {
 
 fn of_targets(case: &Case) -> Vec<(String, String)> {
     let found = case.listener().target_group.attributes;
-    found.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    found
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
 }
 
 fn owned(list: &[(&str, &str)]) -> Vec<(String, String)> {
-    list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    list.iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 // LB7
@@ -43,7 +49,15 @@ fn what_upstream_resets_is_always_there() {
     ];
     assert_eq!(pairs(&on.wanted().attributes), wanted);
     // The bucket alone means nothing, and an empty one is not sent.
-    assert_eq!(pairs(&nlb().says("access-log-s3-bucket-name", "logs").wanted().attributes), RESET);
+    assert_eq!(
+        pairs(
+            &nlb()
+                .says("access-log-s3-bucket-name", "logs")
+                .wanted()
+                .attributes
+        ),
+        RESET
+    );
     let no_bucket = nlb().says("access-log-enabled", "1").wanted().attributes;
     let wanted = [
         ("access_logs.s3.enabled", "true"),
@@ -71,7 +85,9 @@ fn single_annotations_win_over_the_map() {
         ("some.other", "1"),
     ];
     assert_eq!(pairs(&found.attributes), wanted);
-    let single = map.says("cross-zone-load-balancing-enabled", "false").says("access-log-s3-bucket-name", "c");
+    let single = map
+        .says("cross-zone-load-balancing-enabled", "false")
+        .says("access-log-s3-bucket-name", "c");
     let found = single.wanted().attributes;
     assert_eq!(&*found["load_balancing.cross_zone.enabled"], "false");
     assert_eq!(&*found["access_logs.s3.bucket"], "c");
@@ -81,7 +97,9 @@ fn single_annotations_win_over_the_map() {
 #[test]
 fn deletion_protection_is_told() {
     for (text, wanted) in [("true", true), ("1", true), ("false", false)] {
-        let found = nlb().says("attributes", &format!("deletion_protection.enabled={text}")).wanted();
+        let found = nlb()
+            .says("attributes", &format!("deletion_protection.enabled={text}"))
+            .wanted();
         assert_eq!(found.deletion_protection, wanted, "{text}");
         assert_eq!(&*found.attributes["deletion_protection.enabled"], wanted.to_string());
     }
@@ -91,18 +109,33 @@ fn deletion_protection_is_told() {
 // LB2
 #[test]
 fn deletion_protection_is_known_without_reading_the_rest() {
-    let asks =
-        |text: &str| asks_for_protection(&bare().says("attributes", text).says("scheme", "x").service.annotations);
+    let asks = |text: &str| {
+        asks_for_protection(
+            &bare()
+                .says("attributes", text)
+                .says("scheme", "x")
+                .service
+                .annotations,
+        )
+    };
     for text in ["deletion_protection.enabled=true", "a=b, deletion_protection.enabled = T"] {
         assert!(asks(text), "{text}");
     }
-    for text in ["", "deletion_protection.enabled=false", "deletion_protection.enabled=0,a=b", "a=b", "nonsense"] {
+    for text in [
+        "",
+        "deletion_protection.enabled=false",
+        "deletion_protection.enabled=0,a=b",
+        "a=b",
+        "nonsense",
+    ] {
         assert!(!asks(text), "{text}");
     }
     assert!(!asks_for_protection(&bare().service.annotations));
-    for doubtful in
-        ["deletion_protection.enabled=yes", "deletion_protection.enabled", "a,deletion_protection.enabled=true"]
-    {
+    for doubtful in [
+        "deletion_protection.enabled=yes",
+        "deletion_protection.enabled",
+        "a,deletion_protection.enabled=true",
+    ] {
         assert!(asks(doubtful), "{doubtful}");
     }
 }
@@ -112,7 +145,11 @@ fn deletion_protection_is_known_without_reading_the_rest() {
 fn bad_attributes_are_refused() {
     let key = |name: &str| format!("service.beta.kubernetes.io/aws-load-balancer-{name}");
     let cases = [
-        ("attributes", "x", format!("failed to parse stringMap annotation, {}: x", key("attributes"))),
+        (
+            "attributes",
+            "x",
+            format!("failed to parse stringMap annotation, {}: x", key("attributes")),
+        ),
         (
             "attributes",
             "deletion_protection.enabled=yes",
@@ -130,7 +167,10 @@ fn bad_attributes_are_refused() {
         (
             "cross-zone-load-balancing-enabled",
             " FalSe",
-            format!("error parsing service annotation: {}= FalSe", key("cross-zone-load-balancing-enabled")),
+            format!(
+                "error parsing service annotation: {}= FalSe",
+                key("cross-zone-load-balancing-enabled")
+            ),
         ),
     ];
     for (name, value, wanted) in cases {
@@ -150,7 +190,10 @@ fn attributes_of_target_groups_are_named_ones() {
             "proxy_protocol_v2.enabled=true, preserve_client_ip.enabled=true",
             &[("preserve_client_ip.enabled", "true"), ("proxy_protocol_v2.enabled", "true")],
         ),
-        ("proxy_protocol_v2.enabled=true,proxy_protocol_v2.enabled=false", &[("proxy_protocol_v2.enabled", "false")]),
+        (
+            "proxy_protocol_v2.enabled=true,proxy_protocol_v2.enabled=false",
+            &[("proxy_protocol_v2.enabled", "false")],
+        ),
         (
             "deregistration_delay.timeout_seconds=0,target_group_health.x=off",
             &[("deregistration_delay.timeout_seconds", "0"), ("target_group_health.x", "off")],
@@ -159,7 +202,9 @@ fn attributes_of_target_groups_are_named_ones() {
     for (text, wanted) in cases {
         assert_eq!(of_targets(&targets(text)), owned(wanted), "{text}");
     }
-    let udp = bare().udp(53).says("target-group-attributes", "preserve_client_ip.enabled=true");
+    let udp = bare()
+        .udp(53)
+        .says("target-group-attributes", "preserve_client_ip.enabled=true");
     assert_eq!(of_targets(&udp), owned(&[("preserve_client_ip.enabled", "true")]));
     assert_eq!(of_targets(&nlb()), []);
 }
@@ -167,7 +212,8 @@ fn attributes_of_target_groups_are_named_ones() {
 // VA2
 #[test]
 fn bad_attributes_of_target_groups_are_refused() {
-    let invalid = |key: &str, value: &str| format!("invalid attribute value for \"{key}\": {value}");
+    let invalid =
+        |key: &str, value: &str| format!("invalid attribute value for \"{key}\": {value}");
     let cases = [
         ("preserve_client_ip.enabled=", "attribute value is empty for \"preserve_client_ip.enabled\"".to_owned()),
         ("preserve_client_ip.enabled", "attribute value is empty for \"preserve_client_ip.enabled\"".to_owned()),
@@ -195,12 +241,26 @@ fn client_addresses_are_always_preserved_for_udp() {
     let message = prefixed("client IP preservation can't be disabled for UDP ports");
     for case in [bare().udp(53), bare().udp(53).tcp(53), bare().udp(53).tcp(80)] {
         for text in [off, "proxy_protocol_v2.enabled=true,preserve_client_ip.enabled=false"] {
-            assert_eq!(case.clone().says("target-group-attributes", text).mistakes(), [message.clone()]);
+            assert_eq!(
+                case.clone()
+                    .says("target-group-attributes", text)
+                    .mistakes(),
+                [message.clone()]
+            );
         }
     }
     // For the TCP port alone it can be said.
-    let one = bare().udp(53).tcp(80).says("target-group-attributes.80", off).listeners();
-    assert_eq!(one.iter().map(|l| l.target_group.preserves_client_ip).collect::<Vec<_>>(), [true, false]);
+    let one = bare()
+        .udp(53)
+        .tcp(80)
+        .says("target-group-attributes.80", off)
+        .listeners();
+    assert_eq!(
+        one.iter()
+            .map(|l| l.target_group.preserves_client_ip)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
@@ -213,22 +273,34 @@ fn client_addresses_are_preserved_as_aws_does_by_default() {
     assert!(!preserves(ip(nlb().says("ssl-cert", "arn:a"))));
     assert!(preserves(ip(bare().udp(53))));
     assert!(preserves(ip(bare().udp(53).tcp(53))));
-    assert!(preserves(ip(nlb()).says("target-group-attributes", "preserve_client_ip.enabled=true")));
+    assert!(preserves(
+        ip(nlb()).says("target-group-attributes", "preserve_client_ip.enabled=true")
+    ));
     assert!(!preserves(targets("preserve_client_ip.enabled=false")));
 }
 
 // LB8
 #[test]
 fn single_ports_have_attributes_of_their_own() {
-    let general = nlb().tcp(443).says("target-group-attributes", "a.x=1,a.y=1");
+    let general = nlb()
+        .tcp(443)
+        .says("target-group-attributes", "a.x=1,a.y=1");
     let found = |case: &Case| -> Vec<Vec<(String, String)>> {
         let of = |l: &DesiredListener| {
-            pairs(&l.target_group.attributes).iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+            pairs(&l.target_group.attributes)
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
         };
         case.listeners().iter().map(of).collect()
     };
-    let own = general.clone().says("target-group-attributes.443", "a.y=2,a.x=");
-    assert_eq!(found(&own), [owned(&[("a.x", "1"), ("a.y", "1")]), owned(&[("a.x", "1"), ("a.y", "2")])]);
+    let own = general
+        .clone()
+        .says("target-group-attributes.443", "a.y=2,a.x=");
+    assert_eq!(
+        found(&own),
+        [owned(&[("a.x", "1"), ("a.y", "1")]), owned(&[("a.x", "1"), ("a.y", "2")])]
+    );
     assert_eq!(found(&general.clone().says("target-group-attributes.443", "")), found(&general));
     let unused = general.clone().says("target-group-attributes.99", "a.y=2");
     assert_eq!(found(&unused), found(&general));
@@ -247,29 +319,44 @@ fn single_ports_have_attributes_of_their_own() {
 #[test]
 fn proxy_protocol_is_asked_for_in_three_ways() {
     let proxies = |case: Case| -> Vec<Option<String>> {
-        let of =
-            |l: &DesiredListener| l.target_group.attributes.get("proxy_protocol_v2.enabled").map(ToString::to_string);
+        let of = |l: &DesiredListener| {
+            l.target_group
+                .attributes
+                .get("proxy_protocol_v2.enabled")
+                .map(ToString::to_string)
+        };
         case.listeners().iter().map(of).collect()
     };
     let (on, off) = (Some("true".to_owned()), Some("false".to_owned()));
     let two = nlb().tcp(443);
     assert_eq!(proxies(two.clone()), [None, None]);
     assert_eq!(proxies(two.clone().says("proxy-protocol", "*")), [on.clone(), on.clone()]);
-    let list = two.clone().says("proxy-protocol-per-target-group", "443, 8443");
+    let list = two
+        .clone()
+        .says("proxy-protocol-per-target-group", "443, 8443");
     assert_eq!(proxies(list.clone()), [off.clone(), on.clone()]);
     assert_eq!(proxies(list.clone().says("proxy-protocol", "*")), [on.clone(), on.clone()]);
-    assert_eq!(proxies(list.says("target-group-attributes", "proxy_protocol_v2.enabled=true")), [off, on]);
+    assert_eq!(
+        proxies(list.says("target-group-attributes", "proxy_protocol_v2.enabled=true")),
+        [off, on]
+    );
     let message = "invalid port number in proxy-protocol-per-target-group: http";
-    assert_eq!(two.clone().says("proxy-protocol-per-target-group", "http").mistakes(), [message]);
-    let message =
-        "invalid value 80 for Load Balancer proxy protocol v2 annotation, only value currently supported is *";
+    assert_eq!(
+        two.clone()
+            .says("proxy-protocol-per-target-group", "http")
+            .mistakes(),
+        [message]
+    );
+    let message = "invalid value 80 for Load Balancer proxy protocol v2 annotation, only value currently supported is *";
     assert_eq!(two.says("proxy-protocol", "80").mistakes(), [message]);
 }
 
 #[test]
 fn session_affinity_makes_target_groups_sticky() {
     let sticky = |case: Case| {
-        case.spec(|service| service.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(10800)))
+        case.spec(|service| {
+            service.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(10800));
+        })
     };
     let wanted = owned(&[("stickiness.enabled", "true"), ("stickiness.type", "source_ip")]);
     assert_eq!(of_targets(&sticky(nlb())), wanted);
@@ -278,7 +365,10 @@ fn session_affinity_makes_target_groups_sticky() {
     let message = "unsupported load balancer affinity: ClientIP";
     assert_eq!(tls.refused(), [FieldError::new("spec.sessionAffinity", message)]);
     let contradiction = sticky(targets("stickiness.enabled=false"));
-    assert_eq!(contradiction.mistakes(), [prefixed("stickiness contradicts spec.sessionAffinity: ClientIP")]);
+    assert_eq!(
+        contradiction.mistakes(),
+        [prefixed("stickiness contradicts spec.sessionAffinity: ClientIP")]
+    );
     let by_hand = targets("stickiness.enabled=true").says("ssl-cert", "arn:a");
     assert_eq!(by_hand.mistakes(), [prefixed("stickiness is not possible for TLS ports")]);
 }
@@ -293,5 +383,8 @@ fn target_groups_of_several_clusters_are_refused() {
 #[test]
 fn a_udp_port_is_no_reason_for_tcp_ports() {
     let found = bare().tcp(53).udp(53).listener();
-    assert_eq!((found.protocol, found.target_group.protocol), (ElbProtocol::TcpUdp, ElbProtocol::TcpUdp));
+    assert_eq!(
+        (found.protocol, found.target_group.protocol),
+        (ElbProtocol::TcpUdp, ElbProtocol::TcpUdp)
+    );
 }

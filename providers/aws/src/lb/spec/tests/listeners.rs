@@ -35,7 +35,10 @@ fn tcp_and_udp_on_one_port_share_a_listener() {
     let one_port = |first: Case| shape(&first);
     assert_eq!(one_port(bare().tcp(53).udp(53)), [(53, TcpUdp, TcpUdp, 30053)]);
     assert_eq!(one_port(bare().udp(53).tcp(53)), [(53, TcpUdp, TcpUdp, 30053)]);
-    assert_eq!(shape(&bare().udp(53).tcp(80).tcp(53)), [(53, TcpUdp, TcpUdp, 30053), (80, Tcp, Tcp, 30080)]);
+    assert_eq!(
+        shape(&bare().udp(53).tcp(80).tcp(53)),
+        [(53, TcpUdp, TcpUdp, 30053), (80, Tcp, Tcp, 30080)]
+    );
     let port = bare().udp(53).tcp(53).listener().target_group.service_port;
     assert_eq!(port, (Arc::from("p53"), Protocol::Tcp), "endpoints are looked up by the TCP port");
 }
@@ -51,11 +54,23 @@ fn ports_that_cannot_share_are_refused() {
     assert_eq!(tls.mistakes(), ["protocols can't match for merging: TLS"]);
     let three = port(port(port(bare(), t), u), t);
     assert_eq!(three.mistakes(), ["can only merge two ports, not 3 (53/TCP, 53/UDP, 53/TCP)"]);
-    let off = bare().tcp(53).udp(53).says("enable-tcp-udp-listener", "false");
-    assert_eq!(off.mistakes(), ["TCP and UDP on port 53 take one listener for both, which this turns off"]);
-    assert_eq!(shape(&off.spec(|service| service.ports = service.ports[..1].into())), [(53, Tcp, Tcp, 30053)]);
+    let off = bare()
+        .tcp(53)
+        .udp(53)
+        .says("enable-tcp-udp-listener", "false");
+    assert_eq!(
+        off.mistakes(),
+        ["TCP and UDP on port 53 take one listener for both, which this turns off"]
+    );
+    assert_eq!(
+        shape(&off.spec(|service| service.ports = service.ports[..1].into())),
+        [(53, Tcp, Tcp, 30053)]
+    );
     let unequal = bare().tcp(53).port("u", u, 53, 31000);
-    assert_eq!(unequal.mistakes(), ["TCP and UDP on port 53 need the same node port, but have 30053 and 31000"]);
+    assert_eq!(
+        unequal.mistakes(),
+        ["TCP and UDP on port 53 need the same node port, but have 30053 and 31000"]
+    );
 }
 
 #[test]
@@ -63,7 +78,10 @@ fn merged_address_targets_need_one_target_port() {
     let mut case = bare().tcp(53).udp(53).says("nlb-target-type", "ip");
     assert_eq!(shape(&case), [(53, TcpUdp, TcpUdp, 53)]);
     case.service.ports[1].target_port = "dns".into();
-    assert_eq!(case.mistakes(), ["TCP and UDP on port 53 need the same target port, but have 53 and dns"]);
+    assert_eq!(
+        case.mistakes(),
+        ["TCP and UDP on port 53 need the same target port, but have 53 and dns"]
+    );
     case.service.ports[0].target_port = "dns".into();
     assert_eq!(shape(&case), [(53, TcpUdp, TcpUdp, 1)]);
 }
@@ -85,13 +103,38 @@ fn what_has_no_listener_is_refused() {
 #[test]
 fn certificates_make_tls_listeners() {
     assert_eq!(shape(&tls()), [(80, Tls, Tcp, 30080), (443, Tls, Tcp, 30443)]);
-    let cases = [("", 2), ("*", 2), ("443, *", 2), ("443", 1), ("443, 80", 2), ("p443", 1), (" p443 ,80", 2), ("9", 0)];
+    let cases = [
+        ("", 2),
+        ("*", 2),
+        ("443, *", 2),
+        ("443", 1),
+        ("443, 80", 2),
+        ("p443", 1),
+        (" p443 ,80", 2),
+        ("9", 0),
+    ];
     for (ports, count) in cases {
         let found = tls().says("ssl-ports", ports).listeners();
-        assert_eq!(found.iter().filter(|listener| listener.protocol == Tls).count(), count, "{ports:?}");
-        assert!(found.iter().all(|listener| listener.tls.is_some() == (listener.protocol == Tls)), "{ports:?}");
+        assert_eq!(
+            found
+                .iter()
+                .filter(|listener| listener.protocol == Tls)
+                .count(),
+            count,
+            "{ports:?}"
+        );
+        assert!(
+            found
+                .iter()
+                .all(|listener| listener.tls.is_some() == (listener.protocol == Tls)),
+            "{ports:?}"
+        );
     }
-    assert_eq!(shape(&nlb().says("ssl-ports", "80")), [(80, Tcp, Tcp, 30080)], "without certificate");
+    assert_eq!(
+        shape(&nlb().says("ssl-ports", "80")),
+        [(80, Tcp, Tcp, 30080)],
+        "without certificate"
+    );
 }
 
 #[test]
@@ -109,15 +152,27 @@ fn targets_of_tls_listeners_may_speak_tls() {
     let wanted = [(53, Udp, Udp, 30053), (80, Tcp, Tcp, 30080), (443, Tls, Tls, 30443)];
     assert_eq!(shape(&ports.clone().says("backend-protocol", "ssl")), wanted);
     for other in ["tcp", "SSL", "https", ""] {
-        assert_eq!(shape(&ports.clone().says("backend-protocol", other))[2], (443, Tls, Tcp, 30443), "{other}");
+        assert_eq!(
+            shape(&ports.clone().says("backend-protocol", other))[2],
+            (443, Tls, Tcp, 30443),
+            "{other}"
+        );
     }
 }
 
 // LB10
 #[test]
 fn certificates_policy_and_alpn_are_read() {
-    let case = bare().tcp(443).says("ssl-cert", "arn:b, arn:d,arn:c ,arn:b").says("ssl-negotiation-policy", "P");
-    let found = case.clone().says("alpn-policy", "HTTP2Preferred").listener().tls.unwrap();
+    let case = bare()
+        .tcp(443)
+        .says("ssl-cert", "arn:b, arn:d,arn:c ,arn:b")
+        .says("ssl-negotiation-policy", "P");
+    let found = case
+        .clone()
+        .says("alpn-policy", "HTTP2Preferred")
+        .listener()
+        .tls
+        .unwrap();
     let wanted = Tls {
         certificates: vec!["arn:b".into(), "arn:c".into(), "arn:d".into()],
         policy: Some("P".into()),
@@ -125,9 +180,17 @@ fn certificates_policy_and_alpn_are_read() {
     };
     assert_eq!(found, wanted);
     use crate::lb::model::Tls;
-    assert_eq!(bare().tcp(443).says("ssl-cert", "arn:b").listener().tls.unwrap().policy, None);
-    let message =
-        "invalid ALPN policy http2, policy must be one of [None, HTTP1Only, HTTP2Only, HTTP2Optional, HTTP2Preferred]";
+    assert_eq!(
+        bare()
+            .tcp(443)
+            .says("ssl-cert", "arn:b")
+            .listener()
+            .tls
+            .unwrap()
+            .policy,
+        None
+    );
+    let message = "invalid ALPN policy http2, policy must be one of [None, HTTP1Only, HTTP2Only, HTTP2Optional, HTTP2Preferred]";
     assert_eq!(case.says("alpn-policy", "http2").mistakes(), [message]);
     assert_eq!(nlb().says("alpn-policy", "None").listener().tls, None, "not for TCP");
 }
@@ -136,7 +199,8 @@ fn certificates_policy_and_alpn_are_read() {
 #[test]
 fn tls_ports_that_are_none_are_warned_of() {
     for (ports, unused) in [("85", "85"), ("90, 443", "90"), ("nope", "nope"), ("443,b,a", "a b")] {
-        let wanted = ("UnusedAnnotation", format!("Unused port in ssl-ports annotation [{unused}]"));
+        let wanted =
+            ("UnusedAnnotation", format!("Unused port in ssl-ports annotation [{unused}]"));
         assert_eq!(tls().says("ssl-ports", ports).remarks(), [wanted]);
     }
     assert_eq!(tls().says("ssl-ports", "443, p80").remarks(), []);
@@ -146,7 +210,9 @@ fn tls_ports_that_are_none_are_warned_of() {
 // LB7
 #[test]
 fn listeners_have_attributes() {
-    let case = nlb().tcp(443).says("listener-attributes.TCP-80", "tcp.idle_timeout.seconds=400");
+    let case = nlb()
+        .tcp(443)
+        .says("listener-attributes.TCP-80", "tcp.idle_timeout.seconds=400");
     let found = case.listeners();
     assert_eq!(pairs(&found[0].attributes), [("tcp.idle_timeout.seconds", "400")]);
     assert_eq!(pairs(&found[1].attributes), []);
@@ -154,10 +220,16 @@ fn listeners_have_attributes() {
     let key = "service.beta.kubernetes.io/aws-load-balancer-listener-attributes.TCP-80";
     let cases = [
         ("nonsense", format!("failed to parse stringMap annotation, {key}: nonsense")),
-        ("tcp.idle_timeout.seconds=59", "tcp.idle_timeout.seconds must be a number from 60 to 6000, not 59".to_owned()),
+        (
+            "tcp.idle_timeout.seconds=59",
+            "tcp.idle_timeout.seconds must be a number from 60 to 6000, not 59".to_owned(),
+        ),
     ];
     for (text, message) in cases {
-        assert_eq!(nlb().says("listener-attributes.TCP-80", text).refused(), [FieldError::new(key, message)]);
+        assert_eq!(
+            nlb().says("listener-attributes.TCP-80", text).refused(),
+            [FieldError::new(key, message)]
+        );
     }
     let unused = nlb().says("listener-attributes.UDP-80", "a.b=c");
     assert_eq!(unused.remarks().len(), 1);
@@ -171,10 +243,23 @@ fn address_targets_have_target_ports() {
     assert_eq!(shape(&ip.clone().target_port("8080")), [(80, Tcp, Tcp, 8080)]);
     assert_eq!(shape(&ip.clone().target_port("web")), [(80, Tcp, Tcp, 1)]);
     assert_eq!(ip.wanted().backends(), ccm_core::provider::BackendKind::Endpoints);
-    assert_eq!(nlb().set(|settings| settings.default_target_type = TargetType::Ip).wanted(), ip.wanted());
+    assert_eq!(
+        nlb()
+            .set(|settings| settings.default_target_type = TargetType::Ip)
+            .wanted(),
+        ip.wanted()
+    );
     assert_eq!(nlb().says("nlb-target-type", "pod").mistakes(), ["unknown target type: pod"]);
-    let nlb_ip = nlb().says("type", "nlb-ip").says("nlb-target-type", "instance");
-    assert_eq!(nlb_ip.set(|settings| settings.claim_external = true).wanted().target_type, TargetType::Ip);
+    let nlb_ip = nlb()
+        .says("type", "nlb-ip")
+        .says("nlb-target-type", "instance");
+    assert_eq!(
+        nlb_ip
+            .set(|settings| settings.claim_external = true)
+            .wanted()
+            .target_type,
+        TargetType::Ip
+    );
 }
 
 // LB3
@@ -183,7 +268,10 @@ fn targets_are_of_the_first_family() {
     let v6 = nlb().spec(|service| service.ip_families = Box::from([IpFamily::V6, IpFamily::V4]));
     assert_eq!(v6.mistakes(), ["unsupported IPv6 configuration, lb not dual-stack"]);
     for scheme in ["internal", "internet-facing"] {
-        let dual = v6.clone().says("ip-address-type", "dualstack").says("scheme", scheme);
+        let dual = v6
+            .clone()
+            .says("ip-address-type", "dualstack")
+            .says("scheme", scheme);
         assert_eq!(dual.listener().target_group.family, IpFamily::V6);
     }
     let v4 = nlb().spec(|service| service.ip_families = Box::from([IpFamily::V4, IpFamily::V6]));

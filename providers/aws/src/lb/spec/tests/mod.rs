@@ -1,4 +1,5 @@
-//! Tests of reading Services, a file per subject. Codes above them are those of the catalogue of cases.
+//! Tests of reading Services, a file per subject. Codes above them are those of the catalogue of
+//! cases.
 
 mod attributes;
 mod health;
@@ -49,7 +50,11 @@ fn claimed() -> Case {
 impl Case {
     /// Annotates; a name without `/` is one of ours.
     fn says(mut self, name: &str, value: &str) -> Self {
-        let key = if name.contains('/') { name.to_owned() } else { format!("{PREFIX}{name}") };
+        let key = if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("{PREFIX}{name}")
+        };
         self.service.annotations.insert(key.into(), value.into());
         self
     }
@@ -77,11 +82,23 @@ impl Case {
             target_port: Arc::from(port.to_string()),
             app_protocol: None,
         };
-        self.spec(|service| service.ports = service.ports.iter().cloned().chain([port.clone()]).collect())
+        self.spec(|service| {
+            service.ports = service
+                .ports
+                .iter()
+                .cloned()
+                .chain([port.clone()])
+                .collect();
+        })
     }
 
     fn target_port(self, target: &str) -> Self {
-        self.spec(|service| service.ports.iter_mut().for_each(|port| port.target_port = target.into()))
+        self.spec(|service| {
+            service
+                .ports
+                .iter_mut()
+                .for_each(|port| port.target_port = target.into());
+        })
     }
 
     fn local(self, port: u16) -> Self {
@@ -93,7 +110,10 @@ impl Case {
 
     fn host(self, name: &str) -> Self {
         self.spec(|service| {
-            service.status.ingress.push(LbIngress { hostname: Some(name.into()), ..LbIngress::default() });
+            service
+                .status
+                .ingress
+                .push(LbIngress { hostname: Some(name.into()), ..LbIngress::default() });
         })
     }
 
@@ -132,7 +152,10 @@ impl Case {
 
     /// Returns the messages of all mistakes.
     fn mistakes(&self) -> Vec<String> {
-        self.refused().iter().map(|mistake| mistake.message.to_string()).collect()
+        self.refused()
+            .iter()
+            .map(|mistake| mistake.message.to_string())
+            .collect()
     }
 
     fn refused(&self) -> Vec<FieldError> {
@@ -144,11 +167,19 @@ impl Case {
 
     /// Returns reasons and notes of all remarks.
     fn remarks(&self) -> Vec<(&'static str, String)> {
-        self.read().notices.iter().map(|remark| (remark.reason, remark.note.to_string())).collect()
+        self.read()
+            .notices
+            .iter()
+            .map(|remark| (remark.reason, remark.note.to_string()))
+            .collect()
     }
 }
 
 /// Returns pairs of texts.
-fn pairs<'a>(of: impl IntoIterator<Item = (&'a Box<str>, &'a Box<str>)>) -> Vec<(&'a str, &'a str)> {
-    of.into_iter().map(|(key, value)| (&**key, &**value)).collect()
+fn pairs<'a>(
+    of: impl IntoIterator<Item = (&'a Box<str>, &'a Box<str>)>,
+) -> Vec<(&'a str, &'a str)> {
+    of.into_iter()
+        .map(|(key, value)| (&**key, &**value))
+        .collect()
 }

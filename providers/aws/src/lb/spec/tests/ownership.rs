@@ -8,7 +8,9 @@ const FLIP: &str = "cannot update Load Balancer Type annotation \"service.beta.k
                     after creation for Classic Load Balancer";
 
 fn untyped(default: DefaultType) -> Case {
-    nlb().without("type").set(|settings| settings.default_type = default)
+    nlb()
+        .without("type")
+        .set(|settings| settings.default_type = default)
 }
 
 // VA6
@@ -35,7 +37,12 @@ fn what_another_controller_serves_is_left_to_it_unless_claimed() {
         assert_eq!(case.read(), left);
         // Whatever else is wrong is nobody's business here.
         assert_eq!(case.clone().says("scheme", "nonsense").read(), left);
-        assert!(matches!(case.set(|settings| settings.claim_external = true).read().spec, ServiceSpec::Nlb(_)));
+        assert!(matches!(
+            case.set(|settings| settings.claim_external = true)
+                .read()
+                .spec,
+            ServiceSpec::Nlb(_)
+        ));
     }
 }
 
@@ -43,7 +50,13 @@ fn what_another_controller_serves_is_left_to_it_unless_claimed() {
 #[test]
 fn classes_are_served_when_configured() {
     assert!(matches!(claimed().read().spec, ServiceSpec::Nlb(_)));
-    assert_eq!(claimed().set(|settings| settings.classes.clear()).read().spec, ServiceSpec::ImplementedElsewhere);
+    assert_eq!(
+        claimed()
+            .set(|settings| settings.classes.clear())
+            .read()
+            .spec,
+        ServiceSpec::ImplementedElsewhere
+    );
     let other = claimed().spec(|service| service.class = Some("".into()));
     assert_eq!(
         other.says("type", "nlb").read().spec,
@@ -56,16 +69,23 @@ fn classes_are_served_when_configured() {
 fn without_a_type_the_configuration_decides() {
     for case in [untyped(DefaultType::Nlb), untyped(DefaultType::Nlb).says("type", "")] {
         assert!(matches!(case.read().spec, ServiceSpec::Nlb(_)));
-        let none = case.clone().set(|settings| settings.default_type = DefaultType::None).read();
+        let none = case
+            .clone()
+            .set(|settings| settings.default_type = DefaultType::None)
+            .read();
         assert_eq!(none.spec, ServiceSpec::ImplementedElsewhere);
         assert_eq!(none.notices.len(), 1);
         assert_eq!(none.notices[0].kind, EventType::Normal);
-        let unset = case.set(|settings| settings.default_type = DefaultType::Unset).refused();
+        let unset = case
+            .set(|settings| settings.default_type = DefaultType::Unset)
+            .refused();
         assert_eq!(unset.len(), 1);
         let text = unset[0].to_string();
-        for hint in
-            ["service.beta.kubernetes.io/aws-load-balancer-type: is not set", "\"nlb\"", "DefaultLoadBalancerType"]
-        {
+        for hint in [
+            "service.beta.kubernetes.io/aws-load-balancer-type: is not set",
+            "\"nlb\"",
+            "DefaultLoadBalancerType",
+        ] {
             assert!(text.contains(hint), "{text}");
         }
     }
@@ -87,7 +107,9 @@ fn the_status_decides_nothing_but_is_told() {
         let case = host.map_or_else(nlb, |host| nlb().host(host));
         assert_eq!(case.read().status_looks_classic, classic, "{host:?}");
         assert_eq!(case.wanted(), nlb().wanted(), "{host:?}");
-        let untyped = case.without("type").set(|settings| settings.default_type = DefaultType::Nlb);
+        let untyped = case
+            .without("type")
+            .set(|settings| settings.default_type = DefaultType::Nlb);
         assert_eq!(untyped.wanted(), nlb().wanted(), "{host:?}");
     }
 }
@@ -96,9 +118,19 @@ fn the_status_decides_nothing_but_is_told() {
 #[test]
 fn the_type_of_a_network_load_balancer_cannot_change() {
     let unsupported = "load balancer type \"clb\" is not supported; use \"nlb\"".to_owned();
-    assert_eq!(nlb().host(NETWORK).says("type", "clb").mistakes(), [unsupported.clone(), FLIP.to_owned()]);
+    assert_eq!(
+        nlb().host(NETWORK).says("type", "clb").mistakes(),
+        [unsupported.clone(), FLIP.to_owned()]
+    );
     assert_eq!(nlb().host(CLASSIC).says("type", "clb").mistakes(), [unsupported.clone()]);
-    assert_eq!(nlb().host("a.elb.cn-north-1.amazonaws.com.cn").says("type", "clb").mistakes().len(), 2);
+    assert_eq!(
+        nlb()
+            .host("a.elb.cn-north-1.amazonaws.com.cn")
+            .says("type", "clb")
+            .mistakes()
+            .len(),
+        2
+    );
     assert_eq!(untyped(DefaultType::Unset).host(NETWORK).refused().len(), 1);
 }
 
@@ -130,11 +162,18 @@ fn all_mistakes_are_told_at_once() {
 
 #[test]
 fn annotations_without_effect_make_one_remark() {
-    let case = nlb().says("connection-idle-timeout", "60").says("foo", "bar").says("quic-enabled-ports", "443");
+    let case = nlb()
+        .says("connection-idle-timeout", "60")
+        .says("foo", "bar")
+        .says("quic-enabled-ports", "443");
     let remarks = case.read().notices;
     assert_eq!(remarks.len(), 1);
-    assert_eq!((remarks[0].kind, remarks[0].reason), (EventType::Normal, "AnnotationsWithoutEffect"));
-    for part in ["connection-idle-timeout (for classic", "foo (unknown)", "quic-enabled-ports (not"] {
+    assert_eq!(
+        (remarks[0].kind, remarks[0].reason),
+        (EventType::Normal, "AnnotationsWithoutEffect")
+    );
+    for part in ["connection-idle-timeout (for classic", "foo (unknown)", "quic-enabled-ports (not"]
+    {
         assert!(remarks[0].note.contains(part), "{}", remarks[0].note);
     }
     assert_eq!(case.wanted(), nlb().wanted());

@@ -20,7 +20,12 @@ fn the_scheme_is_read_as_upstream_reads_it() {
         (nlb().says("internal", "0.0.0.0/0"), internal),
         (nlb().says("internal", "False"), internal),
         (nlb().says("scheme", "internal"), internal),
-        (nlb().says("internal", "true").says("scheme", "internet-facing"), facing),
+        (
+            nlb()
+                .says("internal", "true")
+                .says("scheme", "internet-facing"),
+            facing,
+        ),
         (claimed(), internal),
         (claimed().says("internal", "false"), facing),
         (claimed().says("scheme", "internet-facing"), facing),
@@ -51,9 +56,18 @@ fn the_name_is_upstreams_or_chosen() {
 fn address_families_are_as_annotated() {
     assert_eq!(nlb().wanted().ip_address_type, IpAddressType::Ipv4);
     assert_eq!(nlb().says("ip-address-type", "ipv4").wanted(), nlb().wanted());
-    assert_eq!(nlb().says("ip-address-type", "dualstack").wanted().ip_address_type, IpAddressType::Dualstack);
+    assert_eq!(
+        nlb()
+            .says("ip-address-type", "dualstack")
+            .wanted()
+            .ip_address_type,
+        IpAddressType::Dualstack
+    );
     for bad in ["ipv6", "dual-stack"] {
-        assert_eq!(nlb().says("ip-address-type", bad).mistakes(), [format!("unknown IPAddressType: {bad}")]);
+        assert_eq!(
+            nlb().says("ip-address-type", bad).mistakes(),
+            [format!("unknown IPAddressType: {bad}")]
+        );
     }
 }
 
@@ -61,12 +75,21 @@ fn address_families_are_as_annotated() {
 #[test]
 fn subnets_are_ids_or_names_in_order() {
     assert_eq!(nlb().wanted().subnets, SubnetChoice::Discover);
-    let named = nlb().says("subnets", "subnet-2, My Subnet ,subnet-1,").wanted().subnets;
-    let wanted =
-        [SubnetName::Id("subnet-2".into()), SubnetName::Name("My Subnet".into()), SubnetName::Id("subnet-1".into())];
+    let named = nlb()
+        .says("subnets", "subnet-2, My Subnet ,subnet-1,")
+        .wanted()
+        .subnets;
+    let wanted = [
+        SubnetName::Id("subnet-2".into()),
+        SubnetName::Name("My Subnet".into()),
+        SubnetName::Id("subnet-1".into()),
+    ];
     assert_eq!(named, SubnetChoice::Named(wanted.to_vec()));
     for empty in ["\t", " , "] {
-        assert_eq!(nlb().says("subnets", empty).mistakes(), ["unable to resolve empty subnet slice"]);
+        assert_eq!(
+            nlb().says("subnets", empty).mistakes(),
+            ["unable to resolve empty subnet slice"]
+        );
     }
 }
 
@@ -74,13 +97,28 @@ fn subnets_are_ids_or_names_in_order() {
 #[test]
 fn fixed_addresses_are_read() {
     let two = nlb().says("subnets", "subnet-1,subnet-2");
-    let eips = two.clone().says("eip-allocations", "eipalloc-2, eipalloc-1").wanted().allocations;
-    assert_eq!(eips, ["eipalloc-2".into(), "eipalloc-1".into()], "the order pairs them with subnets");
+    let eips = two
+        .clone()
+        .says("eip-allocations", "eipalloc-2, eipalloc-1")
+        .wanted()
+        .allocations;
+    assert_eq!(
+        eips,
+        ["eipalloc-2".into(), "eipalloc-1".into()],
+        "the order pairs them with subnets"
+    );
     let internal = two.says("internal", "true");
-    let private = internal.clone().says("private-ipv4-addresses", "10.0.1.9, 10.0.0.9").wanted().private_ipv4;
+    let private = internal
+        .clone()
+        .says("private-ipv4-addresses", "10.0.1.9, 10.0.0.9")
+        .wanted()
+        .private_ipv4;
     assert_eq!(private, [Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 1, 9)]);
-    let dual = internal.says("ip-address-type", "dualstack").says("ipv6-addresses", "2001:db8::2, 2001:db8::1");
-    let wanted: Vec<Ipv6Addr> = vec!["2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap()];
+    let dual = internal
+        .says("ip-address-type", "dualstack")
+        .says("ipv6-addresses", "2001:db8::2, 2001:db8::1");
+    let wanted: Vec<Ipv6Addr> =
+        vec!["2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap()];
     assert_eq!(dual.wanted().ipv6, wanted);
     // An Elastic IP address and an IPv6 one.
     let both = nlb()
@@ -90,7 +128,14 @@ fn fixed_addresses_are_read() {
         .says("ipv6-addresses", "2001:db8::1");
     assert_eq!((both.wanted().allocations.len(), both.wanted().ipv6.len()), (1, 1));
     // How many subnets are found is not known yet.
-    assert_eq!(nlb().says("eip-allocations", "eipalloc-1").wanted().allocations.len(), 1);
+    assert_eq!(
+        nlb()
+            .says("eip-allocations", "eipalloc-1")
+            .wanted()
+            .allocations
+            .len(),
+        1
+    );
 }
 
 // LB5
@@ -104,9 +149,13 @@ fn fixed_addresses_must_fit() {
             internal.clone().says("eip-allocations", "a,b"),
             "EIP allocations can only be set for internet facing load balancers",
         ),
-        (two.clone().says("eip-allocations", "a"), "count of EIP allocations (1) and subnets (2) must match"),
         (
-            two.clone().says("private-ipv4-addresses", "10.0.0.1,10.0.1.1"),
+            two.clone().says("eip-allocations", "a"),
+            "count of EIP allocations (1) and subnets (2) must match",
+        ),
+        (
+            two.clone()
+                .says("private-ipv4-addresses", "10.0.0.1,10.0.1.1"),
             "private IPv4 addresses can only be set for internal load balancers",
         ),
         (
@@ -114,7 +163,9 @@ fn fixed_addresses_must_fit() {
             "count of private IPv4 addresses (1) and subnets (2) must match",
         ),
         (
-            internal.clone().says("private-ipv4-addresses", "10.0.0.1,x"),
+            internal
+                .clone()
+                .says("private-ipv4-addresses", "10.0.0.1,x"),
             "private IPv4 addresses must be valid IP address: x",
         ),
         (
@@ -125,9 +176,18 @@ fn fixed_addresses_must_fit() {
             two.says("ipv6-addresses", "2001:db8::1,2001:db8::2"),
             "IPv6 addresses can only be set for dualstack load balancers",
         ),
-        (dual.clone().says("ipv6-addresses", "2001:db8::1"), "count of IPv6 addresses (1) and subnets (2) must match"),
-        (dual.clone().says("ipv6-addresses", "x,2001:db8::1"), "IPv6 addresses must be valid IP address: x"),
-        (dual.says("ipv6-addresses", "10.0.0.1,2001:db8::1"), "IPv6 addresses must be valid IPv6 address: 10.0.0.1"),
+        (
+            dual.clone().says("ipv6-addresses", "2001:db8::1"),
+            "count of IPv6 addresses (1) and subnets (2) must match",
+        ),
+        (
+            dual.clone().says("ipv6-addresses", "x,2001:db8::1"),
+            "IPv6 addresses must be valid IP address: x",
+        ),
+        (
+            dual.says("ipv6-addresses", "10.0.0.1,2001:db8::1"),
+            "IPv6 addresses must be valid IPv6 address: 10.0.0.1",
+        ),
     ];
     for (case, wanted) in cases {
         assert_eq!(case.mistakes(), [wanted]);
@@ -142,7 +202,8 @@ fn source_nat_with_ipv6_is_for_dual_stack_and_needed_for_udp() {
     assert_eq!(nlb().wanted().ipv6_source_nat, None);
     assert_eq!(nat(dual(nlb()), "on").wanted().ipv6_source_nat, Some(true));
     assert_eq!(nat(dual(nlb()), "off").wanted().ipv6_source_nat, Some(false));
-    let message = "Invalid enable-prefix-for-ipv6-source-nat value: yes. Valid values are ['on', 'off'].";
+    let message =
+        "Invalid enable-prefix-for-ipv6-source-nat value: yes. Valid values are ['on', 'off'].";
     assert_eq!(nat(dual(nlb()), "yes").mistakes(), [message]);
     let message = "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using \
                    Dualstack IP address type.";

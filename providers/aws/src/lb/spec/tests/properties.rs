@@ -45,7 +45,11 @@ fn value() -> impl Strategy<Value = String> {
 /// Keys of the table, some with the end that they need, and strange ones.
 fn key() -> impl Strategy<Value = String> {
     let of_row = (0..ALL.len(), select(vec!["80", "TCP-80", "", "x"])).prop_map(|(row, end)| {
-        if ALL[row].name.ends_with('.') { format!("{}{end}", ALL[row].key()) } else { ALL[row].key().into() }
+        if ALL[row].name.ends_with('.') {
+            format!("{}{end}", ALL[row].key())
+        } else {
+            ALL[row].key().into()
+        }
     });
     prop_oneof![9 => of_row, 1 => "\\PC{0,10}".prop_map(|end| format!("{PREFIX}{end}"))]
 }
@@ -53,36 +57,46 @@ fn key() -> impl Strategy<Value = String> {
 fn port() -> impl Strategy<Value = ServicePort> {
     let protocol = select(vec![Protocol::Tcp, Protocol::Tcp, Protocol::Udp, Protocol::Sctp]);
     let target = select(vec!["8080", "web", "", "99999"]);
-    (protocol, select(vec![53u16, 80, 443]), 0u16..3, target).prop_map(|(protocol, port, node, target)| ServicePort {
-        name: format!("p{port}").into(),
-        protocol,
-        port: NonZeroU16::new(port).unwrap(),
-        node_port: NonZeroU16::new(node * 30000),
-        target_port: target.into(),
-        app_protocol: None,
-    })
+    (protocol, select(vec![53u16, 80, 443]), 0u16..3, target).prop_map(
+        |(protocol, port, node, target)| ServicePort {
+            name: format!("p{port}").into(),
+            protocol,
+            port: NonZeroU16::new(port).unwrap(),
+            node_port: NonZeroU16::new(node * 30000),
+            target_port: target.into(),
+            app_protocol: None,
+        },
+    )
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let flags = vec(any::<bool>(), 6);
-    (vec((key(), value()), 0..8), vec(port(), 0..5), flags).prop_map(|(annotations, ports, flags)| {
-        let mut case = bare().spec(|service| service.ports = ports.into());
-        for (key, value) in annotations {
-            case.service.annotations.insert(key.into(), value.into());
-        }
-        if flags[0] {
-            case.service.annotations.insert(format!("{PREFIX}type").into(), "nlb".into());
-        }
-        if flags[1] {
-            case = case.local(31999);
-        }
-        case.set(|settings| {
-            settings.claim_external = flags[2];
-            settings.managed_security_groups = flags[3];
-            settings.shared_backend_security_group = flags[4];
-            settings.default_type = if flags[5] { DefaultType::Nlb } else { DefaultType::None };
-        })
-    })
+    (vec((key(), value()), 0..8), vec(port(), 0..5), flags).prop_map(
+        |(annotations, ports, flags)| {
+            let mut case = bare().spec(|service| service.ports = ports.into());
+            for (key, value) in annotations {
+                case.service.annotations.insert(key.into(), value.into());
+            }
+            if flags[0] {
+                case.service
+                    .annotations
+                    .insert(format!("{PREFIX}type").into(), "nlb".into());
+            }
+            if flags[1] {
+                case = case.local(31999);
+            }
+            case.set(|settings| {
+                settings.claim_external = flags[2];
+                settings.managed_security_groups = flags[3];
+                settings.shared_backend_security_group = flags[4];
+                settings.default_type = if flags[5] {
+                    DefaultType::Nlb
+                } else {
+                    DefaultType::None
+                };
+            })
+        },
+    )
 }
 
 proptest! {
@@ -102,7 +116,8 @@ proptest! {
 
     #[test]
     fn the_order_of_ports_does_not_matter(mut case in case(), seed in any::<u64>()) {
-        // The API server takes no name twice: a port that is meant by its name would be the first one.
+        // The API server takes no name twice: a port that is meant by its name would be the first
+        // one.
         let mut names = std::collections::BTreeSet::new();
         case.service.ports = case.service.ports.iter().filter(|port| names.insert(port.name.clone())).cloned().collect();
         let mut other = case.clone();
@@ -134,13 +149,24 @@ proptest! {
 fn check(case: &Case, wanted: &DesiredLoadBalancer) -> Result<(), TestCaseError> {
     prop_assert!(!wanted.listeners.is_empty());
     prop_assert!(!wanted.sources.is_empty() || !wanted.security.prefix_lists.is_empty());
-    let keys: Vec<_> = wanted.listeners.iter().map(|listener| (listener.port, listener.protocol)).collect();
+    let keys: Vec<_> = wanted
+        .listeners
+        .iter()
+        .map(|listener| (listener.port, listener.protocol))
+        .collect();
     prop_assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]), "{keys:?}");
-    let names: std::collections::BTreeSet<_> = wanted.listeners.iter().map(|l| &l.target_group.name).collect();
+    let names: std::collections::BTreeSet<_> = wanted
+        .listeners
+        .iter()
+        .map(|l| &l.target_group.name)
+        .collect();
     prop_assert_eq!(names.len(), wanted.listeners.len());
     for listener in &wanted.listeners {
         let group = &listener.target_group;
-        prop_assert_eq!(listener.tls.is_some(), listener.protocol == crate::api::elb::ElbProtocol::Tls);
+        prop_assert_eq!(
+            listener.tls.is_some(),
+            listener.protocol == crate::api::elb::ElbProtocol::Tls
+        );
         prop_assert!(group.name.len() <= 32 && group.target_type == wanted.target_type);
         prop_assert!(group.health_check.timeout <= group.health_check.interval);
         prop_assert_eq!(
@@ -148,8 +174,17 @@ fn check(case: &Case, wanted: &DesiredLoadBalancer) -> Result<(), TestCaseError>
             group.health_check.protocol == crate::api::elb::HealthProtocol::Tcp
         );
     }
-    let covered: usize =
-        wanted.listeners.iter().map(|l| if l.protocol == crate::api::elb::ElbProtocol::TcpUdp { 2 } else { 1 }).sum();
+    let covered: usize = wanted
+        .listeners
+        .iter()
+        .map(|l| {
+            if l.protocol == crate::api::elb::ElbProtocol::TcpUdp {
+                2
+            } else {
+                1
+            }
+        })
+        .sum();
     prop_assert_eq!(covered, case.service.ports.len());
     Ok(())
 }

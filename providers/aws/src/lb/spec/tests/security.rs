@@ -14,11 +14,18 @@ fn given(ids: &[&str]) -> SecurityGroupChoice {
 }
 
 fn sources(case: &Case) -> Vec<String> {
-    case.wanted().sources.iter().map(ToString::to_string).collect()
+    case.wanted()
+        .sources
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn reasons(case: &Case) -> Vec<&'static str> {
-    case.remarks().into_iter().map(|(reason, _)| reason).collect()
+    case.remarks()
+        .into_iter()
+        .map(|(reason, _)| reason)
+        .collect()
 }
 
 // SG1 SG2 VA3
@@ -61,7 +68,9 @@ fn extra_groups_are_refused() {
 // LB4
 #[test]
 fn groups_that_contradict_are_refused() {
-    let both = managed(nlb()).says("security-groups", "sg-1").says("disable-nlb-sg", "true");
+    let both = managed(nlb())
+        .says("security-groups", "sg-1")
+        .says("disable-nlb-sg", "true");
     assert_eq!(both.mistakes(), ["conflicting security groups configuration"]);
 }
 
@@ -75,7 +84,11 @@ fn rules_of_nodes_are_looked_after_unless_groups_are_given_to_the_other_controll
     let asked = byo.says("manage-backend-security-group-rules", "true");
     let message = "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
     assert_eq!(asked.mistakes(), [message]);
-    assert!(manages(&asked.clone().set(|settings| settings.shared_backend_security_group = true)));
+    assert!(manages(
+        &asked
+            .clone()
+            .set(|settings| settings.shared_backend_security_group = true)
+    ));
     assert!(manages(&asked.set(|settings| settings.backend_security_group = Some("sg-9".into()))));
 }
 
@@ -86,9 +99,16 @@ fn upstream_looks_after_rules_of_nodes_for_given_groups_too() {
         (security.manage_backend_rules, security.node_rules)
     };
     let byo = managed(nlb()).says("security-groups", "sg-1");
-    let asked = |value: &str| byo.clone().says("manage-backend-security-group-rules", value);
+    let asked = |value: &str| {
+        byo.clone()
+            .says("manage-backend-security-group-rules", value)
+    };
     assert_eq!(of(&byo), (true, NodeRuleSource::Networks));
-    assert_eq!(of(&asked("true")), (true, NodeRuleSource::Networks), "upstream does not read the annotation");
+    assert_eq!(
+        of(&asked("true")),
+        (true, NodeRuleSource::Networks),
+        "upstream does not read the annotation"
+    );
     assert!(!of(&asked("false")).0);
     // With a shared group it says that this one shall be there.
     let shared = |case: Case| case.set(|settings| settings.shared_backend_security_group = true);
@@ -114,8 +134,7 @@ fn private_link_rules_are_read() {
     assert_eq!(nlb().wanted().security.private_link_rules, None);
     assert_eq!(rules("on").wanted().security.private_link_rules, Some(true));
     assert_eq!(rules("off").wanted().security.private_link_rules, Some(false));
-    let message =
-        "Invalid value for securityGroupsInboundRulesOnPrivateLink status: true, value must be one of [on, off]";
+    let message = "Invalid value for securityGroupsInboundRulesOnPrivateLink status: true, value must be one of [on, off]";
     assert_eq!(rules("true").mistakes(), [message]);
 }
 
@@ -126,9 +145,18 @@ fn everybody_may_connect_unless_ranges_are_named() {
     assert_eq!(sources(&nlb()), ["0.0.0.0/0"]);
     assert_eq!(sources(&dual), ["0.0.0.0/0", "::/0"]);
     assert_eq!(sources(&nlb().says(RANGES, " ")), ["0.0.0.0/0"]);
-    assert_eq!(sources(&nlb().says(RANGES, "10.1.2.3/8, 10.0.0.0/8,192.0.2.0/24")), ["10.0.0.0/8", "192.0.2.0/24"]);
-    let spec = |case: Case, range: &str| case.spec(|service| service.source_ranges = Box::from([range.into()]));
-    assert_eq!(sources(&spec(nlb().says(RANGES, "nonsense"), "10.0.0.0/8")), ["10.0.0.0/8"], "the field wins");
+    assert_eq!(
+        sources(&nlb().says(RANGES, "10.1.2.3/8, 10.0.0.0/8,192.0.2.0/24")),
+        ["10.0.0.0/8", "192.0.2.0/24"]
+    );
+    let spec = |case: Case, range: &str| {
+        case.spec(|service| service.source_ranges = Box::from([range.into()]))
+    };
+    assert_eq!(
+        sources(&spec(nlb().says(RANGES, "nonsense"), "10.0.0.0/8")),
+        ["10.0.0.0/8"],
+        "the field wins"
+    );
     assert_eq!(sources(&spec(dual, "2001:db8::/32")), ["2001:db8::/32"]);
 }
 
@@ -156,7 +184,10 @@ fn prefix_lists_replace_the_default_ranges() {
     assert_eq!(sources(&lists), [""; 0]);
     assert_eq!(sources(&lists.clone().says(RANGES, "10.0.0.0/8")), ["10.0.0.0/8"]);
     let byo = lists.says("security-groups", "sg-1");
-    assert_eq!((byo.wanted().security.prefix_lists, sources(&byo)), (vec![], vec!["0.0.0.0/0".to_owned()]));
+    assert_eq!(
+        (byo.wanted().security.prefix_lists, sources(&byo)),
+        (vec![], vec!["0.0.0.0/0".to_owned()])
+    );
     let message = "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
     assert_eq!(nlb().says("security-group-prefix-lists", "pl-1").mistakes(), [message]);
 }
@@ -165,14 +196,25 @@ fn prefix_lists_replace_the_default_ranges() {
 fn ranges_that_cannot_be_enforced_are_warned_of() {
     let limited = nlb().says(RANGES, "10.0.0.0/8");
     let told = ["SourceRangesNotEnforced"];
-    let hidden = limited.clone().says("target-group-attributes", "preserve_client_ip.enabled=false");
+    let hidden = limited
+        .clone()
+        .says("target-group-attributes", "preserve_client_ip.enabled=false");
     assert_eq!(reasons(&limited), [""; 0]);
     assert_eq!(reasons(&hidden), told);
     assert_eq!(reasons(&managed(hidden)), [""; 0]);
     assert_eq!(reasons(&limited.clone().says("nlb-target-type", "ip")), told);
     assert_eq!(reasons(&managed(limited.clone()).says("security-groups", "sg-1")), told);
-    assert_eq!(reasons(&limited.clone().set(|settings| settings.disable_security_group_ingress = true)), told);
+    assert_eq!(
+        reasons(
+            &limited
+                .clone()
+                .set(|settings| settings.disable_security_group_ingress = true)
+        ),
+        told
+    );
     assert_eq!(reasons(&limited.says("manage-backend-security-group-rules", "false")), told);
-    let open = nlb().says(RANGES, "0.0.0.0/0").says("nlb-target-type", "ip");
+    let open = nlb()
+        .says(RANGES, "0.0.0.0/0")
+        .says("nlb-target-type", "ip");
     assert_eq!(reasons(&open), [""; 0], "everybody is enforced by nobody");
 }

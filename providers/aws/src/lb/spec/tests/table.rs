@@ -7,9 +7,14 @@ use ccm_core::provider::Digest;
 use super::*;
 use crate::lb::spec::annotations::{ALL, Annotation};
 
-/// Rows that change nothing that is wanted, whatever they say: whose the Service is, and what is refused.
-const SILENT: [&str; 4] =
-    ["type", "extra-security-groups", "multi-cluster-target-group", "service.beta.kubernetes.io/actions."];
+/// Rows that change nothing that is wanted, whatever they say: whose the Service is, and what is
+/// refused.
+const SILENT: [&str; 4] = [
+    "type",
+    "extra-security-groups",
+    "multi-cluster-target-group",
+    "service.beta.kubernetes.io/actions.",
+];
 
 /// A Service on which every annotation can have an effect, and the value that has.
 fn telling() -> BTreeMap<&'static str, (Case, &'static str)> {
@@ -98,24 +103,33 @@ fn every_annotation_changes_what_is_wanted() {
 #[test]
 fn every_mistake_is_in_the_table() {
     let odd = [
-        "x", "-1", "a=b=c,d", "0", "65536", " true", "aws:x=1", "1000", "é", "ip", "10.0.0.1", "::1", "a.b=", "yes=no",
+        "x", "-1", "a=b=c,d", "0", "65536", " true", "aws:x=1", "1000", "é", "ip", "10.0.0.1",
+        "::1", "a.b=", "yes=no",
     ];
     for row in ALL.iter().filter(|row| row.name != "type") {
         for value in odd {
-            let ServiceSpec::Invalid(mistakes) = nlb().says(&named(row), value).read().spec else { continue };
+            let ServiceSpec::Invalid(mistakes) = nlb().says(&named(row), value).read().spec else {
+                continue;
+            };
             for mistake in mistakes {
-                let known = row.mistakes().iter().any(|text| alike(text, &mistake.message));
+                let known = row
+                    .mistakes()
+                    .iter()
+                    .any(|text| alike(text, &mistake.message));
                 assert!(known, "{} {value:?}: {mistake}", row.name);
             }
         }
     }
 }
 
-/// Tells whether a message is one of the table's texts: all words of these are in it, but for single letters, which stand
-/// for what varies.
+/// Tells whether a message is one of the table's texts: all words of these are in it, but for
+/// single letters, which stand for what varies.
 fn alike(text: &str, message: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
-        text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 1).map(str::to_owned).collect()
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|word| word.len() > 1)
+            .map(str::to_owned)
+            .collect()
     };
     let found = words(message);
     words(text).iter().all(|word| found.contains(word))

@@ -53,7 +53,12 @@ impl Case {
         self
     }
 
-    fn sent(mut self, action: &'static str, parameter: &'static str, value: impl Into<String>) -> Self {
+    fn sent(
+        mut self,
+        action: &'static str,
+        parameter: &'static str,
+        value: impl Into<String>,
+    ) -> Self {
         self.sent.push((action, parameter, value.into()));
         self
     }
@@ -87,15 +92,24 @@ impl AnnotationValues {
         Ok(Self {
             public_a: stage.network.public[0].id.clone(),
             allocations: [fixture.elastic_ip().await?, fixture.elastic_ip().await?],
-            certificates: [fixture.certificate("a.test").await?, fixture.certificate("b.test").await?],
-            group: fixture.security_group(&stage.network.vpc, "mine", &[]).await?,
+            certificates: [
+                fixture.certificate("a.test").await?,
+                fixture.certificate("b.test").await?,
+            ],
+            group: fixture
+                .security_group(&stage.network.vpc, "mine", &[])
+                .await?,
         })
     }
 }
 
 /// The pods behind a Service with addresses as targets.
 pub(super) async fn slice(stage: &ClusterFixture<'_>, case: &Case) -> anyhow::Result<()> {
-    if !case.annotations.iter().any(|(key, value)| *key == "nlb-target-type" && value == "ip") {
+    if !case
+        .annotations
+        .iter()
+        .any(|(key, value)| *key == "nlb-target-type" && value == "ip")
+    {
         return Ok(());
     }
     let slice = json!({
@@ -110,7 +124,8 @@ pub(super) async fn slice(stage: &ClusterFixture<'_>, case: &Case) -> anyhow::Re
         "ports": [{"name": "tcp-80", "port": 8080, "protocol": "TCP"}],
     });
     let api: Api<EndpointSlice> = Api::namespaced(stage.server.client(), "default");
-    api.patch(case.name, &PatchParams::apply("e2e").force(), &Patch::Apply(slice)).await?;
+    api.patch(case.name, &PatchParams::apply("e2e").force(), &Patch::Apply(slice))
+        .await?;
     Ok(())
 }
 
@@ -337,21 +352,37 @@ fn attributes() -> Vec<Case> {
             ],
         )
         .ports(&[("TCP", 80), ("TCP", 443)])
-        .with("target-group-attributes", "preserve_client_ip.enabled=false,deregistration_delay.timeout_seconds=30")
-        .with("target-group-attributes.443", "preserve_client_ip.enabled=true,deregistration_delay.timeout_seconds=40")
+        .with(
+            "target-group-attributes",
+            "preserve_client_ip.enabled=false,deregistration_delay.timeout_seconds=30",
+        )
+        .with(
+            "target-group-attributes.443",
+            "preserve_client_ip.enabled=true,deregistration_delay.timeout_seconds=40",
+        )
         .change(
             json!({"target-group-attributes": "proxy_protocol_v2.enabled=true"}),
-            &[":80: attribute proxy_protocol_v2.enabled=true", ":443: attribute proxy_protocol_v2.enabled=true"],
+            &[
+                ":80: attribute proxy_protocol_v2.enabled=true",
+                ":443: attribute proxy_protocol_v2.enabled=true",
+            ],
         ),
-        Case::new("proxy", &[":80: attribute proxy_protocol_v2.enabled=true"]).with("proxy-protocol", "*"),
+        Case::new("proxy", &[":80: attribute proxy_protocol_v2.enabled=true"])
+            .with("proxy-protocol", "*"),
         Case::new(
             "proxy-ports",
-            &[":80: attribute proxy_protocol_v2.enabled=true", "!:443: attribute proxy_protocol_v2.enabled=true"],
+            &[
+                ":80: attribute proxy_protocol_v2.enabled=true",
+                "!:443: attribute proxy_protocol_v2.enabled=true",
+            ],
         )
         .ports(&[("TCP", 80), ("TCP", 443)])
         .with("proxy-protocol-per-target-group", "80"),
-        Case::new("sticky", &[":80: attribute stickiness.enabled=true", ":80: attribute stickiness.type=source_ip"])
-            .spec(json!({"sessionAffinity": "ClientIP"})),
+        Case::new(
+            "sticky",
+            &[":80: attribute stickiness.enabled=true", ":80: attribute stickiness.type=source_ip"],
+        )
+        .spec(json!({"sessionAffinity": "ClientIP"})),
         Case::new(
             "logs",
             &[
@@ -367,16 +398,28 @@ fn attributes() -> Vec<Case> {
         .with("access-log-s3-bucket-prefix", "web")
         .change(
             json!({"cross-zone-load-balancing-enabled": null, "access-log-enabled": "false"}),
-            &[": attribute load_balancing.cross_zone.enabled=false", ": attribute access_logs.s3.enabled=false"],
+            &[
+                ": attribute load_balancing.cross_zone.enabled=false",
+                ": attribute access_logs.s3.enabled=false",
+            ],
         ),
         Case::new(
             "attributes",
-            &[": attribute load_balancing.cross_zone.enabled=true", ": attribute deletion_protection.enabled=true"],
+            &[
+                ": attribute load_balancing.cross_zone.enabled=true",
+                ": attribute deletion_protection.enabled=true",
+            ],
         )
-        .with("attributes", "load_balancing.cross_zone.enabled=true,deletion_protection.enabled=true")
+        .with(
+            "attributes",
+            "load_balancing.cross_zone.enabled=true,deletion_protection.enabled=true",
+        )
         .change(
             json!({"attributes": "deletion_protection.enabled=false"}),
-            &[": attribute load_balancing.cross_zone.enabled=false", ": attribute deletion_protection.enabled=false"],
+            &[
+                ": attribute load_balancing.cross_zone.enabled=false",
+                ": attribute deletion_protection.enabled=false",
+            ],
         ),
     ]
 }

@@ -4,8 +4,8 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_aws::api::{
-    Action, AwsError, Call, InstanceId, Metadata, Reply, RequestClass, RouteTableId, SecurityGroupId, SubnetId,
-    Transport, VpcId,
+    Action, AwsError, Call, InstanceId, Metadata, Reply, RequestClass, RouteTableId,
+    SecurityGroupId, SubnetId, Transport, VpcId,
 };
 use ccm_testkit::conformance::{CallCount, CallFaultKind, InjectedCallFault, InjectedFault};
 use parking_lot::Mutex;
@@ -135,7 +135,9 @@ impl FaultyTransport {
         }
         page.total += 1;
         let call = page.tally.calls();
-        let hit = |trouble: &InjectedCallFault| trouble.call == call || trouble.lasts && trouble.call < call;
+        let hit = |trouble: &InjectedCallFault| {
+            trouble.call == call || trouble.lasts && trouble.call < call
+        };
         (page.trouble.filter(hit).map(|trouble| trouble.kind), page.latency)
     }
 }
@@ -167,7 +169,9 @@ pub(crate) struct NoMetadata;
 #[async_trait]
 impl Metadata for NoMetadata {
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError> {
-        let fault = ccm_aws::api::AwsErrorCause::NoResponse(Arc::from(Box::from(format!("no route to {path}"))));
+        let fault = ccm_aws::api::AwsErrorCause::NoResponse(Arc::from(Box::from(format!(
+            "no route to {path}"
+        ))));
         Err(AwsError { action: None, cause: fault })
     }
 }

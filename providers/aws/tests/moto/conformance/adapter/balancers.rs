@@ -12,8 +12,9 @@ use ccm_aws::{
         LoadBalancerArn, Tags,
         ec2::{DescribeSecurityGroups, Rule, RuleSource, SecurityGroup},
         elb::{
-            CreateLoadBalancer, DeleteListener, DeregisterTargets, DescribeLoadBalancers, ElbProtocol, IpAddressType,
-            Listener, LoadBalancer, Scheme, SubnetMapping, TargetGroup, TargetType,
+            CreateLoadBalancer, DeleteListener, DeregisterTargets, DescribeLoadBalancers,
+            ElbProtocol, IpAddressType, Listener, LoadBalancer, Scheme, SubnetMapping, TargetGroup,
+            TargetType,
         },
     },
     lb::{names, spec::annotations::PREFIX},
@@ -26,16 +27,21 @@ use ccm_testkit::conformance::{AllowedSources, CloudLoadBalancer, LoadBalancerCl
 
 use super::{AwsAdapter, account::THEIRS, inspect::AccountInspector};
 
-/// Beginning of the descriptions of rules that let health checks in, which come from the load balancer itself.
+/// Beginning of the descriptions of rules that let health checks in, which come from the load
+/// balancer itself.
 const HEALTH: &str = "kubernetes.io/rule/nlb/health=";
 
 fn annotated(mut service: ServiceView, suffix: &str, value: &str) -> ServiceView {
-    service.annotations.insert(format!("{PREFIX}{suffix}").into(), value.into());
+    service
+        .annotations
+        .insert(format!("{PREFIX}{suffix}").into(), value.into());
     service
 }
 
 fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
-    of.iter().map(|(suffix, value)| (format!("{PREFIX}{suffix}"), (*value).to_owned())).collect()
+    of.iter()
+        .map(|(suffix, value)| (format!("{PREFIX}{suffix}"), (*value).to_owned()))
+        .collect()
 }
 
 #[async_trait]
@@ -67,8 +73,8 @@ impl LoadBalancerCloud for AwsAdapter {
         self.inspect().objects().await
     }
 
-    /// Each takes several of the 60 rules that a group of nodes may have. In memory there may be more, and more balancers
-    /// than a request for tags can name.
+    /// Each takes several of the 60 rules that a group of nodes may have. In memory there may be
+    /// more, and more balancers than a request for tags can name.
     fn many(&self) -> usize {
         if self.ground.stride() == 1 { 24 } else { 12 }
     }
@@ -86,8 +92,14 @@ impl LoadBalancerCloud for AwsAdapter {
     /// One name leads to addresses of both families.
     async fn serves_both_families(&self, balancer: &CloudLoadBalancer) -> anyhow::Result<bool> {
         let arns = vec![LoadBalancerArn::from(balancer.id.as_str())];
-        let found = self.inspect().ask(DescribeLoadBalancers { arns, ..Default::default() }).await?.items;
-        Ok(found.iter().any(|balancer| balancer.ip_address_type == Some(IpAddressType::Dualstack)))
+        let found = self
+            .inspect()
+            .ask(DescribeLoadBalancers { arns, ..Default::default() })
+            .await?
+            .items;
+        Ok(found
+            .iter()
+            .any(|balancer| balancer.ip_address_type == Some(IpAddressType::Dualstack)))
     }
 
     fn settings(&self) -> Vec<(String, String)> {
@@ -127,7 +139,12 @@ impl LoadBalancerCloud for AwsAdapter {
             name: names::load_balancer(&service.uid),
             scheme: Scheme::InternetFacing,
             ip_address_type: IpAddressType::Ipv4,
-            subnets: vec![SubnetMapping { subnet, allocation: None, private_ipv4: None, ipv6: None }],
+            subnets: vec![SubnetMapping {
+                subnet,
+                allocation: None,
+                private_ipv4: None,
+                ipv6: None,
+            }],
             security_groups: Vec::new(),
             ipv6_source_nat: None,
             tags: Tags::from([("made-by".into(), "hand".into())]),
@@ -139,11 +156,26 @@ impl LoadBalancerCloud for AwsAdapter {
     async fn damage(&self, id: &str) -> anyhow::Result<bool> {
         let look = self.inspect();
         let arn = LoadBalancerArn::from(id);
-        for group in look.groups().await?.into_iter().filter(|group| group.load_balancers.contains(&arn)) {
-            let targets = look.targets(&group).await?.into_iter().map(|health| health.target).collect();
-            look.ask(DeregisterTargets { arn: group.arn, targets }).await?;
+        for group in look
+            .groups()
+            .await?
+            .into_iter()
+            .filter(|group| group.load_balancers.contains(&arn))
+        {
+            let targets = look
+                .targets(&group)
+                .await?
+                .into_iter()
+                .map(|health| health.target)
+                .collect();
+            look.ask(DeregisterTargets { arn: group.arn, targets })
+                .await?;
         }
-        let damaged = look.balancers().await?.into_iter().find(|balancer| balancer.arn == arn);
+        let damaged = look
+            .balancers()
+            .await?
+            .into_iter()
+            .find(|balancer| balancer.arn == arn);
         let damaged = damaged.ok_or_else(|| anyhow::anyhow!("there is no load balancer {id}"))?;
         for listener in look.listeners(&damaged).await? {
             look.ask(DeleteListener { arn: listener.arn }).await?;
@@ -157,19 +189,39 @@ impl LoadBalancerCloud for AwsAdapter {
 }
 
 impl AwsAdapter {
-    /// Returns the nodes that get traffic. One that does not get that of every port is not shown as one that does.
-    async fn members(&self, look: &AccountInspector, view: &View<'_>) -> anyhow::Result<BTreeSet<String>> {
+    /// Returns the nodes that get traffic. One that does not get that of every port is not shown as
+    /// one that does.
+    async fn members(
+        &self,
+        look: &AccountInspector,
+        view: &View<'_>,
+    ) -> anyhow::Result<BTreeSet<String>> {
         let names = self.names();
         let mut ports: BTreeMap<String, BTreeSet<u16>> = BTreeMap::new();
         for listener in view.listeners {
-            let Some(group) = view.group(listener) else { continue };
+            let Some(group) = view.group(listener) else {
+                continue;
+            };
             for health in look.targets(group).await? {
-                let node = names.get(&*health.target.id).cloned().unwrap_or_else(|| health.target.id.to_string());
+                let node = names
+                    .get(&*health.target.id)
+                    .cloned()
+                    .unwrap_or_else(|| health.target.id.to_string());
                 ports.entry(node).or_default().insert(listener.port);
             }
         }
-        let all = view.listeners.iter().map(|listener| listener.port).collect::<BTreeSet<_>>();
-        let shown = |(node, at): (String, BTreeSet<u16>)| if at == all { node } else { format!("{node} at {at:?}") };
+        let all = view
+            .listeners
+            .iter()
+            .map(|listener| listener.port)
+            .collect::<BTreeSet<_>>();
+        let shown = |(node, at): (String, BTreeSet<u16>)| {
+            if at == all {
+                node
+            } else {
+                format!("{node} at {at:?}")
+            }
+        };
         Ok(ports.into_iter().map(shown).collect())
     }
 }
@@ -183,17 +235,29 @@ struct View<'a> {
 
 impl View<'_> {
     fn group(&self, listener: &Listener) -> Option<&TargetGroup> {
-        self.groups.iter().find(|group| Some(&group.arn) == listener.target_group.as_ref())
+        self.groups
+            .iter()
+            .find(|group| Some(&group.arn) == listener.target_group.as_ref())
     }
 
     /// Tells who may connect: by its own groups if it has some, by those of the nodes otherwise.
     fn clients(&self, firewalls: &[SecurityGroup], nodes: &str) -> AllowedSources {
         let own = &self.balancer.security_groups;
-        let guard = |group: &&SecurityGroup| if own.is_empty() { *group.id == *nodes } else { own.contains(&group.id) };
-        let rules = firewalls.iter().filter(guard).flat_map(|group| &group.ingress);
+        let guard = |group: &&SecurityGroup| {
+            if own.is_empty() {
+                *group.id == *nodes
+            } else {
+                own.contains(&group.id)
+            }
+        };
+        let rules = firewalls
+            .iter()
+            .filter(guard)
+            .flat_map(|group| &group.ingress);
         let doors = self.doors();
-        let open =
-            rules.filter(|rule| !rule.description.starts_with(HEALTH) && doors.iter().any(|door| opens(rule, *door)));
+        let open = rules.filter(|rule| {
+            !rule.description.starts_with(HEALTH) && doors.iter().any(|door| opens(rule, *door))
+        });
         let networks = open.filter_map(|rule| match &rule.source {
             RuleSource::Cidr(network) => Some(*network),
             RuleSource::Group(..) | RuleSource::PrefixList(_) => None,
@@ -206,9 +270,16 @@ impl View<'_> {
         if !self.balancer.security_groups.is_empty() {
             return self.listeners.iter().flat_map(ports).collect();
         }
-        let targets = self.listeners.iter().filter_map(|listener| Some((listener, self.group(listener)?)));
+        let targets = self
+            .listeners
+            .iter()
+            .filter_map(|listener| Some((listener, self.group(listener)?)));
         let of_nodes = targets.filter(|(_, group)| group.target_type == Some(TargetType::Instance));
-        of_nodes.flat_map(|(listener, group)| ports(listener).map(|(protocol, _)| (protocol, group.port))).collect()
+        of_nodes
+            .flat_map(|(listener, group)| {
+                ports(listener).map(|(protocol, _)| (protocol, group.port))
+            })
+            .collect()
     }
 }
 
@@ -228,6 +299,8 @@ fn opens(rule: &Rule, (protocol, port): (Protocol, u16)) -> bool {
         Protocol::Udp => "udp",
         Protocol::Sctp => return false,
     };
-    let in_range = rule.ports.is_none_or(|(from, to)| (from..=to).contains(&i32::from(port)));
+    let in_range = rule
+        .ports
+        .is_none_or(|(from, to)| (from..=to).contains(&i32::from(port)));
     (&*rule.protocol == "-1" || &*rule.protocol == name) && in_range
 }

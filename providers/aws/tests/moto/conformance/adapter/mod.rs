@@ -1,5 +1,6 @@
-//! AWS as the kit's suites drive it. Everything but the account itself is the same for the in-memory AWS and for moto: what
-//! the cloud holds is read past the provider, by requests of its own.
+//! AWS as the kit's suites drive it. Everything but the account itself is the same for the
+//! in-memory AWS and for moto: what the cloud holds is read past the provider, by requests of its
+//! own.
 
 pub(crate) mod account;
 mod balancers;
@@ -31,8 +32,10 @@ use self::{
     inspect::AccountInspector,
 };
 
-/// Budgets that the kit does not use up: what it counts is calls, not how many of them a second has.
-const BUDGETS: [&str; 6] = ["EC2Read", "EC2Write", "EC2Topology", "ELBRead", "ELBRegister", "ELBWrite"];
+/// Budgets that the kit does not use up: what it counts is calls, not how many of them a second
+/// has.
+const BUDGETS: [&str; 6] =
+    ["EC2Read", "EC2Write", "EC2Topology", "ELBRead", "ELBRegister", "ELBWrite"];
 /// A class that the provider serves.
 const CLASS: &str = "service.k8s.aws/nlb";
 
@@ -71,23 +74,35 @@ impl Set {
 }
 
 impl AwsAdapter {
-    pub(crate) async fn new(ground: Arc<dyn AccountBackend>, config: &'static str) -> anyhow::Result<Self> {
+    pub(crate) async fn new(
+        ground: Arc<dyn AccountBackend>,
+        config: &'static str,
+    ) -> anyhow::Result<Self> {
         let place = ground.clear().await?;
-        let set = Set { place, ips: BTreeMap::new(), instances: BTreeMap::new(), number: 0 };
+        let set = Set {
+            place,
+            ips: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            number: 0,
+        };
         let road = Arc::new(FaultyTransport::new(Arc::clone(&ground)));
         Ok(Self { ground, road, set: Arc::new(Mutex::new(set)), config })
     }
 
     /// Makes a provider as the manager does, for a cluster.
     pub(crate) async fn provider(&self, cluster: &str) -> anyhow::Result<Arc<dyn CloudProvider>> {
-        let budgets = BUDGETS.map(|kind| format!("{kind}QPS = 1000\n{kind}Burst = 10000")).join("\n");
+        let budgets = BUDGETS
+            .map(|kind| format!("{kind}QPS = 1000\n{kind}Burst = 10000"))
+            .join("\n");
         let text = format!(
             "[Global]\nRegion = us-west-2\nVPC = {}\nKubernetesClusterID = {cluster}\nDefaultLoadBalancerType = nlb\n\
              LoadBalancerClass = {CLASS}\n{budgets}\n{}",
             self.place().vpc,
             self.config
         );
-        let provider = AwsProvider::connect(config::parse(&text)?, self.road.clone(), Arc::new(NoMetadata)).await?;
+        let provider =
+            AwsProvider::connect(config::parse(&text)?, self.road.clone(), Arc::new(NoMetadata))
+                .await?;
         Ok(Arc::new(provider))
     }
 
@@ -105,13 +120,18 @@ impl AwsAdapter {
             (set.place.clone(), set.ip(node))
         };
         let id = self.ground.launch(&place, ip).await?;
-        self.set.lock().instances.insert(node.to_owned(), id.clone());
+        self.set
+            .lock()
+            .instances
+            .insert(node.to_owned(), id.clone());
         Ok((id, ip))
     }
 
     async fn turn(&self, node: &str, turn: InstanceChange) -> anyhow::Result<()> {
         let id = self.set.lock().instances.get(node).cloned();
-        self.ground.turn(&id.ok_or_else(|| anyhow::anyhow!("there is no instance {node}"))?, turn).await
+        self.ground
+            .turn(&id.ok_or_else(|| anyhow::anyhow!("there is no instance {node}"))?, turn)
+            .await
     }
 
     /// Removes an instance; succeeds on nothing.
@@ -128,7 +148,10 @@ impl AwsAdapter {
         let set = self.set.lock();
         let each = set.instances.iter().flat_map(|(name, id)| {
             let ip = set.ips.get(name).map(ToString::to_string);
-            [Some(id.to_string()), ip].into_iter().flatten().map(|key| (key, name.clone()))
+            [Some(id.to_string()), ip]
+                .into_iter()
+                .flatten()
+                .map(|key| (key, name.clone()))
         });
         each.collect()
     }
@@ -167,7 +190,8 @@ impl InstanceCloud for AwsAdapter {
     }
 
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.road.script(Some(InjectedCallFault::fail(1, fault).lasting()));
+        self.road
+            .script(Some(InjectedCallFault::fail(1, fault).lasting()));
         Ok(true)
     }
 
@@ -197,15 +221,26 @@ impl InstanceCloud for AwsAdapter {
     }
 
     fn malformed_provider_ids(&self) -> Vec<String> {
-        ["aws://", "aws:///us-west-2a", "aws:///us-west-2a/vol-1", "aws:///us-west-2a/i-1/x/y", "aws:///a/b/c/i-1"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "aws://",
+            "aws:///us-west-2a",
+            "aws:///us-west-2a/vol-1",
+            "aws:///us-west-2a/i-1/x/y",
+            "aws:///a/b/c/i-1",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 
     fn foreign_provider_ids(&self) -> Vec<String> {
-        ["gce://project/zone/name", "openstack:///8f9e5b3a", "kind://a/b/c", "awsx:///us-west-2a/i-0123456789abcdef0"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "gce://project/zone/name",
+            "openstack:///8f9e5b3a",
+            "kind://a/b/c",
+            "awsx:///us-west-2a/i-0123456789abcdef0",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 }
 
@@ -253,7 +288,12 @@ impl FaultyCloud for AwsAdapter {
     async fn reset(&self) -> anyhow::Result<()> {
         self.road.clear();
         let place = self.ground.clear().await?;
-        *self.set.lock() = Set { place, ips: BTreeMap::new(), instances: BTreeMap::new(), number: 0 };
+        *self.set.lock() = Set {
+            place,
+            ips: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            number: 0,
+        };
         Ok(())
     }
 }
@@ -267,7 +307,10 @@ impl RouteCloud for AwsAdapter {
         let mut routes = Vec::new();
         for table in look.ask(DescribeRouteTables::default()).await?.items {
             // Those to gateways are the place's own.
-            let made = table.routes.into_iter().filter(|route| route.gateway.is_none());
+            let made = table
+                .routes
+                .into_iter()
+                .filter(|route| route.gateway.is_none());
             routes.extend(made.filter_map(|route| {
                 let destination = route.destination?;
                 let node = owner(&route, &alive).and_then(|id| names.get(&*id).cloned());
@@ -286,7 +329,9 @@ impl RouteCloud for AwsAdapter {
         let id = self.set.lock().instances.get(&*node.name).cloned();
         let id = id.ok_or_else(|| anyhow::anyhow!("there is no instance {}", node.name))?;
         let target = RouteTarget::Instance(id);
-        self.inspect().ask(CreateRoute { table, destination, target }).await?;
+        self.inspect()
+            .ask(CreateRoute { table, destination, target })
+            .await?;
         Ok(true)
     }
 
@@ -297,6 +342,9 @@ impl RouteCloud for AwsAdapter {
 
 /// Returns the instance that a route leads to, if that is there.
 fn owner(route: &Route, interfaces: &BTreeMap<String, InstanceId>) -> Option<InstanceId> {
-    let by_instance = route.instance.clone().filter(|id| interfaces.values().any(|alive| alive == id));
+    let by_instance = route
+        .instance
+        .clone()
+        .filter(|id| interfaces.values().any(|alive| alive == id));
     by_instance.or_else(|| interfaces.get(&**route.interface.as_ref()?).cloned())
 }

@@ -14,8 +14,8 @@ use ccm_testkit::conformance::{CallCount, CallFaultKind, InjectedCallFault, Inje
 use http::{Method, Request, Response};
 use openstack_api::{
     neutron::{
-        FixedIpRequest, FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate, PortCreate, QuotaUpdate,
-        RouterCreate, SubnetCreate,
+        FixedIpRequest, FloatingIpCreate, GatewayRequest, InterfaceRequest, NetworkCreate,
+        PortCreate, QuotaUpdate, RouterCreate, SubnetCreate,
     },
     nova::{NetworkRequest, Networks, QuotaSetUpdate as ComputeQuota, ServerCreate},
 };
@@ -59,7 +59,12 @@ pub(crate) struct Site {
 impl Site {
     /// Makes settings with every default.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let password = self.local.credentials().password(PROJECT).context("the user is there")?.clone();
+        let password = self
+            .local
+            .credentials()
+            .password(PROJECT)
+            .context("the user is there")?
+            .clone();
         let domain = Domain::Id("default".into());
         let auth = Auth {
             url: format!("{}/identity/v3", self.url).parse()?,
@@ -74,16 +79,28 @@ impl Site {
 
     /// Returns what nobody may read.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        self.local.credentials().password(PROJECT).map(|password| password.expose().to_owned()).into_iter().collect()
+        self.local
+            .credentials()
+            .password(PROJECT)
+            .map(|password| password.expose().to_owned())
+            .into_iter()
+            .collect()
     }
 
     fn cx(&self) -> Cx {
         let project = self.local.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();
-            projects.find(|project| project.name == PROJECT).map(|project| project.id.as_str().into())
+            projects
+                .find(|project| project.name == PROJECT)
+                .map(|project| project.id.as_str().into())
         });
         let now = self.local.cloud().clock.now();
-        Cx { now, project: project.unwrap_or_default(), user: "operator".into(), admin: true }
+        Cx {
+            now,
+            project: project.unwrap_or_default(),
+            user: "operator".into(),
+            admin: true,
+        }
     }
 
     /// Changes the cloud behind the provider's back, as an administrator in the project.
@@ -92,12 +109,20 @@ impl Site {
         change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
     ) -> anyhow::Result<T> {
         let cx = self.cx();
-        let changed = self.local.cloud().store.change(|state| change(state, &cx)).await;
+        let changed = self
+            .local
+            .cloud()
+            .store
+            .change(|state| change(state, &cx))
+            .await;
         changed.map_err(|error| anyhow::anyhow!("{}: {}", error.status, error.message))
     }
 
     /// Reads the cloud as it is once every change that is due has ended.
-    pub(crate) async fn read_state<T>(&self, read: impl FnOnce(&CloudState) -> T) -> anyhow::Result<T> {
+    pub(crate) async fn read_state<T>(
+        &self,
+        read: impl FnOnce(&CloudState) -> T,
+    ) -> anyhow::Result<T> {
         self.change(|state, cx| {
             openstack_local::octavia::finish_due(state, cx.now);
             Ok(read(state))
@@ -114,17 +139,35 @@ impl Site {
     pub(crate) async fn node(&self, name: &str, server: &str) -> anyhow::Result<NodeView> {
         let ips = self.read_state(|state| {
             let ports = neutron::ports::of_device(state, server);
-            ports.iter().flat_map(|port| &port.fixed_ips).map(|ip| ip.ip_address).collect::<BTreeSet<_>>()
+            ports
+                .iter()
+                .flat_map(|port| &port.fixed_ips)
+                .map(|ip| ip.ip_address)
+                .collect::<BTreeSet<_>>()
         });
-        let addresses = ips.await?.into_iter().map(|ip| NodeAddress::new(AddressType::InternalIp, ip.to_string()));
+        let addresses = ips
+            .await?
+            .into_iter()
+            .map(|ip| NodeAddress::new(AddressType::InternalIp, ip.to_string()));
         let provider_id = Some(format!("openstack:///{server}").into());
-        Ok(NodeView { provider_id, addresses: addresses.collect(), ..NodeView::named(name) })
+        Ok(NodeView {
+            provider_id,
+            addresses: addresses.collect(),
+            ..NodeView::named(name)
+        })
     }
 
     /// Makes a server on the place's network.
-    pub(crate) async fn launch(&self, place: &SharedNetwork, name: &str) -> anyhow::Result<(String, IpAddr)> {
+    pub(crate) async fn launch(
+        &self,
+        place: &SharedNetwork,
+        name: &str,
+    ) -> anyhow::Result<(String, IpAddr)> {
         self.change(|state, cx| {
-            let on = NetworkRequest { uuid: Some(place.network.clone()), ..NetworkRequest::default() };
+            let on = NetworkRequest {
+                uuid: Some(place.network.clone()),
+                ..NetworkRequest::default()
+            };
             let request = ServerCreate {
                 name: name.to_owned(),
                 flavor_ref: "2".to_owned(),
@@ -133,7 +176,9 @@ impl Site {
             };
             let id = nova::create::create(state, cx, Microversion(60), &request)?;
             let ports = neutron::ports::of_device(state, &id);
-            let ip = ports.first().and_then(|port| Some(port.fixed_ips.first()?.ip_address));
+            let ip = ports
+                .first()
+                .and_then(|port| Some(port.fixed_ips.first()?.ip_address));
             let ip = ip.ok_or_else(|| ApiError::bad_request("", "the server has no address"))?;
             Ok((id, ip))
         })
@@ -184,7 +229,10 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
     neutron::subnets::create(state, cx, subnet(&external, "203.0.113.0/24", 4))?;
     let mut routers = [String::new(), String::new(), String::new()];
     for (n, router) in routers.iter_mut().enumerate() {
-        let gateway = GatewayRequest { network_id: Some(external.clone()), ..GatewayRequest::default() };
+        let gateway = GatewayRequest {
+            network_id: Some(external.clone()),
+            ..GatewayRequest::default()
+        };
         // Those of others have no way outside, so that there is one way for each floating IP.
         let gateway = (n == 0).then_some(gateway);
         let request = RouterCreate { external_gateway_info: gateway, ..RouterCreate::default() };
@@ -193,9 +241,13 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
             let interface = match n {
                 0 => InterfaceRequest { subnet_id: Some(subnet.clone()), port_id: None },
                 _ => {
-                    let fixed = FixedIpRequest { subnet_id: Some(subnet.clone()), ip_address: None };
-                    let request =
-                        PortCreate { network_id: inner.clone(), fixed_ips: Some(vec![fixed]), ..PortCreate::default() };
+                    let fixed =
+                        FixedIpRequest { subnet_id: Some(subnet.clone()), ip_address: None };
+                    let request = PortCreate {
+                        network_id: inner.clone(),
+                        fixed_ips: Some(vec![fixed]),
+                        ..PortCreate::default()
+                    };
                     let port = neutron::ports::create(state, cx, request)?;
                     InterfaceRequest { subnet_id: None, port_id: Some(port.id) }
                 }
@@ -203,7 +255,10 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
             neutron::router_interfaces::add(state, cx, router, &interface)?;
         }
     }
-    let request = FloatingIpCreate { floating_network_id: external.clone(), ..FloatingIpCreate::default() };
+    let request = FloatingIpCreate {
+        floating_network_id: external.clone(),
+        ..FloatingIpCreate::default()
+    };
     let free = neutron::floating_ips::create(state, cx, request)?.floating_ip_address;
     let free = free.map(|address| address.to_string()).unwrap_or_default();
     Ok(SharedNetwork { network: inner, subnet: nodes, external, routers, free })
@@ -242,7 +297,9 @@ struct FaultScript {
 impl FaultyTransport {
     pub(crate) fn new(site: Site) -> Self {
         let (tally, latency) = (CallCount::default(), Duration::ZERO);
-        Self { page: Mutex::new(FaultScript { site, trouble: None, tally, latency, total: 0 }) }
+        Self {
+            page: Mutex::new(FaultScript { site, trouble: None, tally, latency, total: 0 }),
+        }
     }
 
     /// Leads to another cloud from now on.
@@ -285,7 +342,9 @@ impl FaultyTransport {
         }
         page.total += 1;
         let call = page.tally.calls();
-        let hit = |trouble: &InjectedCallFault| trouble.call == call || trouble.lasts && trouble.call < call;
+        let hit = |trouble: &InjectedCallFault| {
+            trouble.call == call || trouble.lasts && trouble.call < call
+        };
         (page.trouble.filter(hit).map(|trouble| trouble.kind), page.latency, page.site.clone())
     }
 }
@@ -303,7 +362,9 @@ impl Transport for FaultyTransport {
         let answer = match trouble {
             Some(CallFaultKind::Fails(fault)) => {
                 let path = request.uri().path().trim_end_matches('/').to_owned();
-                let fault = Fault::new(path, refusal(fault)).method(request.method().as_str()).times(1);
+                let fault = Fault::new(path, refusal(fault))
+                    .method(request.method().as_str())
+                    .times(1);
                 site.local.cloud().faults.add(fault);
                 site.transport.send(request).await
             }

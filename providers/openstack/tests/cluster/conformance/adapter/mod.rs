@@ -1,5 +1,5 @@
-//! OpenStack as the kit's suites drive it. Everything but the way there is the same in process and over sockets: what the
-//! cloud holds is read past the provider, in the local cloud's own state.
+//! OpenStack as the kit's suites drive it. Everything but the way there is the same in process and
+//! over sockets: what the cloud holds is read past the provider, in the local cloud's own state.
 
 pub(crate) mod balancers;
 pub(crate) mod cloud;
@@ -57,7 +57,10 @@ struct Server {
 }
 
 impl OpenStackAdapter {
-    pub(crate) async fn new(ground: Arc<dyn CloudBackend>, config: fn(&mut Settings)) -> anyhow::Result<Self> {
+    pub(crate) async fn new(
+        ground: Arc<dyn CloudBackend>,
+        config: fn(&mut Settings),
+    ) -> anyhow::Result<Self> {
         let site = ground.start().await?;
         let set = ProjectResources { place: site.furnish().await?, servers: BTreeMap::new() };
         let (road, set) = (Arc::new(FaultyTransport::new(site)), Arc::new(Mutex::new(set)));
@@ -93,27 +96,41 @@ impl OpenStackAdapter {
         self.used.store(true, Ordering::Relaxed);
         let (id, ip) = self.site().launch(&self.place(), node).await?;
         let server = Server { id, ip };
-        self.set.lock().servers.insert(node.to_owned(), server.clone());
+        self.set
+            .lock()
+            .servers
+            .insert(node.to_owned(), server.clone());
         Ok(server)
     }
 
     async fn set_status(&self, node: &str, status: &str) -> anyhow::Result<()> {
         let id = self.server(node)?.id;
-        self.site().change(|state, _| nova::servers::set_status(state, &id, status, None)).await
+        self.site()
+            .change(|state, _| nova::servers::set_status(state, &id, status, None))
+            .await
     }
 
     /// Removes a server; succeeds on nothing.
     async fn remove(&self, node: &str) -> anyhow::Result<()> {
         let server = self.set.lock().servers.remove(node);
         match server {
-            Some(server) => self.site().change(|state, cx| nova::servers::delete(state, cx, &server.id)).await,
+            Some(server) => {
+                self.site()
+                    .change(|state, cx| nova::servers::delete(state, cx, &server.id))
+                    .await
+            }
             None => Ok(()),
         }
     }
 
     /// Returns the names of nodes whose servers exist, by address.
     fn names(&self) -> BTreeMap<String, String> {
-        self.set.lock().servers.iter().map(|(name, server)| (server.ip.to_string(), name.clone())).collect()
+        self.set
+            .lock()
+            .servers
+            .iter()
+            .map(|(name, server)| (server.ip.to_string(), name.clone()))
+            .collect()
     }
 }
 
@@ -141,7 +158,8 @@ impl InstanceCloud for OpenStackAdapter {
     }
 
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool> {
-        self.road.script(Some(InjectedCallFault::fail(1, fault).lasting()));
+        self.road
+            .script(Some(InjectedCallFault::fail(1, fault).lasting()));
         Ok(true)
     }
 
@@ -160,7 +178,9 @@ impl InstanceCloud for OpenStackAdapter {
     }
 
     async fn fingerprint(&self) -> anyhow::Result<String> {
-        self.site().read_state(|state| format!("{:?} {:?} {:?}", state.nova, state.neutron, state.octavia)).await
+        self.site()
+            .read_state(|state| format!("{:?} {:?} {:?}", state.nova, state.neutron, state.octavia))
+            .await
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -168,15 +188,27 @@ impl InstanceCloud for OpenStackAdapter {
     }
 
     fn malformed_provider_ids(&self) -> Vec<String> {
-        ["openstack://", "openstack:///", "openstack://server", "openstack:///a/b", "openstack://RegionOne/", "server"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "openstack://",
+            "openstack:///",
+            "openstack://server",
+            "openstack:///a/b",
+            "openstack://RegionOne/",
+            "server",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 
     fn foreign_provider_ids(&self) -> Vec<String> {
-        ["aws:///eu-1a/i-0123456789abcdef0", "gce://project/zone/name", "kind://a/b/c", "openstackx:///8f9e5b3a"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "aws:///eu-1a/i-0123456789abcdef0",
+            "gce://project/zone/name",
+            "kind://a/b/c",
+            "openstackx:///8f9e5b3a",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 }
 
@@ -232,9 +264,16 @@ impl RouteCloud for OpenStackAdapter {
         let six = self.six().await?;
         let site = self.site();
         let listed = site.read_state(|state| {
-            let routers = place.routers.iter().filter_map(|id| state.neutron.routers.get(id));
-            let routes =
-                routers.flat_map(|router| router.routes.iter().map(|route| (router.id.clone(), route.clone())));
+            let routers = place
+                .routers
+                .iter()
+                .filter_map(|id| state.neutron.routers.get(id));
+            let routes = routers.flat_map(|router| {
+                router
+                    .routes
+                    .iter()
+                    .map(|route| (router.id.clone(), route.clone()))
+            });
             routes.collect::<Vec<_>>()
         });
         let route = |(router, Route { destination, nexthop }): (String, Route)| {
@@ -254,7 +293,9 @@ impl RouteCloud for OpenStackAdapter {
         let [_, _, router] = self.place().routers;
         let nexthop = self.server(&node.name)?.ip.to_string();
         let route = Route { destination: destination.to_string(), nexthop };
-        self.site().change(|state, cx| neutron::extra_routes::add(state, cx, &router, vec![route])).await?;
+        self.site()
+            .change(|state, cx| neutron::extra_routes::add(state, cx, &router, vec![route]))
+            .await?;
         Ok(true)
     }
 
@@ -272,8 +313,13 @@ impl OpenStackAdapter {
         let all = site.read_state(|state| {
             let of = |(name, server): (String, Server)| {
                 let ports = neutron::ports::of_device(state, &server.id).into_iter();
-                let ips: Vec<_> = ports.flat_map(|port| &port.fixed_ips).map(|ip| ip.ip_address).collect();
-                ips.into_iter().filter(IpAddr::is_ipv6).map(move |ip| (ip.to_string(), name.clone()))
+                let ips: Vec<_> = ports
+                    .flat_map(|port| &port.fixed_ips)
+                    .map(|ip| ip.ip_address)
+                    .collect();
+                ips.into_iter()
+                    .filter(IpAddr::is_ipv6)
+                    .map(move |ip| (ip.to_string(), name.clone()))
             };
             servers.into_iter().flat_map(of).collect()
         });

@@ -16,7 +16,10 @@ pub(super) async fn succeed(pod: &Pod) -> anyhow::Result<()> {
         let (port, path) = target(container, probe)?;
         let deadline = Instant::now() + SOON;
         while let Err(error) = get(port, &path, None).await {
-            anyhow::ensure!(Instant::now() < deadline, "{path} does not succeed within {SOON:?}: {error}");
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "{path} does not succeed within {SOON:?}: {error}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -43,7 +46,10 @@ pub(super) async fn metrics_are_for_readers(
 }
 
 fn container(pod: &Pod) -> anyhow::Result<&Container> {
-    pod.spec.as_ref().and_then(|spec| spec.containers.first()).context("a pod without container")
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.containers.first())
+        .context("a pod without container")
 }
 
 /// Port and path that a probe asks.
@@ -52,7 +58,10 @@ fn target(container: &Container, probe: &Probe) -> anyhow::Result<(u16, String)>
     anyhow::ensure!(http.scheme.as_deref() == Some("HTTPS"), "{http:?}");
     let named = |name: &str| {
         let ports = container.ports.iter().flatten();
-        ports.filter(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port).next()
+        ports
+            .filter(|port| port.name.as_deref() == Some(name))
+            .map(|port| port.container_port)
+            .next()
     };
     let port = match &http.port {
         IntOrString::Int(port) => *port,
@@ -64,9 +73,12 @@ fn target(container: &Container, probe: &Probe) -> anyhow::Result<(u16, String)>
 /// Asks as a kubelet does: whatever the certificate says.
 async fn get(port: u16, path: &str, token: Option<&str>) -> kube::Result<String> {
     let address = format!("https://127.0.0.1:{port}").parse::<http::Uri>();
-    let mut config = kube::Config::new(address.map_err(|error| kube::Error::HttpError(error.into()))?);
+    let mut config =
+        kube::Config::new(address.map_err(|error| kube::Error::HttpError(error.into()))?);
     config.accept_invalid_certs = true;
     config.auth_info.token = token.map(|token| token.to_owned().into());
-    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
     kube::Client::try_from(config)?.request_text(request).await
 }

@@ -35,14 +35,22 @@ impl HttpsServer {
     }
 
     /// Waits until the process answers this way to whoever shows this token, or none.
-    pub(crate) async fn answers(&self, path: &str, token: Option<&str>, status: u16) -> anyhow::Result<()> {
+    pub(crate) async fn answers(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        status: u16,
+    ) -> anyhow::Result<()> {
         let limit = Instant::now() + SOON;
         loop {
             let answer = self.ask(path, token).await;
             if answer.as_ref().is_ok_and(|answer| *answer == status) {
                 return Ok(());
             }
-            anyhow::ensure!(Instant::now() < limit, "{path} is answered by {answer:?}, not {status}");
+            anyhow::ensure!(
+                Instant::now() < limit,
+                "{path} is answered by {answer:?}, not {status}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -53,13 +61,22 @@ impl HttpsServer {
         config.accept_invalid_certs = true;
         config.auth_info.token = token.map(|token| token.to_owned().into());
         let request = http::Request::get(path).body(Body::empty())?;
-        Ok(kube::Client::try_from(config)?.send(request).await?.status().as_u16())
+        Ok(kube::Client::try_from(config)?
+            .send(request)
+            .await?
+            .status()
+            .as_u16())
     }
 }
 
 /// A token of a service account of kube-system.
 pub(crate) async fn token(s: &Scenario, account: &str) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(s.server.client(), "kube-system");
-    let answer = accounts.create_token_request(account, &PostParams::default(), &TokenRequest::default()).await?;
-    answer.status.and_then(|status| status.token).context("no token")
+    let answer = accounts
+        .create_token_request(account, &PostParams::default(), &TokenRequest::default())
+        .await?;
+    answer
+        .status
+        .and_then(|status| status.token)
+        .context("no token")
 }

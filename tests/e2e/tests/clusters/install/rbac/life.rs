@@ -1,4 +1,5 @@
-//! What happens in a cluster, controller by controller, so that each asks for everything that it ever asks for.
+//! What happens in a cluster, controller by controller, so that each asks for everything that it
+//! ever asks for.
 
 use std::time::Duration;
 
@@ -27,7 +28,11 @@ pub(crate) async fn join(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
         s.event(name, "Synced", SOON).await?;
     }
     // A label that somebody changed.
-    let zone = s.cloud.instance(&names[0]).map(|instance| instance.zone).unwrap_or_default();
+    let zone = s
+        .cloud
+        .instance(&names[0])
+        .map(|instance| instance.zone)
+        .unwrap_or_default();
     s.set_labels(&names[0], &[(ZONE, "elsewhere")]).await?;
     s.eventually("the zone is right again", SOON, |nodes| {
         each(nodes, &names[..1], |node| match label(node, ZONE) == Some(&*zone) {
@@ -38,18 +43,23 @@ pub(crate) async fn join(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
     .await?;
     // An address that changed in the cloud.
     let moved = Address::new(AddressType::InternalIp, "10.30.0.7");
-    s.cloud.put_instance(&names[1], InstanceSpec { addresses: Some(vec![moved]), ..InstanceSpec::default() })?;
+    s.cloud.put_instance(
+        &names[1],
+        InstanceSpec { addresses: Some(vec![moved]), ..InstanceSpec::default() },
+    )?;
     s.eventually("the new address", SOON, |nodes| {
-        each(nodes, &names[1..2], |node| match addresses(node).contains(&"InternalIP=10.30.0.7".to_owned()) {
-            true => Ok(()),
-            false => Err(format!("{:?}", addresses(node))),
+        each(nodes, &names[1..2], |node| {
+            match addresses(node).contains(&"InternalIP=10.30.0.7".to_owned()) {
+                true => Ok(()),
+                false => Err(format!("{:?}", addresses(node))),
+            }
         })
     })
     .await
 }
 
-/// Somebody writes to a node that is about to be initialised, so that the write comes too late and the node is read afresh.
-/// Tried with one node after another until `is_read` agrees.
+/// Somebody writes to a node that is about to be initialised, so that the write comes too late and
+/// the node is read afresh. Tried with one node after another until `is_read` agrees.
 pub(crate) async fn collide(
     s: &Scenario,
     prefix: &str,
@@ -73,10 +83,16 @@ pub(crate) async fn collide(
 /// Adds a taint before the others, which are then not where they were.
 async fn taint_in_front(s: &Scenario, name: &str) -> anyhow::Result<()> {
     let node = s.nodes_api().get(name).await?;
-    let mut taints = serde_json::to_value(node.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
-    taints.as_array_mut().context("a list")?.insert(0, json!({"key": "e2e/first", "effect": "NoSchedule"}));
+    let mut taints =
+        serde_json::to_value(node.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
+    taints
+        .as_array_mut()
+        .context("a list")?
+        .insert(0, json!({"key": "e2e/first", "effect": "NoSchedule"}));
     let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
-    s.nodes_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    s.nodes_api()
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
     Ok(())
 }
 
@@ -98,8 +114,12 @@ pub(crate) async fn initialize_by_hand(s: &Scenario, names: &[String]) -> anyhow
             json!({"status": {"addresses": [{"type": "InternalIP", "address": format!("10.40.0.{}", n + 1)}]}}),
         );
         // Addresses first, as it ought to be.
-        s.nodes_api().patch_status(name, &PatchParams::default(), &status).await?;
-        s.nodes_api().patch(name, &PatchParams::default(), &spec).await?;
+        s.nodes_api()
+            .patch_status(name, &PatchParams::default(), &status)
+            .await?;
+        s.nodes_api()
+            .patch(name, &PatchParams::default(), &spec)
+            .await?;
     }
     s.initialized(names, SOON).await
 }
@@ -108,9 +128,11 @@ pub(crate) async fn initialize_by_hand(s: &Scenario, names: &[String]) -> anyhow
 pub(crate) async fn leave(s: &Scenario, stopped: &str, gone: &str) -> anyhow::Result<()> {
     let tainted = async |wanted: bool| {
         s.eventually("the shutdown taint", SOON, |nodes| {
-            each(nodes, &[stopped.to_owned()], |node| match is_tainted(node, SHUTDOWN_TAINT) == wanted {
-                true => Ok(()),
-                false => Err(format!("shutdown taint is not {wanted}")),
+            each(nodes, &[stopped.to_owned()], |node| {
+                match is_tainted(node, SHUTDOWN_TAINT) == wanted {
+                    true => Ok(()),
+                    false => Err(format!("shutdown taint is not {wanted}")),
+                }
             })
         })
         .await
@@ -144,7 +166,8 @@ pub(crate) async fn networked(s: &Scenario, names: &[String]) -> anyhow::Result<
     .await
 }
 
-/// Nodes get their pod networks while others write to them, until one was read afresh; and when none is left that is told.
+/// Nodes get their pod networks while others write to them, until one was read afresh; and when
+/// none is left that is told.
 pub(crate) async fn crowd(
     s: &Scenario,
     prefix: &str,
@@ -156,12 +179,19 @@ pub(crate) async fn crowd(
     for name in names {
         s.register(std::slice::from_ref(name)).await?;
         for turn in 0..5 {
-            let label = Patch::Merge(json!({"metadata": {"labels": {"e2e.example/turn": turn.to_string()}}}));
-            s.nodes_api().patch(name, &PatchParams::default(), &label).await?;
+            let label = Patch::Merge(
+                json!({"metadata": {"labels": {"e2e.example/turn": turn.to_string()}}}),
+            );
+            s.nodes_api()
+                .patch(name, &PatchParams::default(), &label)
+                .await?;
         }
     }
     networked(s, names).await?;
-    anyhow::ensure!(is_read().await?, "of {blocks} nodes none changed just before it got its networks");
+    anyhow::ensure!(
+        is_read().await?,
+        "of {blocks} nodes none changed just before it got its networks"
+    );
     s.register(std::slice::from_ref(last)).await?;
     s.event(last, "CIDRNotAvailable", SOON).await.map(drop)
 }
@@ -173,7 +203,8 @@ pub(crate) async fn route(s: &Scenario, name: &str) -> anyhow::Result<()> {
         error: Some(FaultError::Transient),
         ..FaultSpec::default()
     }])?;
-    s.add_pod_cidrs(name, &["10.244.200.0/24".to_owned()]).await?;
+    s.add_pod_cidrs(name, &["10.244.200.0/24".to_owned()])
+        .await?;
     s.event(name, "FailedToCreateRoute", SOON).await?;
     s.set_faults([])?;
     s.routed(&[], SOON).await
@@ -181,10 +212,13 @@ pub(crate) async fn route(s: &Scenario, name: &str) -> anyhow::Result<()> {
 
 /// Services come, change, and go in both ways.
 pub(crate) async fn serve(s: &Scenario, names: &[String]) -> anyhow::Result<()> {
-    let [first, second, third] = names else { anyhow::bail!("three services, not {names:?}") };
+    let [first, second, third] = names else {
+        anyhow::bail!("three services, not {names:?}")
+    };
     s.create_all(names).await?;
     s.served(names, SOON).await?;
-    s.change(first, json!({"spec": {"ports": [{"name": "http", "port": 81, "nodePort": null}]}})).await?;
+    s.change(first, json!({"spec": {"ports": [{"name": "http", "port": 81, "nodePort": null}]}}))
+        .await?;
     s.served(names, SOON).await?;
     told_again(s, first).await?;
     s.delete_service(second).await?;
@@ -200,10 +234,16 @@ async fn told_again(s: &Scenario, name: &str) -> anyhow::Result<()> {
     loop {
         let mut events = s.service_events().await?;
         events.retain(|event| event.involved_object.name.as_deref() == Some(name));
-        if events.iter().any(|event| event.count.is_some_and(|count| count > 1)) {
+        if events
+            .iter()
+            .any(|event| event.count.is_some_and(|count| count > 1))
+        {
             return Ok(());
         }
-        let seen: Vec<_> = events.iter().map(|event| (event.reason.as_deref(), event.count)).collect();
+        let seen: Vec<_> = events
+            .iter()
+            .map(|event| (event.reason.as_deref(), event.count))
+            .collect();
         anyhow::ensure!(Instant::now() < limit, "no event about {name} came again, only {seen:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -3,14 +3,16 @@
 use ccm_e2e::permissions::{Grant, grants};
 use serde_json::json;
 
-/// A role: where it is written, and verbs by resource. Names behind the resource are those of the only objects meant.
+/// A role: where it is written, and verbs by resource. Names behind the resource are those of the
+/// only objects meant.
 struct Role {
     source: &'static str,
     rules: &'static [(&'static str, &'static [&'static str])],
 }
 
 const EVENTS: (&str, &[&str]) = ("events", &["create", "patch", "update"]);
-const LEASES: (&str, &[&str]) = ("leases.coordination.k8s.io", &["create", "get", "list", "watch", "update"]);
+const LEASES: (&str, &[&str]) =
+    ("leases.coordination.k8s.io", &["create", "get", "list", "watch", "update"]);
 const ENDPOINTS: (&str, &[&str]) = ("endpoints", &["create", "get", "list", "watch", "update"]);
 const VOLUMES: (&str, &[&str]) = ("persistentvolumes", &["get", "list", "update", "watch"]);
 const READ: &[&str] = &["get", "list", "watch"];
@@ -90,7 +92,8 @@ const OPENSTACK: &[(&str, &[&str])] = &[
     ("secrets", READ),
 ];
 
-/// For the manager's own account with `--use-service-account-credentials`, beside those above that grant tokens.
+/// For the manager's own account with `--use-service-account-credentials`, beside those above that
+/// grant tokens.
 const WITH_ACCOUNTS: Role = Role {
     source: "kubernetes/cloud-provider-aws v1.36.1: examples/existing-cluster/overlays/superset-role/cluster-role-patch.yaml",
     rules: &[
@@ -116,7 +119,11 @@ pub(crate) fn roles() -> anyhow::Result<Vec<Vec<Grant>>> {
 #[allow(dead_code, reason = "one of the suites that share this needs it")]
 pub(crate) fn roles_with_accounts() -> anyhow::Result<Vec<Vec<Grant>>> {
     let mut roles = roles()?;
-    roles.retain(|grants| grants.iter().any(|grant| grant.resource == "serviceaccounts/token"));
+    roles.retain(|grants| {
+        grants
+            .iter()
+            .any(|grant| grant.resource == "serviceaccounts/token")
+    });
     roles.push(taken_apart(&WITH_ACCOUNTS)?);
     Ok(roles)
 }
