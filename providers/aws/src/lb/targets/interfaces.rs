@@ -186,7 +186,9 @@ impl InterfaceCache {
                 Some(interface_groups) => {
                     found.interface_groups.insert(interface_groups.clone());
                 }
-                None => drop(found.missing.insert(*address)),
+                None => {
+                    found.missing.insert(*address);
+                }
             }
             false
         });
