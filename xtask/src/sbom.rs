@@ -224,35 +224,7 @@ fn bill(
         components.push(component(package, *linked, checksums)?);
     }
     components.sort_by_key(|component| component["bom-ref"].as_str().map(str::to_owned));
-    let mut dependencies = Vec::new();
-    for node in metadata
-        .resolve
-        .nodes
-        .iter()
-        .filter(|node| parts.contains_key(&*node.id))
-    {
-        let on = node
-            .deps
-            .iter()
-            .filter(|dependency| parts.contains_key(&*dependency.pkg));
-        let is_used = |dependency: &&Dependency| {
-            dependency
-                .dep_kinds
-                .iter()
-                .any(|k| k.kind.as_deref() != Some("dev"))
-        };
-        let on: BTreeSet<_> = on
-            .filter(is_used)
-            .filter_map(|dependency| packages.get(&*dependency.pkg))
-            .map(|p| purl(p))
-            .collect();
-        let this = packages
-            .get(&*node.id)
-            .with_context(|| format!("cargo does not describe {}", node.id))?;
-        dependencies.push((purl(this), on));
-    }
-    dependencies.sort();
-    let dependencies: Vec<_> = dependencies
+    let dependencies: Vec<_> = dependencies(metadata, &packages, &parts)?
         .iter()
         .map(|(of, on)| json!({"ref": of, "dependsOn": on}))
         .collect();
@@ -271,6 +243,39 @@ fn bill(
         "components": components,
         "dependencies": dependencies,
     }))
+}
+
+/// Returns what each part depends on, other than for tests, by package URLs in order.
+fn dependencies(
+    metadata: &Metadata,
+    packages: &BTreeMap<&str, &Package>,
+    parts: &BTreeMap<&str, bool>,
+) -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
+    let mut dependencies = Vec::new();
+    for node in &metadata.resolve.nodes {
+        if !parts.contains_key(&*node.id) {
+            continue;
+        }
+        let mut on = BTreeSet::new();
+        for dependency in &node.deps {
+            let is_only_for_tests = dependency
+                .dep_kinds
+                .iter()
+                .all(|kind| kind.kind.as_deref() == Some("dev"));
+            if is_only_for_tests || !parts.contains_key(&*dependency.pkg) {
+                continue;
+            }
+            if let Some(package) = packages.get(&*dependency.pkg) {
+                on.insert(purl(package));
+            }
+        }
+        let package = packages
+            .get(&*node.id)
+            .with_context(|| format!("cargo does not describe {}", node.id))?;
+        dependencies.push((purl(package), on));
+    }
+    dependencies.sort();
+    Ok(dependencies)
 }
 
 /// Describes a package. What is from a registry must have a checksum: a bill without one could not

@@ -148,6 +148,7 @@ pub(super) fn unique(tags: Vec<String>) -> Vec<String> {
 }
 
 /// Returns one with everything below it.
+// length: every field once, so that a new one cannot be forgotten
 fn tree(state: &CloudState, id: &str) -> Option<LoadBalancerTree> {
     let LoadBalancer {
         id,

@@ -291,6 +291,7 @@ async fn start(server: &Server, folder: &Path) -> Ccm {
         .unwrap()
 }
 
+// length: one story, told in order
 pub(crate) async fn an_installed_release_serves_a_cluster(
     binaries: Binaries,
 ) -> anyhow::Result<()> {

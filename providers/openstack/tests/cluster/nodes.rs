@@ -163,6 +163,7 @@ async fn move_elsewhere(stage: &ClusterFixture, name: &str) -> anyhow::Result<()
 
 /// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt
 /// changes nothing.
+// length: one story, told in order
 pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(6).await?;
     move_elsewhere(stage, "node-5").await?;

@@ -38,6 +38,7 @@ async fn make(stage: &ClusterFixture, body: Value) -> anyhow::Result<String> {
 // Q04 Q05 Q06 Q07 Q08 Q09
 /// Services share a load balancer up to a limit, each with its own ports, until the last one is
 /// gone.
+// length: one story, told in order
 pub(crate) async fn services_share_a_load_balancer(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {
@@ -199,6 +200,7 @@ async fn was_served(stage: &ClusterFixture, name: &str, balancer: &str) -> anyho
 
 /// A load balancer that upstream's manager made is taken over as it is: by its name, or by the name
 /// of old times.
+// length: one story, told in order
 pub(crate) async fn what_upstream_made_is_taken_over(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {

@@ -114,6 +114,7 @@ fn with(mut service: Value, field: &str, value: Value) -> Value {
 
 /// Clients reach every node through the load balancer, also when its Service changes; what is
 /// deleted is closed.
+// length: one story, told in order
 pub(crate) async fn reaches_the_nodes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     begin(
         stage,
@@ -186,6 +187,7 @@ pub(crate) async fn reaches_the_nodes(stage: &mut ClusterFixture) -> anyhow::Res
 }
 
 /// What annotations say about clients, connections and headers shows.
+// length: one story, told in order
 pub(crate) async fn is_carried_as_annotations_say(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {

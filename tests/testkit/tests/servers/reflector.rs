@@ -124,6 +124,7 @@ async fn holds_what_the_server_has(client: &ApiClient, cache: &Cache<NodeView>) 
 }
 
 /// Writes, and the errors that a server answers them with.
+// length: one story, told in order
 async fn writes_and_their_errors(client: &ApiClient) {
     let node = client
         .get_node("node-001", &NodeFields::default())
@@ -284,6 +285,7 @@ async fn create_services(client: &ApiClient) {
 }
 
 /// Services of all types, and how they become others.
+// length: one story, told in order
 async fn services_are_followed(client: &ApiClient) {
     create_services(client).await;
     let fields = ServiceFields { classes: vec!["example.com/ours".into()] };

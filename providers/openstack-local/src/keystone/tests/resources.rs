@@ -132,6 +132,7 @@ async fn new_user(cloud: &Asked, admin: &str, name: &str) -> (String, Value) {
     (id, proof)
 }
 
+// length: one story, told in order
 #[tokio::test(start_paused = true)]
 async fn a_new_user_gets_in_with_a_role() {
     let cloud = cloud();

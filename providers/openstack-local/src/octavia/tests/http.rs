@@ -91,6 +91,7 @@ async fn versions_rise_up_to_the_ceiling() {
 }
 
 /// Every resource, from its making to its end.
+// length: one story, told in order
 #[tokio::test]
 async fn resources_come_change_and_go() {
     let http = Http::new(at_once()).await;
@@ -342,6 +343,7 @@ async fn the_rest_of_the_catalogue_is_there() {
     assert_eq!(refused.status, 403);
 }
 
+// length: one story, told in order
 #[tokio::test]
 async fn an_administrator_offers_flavors_and_zones() {
     let http = Http::new(at_once()).await;

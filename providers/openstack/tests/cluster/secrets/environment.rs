@@ -87,6 +87,7 @@ pub(crate) struct SecretsEnvironment {
 }
 
 impl SecretsEnvironment {
+    // length: everything that is started, in order
     pub(crate) async fn new(proof: AuthMethod) -> anyhow::Result<Self> {
         let mut secrets = Secrets::default();
         let known = [
