@@ -14,7 +14,7 @@ use crate::{
         InstanceId, SecurityGroupId, SubnetId,
         ec2::{InstanceState, Subnet},
     },
-    instances::InstanceCache,
+    instances::{Instance, InstanceCache},
     lb::{
         observe::{listing::ListingCache, vpc::VpcCache},
         targets::interfaces::InterfaceCache,
@@ -27,7 +27,7 @@ pub(super) struct LoadBalancerDeps {
     pub(super) vpc: VpcCache,
     pub(super) security_groups: SecurityGroupManager,
     pub(super) interfaces: InterfaceCache,
-    store: Arc<InstanceCache>,
+    instances: Arc<InstanceCache>,
 }
 
 /// Whether an instance can be a target.
@@ -52,6 +52,18 @@ pub(super) struct InstanceFacts {
 }
 
 impl InstanceFacts {
+    fn of(instance: &Instance) -> Self {
+        let fitness = match instance.state {
+            Some(InstanceState::ShuttingDown | InstanceState::Terminated) => {
+                InstanceFitness::Terminated
+            }
+            Some(InstanceState::Stopping | InstanceState::Stopped) => InstanceFitness::Stopped,
+            _ => InstanceFitness::Running,
+        };
+        let groups = instance.security_groups.iter().cloned().collect();
+        Self { fitness, groups }
+    }
+
     /// Tells whether the instance is stopped and may run again.
     pub(super) fn stopped(&self) -> bool {
         self.fitness == InstanceFitness::Stopped
@@ -59,14 +71,18 @@ impl InstanceFacts {
 }
 
 impl LoadBalancerDeps {
-    pub(super) fn new(scope: &Scope, store: Arc<InstanceCache>, sweeps: Arc<ListingCache>) -> Self {
-        let vpc = VpcCache::new(scope.clone(), store.zones().clone());
-        let security_groups = SecurityGroupManager::new(scope.clone(), store.clone(), sweeps);
+    pub(super) fn new(
+        scope: &Scope,
+        instances: Arc<InstanceCache>,
+        listings: Arc<ListingCache>,
+    ) -> Self {
+        let vpc = VpcCache::new(scope.clone(), instances.zones().clone());
+        let security_groups = SecurityGroupManager::new(scope.clone(), instances.clone(), listings);
         Self {
             vpc,
             security_groups,
-            interfaces: InterfaceCache::new(scope.clone(), store.clone()),
-            store,
+            interfaces: InterfaceCache::new(scope.clone(), instances.clone()),
+            instances,
         }
     }
 
@@ -76,17 +92,12 @@ impl LoadBalancerDeps {
         op: &Op,
         ids: &[SubnetId],
     ) -> Result<Vec<Subnet>, CloudError> {
-        let view = self.vpc.view(op, false).await?;
-        let view = if ids.iter().all(|id| view.subnet(id).is_some()) {
-            view
-        } else {
-            self.vpc.view(op, true).await?
-        };
-        Ok(ids
-            .iter()
-            .filter_map(|id| view.subnet(id))
-            .cloned()
-            .collect())
+        let mut vpc = self.vpc.view(op, false).await?;
+        if ids.iter().any(|id| vpc.subnet(id).is_none()) {
+            vpc = self.vpc.view(op, true).await?;
+        }
+        let found = ids.iter().filter_map(|id| vpc.subnet(id));
+        Ok(found.cloned().collect())
     }
 
     /// Returns what is known about instances: `None` proves that an instance does not exist.
@@ -97,25 +108,16 @@ impl LoadBalancerDeps {
         ids: &[InstanceId],
         max_age: Duration,
     ) -> HashMap<InstanceId, Option<InstanceFacts>> {
-        let answers = self
-            .store
+        let instances = self
+            .instances
             .get_each(op, ids.iter().map(|id| (id.clone(), max_age)))
             .await;
-        let state = answers.into_iter().filter_map(|(id, answer)| {
-            let facts = answer.ok()?.map(|instance| InstanceFacts {
-                fitness: match instance.state {
-                    Some(InstanceState::ShuttingDown | InstanceState::Terminated) => {
-                        InstanceFitness::Terminated
-                    }
-                    Some(InstanceState::Stopping | InstanceState::Stopped) => {
-                        InstanceFitness::Stopped
-                    }
-                    _ => InstanceFitness::Running,
-                },
-                groups: instance.security_groups.iter().cloned().collect(),
-            });
-            Some((id, facts))
-        });
-        state.collect()
+        let mut facts = HashMap::new();
+        for (id, instance) in instances {
+            if let Ok(instance) = instance {
+                facts.insert(id, instance.map(|instance| InstanceFacts::of(&instance)));
+            }
+        }
+        facts
     }
 }

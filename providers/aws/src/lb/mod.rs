@@ -8,12 +8,14 @@
 mod apply;
 pub mod classic;
 mod deps;
+mod inventory;
 pub mod model;
 pub mod names;
 mod observe;
 mod ownership;
 pub mod plan;
 mod reconcile;
+mod retry_delay;
 pub mod security_groups;
 pub mod spec;
 mod status;
@@ -37,14 +39,14 @@ use ccm_core::{
 use self::{
     classic::ClassicLoadBalancers,
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
-    reconcile::{LoadBalancerReconciler, ReconcileInput},
+    reconcile::{LoadBalancerReconciler, ReconcileInput, delete::DeleteInput},
     spec::{ParsedService, ServiceSpec},
 };
 use crate::{
     api::{SecurityGroupId, elb::TargetType},
     client,
     instances::InstanceCache,
-    lb::{apply::delete::DeleteInput, classic::existing::ExistingClassic},
+    lb::classic::existing::ExistingClassic,
     scope::Scope,
 };
 

@@ -73,19 +73,19 @@ pub(super) struct LoadBalancerSyncState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CleanupState {
     /// Keys of tags, see [`ObservedState::removable_tag_keys`].
-    pub(super) recorded_tags: BTreeSet<Box<str>>,
+    pub(super) removable_tag_keys: BTreeSet<Box<str>>,
     /// Security groups, see [`ObservedState::detached_security_groups`].
-    pub(super) detached: BTreeSet<SecurityGroupId>,
+    pub(super) detached_security_groups: BTreeSet<SecurityGroupId>,
     /// The load balancer and the target groups that this process has observed or created. A
     /// deletion tries them by ARN: a listing may not show yet what was created just before another
     /// error.
-    pub(super) balancer: Option<LoadBalancer>,
-    pub(super) groups: BTreeSet<TargetGroupArn>,
+    pub(super) load_balancer: Option<LoadBalancer>,
+    pub(super) target_groups: BTreeSet<TargetGroupArn>,
 }
 
 impl From<ObservedState> for CleanupState {
     fn from(observed: ObservedState) -> Self {
-        let groups = observed
+        let target_groups = observed
             .target_groups
             .into_iter()
             .map(|observed| observed.group.arn)
@@ -94,15 +94,21 @@ impl From<ObservedState> for CleanupState {
             .load_balancer
             .map(|observed| observed.load_balancer);
         Self {
-            recorded_tags: observed.removable_tag_keys,
-            detached: observed.detached_security_groups,
-            balancer: load_balancer,
-            groups,
+            removable_tag_keys: observed.removable_tag_keys,
+            detached_security_groups: observed.detached_security_groups,
+            load_balancer,
+            target_groups,
         }
     }
 }
 
 impl LoadBalancerSyncState {
+    /// Returns the observed load balancer.
+    pub(super) fn load_balancer(&self) -> Option<&LoadBalancer> {
+        let observed = self.observed.as_ref()?.load_balancer.as_ref()?;
+        Some(&observed.load_balancer)
+    }
+
     /// Forgets the observed state, except what cannot be read again.
     pub(super) fn invalidate(&mut self) {
         if let Some(observed) = self.observed.take() {
@@ -121,9 +127,12 @@ impl LoadBalancerSyncState {
 
     /// Adds to a newly read state what cannot be read.
     pub(super) fn restore_unreadable(&self, observed: &mut ObservedState) {
-        let CleanupState { recorded_tags, detached, .. } = self.to_clean_up.clone();
-        observed.removable_tag_keys = recorded_tags;
-        observed.detached_security_groups = detached;
+        observed
+            .removable_tag_keys
+            .clone_from(&self.to_clean_up.removable_tag_keys);
+        observed
+            .detached_security_groups
+            .clone_from(&self.to_clean_up.detached_security_groups);
     }
 
     /// Forgets an unfinished deletion, because the Service needs a load balancer again.
@@ -143,32 +152,27 @@ impl SyncStateStore {
     /// unknown and older listings do not count: the caller may be dropped in the middle of a
     /// change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
-        let mut all = self.0.lock();
-        let state = all.remove(uid).unwrap_or_default();
-        let left = state
-            .observed
-            .as_ref()
-            .map_or_else(|| state.to_clean_up.clone(), |observed| observed.clone().into());
-        let sticky = state.sticky_listeners.clone();
-        all.insert(
-            uid.into(),
-            LoadBalancerSyncState {
-                changed_at: Some(Instant::now()),
-                to_clean_up: left,
-                sticky_listeners: sticky,
-                ..LoadBalancerSyncState::default()
-            },
-        );
+        let mut states = self.0.lock();
+        let state = states.remove(uid).unwrap_or_default();
+        let to_clean_up = match &state.observed {
+            Some(observed) => observed.clone().into(),
+            None => state.to_clean_up.clone(),
+        };
+        let taken = LoadBalancerSyncState {
+            changed_at: Some(Instant::now()),
+            to_clean_up,
+            sticky_listeners: state.sticky_listeners.clone(),
+            ..LoadBalancerSyncState::default()
+        };
+        states.insert(uid.into(), taken);
         state
     }
 
     /// Tells whether a Service's Network Load Balancer was observed with this DNS name.
     pub(super) fn has_dns_name(&self, uid: &str, dns_name: &str) -> bool {
-        let state = self.0.lock();
-        let load_balancer = state
-            .get(uid)
-            .and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());
-        load_balancer.is_some_and(|observed| *observed.load_balancer.dns_name == *dns_name)
+        let states = self.0.lock();
+        let load_balancer = states.get(uid).and_then(|state| state.load_balancer());
+        load_balancer.is_some_and(|load_balancer| *load_balancer.dns_name == *dns_name)
     }
 
     pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {

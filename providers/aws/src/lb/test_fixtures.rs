@@ -15,7 +15,7 @@ use crate::{
             ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Scheme, TargetType,
         },
     },
-    lb::plan::subnets::VpcSnapshot,
+    lb::observe::vpc::VpcSnapshot,
 };
 
 /// An internet-facing balancer for `default/web` with one TCP listener, open to everybody, without

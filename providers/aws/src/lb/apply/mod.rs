@@ -1,7 +1,6 @@
 //! Applies a plan: each action is one request, and the working state is updated after each
 //! response.
 
-pub(in crate::lb) mod delete;
 pub(in crate::lb) mod register;
 pub(super) mod working_state;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use ccm_core::provider::{CloudError, ErrorKind, EventType, Op, Progress};
 
 use crate::{
     api::{
-        AwsError, InstanceId, LoadBalancerArn, SecurityGroupId, TargetGroupArn,
+        AwsError, InstanceId, LoadBalancerArn, TargetGroupArn,
         elb::{
             AddElbTags, AddListenerCertificates, CreateListener, CreateTargetGroup, DeleteListener,
             DeleteTargetGroup, DeregisterTargets, ListenerSpec, ModifyListener,
@@ -21,15 +20,12 @@ use crate::{
     },
     client,
     lb::{
-        apply::{
-            delete::wait,
-            register::{RegisterOutcome, register},
-            working_state::WorkingState,
-        },
+        apply::{register::register, working_state::WorkingState},
         deps::LoadBalancerDeps,
         model::{DesiredLoadBalancer, ListenerKey},
         observe::Observer,
         plan::{ActionKind, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef},
+        retry_delay::{self, Deferred},
         security_groups::RuleRequest,
         targets::pods::PodTargets,
     },
@@ -42,13 +38,16 @@ const EVENTUAL_CONSISTENCY_DELAY: Duration = Duration::from_secs(2);
 /// After this time a created object is visible everywhere.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
+/// How many rejected targets an event lists.
+const MAX_TARGETS_IN_NOTE: usize = 10;
+
 /// Why a plan was not applied to its end.
 #[derive(Debug)]
 pub(in crate::lb) enum ApplyStop {
     /// The working state was incomplete. It has been updated, and the plan must be made again.
     Replan,
-    /// The rest must wait for this long; the working state is valid.
-    RetryAfter(Duration, Box<str>),
+    /// The rest must wait; the working state is valid.
+    RetryLater(Deferred),
     /// It failed. The working state may be invalid.
     Failed(CloudError),
 }
@@ -57,7 +56,7 @@ impl From<CloudError> for ApplyStop {
     fn from(error: CloudError) -> Self {
         // Nothing was sent.
         if let Some(after) = client::rate_limit_delay(&error) {
-            return Self::RetryAfter(after, error.to_string().into());
+            return Self::RetryLater(Deferred { after, why: error.to_string().into() });
         }
         // AWS does not find an object that existed a moment ago. The observed state is unknown, and
         // the next sync reads it.
@@ -90,9 +89,8 @@ pub(in crate::lb) struct Applier<'a> {
     pub(in crate::lb) instances: &'a [InstanceId],
     pub(in crate::lb) pods: &'a PodTargets,
     pub(in crate::lb) working: &'a mut WorkingState,
-    /// Deferred actions that do not hold up the others: the delay before the next try, and the
-    /// reason.
-    pub(in crate::lb) deferred: Vec<(Duration, Box<str>)>,
+    /// Deferred actions that do not hold up the others.
+    pub(in crate::lb) deferred: Vec<Deferred>,
     /// The error for targets that do not fit into a full target group.
     pub(in crate::lb) target_group_full: Option<CloudError>,
 }
@@ -102,64 +100,63 @@ impl Applier<'_> {
     ///
     /// # Errors
     /// Why it stopped. The actions before that are applied.
-    pub(in crate::lb) async fn apply(&mut self, steps: &[PlannedAction]) -> Result<(), ApplyStop> {
-        for step in steps {
-            self.apply_action(step).await?;
+    pub(in crate::lb) async fn apply(
+        &mut self,
+        actions: &[PlannedAction],
+    ) -> Result<(), ApplyStop> {
+        for planned in actions {
+            self.apply_action(planned).await?;
         }
         Ok(())
     }
 
     /// Applies a plan for targets: deregistrations first, then missing security group rules if
-    /// `opens`, and registrations last. If some rules are rejected, all targets are registered
+    /// `needs_rules`, and registrations last. If some rules are rejected, all targets are registered
     /// nevertheless, and the rejection is returned.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
     pub(in crate::lb) async fn apply_targets(
         &mut self,
-        steps: &[PlannedAction],
-        opens: bool,
+        actions: &[PlannedAction],
+        needs_rules: bool,
     ) -> Result<Option<CloudError>, ApplyStop> {
-        let (into, out): (Vec<_>, Vec<_>) = steps
+        let (registrations, deregistrations): (Vec<_>, Vec<_>) = actions
             .iter()
-            .partition(|step| matches!(step.action, ActionKind::RegisterTargets(..)));
-        for step in out {
-            self.apply_action(step).await?;
+            .partition(|planned| matches!(planned.action, ActionKind::RegisterTargets(..)));
+        for planned in deregistrations {
+            self.apply_action(planned).await?;
         }
-        let refused = match if opens {
-            self.sync_security_groups(true).await
-        } else {
-            Ok(())
-        } {
-            Ok(()) => None,
-            Err(error) if error.kind().is_rejection() => Some(error),
-            Err(error) => return Err(error.into()),
-        };
-        for step in into {
-            self.apply_action(step).await?;
+        let mut rejection = None;
+        if needs_rules && let Err(error) = self.sync_security_group_rules(RuleSync::Add).await {
+            if !error.kind().is_rejection() {
+                return Err(error.into());
+            }
+            rejection = Some(error);
         }
-        Ok(refused)
+        for planned in registrations {
+            self.apply_action(planned).await?;
+        }
+        Ok(rejection)
     }
 
-    async fn apply_action(&mut self, step: &PlannedAction) -> Result<(), ApplyStop> {
-        let why = &*step.reason;
+    async fn apply_action(&mut self, planned: &PlannedAction) -> Result<(), ApplyStop> {
+        let why = &*planned.reason;
         // Whatever the outcome of the request: the tags that it sets are ours to remove later.
-        let tags = step
-            .action
-            .tags()
-            .into_iter()
-            .flat_map(|tags| tags.keys().cloned());
-        self.working.observed.removable_tag_keys.extend(tags);
+        if let Some(tags) = planned.action.tags() {
+            let keys = tags.keys().cloned();
+            self.working.observed.removable_tag_keys.extend(keys);
+        }
         // Then send the request, and update the working state from the response.
-        match &step.action {
+        match &planned.action {
             ActionKind::CreateLoadBalancer(create) => {
                 let response = self
                     .scope
                     .client
                     .write(self.op, (**create).clone(), why)
                     .await;
-                let made = response.inspect_err(|error| self.record_failure(error));
-                self.working.load_balancer_created(made?, &create.tags);
+                let created = response.inspect_err(|error| self.record_failure(error))?;
+                self.working.load_balancer_created(created, &create.tags);
             }
             ActionKind::CreateTargetGroup(key, create) => {
                 return self.create_group(*key, create, why).await;
@@ -176,10 +173,14 @@ impl Applier<'_> {
                 self.working.targets_changed(arn, &[], targets);
             }
             ActionKind::DeleteTargetGroup(arn) => {
-                return self.delete_group(arn, &step.action, why).await;
+                return self.delete_group(arn, &planned.action, why).await;
             }
-            ActionKind::AddSecurityGroupRules => self.sync_security_groups(true).await?,
-            ActionKind::RemoveSecurityGroupRules => self.sync_security_groups(false).await?,
+            ActionKind::AddSecurityGroupRules => {
+                self.sync_security_group_rules(RuleSync::Add).await?;
+            }
+            ActionKind::RemoveSecurityGroupRules => {
+                self.sync_security_group_rules(RuleSync::Remove).await?;
+            }
             ActionKind::CleanUpSecurityGroups(groups) => {
                 let progress = self
                     .deps
@@ -187,8 +188,10 @@ impl Applier<'_> {
                     .clean_up_detached(self.op, &self.desired.owner, groups)
                     .await?;
                 match progress {
-                    Progress::Pending { after, why } => self.deferred.push((after, why)),
-                    Progress::Done => self.working.action_applied(&step.action),
+                    Progress::Pending { after, why } => {
+                        self.deferred.push(Deferred { after, why });
+                    }
+                    Progress::Done => self.working.action_applied(&planned.action),
                 }
             }
             action => {
@@ -326,10 +329,10 @@ impl Applier<'_> {
 
     /// A new listener may not be found for a while. One that is not found for longer was deleted.
     fn retry_if_not_found(&self, result: Result<(), AwsError>) -> Result<(), ApplyStop> {
-        let soon = self.op.pending_for() <= EVENTUAL_CONSISTENCY_WINDOW;
+        let may_be_new = self.op.pending_for() <= EVENTUAL_CONSISTENCY_WINDOW;
         match result {
-            Err(error) if error.has_code("ListenerNotFound") && soon => {
-                Err(ApplyStop::RetryAfter(EVENTUAL_CONSISTENCY_DELAY, error.to_string().into()))
+            Err(error) if error.has_code("ListenerNotFound") && may_be_new => {
+                Err(not_visible_yet(error.to_string()))
             }
             result => Ok(result?),
         }
@@ -367,13 +370,10 @@ impl Applier<'_> {
             .target_group_by_name(self.op, &self.desired.owner, name)
             .await?;
         // The name is taken, but the group is not visible yet, or no longer.
-        let Some(seen) = found else {
-            return Err(ApplyStop::RetryAfter(
-                EVENTUAL_CONSISTENCY_DELAY,
-                format!("target group {name} does not show").into(),
-            ));
+        let Some(observed) = found else {
+            return Err(not_visible_yet(format!("target group {name} does not show")));
         };
-        if seen
+        if observed
             .group
             .load_balancers
             .iter()
@@ -382,7 +382,7 @@ impl Applier<'_> {
             let text = format!("target group {name} serves another load balancer");
             return Err(CloudError::new(ErrorKind::Conflict, text).into());
         }
-        self.working.target_group_adopted(key, seen);
+        self.working.target_group_adopted(key, observed);
         Err(ApplyStop::Replan)
     }
 
@@ -409,13 +409,10 @@ impl Applier<'_> {
                 .iter()
                 .any(|observed| observed.listener.port == port)
             {
-                return Err(ApplyStop::RetryAfter(
-                    EVENTUAL_CONSISTENCY_DELAY,
-                    format!("listener {} does not show", settings.key.0).into(),
-                ));
+                return Err(not_visible_yet(format!("listener {port} does not show")));
             }
-            if let Some(seen) = &mut self.working.observed.load_balancer {
-                seen.listeners = listeners;
+            if let Some(observed) = &mut self.working.observed.load_balancer {
+                observed.listeners = listeners;
             }
             self.observer
                 .read_missing(self.op, &self.desired.owner, &mut self.working.observed)
@@ -433,41 +430,31 @@ impl Applier<'_> {
         why: &str,
     ) -> Result<(), ApplyStop> {
         let arn = self.target_group_arn(group)?;
-        let registered = register(self.scope, self.op, &arn, targets, why).await;
-        let RegisterOutcome { done, rejected: refused, target_group_full: no_room } = registered
-            .inspect_err(|_| {
-                // It is unknown which of them are registered now.
-                if let Some(observed) = self.working.observed.group_mut(&arn) {
-                    observed.targets = None;
-                }
-            })?;
-        self.working.targets_changed(&arn, &done, &[]);
-        if let Some((_, error)) = refused.first() {
-            let names: Vec<_> = refused
-                .iter()
-                .take(10)
-                .map(|(target, _)| &*target.id)
-                .collect();
-            let more = refused.len().saturating_sub(names.len());
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            let note =
-                format!("{}{more} cannot be registered with {arn}: {error}", names.join(", "));
-            self.op.event(EventType::Warning, "TargetsRefused", &note);
-            let why = format!("{} targets are refused", refused.len());
-            self.deferred.push((
-                self.op
-                    .pending_for()
-                    .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
-                why.into(),
-            ));
+        let result = register(self.scope, self.op, &arn, targets, why).await;
+        // After an error it is unknown which of them are registered.
+        if result.is_err()
+            && let Some(group) = self.working.observed.group_mut(&arn)
+        {
+            group.targets = None;
         }
-        if let Some((left_out, error)) = no_room {
-            let note =
-                format!("{} targets do not fit into {arn}, {} do", left_out.len(), done.len());
+        let outcome = result?;
+        self.working.targets_changed(&arn, &outcome.done, &[]);
+        if let Some((_, error)) = outcome.rejected.first() {
+            let ids = first_target_ids(&outcome.rejected);
+            let note = format!("{ids} cannot be registered with {arn}: {error}");
+            self.op.event(EventType::Warning, "TargetsRefused", &note);
+            let why = format!("{} targets are refused", outcome.rejected.len());
+            self.deferred.push(Deferred {
+                after: retry_delay::rejected_targets(self.op),
+                why: why.into(),
+            });
+        }
+        if let Some((left_out, error)) = outcome.target_group_full {
+            let note = format!(
+                "{} targets do not fit into {arn}, {} do",
+                left_out.len(),
+                outcome.done.len()
+            );
             let quota = CloudError::from(error);
             self.target_group_full = Some(
                 CloudError::new(ErrorKind::QuotaExceeded, note)
@@ -495,8 +482,10 @@ impl Applier<'_> {
             .as_ref()
             .is_err_and(|error| error.has_code("ResourceInUse"))
         {
-            self.deferred
-                .push((wait(self.op), format!("target group {arn} is still in use").into()));
+            self.deferred.push(Deferred {
+                after: retry_delay::object_in_use(self.op),
+                why: format!("target group {arn} is still in use").into(),
+            });
             return Ok(());
         }
         if !deleted
@@ -509,37 +498,30 @@ impl Applier<'_> {
         Ok(())
     }
 
-    async fn sync_security_groups(&mut self, open: bool) -> Result<(), CloudError> {
-        let Some(seen) = &self.working.observed.load_balancer else {
+    /// Adds missing security group rules, or removes those that are no longer desired.
+    async fn sync_security_group_rules(&mut self, sync: RuleSync) -> Result<(), CloudError> {
+        let Some(observed) = &self.working.observed.load_balancer else {
             return Ok(());
         };
-        let (name, groups): (&str, &[SecurityGroupId]) =
-            (&seen.load_balancer.name, &seen.load_balancer.security_groups);
-        let ids: Vec<_> = seen
-            .load_balancer
+        let load_balancer = &observed.load_balancer;
+        let subnet_ids: Vec<_> = load_balancer
             .zones
             .iter()
             .filter_map(|zone| zone.subnet.clone())
             .collect();
-        let subnets = self.deps.subnets(self.op, &ids).await?;
+        let subnets = self.deps.subnets(self.op, &subnet_ids).await?;
         let rule_request = RuleRequest {
             desired: self.desired,
-            lb_name: name,
-            lb_groups: groups,
+            lb_name: &load_balancer.name,
+            lb_groups: &load_balancer.security_groups,
             subnets: &subnets,
             instances: self.instances,
             pods: self.pods,
         };
-        if open {
-            self.deps
-                .security_groups
-                .add_rules(self.op, &rule_request)
-                .await
-        } else {
-            self.deps
-                .security_groups
-                .remove_rules(self.op, &rule_request)
-                .await
+        let security_groups = &self.deps.security_groups;
+        match sync {
+            RuleSync::Add => security_groups.add_rules(self.op, &rule_request).await,
+            RuleSync::Remove => security_groups.remove_rules(self.op, &rule_request).await,
         }
     }
 
@@ -568,10 +550,35 @@ impl Applier<'_> {
     }
 }
 
-/// Minimum and maximum delay before rejected targets are tried again: an instance that is starting
-/// is rejected until it runs.
-pub(in crate::lb) const REJECTED_TARGET_RETRY: (Duration, Duration) =
-    (Duration::from_secs(15), Duration::from_secs(300));
+/// Which security group rules are changed.
+#[derive(Clone, Copy)]
+enum RuleSync {
+    /// Missing ones are added.
+    Add,
+    /// Those that are no longer desired are removed.
+    Remove,
+}
+
+/// Stops a plan because an object that must exist is not visible yet.
+fn not_visible_yet(why: String) -> ApplyStop {
+    ApplyStop::RetryLater(Deferred { after: EVENTUAL_CONSISTENCY_DELAY, why: why.into() })
+}
+
+/// Lists the IDs of the first few targets.
+fn first_target_ids(rejected: &[(Target, AwsError)]) -> String {
+    let ids: Vec<_> = rejected
+        .iter()
+        .take(MAX_TARGETS_IN_NOTE)
+        .map(|(target, _)| &*target.id)
+        .collect();
+    let others = rejected.len() - ids.len();
+    let list = ids.join(", ");
+    if others > 0 {
+        format!("{list} and {others} more")
+    } else {
+        list
+    }
+}
 
 /// The error for an object that an earlier action of the plan should have created.
 fn missing_object() -> ApplyStop {

@@ -35,8 +35,8 @@ pub(in crate::lb) async fn register(
     why: &str,
 ) -> Result<RegisterOutcome, AwsError> {
     let mut result = RegisterOutcome::default();
-    let mut open = vec![targets.to_vec()];
-    while let Some(chunk) = open.pop() {
+    let mut unsent = vec![targets.to_vec()];
+    while let Some(chunk) = unsent.pop() {
         if let Some((left_out, _)) = &mut result.target_group_full {
             left_out.extend(chunk);
             continue;
@@ -49,18 +49,20 @@ pub(in crate::lb) async fn register(
             }
             Err(error) => error,
         };
-        let full = error.has_code("TooManyTargets");
-        let culprit =
+        let is_full = error.has_code("TooManyTargets");
+        let has_invalid_target =
             error.has_code("InvalidTarget") || error.has_code("TooManyRegistrationsForTargetId");
-        match chunk.len() {
-            _ if !full && !culprit => return Err(error),
-            1 if full => result.target_group_full = Some((chunk, error)),
-            1 => result
-                .rejected
-                .extend(chunk.into_iter().map(|target| (target, error.clone()))),
-            len => {
-                let (left, right) = chunk.split_at(len / 2);
-                open.extend([right.to_vec(), left.to_vec()]);
+        if !is_full && !has_invalid_target {
+            return Err(error);
+        }
+        if chunk.len() > 1 {
+            let (left, right) = chunk.split_at(chunk.len() / 2);
+            unsent.extend([right.to_vec(), left.to_vec()]);
+        } else if is_full {
+            result.target_group_full = Some((chunk, error));
+        } else {
+            for target in chunk {
+                result.rejected.push((target, error.clone()));
             }
         }
     }

@@ -80,11 +80,12 @@ impl WorkingState {
         group: TargetGroup,
         tags: &Tags,
     ) {
-        let attributes = match (group.target_type, group.protocol) {
-            (Some(target_type), Some(protocol)) => {
-                Some(to_attributes(&default_attributes::target_group(target_type, protocol)))
-            }
-            _ => None,
+        let attributes = if let Some(target_type) = group.target_type
+            && let Some(protocol) = group.protocol
+        {
+            Some(to_attributes(&default_attributes::target_group(target_type, protocol)))
+        } else {
+            None
         };
         let observed = ObservedTargetGroup {
             tags: Some(tags.clone()),
@@ -144,81 +145,85 @@ impl WorkingState {
                     observed.load_balancer.ip_address_type = Some(*family);
                 });
             }
-            ActionKind::SetSubnets(change) => self.update_load_balancer(|seen| {
-                seen.load_balancer.ip_address_type = change
+            ActionKind::SetSubnets(change) => self.update_load_balancer(|observed| {
+                observed.load_balancer.ip_address_type = change
                     .ip_address_type
-                    .or(seen.load_balancer.ip_address_type);
-                seen.load_balancer.zones = change
+                    .or(observed.load_balancer.ip_address_type);
+                observed.load_balancer.zones = change
                     .subnets
                     .iter()
-                    .map(|mapping| zone(mapping, &seen.load_balancer.zones))
+                    .map(|mapping| zone(mapping, &observed.load_balancer.zones))
                     .collect();
-                seen.load_balancer.ipv6_source_nat = change
+                observed.load_balancer.ipv6_source_nat = change
                     .ipv6_source_nat
-                    .or(seen.load_balancer.ipv6_source_nat);
+                    .or(observed.load_balancer.ipv6_source_nat);
             }),
             ActionKind::SetSecurityGroups(groups, rules) => {
                 let before = self
                     .observed
                     .load_balancer
                     .iter()
-                    .flat_map(|seen| &seen.load_balancer.security_groups);
+                    .flat_map(|observed| &observed.load_balancer.security_groups);
                 self.observed
                     .detached_security_groups
                     .extend(before.filter(|group| !groups.contains(group)).cloned());
-                self.update_load_balancer(|seen| {
-                    seen.load_balancer.security_groups.clone_from(groups);
-                    seen.load_balancer.private_link_rules =
-                        rules.or(seen.load_balancer.private_link_rules);
+                self.update_load_balancer(|observed| {
+                    observed.load_balancer.security_groups.clone_from(groups);
+                    observed.load_balancer.private_link_rules =
+                        rules.or(observed.load_balancer.private_link_rules);
                 });
             }
             ActionKind::ModifyLoadBalancerAttributes(set) => {
-                self.update_load_balancer(|seen| set_attributes(&mut seen.attributes, set));
+                self.update_load_balancer(|observed| set_attributes(&mut observed.attributes, set));
             }
             // Tags.
             ActionKind::AddTags(arns, tags) => self.tags_changed(arns, tags, &[]),
             ActionKind::RemoveTags(arns, keys) => self.tags_changed(arns, &Tags::new(), keys),
             // Target groups.
             ActionKind::ModifyTargetGroup(arn, check) => {
-                if let Some(seen) = self.observed.group_mut(arn) {
-                    seen.group.health_check = Some(check.clone());
+                if let Some(observed) = self.observed.group_mut(arn) {
+                    observed.group.health_check = Some(check.clone());
                 }
             }
             ActionKind::ModifyTargetGroupAttributes(group, set) => {
                 let arn = self.target_group_arn(group);
-                if let Some(seen) = arn.and_then(|arn| self.observed.group_mut(&arn)) {
-                    set_attributes(&mut seen.attributes, set);
+                if let Some(observed) = arn.and_then(|arn| self.observed.group_mut(&arn)) {
+                    set_attributes(&mut observed.attributes, set);
                 }
             }
             // Listeners.
             ActionKind::ModifyListener(arn, settings) => self.listener_changed(arn, settings),
             ActionKind::ModifyListenerAttributes(listener, set) => {
-                self.update_listener(listener, |seen| set_attributes(&mut seen.attributes, set));
+                self.update_listener(listener, |observed| {
+                    set_attributes(&mut observed.attributes, set)
+                });
             }
             ActionKind::AddListenerCertificate(listener, add) => {
-                self.update_listener(listener, |seen| {
-                    seen.certificates
-                        .iter_mut()
-                        .for_each(|have| _ = have.insert(add.clone()));
+                self.update_listener(listener, |observed| {
+                    if let Some(certificates) = &mut observed.certificates {
+                        certificates.insert(add.clone());
+                    }
                 });
             }
             ActionKind::RemoveListenerCertificate(arn, remove) => {
-                self.update_listener(&ListenerRef::Existing(arn.clone()), |seen| {
-                    seen.certificates
-                        .iter_mut()
-                        .for_each(|have| _ = have.remove(remove));
+                self.update_listener(&ListenerRef::Existing(arn.clone()), |observed| {
+                    if let Some(certificates) = &mut observed.certificates {
+                        certificates.remove(remove);
+                    }
                 });
             }
             // Deletions.
             ActionKind::DeleteListener(arn) => {
-                self.update_load_balancer(|seen| {
-                    seen.listeners.retain(|seen| seen.listener.arn != *arn);
+                self.update_load_balancer(|observed| {
+                    observed
+                        .listeners
+                        .retain(|observed| observed.listener.arn != *arn);
                 });
             }
             ActionKind::DeleteTargetGroup(arn) => {
                 self.observed
                     .target_groups
-                    .retain(|seen| seen.group.arn != *arn);
+                    .retain(|observed| observed.group.arn != *arn);
                 self.observed.unmodifiable_groups.remove(arn);
             }
             ActionKind::CleanUpSecurityGroups(groups) => {
@@ -270,35 +275,39 @@ impl WorkingState {
     }
 
     fn tags_changed(&mut self, arns: &[Box<str>], set: &Tags, remove: &[Box<str>]) {
-        let named = |arn: &str| arns.iter().any(|named| **named == *arn);
+        for arn in arns {
+            if let Some(tags) = self.tags_mut(arn) {
+                set_tags(tags, set, remove);
+            }
+        }
+    }
+
+    /// Returns the tags of an observed object.
+    fn tags_mut(&mut self, arn: &str) -> Option<&mut Option<Tags>> {
         if let Some(observed) = &mut self.observed.load_balancer {
-            if named(&observed.load_balancer.arn) {
-                set_tags(&mut observed.tags, set, remove);
+            if *observed.load_balancer.arn == *arn {
+                return Some(&mut observed.tags);
             }
-            for listener in observed
-                .listeners
-                .iter_mut()
-                .filter(|seen| named(&seen.listener.arn))
-            {
-                set_tags(&mut listener.tags, set, remove);
+            for listener in &mut observed.listeners {
+                if *listener.listener.arn == *arn {
+                    return Some(&mut listener.tags);
+                }
             }
         }
-        for group in self
-            .observed
-            .target_groups
-            .iter_mut()
-            .filter(|seen| named(&seen.group.arn))
-        {
-            set_tags(&mut group.tags, set, remove);
-        }
+        let groups = &mut self.observed.target_groups;
+        let group = groups.iter_mut().find(|group| *group.group.arn == *arn)?;
+        Some(&mut group.tags)
     }
 }
 
 fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
-    let same = before
+    let unchanged = before
         .iter()
         .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
-    same.cloned().unwrap_or_else(|| LoadBalancerZone {
+    if let Some(zone) = unchanged {
+        return zone.clone();
+    }
+    LoadBalancerZone {
         subnet: Some(mapping.subnet.clone()),
         allocations: mapping.allocation.iter().cloned().collect(),
         private_ipv4: mapping
@@ -312,7 +321,7 @@ fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZon
             .map(|ip| ip.to_string().into())
             .collect(),
         ..LoadBalancerZone::default()
-    })
+    }
 }
 
 fn to_attributes(attributes: &[(&str, &str)]) -> Attributes {

@@ -12,10 +12,9 @@ use crate::api::{
 };
 use crate::lb::{
     NetworkLoadBalancers,
-    apply::REJECTED_TARGET_RETRY,
     classic::ClassicLoadBalancers,
     model::{DesiredLoadBalancer, ServiceKey},
-    names, status,
+    names, retry_delay, status,
 };
 
 /// An existing classic load balancer; `None` if it is not this cluster's.
@@ -155,9 +154,7 @@ impl NetworkLoadBalancers {
         let wait = match waiting.len() {
             0 => Progress::Done,
             count => Progress::Pending {
-                after: op
-                    .pending_for()
-                    .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
+                after: retry_delay::rejected_targets(op),
                 why: format!("{count} instances are stopped and no members yet").into(),
             },
         };

@@ -52,14 +52,15 @@ impl AccessDeniedCache {
             Err(error) => error,
         };
         // Invalid credentials are not cached: they say nothing about permissions.
-        let policy = ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
-            .iter()
-            .any(|c| error.has_code(c));
+        let is_denied_by_policy =
+            ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"]
+                .iter()
+                .any(|code| error.has_code(code));
         let error = CloudError::from(error);
         if error.kind() != ErrorKind::Denied {
             return Err(error);
         }
-        if policy {
+        if is_denied_by_policy {
             let denial = DeniedAction {
                 at: Instant::now(),
                 note: error.chain(),

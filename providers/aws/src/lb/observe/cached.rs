@@ -83,8 +83,10 @@ impl<T> SharedRead<T> {
     fn valid(&self, after: u64) -> Option<Arc<T>> {
         let state = self.state.lock();
         let last = state.last.as_ref()?;
-        let good = last.number > after.max(state.invalidated) && last.at.elapsed() < self.max_age;
-        good.then(|| last.value.clone())
+        if last.number <= after.max(state.invalidated) || last.at.elapsed() >= self.max_age {
+            return None;
+        }
+        Some(last.value.clone())
     }
 }
 

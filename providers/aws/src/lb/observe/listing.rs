@@ -24,8 +24,9 @@ use crate::{
 pub(in crate::lb) struct Listing {
     /// When the listing began: later changes may be missing.
     pub(in crate::lb) begun: Instant,
-    pub(in crate::lb) balancers: Vec<LoadBalancer>,
-    pub(in crate::lb) groups: Vec<TargetGroup>,
+    pub(in crate::lb) load_balancers: Vec<LoadBalancer>,
+    pub(in crate::lb) target_groups: Vec<TargetGroup>,
+    /// Tags of all of them, by ARN.
     pub(in crate::lb) tags: HashMap<Box<str>, Tags>,
 }
 
@@ -41,9 +42,14 @@ pub(in crate::lb) struct ListingCache {
 #[derive(Default)]
 struct ListingState {
     last: Option<Arc<Listing>>,
-    /// A listing that a rate limit interrupted: when it began, and the responses so far. The next
-    /// caller continues it.
-    started: Option<(Instant, ResponseCache)>,
+    /// A listing that a rate limit interrupted. The next caller continues it.
+    interrupted: Option<InterruptedListing>,
+}
+
+struct InterruptedListing {
+    begun: Instant,
+    /// The responses so far.
+    responses: ResponseCache,
 }
 
 impl ListingCache {
@@ -51,17 +57,19 @@ impl ListingCache {
         Self { scope, state: Mutex::default() }
     }
 
-    /// Returns a listing that began after `then`.
+    /// Returns a listing that began after `oldest`.
     pub(in crate::lb) async fn newer_than(
         &self,
         op: &Op,
-        then: Instant,
+        oldest: Instant,
     ) -> Result<Arc<Listing>, AwsError> {
         let mut state = op.wait_shared(self.state.lock()).await;
-        if let Some(listing) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
+        if let Some(listing) = &state.last
+            && listing.begun > oldest
+        {
             return Ok(listing.clone());
         }
-        self.list_all(op, &mut state, then).await
+        self.list_all(op, &mut state, oldest).await
     }
 
     /// Returns a listing that begins now, or that was interrupted a short time ago.
@@ -70,49 +78,51 @@ impl ListingCache {
         self.list_all(op, &mut state, ago(RESUME_WINDOW)).await
     }
 
-    /// Continues an interrupted listing if it began after `then`, or begins a new one.
+    /// Continues an interrupted listing if it began after `oldest`, or begins a new one.
     async fn list_all(
         &self,
         op: &Op,
         state: &mut ListingState,
-        then: Instant,
+        oldest: Instant,
     ) -> Result<Arc<Listing>, AwsError> {
-        let begun = state.started.take().filter(|(begun, _)| *begun > then);
-        let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), ResponseCache::default()));
+        let listing = match state.interrupted.take() {
+            Some(interrupted) if interrupted.begun > oldest => interrupted,
+            _ => InterruptedListing { begun: Instant::now(), responses: ResponseCache::default() },
+        };
         let scope = Scope {
-            client: self.scope.client.with_response_cache(&answers),
+            client: self.scope.client.with_response_cache(&listing.responses),
             ..self.scope.clone()
         };
-        let read = read(&scope, op).await;
-        let throttled =
-            |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
-        if read.as_ref().is_err_and(throttled) {
-            state.started = Some((begun, answers));
+        match read(&scope, op, listing.begun).await {
+            Ok(listing) => {
+                let listing = Arc::new(listing);
+                state.last = Some(listing.clone());
+                Ok(listing)
+            }
+            Err(error) => {
+                if CloudError::from(error.clone()).kind() == ErrorKind::Throttled {
+                    state.interrupted = Some(listing);
+                }
+                Err(error)
+            }
         }
-        let (load_balancers, groups, tags) = read?;
-        let listing = Arc::new(Listing { begun, balancers: load_balancers, groups, tags });
-        state.last = Some(listing.clone());
-        Ok(listing)
     }
 }
 
-async fn read(
-    scope: &Scope,
-    op: &Op,
-) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
+async fn read(scope: &Scope, op: &Op, begun: Instant) -> Result<Listing, AwsError> {
     let vpc = Some(&scope.vpc);
     let mut load_balancers = list_load_balancers(scope, op).await?;
     load_balancers.retain(|load_balancer| {
         &*load_balancer.kind == "network" && load_balancer.vpc.as_ref() == vpc
     });
-    let mut groups = list_target_groups(scope, op).await?;
-    groups.retain(|group| group.vpc.as_ref() == vpc);
+    let mut target_groups = list_target_groups(scope, op).await?;
+    target_groups.retain(|group| group.vpc.as_ref() == vpc);
     let arns = load_balancers
         .iter()
-        .map(|b| b.arn.as_str())
-        .chain(groups.iter().map(|g| g.arn.as_str()));
+        .map(|load_balancer| load_balancer.arn.as_str())
+        .chain(target_groups.iter().map(|group| group.arn.as_str()));
     let tags = list_tags(scope, op, arns.map(Into::into).collect()).await?;
-    Ok((load_balancers, groups, tags))
+    Ok(Listing { begun, load_balancers, target_groups, tags })
 }
 
 /// Reads all load balancers.
@@ -144,9 +154,9 @@ pub(in crate::lb) async fn list_tags(
     op: &Op,
     arns: Vec<Box<str>>,
 ) -> Result<HashMap<Box<str>, Tags>, AwsError> {
-    let mut open: Vec<Vec<Box<str>>> = arns.chunks(MAX_TAGGED).map(<[_]>::to_vec).rev().collect();
+    let mut unread: Vec<Vec<Box<str>>> = arns.chunks(MAX_TAGGED).map(<[_]>::to_vec).rev().collect();
     let mut tags = HashMap::new();
-    while let Some(chunk) = open.pop() {
+    while let Some(chunk) = unread.pop() {
         match scope
             .client
             .read(op, DescribeElbTags { arns: chunk.clone() })
@@ -155,7 +165,7 @@ pub(in crate::lb) async fn list_tags(
             Ok(found) => tags.extend(found),
             Err(error) if is_absent(&error) && chunk.len() > 1 => {
                 let (left, right) = chunk.split_at(chunk.len() / 2);
-                open.extend([right.to_vec(), left.to_vec()]);
+                unread.extend([right.to_vec(), left.to_vec()]);
             }
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(error),

@@ -2,7 +2,6 @@
 
 pub(in crate::lb) mod access_denied;
 pub(in crate::lb) mod cached;
-pub(in crate::lb) mod inventory;
 pub(in crate::lb) mod listing;
 pub(super) mod observed;
 pub(super) mod vpc;
@@ -32,7 +31,7 @@ use crate::{
         names,
         observe::{
             access_denied::AccessDeniedCache,
-            listing::{ListingCache, is_absent},
+            listing::{Listing, ListingCache, is_absent},
             observed::{
                 ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup,
                 RegisteredTargets,
@@ -71,6 +70,16 @@ pub(in crate::lb) struct LoadBalancerQuery<'a> {
     pub(in crate::lb) changed_at: Option<Instant>,
 }
 
+/// How much of the observed state is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lb) enum ReadScope {
+    /// Everything that a change of the Service may need.
+    Full,
+    /// Enough to register and deregister targets: no attributes, no certificates, and no tags of
+    /// listeners.
+    Targets,
+}
+
 impl Observer {
     pub(in crate::lb) fn new(scope: Scope) -> Self {
         Self {
@@ -81,10 +90,10 @@ impl Observer {
     }
 
     /// Returns an observer that repeats no request whose response is in the cache.
-    pub(in crate::lb) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
+    pub(in crate::lb) fn with_response_cache(&self, responses: &ResponseCache) -> Self {
         Self {
             scope: Scope {
-                client: self.scope.client.with_response_cache(answers),
+                client: self.scope.client.with_response_cache(responses),
                 ..self.scope.clone()
             },
             ..self.clone()
@@ -104,128 +113,128 @@ impl Observer {
             .changed_at
             .map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
         let listing = self.listings.newer_than(op, oldest).await?;
-        let ours = |load_balancer: &&LoadBalancer| {
-            let found = if query.names.contains(&load_balancer.name) {
-                FoundBy::by_name(&self.scope.cluster, query.owner, &load_balancer.name)
-            } else {
-                FoundBy::Listing
-            };
-            listing
-                .tags
-                .get(load_balancer.arn.as_str())
-                .is_some_and(|tags| self.is_owned(query, tags, found))
-        };
-        let mut load_balancers = listing.balancers.iter().filter(ours);
-        let Some(balancer) = load_balancers.next() else {
-            return self.observe(op, query, true).await;
-        };
-        let tags = listing.tags.get(balancer.arn.as_str()).cloned();
-        let mine = |group: &&TargetGroup| match &*group.load_balancers {
-            [] => listing
-                .tags
-                .get(group.arn.as_str())
-                .is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing)),
-            users => users.contains(&balancer.arn),
-        };
-        let groups = listing
-            .groups
+        let owned = listing
+            .load_balancers
             .iter()
-            .filter(mine)
-            .map(|group| (group.clone(), listing.tags.get(group.arn.as_str()).cloned()))
-            .collect();
-        let groups = self
-            .owned_target_groups(op, Some(&balancer.arn), groups, query)
+            .find(|load_balancer| self.is_listed_load_balancer(&listing, load_balancer, query));
+        let Some(load_balancer) = owned else {
+            return self.observe(op, query, ReadScope::Full).await;
+        };
+        let mut groups = Vec::new();
+        for group in &listing.target_groups {
+            let arn = group.arn.as_str();
+            let is_candidate = if group.load_balancers.is_empty() {
+                self.is_listed_as_owned(&listing, arn, query)
+            } else {
+                group.load_balancers.contains(&load_balancer.arn)
+            };
+            if is_candidate {
+                groups.push((group.clone(), listing.tags.get(arn).cloned()));
+            }
+        }
+        let target_groups = self
+            .owned_target_groups(op, Some(&load_balancer.arn), groups, query)
             .await?;
-        let listeners = self.listeners(op, &balancer.arn).await?;
-        let balancer = ObservedLoadBalancer {
-            tags,
-            listeners,
-            ..ObservedLoadBalancer::bare(balancer.clone())
+        let observed = ObservedLoadBalancer {
+            tags: listing.tags.get(load_balancer.arn.as_str()).cloned(),
+            listeners: self.listeners(op, &load_balancer.arn).await?,
+            ..ObservedLoadBalancer::bare(load_balancer.clone())
         };
         Ok(ObservedState {
-            load_balancer: Some(balancer),
-            target_groups: groups,
+            load_balancer: Some(observed),
+            target_groups,
             ..ObservedState::default()
         })
     }
 
-    /// Reads the current state; with `all`, also attributes, certificates and tags of listeners.
+    /// Reads the current state.
     pub(in crate::lb) async fn observe(
         &self,
         op: &Op,
         query: &LoadBalancerQuery<'_>,
-        all: bool,
+        read_scope: ReadScope,
     ) -> Result<ObservedState, CloudError> {
         // First, read the objects: load balancer, target groups, listeners.
         let found = self.find(op, query).await?;
         let arn = found
             .as_ref()
             .map(|load_balancer| load_balancer.arn.clone());
-        // A Service for which nothing was ever created has no target groups.
-        let listed = if found.is_some() || query.may_exist {
-            listing::list_target_groups(&self.scope, op).await?
-        } else {
-            Vec::new()
-        };
-        let prefix = names::prefix(query.owner);
-        let attached = |group: &TargetGroup| {
-            arn.as_ref()
-                .is_some_and(|arn| group.load_balancers.contains(arn))
-        };
-        let listed: Vec<_> = listed
-            .into_iter()
-            .filter(|group| attached(group) || group.name.starts_with(&prefix))
-            .collect();
+        let groups = self.candidate_groups(op, query, arn.as_ref()).await?;
         let listeners = match &arn {
             Some(arn) => self.listeners(op, arn).await?,
             None => Vec::new(),
         };
         // Then read their tags, and keep only what the Service owns.
-        let arns = arn
-            .iter()
-            .map(LoadBalancerArn::as_str)
-            .chain(listed.iter().map(|group| group.arn.as_str()));
-        let of_listeners = listeners
-            .iter()
-            .filter(|_| all)
-            .map(|seen| seen.listener.arn.as_str());
-        let mut tags =
-            listing::list_tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect())
-                .await?;
-        let groups = listed.into_iter().map(|group| {
-            let tags = tags.remove(group.arn.as_str());
-            (group, tags)
-        });
-        let groups = self
-            .owned_target_groups(op, arn.as_ref(), groups.collect(), query)
-            .await?;
-        let balancer = match found {
-            None => None,
-            Some(balancer) => {
-                let of_balancer = tags.remove(balancer.arn.as_str()).unwrap_or_default();
-                self.check(query.owner, &balancer, &of_balancer)?;
-                Some(ObservedLoadBalancer {
-                    tags: Some(of_balancer),
-                    listeners,
-                    ..ObservedLoadBalancer::bare(balancer)
-                })
-            }
-        };
-        // Finally, put it together, and read the details if they are requested.
-        let mut observed = ObservedState {
-            load_balancer: balancer,
-            target_groups: groups,
-            ..ObservedState::default()
-        };
-        for seen in observed
-            .load_balancer
-            .iter_mut()
-            .flat_map(|balancer| &mut balancer.listeners)
-        {
-            seen.tags = tags.remove(seen.listener.arn.as_str());
+        let mut arns: Vec<Box<str>> = Vec::new();
+        arns.extend(arn.iter().map(|arn| arn.as_str().into()));
+        arns.extend(groups.iter().map(|group| group.arn.as_str().into()));
+        if read_scope == ReadScope::Full {
+            arns.extend(
+                listeners
+                    .iter()
+                    .map(|listener| listener.listener.arn.as_str().into()),
+            );
         }
-        if all {
+        let mut tags = listing::list_tags(&self.scope, op, arns).await?;
+        let mut groups_with_tags = Vec::new();
+        for group in groups {
+            let group_tags = tags.remove(group.arn.as_str());
+            groups_with_tags.push((group, group_tags));
+        }
+        let target_groups = self
+            .owned_target_groups(op, arn.as_ref(), groups_with_tags, query)
+            .await?;
+        let load_balancer = match found {
+            Some(found) => Some(self.owned_load_balancer(query.owner, found, listeners, tags)?),
+            None => None,
+        };
+        // Finally, read the details.
+        let mut observed =
+            ObservedState { load_balancer, target_groups, ..ObservedState::default() };
+        if read_scope == ReadScope::Full {
             self.read_missing(op, query.owner, &mut observed).await?;
+        }
+        Ok(observed)
+    }
+
+    /// Returns the target groups that the load balancer uses, and those with the name prefix of the
+    /// Service.
+    async fn candidate_groups(
+        &self,
+        op: &Op,
+        query: &LoadBalancerQuery<'_>,
+        load_balancer: Option<&LoadBalancerArn>,
+    ) -> Result<Vec<TargetGroup>, CloudError> {
+        // A Service for which nothing was ever created has no target groups.
+        if load_balancer.is_none() && !query.may_exist {
+            return Ok(Vec::new());
+        }
+        let prefix = names::prefix(query.owner);
+        let mut groups = listing::list_target_groups(&self.scope, op).await?;
+        groups.retain(|group| {
+            let is_attached = load_balancer.is_some_and(|arn| group.load_balancers.contains(arn));
+            is_attached || group.name.starts_with(&prefix)
+        });
+        Ok(groups)
+    }
+
+    /// Checks that a load balancer belongs to the Service, and adds its listeners and all tags.
+    fn owned_load_balancer(
+        &self,
+        owner: &ServiceKey,
+        load_balancer: LoadBalancer,
+        listeners: Vec<ObservedListener>,
+        mut tags: HashMap<Box<str>, Tags>,
+    ) -> Result<ObservedLoadBalancer, CloudError> {
+        let own_tags = tags.remove(load_balancer.arn.as_str()).unwrap_or_default();
+        self.check(owner, &load_balancer, &own_tags)?;
+        let mut observed = ObservedLoadBalancer {
+            tags: Some(own_tags),
+            listeners,
+            ..ObservedLoadBalancer::bare(load_balancer)
+        };
+        for listener in &mut observed.listeners {
+            listener.tags = tags.remove(listener.listener.arn.as_str());
         }
         Ok(observed)
     }
@@ -247,13 +256,11 @@ impl Observer {
         // It may have another name than a new one would get.
         let oldest = query.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
         let listing = self.listings.newer_than(op, oldest).await?;
-        let ours = |balancer: &&LoadBalancer| {
-            listing
-                .tags
-                .get(balancer.arn.as_str())
-                .is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing))
-        };
-        Ok(listing.balancers.iter().find(ours).cloned())
+        let owned = listing
+            .load_balancers
+            .iter()
+            .find(|load_balancer| self.is_listed_as_owned(&listing, &load_balancer.arn, query));
+        Ok(owned.cloned())
     }
 
     /// Finds a load balancer by name. AWS answers an unknown name with an error.
@@ -317,16 +324,16 @@ impl Observer {
                     .read(op, owner, action, client.read(op, request))
                     .await?;
             }
-            for seen in &mut load_balancer.listeners {
-                self.read_missing_listener(op, owner, seen).await?;
+            for listener in &mut load_balancer.listeners {
+                self.read_missing_listener(op, owner, listener).await?;
             }
         }
-        for seen in &mut observed.target_groups {
-            if seen.attributes.is_none() {
-                seen.attributes = self.group_attributes(op, owner, &seen.group.arn).await?;
+        for group in &mut observed.target_groups {
+            if group.attributes.is_none() {
+                group.attributes = self.group_attributes(op, owner, &group.group.arn).await?;
             }
-            if seen.targets.is_none() {
-                seen.targets = self.targets(op, &seen.group.arn).await?;
+            if group.targets.is_none() {
+                group.targets = self.targets(op, &group.group.arn).await?;
             }
         }
         self.read_missing_tags(op, owner, observed).await
@@ -348,26 +355,26 @@ impl Observer {
                 .read(op, owner, action, client.read(op, request))
                 .await?;
         }
-        if observed.certificates.is_none() {
-            let is_tls = observed.listener.protocol == Some(ElbProtocol::Tls);
-            observed.certificates = if is_tls {
-                let request = DescribeListenerCertificates { arn: arn.clone() };
-                let action = Action::DescribeListenerCertificates;
-                let found = self
-                    .denials
-                    .read(op, owner, action, client.read(op, request))
-                    .await?;
-                found.map(|page| {
-                    page.items
-                        .into_iter()
-                        .filter(|c| !c.default)
-                        .map(|c| c.arn)
-                        .collect()
-                })
-            } else {
-                Some(BTreeSet::new())
-            };
+        if observed.certificates.is_some() {
+            return Ok(());
         }
+        if observed.listener.protocol != Some(ElbProtocol::Tls) {
+            observed.certificates = Some(BTreeSet::new());
+            return Ok(());
+        }
+        let request = DescribeListenerCertificates { arn: arn.clone() };
+        let action = Action::DescribeListenerCertificates;
+        let page = self
+            .denials
+            .read(op, owner, action, client.read(op, request))
+            .await?;
+        observed.certificates = page.map(|page| {
+            page.items
+                .into_iter()
+                .filter(|certificate| !certificate.default)
+                .map(|certificate| certificate.arn)
+                .collect()
+        });
         Ok(())
     }
 
@@ -377,20 +384,19 @@ impl Observer {
         owner: &ServiceKey,
         observed: &mut ObservedState,
     ) -> Result<(), CloudError> {
-        let Some(balancer) = &mut observed.load_balancer else {
+        let Some(load_balancer) = &mut observed.load_balancer else {
             return Ok(());
         };
-        let unread = balancer
-            .listeners
-            .iter_mut()
-            .filter(|seen| seen.tags.is_none());
-        let mut unread: HashMap<Box<str>, &mut ObservedListener> = unread
-            .map(|seen| (seen.listener.arn.as_str().into(), seen))
-            .collect();
-        if unread.is_empty() {
+        let mut untagged: HashMap<Box<str>, &mut ObservedListener> = HashMap::new();
+        for listener in &mut load_balancer.listeners {
+            if listener.tags.is_none() {
+                untagged.insert(listener.listener.arn.as_str().into(), listener);
+            }
+        }
+        if untagged.is_empty() {
             return Ok(());
         }
-        let read = listing::list_tags(&self.scope, op, unread.keys().cloned().collect());
+        let read = listing::list_tags(&self.scope, op, untagged.keys().cloned().collect());
         let found = self
             .denials
             .read(op, owner, Action::DescribeElbTags, read)
@@ -398,11 +404,11 @@ impl Observer {
         // Without permission to read them, tags are not changed.
         let Some(found) = found else { return Ok(()) };
         for (arn, tags) in found {
-            if let Some(seen) = unread.remove(&arn) {
-                seen.tags = Some(tags);
+            if let Some(listener) = untagged.remove(&arn) {
+                listener.tags = Some(tags);
             }
         }
-        match unread.into_keys().next() {
+        match untagged.into_keys().next() {
             // It was listed a moment ago: either this response is older, or the listener was
             // deleted since.
             Some(arn) => {
@@ -506,6 +512,35 @@ impl Observer {
         }
     }
 
+    /// Tells whether a listed load balancer belongs to the Service, by its name and tags.
+    fn is_listed_load_balancer(
+        &self,
+        listing: &Listing,
+        load_balancer: &LoadBalancer,
+        query: &LoadBalancerQuery<'_>,
+    ) -> bool {
+        let Some(tags) = listing.tags.get(load_balancer.arn.as_str()) else {
+            return false;
+        };
+        let found = if query.names.contains(&load_balancer.name) {
+            FoundBy::by_name(&self.scope.cluster, query.owner, &load_balancer.name)
+        } else {
+            FoundBy::Listing
+        };
+        self.is_owned(query, tags, found)
+    }
+
+    /// Tells whether a listed object belongs to the Service, by its tags alone.
+    fn is_listed_as_owned(
+        &self,
+        listing: &Listing,
+        arn: &str,
+        query: &LoadBalancerQuery<'_>,
+    ) -> bool {
+        let tags = listing.tags.get(arn);
+        tags.is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing))
+    }
+
     fn is_owned(&self, query: &LoadBalancerQuery<'_>, tags: &Tags, found: FoundBy) -> bool {
         check_owner(&self.scope.cluster, query.owner, tags, found).is_ok()
     }
@@ -557,10 +592,11 @@ pub(in crate::lb) fn name_taken(kind: &str, name: &str, why: &str) -> CloudError
 
 /// A draining target counts as absent: it is registered again if it is desired.
 fn without_draining(health: Vec<TargetHealth>) -> RegisteredTargets {
-    let living = health.into_iter().filter(|health| {
-        &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress"
-    });
-    living
-        .map(|health| ((health.target.id.clone(), health.target.port), health.target))
-        .collect()
+    let mut registered = RegisteredTargets::new();
+    for TargetHealth { target, state, reason, .. } in health {
+        if *state != *"draining" && *reason != *"Target.DeregistrationInProgress" {
+            registered.insert((target.id.clone(), target.port), target);
+        }
+    }
+    registered
 }

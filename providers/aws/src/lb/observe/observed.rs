@@ -136,6 +136,13 @@ impl ObservedState {
             .find(|group| group.group.arn == *arn)
     }
 
+    /// Returns the target group with a name.
+    pub fn group_by_name(&self, name: &str) -> Option<&ObservedTargetGroup> {
+        self.target_groups
+            .iter()
+            .find(|group| *group.group.name == *name)
+    }
+
     /// Returns the target group with an ARN, to update it after a change.
     pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut ObservedTargetGroup> {
         self.target_groups
@@ -145,32 +152,35 @@ impl ObservedState {
 
     /// Tells whether everything was read that a change of the Service may need.
     pub fn is_complete(&self) -> bool {
-        let Some(balancer) = &self.load_balancer else {
+        let Some(load_balancer) = &self.load_balancer else {
             return true;
         };
-        let listeners = balancer.listeners.iter().all(|listener| {
+        let has_listeners = load_balancer.listeners.iter().all(|listener| {
             listener.tags.is_some()
                 && listener.attributes.is_some()
                 && listener.certificates.is_some()
         });
-        let groups = self.target_groups.iter().all(|group| {
+        let has_groups = self.target_groups.iter().all(|group| {
             group.tags.is_some() && group.attributes.is_some() && group.targets.is_some()
         });
-        balancer.tags.is_some() && balancer.attributes.is_some() && listeners && groups
+        load_balancer.tags.is_some()
+            && load_balancer.attributes.is_some()
+            && has_listeners
+            && has_groups
     }
 }
 
 /// Sets attributes, if they were read.
 pub(crate) fn set_attributes(observed: &mut Option<Attributes>, set: &Attributes) {
-    if let Some(seen) = observed {
-        seen.extend(set.clone());
+    if let Some(attributes) = observed {
+        attributes.extend(set.clone());
     }
 }
 
 /// Sets and removes tags, if they were read.
 pub(crate) fn set_tags(observed: &mut Option<Tags>, set: &Tags, remove: &[Box<str>]) {
-    if let Some(seen) = observed {
-        seen.extend(set.clone());
-        seen.retain(|key, _| !remove.contains(key));
+    if let Some(tags) = observed {
+        tags.extend(set.clone());
+        tags.retain(|key, _| !remove.contains(key));
     }
 }

@@ -7,22 +7,35 @@ use ipnet::IpNet;
 
 use crate::{
     api::{
-        AwsError, Filter,
-        ec2::{DescribeRouteTables, DescribeSubnets, DescribeVpcs},
-        elb::SubnetMapping,
+        AwsError, Filter, SubnetId,
+        ec2::{DescribeRouteTables, DescribeSubnets, DescribeVpcs, RouteTable, Subnet},
     },
-    instances::zones::Zones,
-    lb::{
-        model::DesiredLoadBalancer,
-        observe::cached::SharedRead,
-        plan::subnets::{self, VpcSnapshot},
-    },
+    instances::zones::{self, Zones},
+    lb::observe::cached::SharedRead,
     scope::Scope,
 };
 
 /// How long subnets and route tables are cached: they are changed by hand, and a rejection by AWS
 /// makes them read again.
 const MAX_AGE: Duration = Duration::from_secs(300);
+
+/// Subnets, route tables and zones at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VpcSnapshot {
+    /// Subnets of the VPC.
+    pub subnets: Vec<Subnet>,
+    /// Route tables of the VPC.
+    pub tables: Vec<RouteTable>,
+    /// Zones of the region, by name.
+    pub zones: zones::ByName,
+}
+
+impl VpcSnapshot {
+    /// Returns the subnet with an ID.
+    pub fn subnet(&self, id: &SubnetId) -> Option<&Subnet> {
+        self.subnets.iter().find(|subnet| subnet.id == *id)
+    }
+}
 
 /// Reads the VPC once for all Services, and caches it for five minutes.
 pub(crate) struct VpcCache {
@@ -65,21 +78,20 @@ impl VpcCache {
         self.networks.get(op, fresh, read).await
     }
 
-    /// Chooses subnets as [`subnets::choose`] does. If that fails with the cached VPC, the VPC is
-    /// read again, so that a new or newly tagged subnet is found.
-    pub(crate) async fn choose(
+    /// Calls `choose` with the cached VPC. If that fails with `InvalidInput`, the VPC is read again
+    /// and `choose` called once more, so that a new or newly tagged subnet is found.
+    pub(crate) async fn choose<T>(
         &self,
         op: &Op,
-        desired: &DesiredLoadBalancer,
-    ) -> Result<Vec<SubnetMapping>, CloudError> {
-        let Scope { cluster, settings, .. } = &self.scope;
-        let state = self.view(op, false).await?;
-        match subnets::choose(&state, cluster, settings, desired) {
+        choose: impl Fn(&VpcSnapshot) -> Result<T, CloudError>,
+    ) -> Result<T, CloudError> {
+        let cached = self.view(op, false).await?;
+        match choose(&cached) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-            answer => return answer,
+            result => return result,
         }
-        let now = self.view(op, true).await?;
-        subnets::choose(&now, cluster, settings, desired)
+        let current = self.view(op, true).await?;
+        choose(&current)
     }
 
     /// Drops the cached values, because AWS said that a subnet does not exist, or leadership
@@ -98,11 +110,11 @@ impl VpcCache {
             client.read_all(op, subnets, |r, token| r.token = Some(token)),
             client.read_all(op, tables, |r, token| r.token = Some(token)),
         )?;
-        let named = subnets
+        let zone_names = subnets
             .iter()
             .map(|subnet| Arc::from(&*subnet.zone))
             .collect();
-        let zones = self.zones.with(op, client, &named).await?;
+        let zones = self.zones.with(op, client, &zone_names).await?;
         Ok(VpcSnapshot { subnets, tables, zones })
     }
 }

@@ -5,11 +5,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    api::Action,
+    api::{Action, elb::SubnetMapping},
     config::Settings,
     fake::FakeCluster,
     lb::{
-        model::{SubnetChoice, SubnetName},
+        model::{DesiredLoadBalancer, SubnetChoice, SubnetName},
+        plan::subnets,
         test_fixtures::desired,
     },
     ownership_tags::Cluster,
@@ -28,6 +29,16 @@ fn cache(world: &FakeCluster) -> VpcCache {
         settings: Arc::new(Settings::default()),
     };
     VpcCache::new(scope, Arc::default())
+}
+
+async fn choose(
+    vpc: &VpcCache,
+    op: &Op,
+    desired: &DesiredLoadBalancer,
+) -> Result<Vec<SubnetMapping>, CloudError> {
+    let Scope { cluster, settings, .. } = &vpc.scope;
+    vpc.choose(op, |snapshot| subnets::choose(snapshot, cluster, settings, desired))
+        .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +78,7 @@ async fn networks_are_those_of_the_vpc() {
 async fn a_subnet_that_was_just_made_is_found() {
     let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
-    let found = vpc.choose(&op, &desired()).await.unwrap();
+    let found = choose(&vpc, &op, &desired()).await.unwrap();
     assert_eq!(
         found
             .iter()
@@ -82,15 +93,15 @@ async fn a_subnet_that_was_just_made_is_found() {
         subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]),
         ..desired()
     };
-    assert_eq!(vpc.choose(&op, &named).await.unwrap().len(), 1);
+    assert_eq!(choose(&vpc, &op, &named).await.unwrap().len(), 1);
     world.aws.reset_calls();
-    vpc.choose(&op, &named).await.unwrap();
+    choose(&vpc, &op, &named).await.unwrap();
     assert_eq!(world.aws.requests(), 0);
     let unknown = DesiredLoadBalancer {
         subnets: SubnetChoice::Named(vec![SubnetName::Name("none".into())]),
         ..desired()
     };
-    vpc.choose(&op, &unknown).await.unwrap_err();
+    choose(&vpc, &op, &unknown).await.unwrap_err();
     assert_eq!(world.aws.requests(), 2);
 }
 
@@ -99,7 +110,7 @@ async fn an_error_is_no_empty_vpc() {
     let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
     world.aws.deny(Action::DescribeRouteTables);
-    assert_eq!(vpc.choose(&op, &desired()).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(choose(&vpc, &op, &desired()).await.unwrap_err().kind(), ErrorKind::Denied);
     world.aws.clear_faults();
-    vpc.choose(&op, &desired()).await.unwrap();
+    choose(&vpc, &op, &desired()).await.unwrap();
 }

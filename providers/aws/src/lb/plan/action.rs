@@ -160,35 +160,50 @@ impl ActionKind {
         }
     }
 
+    /// Names the object that it changes.
     fn object(&self, load_balancer: &str) -> String {
-        let place = |(port, protocol): &ListenerKey| {
-            format!("listener {protocol}/{port} of {load_balancer}")
-        };
-        let group = |group: &TargetGroupRef| match group {
-            TargetGroupRef::Existing(arn) => arn.to_string(),
-            TargetGroupRef::New(key) => format!("target group of {}", place(key)),
-        };
-        let listener = |listener: &ListenerRef| match listener {
-            ListenerRef::Existing(arn) => arn.to_string(),
-            ListenerRef::New(key) => place(key),
-        };
         match self {
             Self::AddTags(arns, _) | Self::RemoveTags(arns, _) => arns.join(", "),
             Self::CreateTargetGroup(_, create) => create.name.to_string(),
             Self::ModifyTargetGroup(arn, _)
             | Self::DeregisterTargets(arn, _)
             | Self::DeleteTargetGroup(arn) => arn.to_string(),
-            Self::ModifyTargetGroupAttributes(of, _) | Self::RegisterTargets(of, _) => group(of),
-            Self::CreateListener(settings) => place(&settings.key),
+            Self::ModifyTargetGroupAttributes(group, _) | Self::RegisterTargets(group, _) => {
+                group.describe(load_balancer)
+            }
+            Self::CreateListener(settings) => describe_listener(settings.key, load_balancer),
             Self::ModifyListener(arn, _)
             | Self::RemoveListenerCertificate(arn, _)
             | Self::DeleteListener(arn) => arn.to_string(),
-            Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => {
-                listener(of)
-            }
+            Self::ModifyListenerAttributes(listener, _)
+            | Self::AddListenerCertificate(listener, _) => listener.describe(load_balancer),
             _ => load_balancer.to_owned(),
         }
     }
+}
+
+impl TargetGroupRef {
+    fn describe(&self, load_balancer: &str) -> String {
+        match self {
+            Self::Existing(arn) => arn.to_string(),
+            Self::New(key) => {
+                format!("target group of {}", describe_listener(*key, load_balancer))
+            }
+        }
+    }
+}
+
+impl ListenerRef {
+    fn describe(&self, load_balancer: &str) -> String {
+        match self {
+            Self::Existing(arn) => arn.to_string(),
+            Self::New(key) => describe_listener(*key, load_balancer),
+        }
+    }
+}
+
+fn describe_listener((port, protocol): ListenerKey, load_balancer: &str) -> String {
+    format!("listener {protocol}/{port} of {load_balancer}")
 }
 
 impl PlannedAction {

@@ -4,13 +4,9 @@ use crate::api::elb::{Attributes, ElbProtocol, TargetType};
 
 /// Returns the desired attributes that are not defaults.
 pub(super) fn without_defaults(desired: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
-    let is_default =
-        |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
-    desired
-        .iter()
-        .filter(|(key, value)| !is_default(key, value))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect()
+    let mut attributes = desired.clone();
+    attributes.retain(|key, value| !defaults.contains(&(&**key, &**value)));
+    attributes
 }
 
 /// Defaults of a Network Load Balancer.

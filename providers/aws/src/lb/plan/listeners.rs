@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use super::{
     Planner,
-    action::{ActionKind, ListenerRef, ListenerSettings},
+    action::{ActionKind, ListenerRef, ListenerSettings, TargetGroupRef},
     changed_attributes,
     default_attributes::{self, without_defaults},
     keys,
     target_groups::{ListenerGroupPair, TargetGroupPairing},
 };
 use crate::{
-    api::{Tags, elb::ElbProtocol},
+    api::{ListenerArn, Tags, elb::ElbProtocol},
     lb::{model::ListenerKey, observe::observed::ObservedListener},
 };
 
@@ -20,56 +20,58 @@ impl Planner<'_> {
     /// deleted immediately before that is created; other listeners that are not desired are deleted
     /// after all desired ones exist.
     pub(super) fn listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
-        let cleared = self.deleted();
-        let observed = self
-            .observed
-            .load_balancer
-            .iter()
-            .flat_map(|load_balancer| &load_balancer.listeners);
-        let is_wanted = |seen: &&ObservedListener| {
-            !cleared.contains(&seen.listener.arn)
-                && pairing
+        let already_deleted = self.deleted_listeners();
+        let mut kept: Vec<&ObservedListener> = Vec::new();
+        let mut undesired: Vec<&ObservedListener> = Vec::new();
+        if let Some(load_balancer) = &self.observed.load_balancer {
+            for listener in &load_balancer.listeners {
+                if already_deleted.contains(&listener.listener.arn) {
+                    continue;
+                }
+                if pairing
                     .pairs
                     .iter()
-                    .any(|pair| seen.key() == Some(pair.key()))
-        };
-        let (living, unwanted): (Vec<&ObservedListener>, Vec<&ObservedListener>) =
-            observed.partition(is_wanted);
-        let mut unwanted: Vec<_> = unwanted
-            .into_iter()
-            .filter(|seen| !cleared.contains(&seen.listener.arn))
-            .collect();
+                    .any(|pair| listener.key() == Some(pair.key()))
+                {
+                    kept.push(listener);
+                } else {
+                    undesired.push(listener);
+                }
+            }
+        }
         for pair in &pairing.pairs {
-            if let Some(seen) = living.iter().find(|seen| seen.key() == Some(pair.key())) {
-                self.existing_listener(pair, seen);
+            let key = pair.key();
+            if let Some(listener) = kept.iter().find(|listener| listener.key() == Some(key)) {
+                self.existing_listener(pair, listener);
                 continue;
             }
-            let in_the_way =
-                |seen: &&ObservedListener| seen.key().is_some_and(|key| conflicts(key, pair.key()));
-            let (now, later) = unwanted.into_iter().partition(in_the_way);
-            unwanted = later;
-            for seen in now {
-                let why = format!("listener {}/{} needs its port", pair.key().1, pair.key().0);
-                self.add(ActionKind::DeleteListener(seen.listener.arn.clone()), why);
+            let (conflicting, others): (Vec<_>, Vec<_>) = undesired
+                .into_iter()
+                .partition(|listener| listener.key().is_some_and(|other| conflicts(other, key)));
+            undesired = others;
+            for listener in conflicting {
+                let why = format!("listener {}/{} needs its port", key.1, key.0);
+                self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
             }
             self.new_listener(pair);
         }
-        for seen in unwanted {
-            let protocol = seen
-                .listener
-                .protocol
-                .map_or("unknown", ElbProtocol::as_str);
-            let why = format!("listener {protocol}/{} is not wanted", seen.listener.port);
-            self.add(ActionKind::DeleteListener(seen.listener.arn.clone()), why);
+        for listener in undesired {
+            let listener = &listener.listener;
+            let protocol = listener.protocol.map_or("unknown", ElbProtocol::as_str);
+            let why = format!("listener {protocol}/{} is not wanted", listener.port);
+            self.add(ActionKind::DeleteListener(listener.arn.clone()), why);
         }
     }
 
-    fn deleted(&self) -> BTreeSet<crate::api::ListenerArn> {
-        let deleted = self.steps.iter().filter_map(|step| match &step.action {
-            ActionKind::DeleteListener(arn) => Some(arn.clone()),
-            _ => None,
-        });
-        deleted.collect()
+    /// Returns the listeners that the plan deletes so far.
+    fn deleted_listeners(&self) -> BTreeSet<ListenerArn> {
+        let mut deleted = BTreeSet::new();
+        for planned in &self.actions {
+            if let ActionKind::DeleteListener(arn) = &planned.action {
+                deleted.insert(arn.clone());
+            }
+        }
+        deleted
     }
 
     fn new_listener(&mut self, pair: &ListenerGroupPair<'_>) {
@@ -97,14 +99,16 @@ impl Planner<'_> {
 
     fn existing_listener(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedListener) {
         let arn = &observed.listener.arn;
-        let why = listener_differs(pair, observed);
-        if !why.is_empty() {
+        let differences = listener_differences(pair, observed);
+        if !differences.is_empty() {
             let modify = ActionKind::ModifyListener(arn.clone(), settings(pair, Tags::new()));
-            self.add(modify, format!("{} differ", why.join(", ")));
+            self.add(modify, format!("{} differ", differences.join(", ")));
         }
-        if let (Some(tls), Some(have)) = (&pair.desired.tls, &observed.certificates) {
-            let certificates: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
-            for certificate in certificates.difference(have) {
+        if let Some(tls) = &pair.desired.tls
+            && let Some(existing) = &observed.certificates
+        {
+            let desired: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
+            for certificate in desired.difference(existing) {
                 let add = ActionKind::AddListenerCertificate(
                     ListenerRef::Existing(arn.clone()),
                     certificate.clone(),
@@ -112,8 +116,8 @@ impl Planner<'_> {
                 self.add(add, "a certificate for SNI is missing");
             }
             // The default certificate may be listed once more, which is harmless.
-            for certificate in have
-                .difference(&certificates)
+            for certificate in existing
+                .difference(&desired)
                 .filter(|arn| **arn != tls.certificates[0])
             {
                 let remove =
@@ -137,35 +141,35 @@ impl Planner<'_> {
     }
 }
 
-fn listener_differs(
+/// Names the settings of a listener that differ from the desired ones.
+fn listener_differences(
     pair: &ListenerGroupPair<'_>,
     observed: &ObservedListener,
 ) -> Vec<&'static str> {
-    let mut why = Vec::new();
-    let group = match pair.group() {
-        super::TargetGroupRef::Existing(arn) => {
-            observed.listener.target_group.as_ref() == Some(&arn)
-        }
-        super::TargetGroupRef::New(_) => false,
+    let listener = &observed.listener;
+    let mut differences = Vec::new();
+    let has_target_group = match pair.group() {
+        TargetGroupRef::Existing(arn) => listener.target_group.as_ref() == Some(&arn),
+        TargetGroupRef::New(_) => false,
     };
-    if !group {
-        why.push("target group");
+    if !has_target_group {
+        differences.push("target group");
     }
     let Some(tls) = &pair.desired.tls else {
-        return why;
+        return differences;
     };
-    if observed.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
-        why.push("default certificate");
+    if listener.certificate.as_ref() != tls.certificates.first() {
+        differences.push("default certificate");
     }
-    if tls.policy.is_some() && observed.listener.ssl_policy != tls.policy {
-        why.push("security policy");
+    if tls.policy.is_some() && listener.ssl_policy != tls.policy {
+        differences.push("security policy");
     }
-    // No policy, and the policy with this name, are the same.
-    let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
-    if tls.alpn.is_some() && none(&observed.listener.alpn_policy) != none(&tls.alpn) {
-        why.push("ALPN policy");
+    // AWS may return no ALPN policy, or the policy with the name `None`.
+    let current_alpn = listener.alpn_policy.as_deref().unwrap_or("None");
+    if tls.alpn.as_deref().is_some_and(|alpn| alpn != current_alpn) {
+        differences.push("ALPN policy");
     }
-    why
+    differences
 }
 
 fn settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {

@@ -26,7 +26,7 @@ use self::{default_attributes::without_defaults, target_groups::TargetGroupPairi
 use super::model::{DesiredLoadBalancer, Targets};
 use crate::{
     api::{
-        SecurityGroupId, SubnetId, Tags, VpcId,
+        AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
         elb::{
             Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone,
             MAX_TAGGED, SubnetMapping,
@@ -61,27 +61,27 @@ pub fn plan(
     resolved: &ResolvedInput,
     observed: &ObservedState,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    let mut planner = Planner { desired, resolved, observed, steps: Vec::new() };
+    let mut planner = Planner { desired, resolved, observed, actions: Vec::new() };
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,
-        Some(seen) => planner.update_load_balancer(seen)?,
+        Some(load_balancer) => planner.update_load_balancer(load_balancer)?,
     }
     planner.tags();
     let pairing = TargetGroupPairing::of(desired, observed);
     planner.delete_conflicting_groups(&pairing);
     planner.groups(&pairing);
-    let rules = observed.rules_digest != Some(resolved.rules_digest);
-    if rules {
+    let rules_differ = observed.rules_digest != Some(resolved.rules_digest);
+    if rules_differ {
         planner.add(ActionKind::AddSecurityGroupRules, "rules of security groups may be missing");
     }
     planner.listeners(&pairing);
     planner.delete_unused_groups(&pairing);
-    if rules {
+    if rules_differ {
         planner
             .add(ActionKind::RemoveSecurityGroupRules, "rules of security groups may be left over");
     }
     planner.clean_up_detached_groups();
-    Ok(planner.steps)
+    Ok(planner.actions)
 }
 
 /// Plans only the registration and deregistration of targets in existing target groups.
@@ -98,9 +98,9 @@ pub fn plan_targets_only(
         targets: targets.clone(),
         rules_digest: Digest(0),
     };
-    let mut planner = Planner { desired, resolved: &resolved, observed, steps: Vec::new() };
+    let mut planner = Planner { desired, resolved: &resolved, observed, actions: Vec::new() };
     planner.sync_targets(&TargetGroupPairing::of(desired, observed));
-    planner.steps
+    planner.actions
 }
 
 /// Keys of tags.
@@ -110,12 +110,12 @@ struct Planner<'a> {
     desired: &'a DesiredLoadBalancer,
     resolved: &'a ResolvedInput,
     observed: &'a ObservedState,
-    steps: Vec<PlannedAction>,
+    actions: Vec<PlannedAction>,
 }
 
 impl Planner<'_> {
     fn add(&mut self, action: ActionKind, why: impl Into<Box<str>>) {
-        self.steps
+        self.actions
             .push(PlannedAction { action, reason: why.into() });
     }
 
@@ -171,18 +171,20 @@ impl Planner<'_> {
         let old_type = load_balancer
             .ip_address_type
             .filter(|current| *current != desired.ip_address_type);
-        let source_nat = desired
+        let ipv6_source_nat = desired
             .ipv6_source_nat
             .filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
-        if old_type.is_some() && source_nat.is_some() {
+        let mut changes = SubnetSettings { ipv6_source_nat, ip_address_type: None };
+        if old_type.is_some() && ipv6_source_nat.is_some() {
             // UDP requires both families together with prefixes: neither may change alone.
-            self.subnets(observed, source_nat, Some(desired.ip_address_type))?;
+            changes.ip_address_type = Some(desired.ip_address_type);
+            self.subnets(load_balancer, &changes)?;
         } else if desired.ip_address_type == IpAddressType::Dualstack {
             // An IPv6 prefix requires both families, so these are enabled first.
             self.ip_address_type(old_type);
-            self.subnets(observed, source_nat, None)?;
+            self.subnets(load_balancer, &changes)?;
         } else {
-            self.subnets(observed, source_nat, None)?;
+            self.subnets(load_balancer, &changes)?;
             self.ip_address_type(old_type);
         }
         self.security_groups(observed);
@@ -202,107 +204,49 @@ impl Planner<'_> {
         self.add(ActionKind::SetIpAddressType(self.desired.ip_address_type), why);
     }
 
+    /// Plans the change of subnets, and of the settings that AWS changes together with them.
     fn subnets(
         &mut self,
-        observed: &ObservedLoadBalancer,
-        nat: Option<bool>,
-        families: Option<IpAddressType>,
+        load_balancer: &LoadBalancer,
+        changes: &SubnetSettings,
     ) -> Result<(), CloudError> {
-        let load_balancer = &observed.load_balancer;
-        let set = |subnets: Vec<SubnetMapping>, removes: bool| {
-            ActionKind::SetSubnets(SubnetChange {
-                subnets,
-                ipv6_source_nat: nat,
-                ip_address_type: families,
-                removes,
-            })
-        };
-        let prefixes = match families {
-            Some(families) => {
-                format!("IPv6 source prefixes differ, and address families are to be {families}")
+        // Without a choice of subnets, only the IPv6 prefixes may change.
+        let Some(mappings) = &self.resolved.subnets else {
+            self.check_kept_addresses(load_balancer)?;
+            if changes.ipv6_source_nat.is_some() {
+                let existing = existing_mappings(load_balancer, changes);
+                self.add(changes.action(existing, false), changes.reason());
             }
-            None => "IPv6 source prefixes differ".to_owned(),
+            return Ok(());
         };
+        check_fixed_addresses(load_balancer, mappings)?;
+        // Then set the subnets, if they or the prefixes differ.
         let current: BTreeSet<SubnetId> = load_balancer
             .zones
             .iter()
             .filter_map(|zone| zone.subnet.clone())
             .collect();
-        // Without a choice of subnets, only the IPv6 prefixes may change.
-        let Some(mappings) = &self.resolved.subnets else {
-            self.addresses(load_balancer)?;
-            if nat.is_some() {
-                let v6 = families != Some(IpAddressType::Ipv4);
-                let subnets = load_balancer
-                    .zones
-                    .iter()
-                    .filter_map(|zone| existing_mapping(zone, v6))
-                    .collect();
-                self.add(set(subnets, false), prefixes);
-            }
-            return Ok(());
-        };
-        // With one, check first that no address in a subnet that stays differs: AWS cannot change
-        // these.
-        for mapping in mappings {
-            let zone = load_balancer
-                .zones
-                .iter()
-                .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
-            let Some(zone) = zone else { continue };
-            let other_allocation = mapping.allocation.as_ref().is_some_and(|desired| {
-                !zone.allocations.is_empty() && !zone.allocations.contains(desired)
-            });
-            let other_address = mapping.private_ipv4.is_some_and(|wanted| {
-                !zone.private_ipv4.is_empty()
-                    && !zone
-                        .private_ipv4
-                        .iter()
-                        .any(|have| **have == *wanted.to_string())
-            });
-            let other_ipv6 = mapping
-                .ipv6
-                .is_some_and(|wanted| first_undesired(&zone.ipv6, &[wanted]).is_some());
-            if other_allocation || other_address || other_ipv6 {
-                return Err(CloudError::invalid_input(format!(
-                    "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
-                    load_balancer.name, mapping.subnet
-                )));
-            }
-        }
-        // Then set the subnets, if they or the prefixes differ.
         let chosen: BTreeSet<SubnetId> = mappings
             .iter()
             .map(|mapping| mapping.subnet.clone())
             .collect();
-        if chosen != current || nat.is_some() {
+        if chosen != current || changes.ipv6_source_nat.is_some() {
             let added = join_ids(chosen.difference(&current));
             let removed = join_ids(current.difference(&chosen));
-            let why = subnets_reason(&added, &removed).unwrap_or(prefixes);
-            self.add(set(mappings.clone(), !removed.is_empty()), why);
+            let why = subnets_reason(&added, &removed).unwrap_or_else(|| changes.reason());
+            self.add(changes.action(mappings.clone(), !removed.is_empty()), why);
         }
         Ok(())
     }
 
     /// Checks that the addresses of discovered subnets are the desired ones. These subnets and
     /// addresses are never changed.
-    fn addresses(&self, load_balancer: &LoadBalancer) -> Result<(), CloudError> {
+    fn check_kept_addresses(&self, load_balancer: &LoadBalancer) -> Result<(), CloudError> {
         let desired = self.desired;
         for zone in &load_balancer.zones {
-            let mut other = first_undesired(&zone.private_ipv4, &desired.private_ipv4);
-            if other.is_none() {
-                other = first_undesired(&zone.ipv6, &desired.ipv6);
-            }
-            if other.is_none() && !desired.allocations.is_empty() {
-                other = zone
-                    .allocations
-                    .iter()
-                    .find(|id| !desired.allocations.contains(id))
-                    .map(|id| &**id);
-            }
-            if let Some(other) = other {
+            if let Some(address) = undesired_address(zone, desired) {
                 return Err(CloudError::invalid_input(format!(
-                    "addresses of load balancer {} cannot be changed, and it has {other}; delete and recreate the Service",
+                    "addresses of load balancer {} cannot be changed, and it has {address}; delete and recreate the Service",
                     load_balancer.name
                 )));
             }
@@ -318,23 +262,24 @@ impl Planner<'_> {
         if current.is_empty() {
             return;
         }
-        let rules = self.desired.security.private_link_rules;
-        let other_rules =
-            rules.is_some_and(|rules| rules != load_balancer.private_link_rules.unwrap_or(true));
-        let other_groups = !desired.is_empty() && desired != current;
-        if other_groups || other_rules {
-            let groups = if desired.is_empty() {
-                &load_balancer.security_groups
-            } else {
-                &self.resolved.groups
-            };
-            let why = if other_groups {
-                "security groups differ"
-            } else {
-                "rules for PrivateLink differ"
-            };
-            self.add(ActionKind::SetSecurityGroups(groups.clone(), rules), why);
+        let private_link_rules = self.desired.security.private_link_rules;
+        let rules_differ = private_link_rules
+            .is_some_and(|desired| desired != load_balancer.private_link_rules.unwrap_or(true));
+        let groups_differ = !desired.is_empty() && desired != current;
+        if !groups_differ && !rules_differ {
+            return;
         }
+        let groups = if desired.is_empty() {
+            &load_balancer.security_groups
+        } else {
+            &self.resolved.groups
+        };
+        let why = if groups_differ {
+            "security groups differ"
+        } else {
+            "rules for PrivateLink differ"
+        };
+        self.add(ActionKind::SetSecurityGroups(groups.clone(), private_link_rules), why);
     }
 
     /// Plans tag changes of existing objects. New objects get their tags at creation.
@@ -346,38 +291,21 @@ impl Planner<'_> {
             .iter()
             .filter(|key| !desired.contains_key(*key))
             .collect();
-        let load_balancer = self
-            .observed
-            .load_balancer
-            .iter()
-            .map(|b| (b.load_balancer.arn.as_str(), &b.tags));
-        let listeners = self
-            .observed
-            .load_balancer
-            .iter()
-            .flat_map(|b| &b.listeners);
-        let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
-        let groups = self
-            .observed
-            .target_groups
-            .iter()
-            .map(|group| (group.group.arn.as_str(), &group.tags));
         // First, collect the objects that need the same change, since one request can tag several.
         let mut arns_by_missing_tags: Vec<(Tags, Vec<Box<str>>)> = Vec::new();
         let mut arns_by_obsolete_keys: Vec<(Keys, Vec<Box<str>>)> = Vec::new();
-        for (arn, seen) in load_balancer.chain(listeners).chain(groups) {
-            let Some(seen) = seen else { continue };
-            let missing = changed_attributes(desired, seen);
+        for (arn, tags) in tagged_objects(self.observed) {
+            let missing = changed_attributes(desired, tags);
             if !missing.is_empty() {
                 push_grouped(&mut arns_by_missing_tags, missing, arn.into());
             }
-            let left_over: Keys = obsolete
+            let obsolete_here: Keys = obsolete
                 .iter()
-                .filter(|key| seen.contains_key(**key))
+                .filter(|key| tags.contains_key(**key))
                 .map(|key| (*key).clone())
                 .collect();
-            if !left_over.is_empty() {
-                push_grouped(&mut arns_by_obsolete_keys, left_over, arn.into());
+            if !obsolete_here.is_empty() {
+                push_grouped(&mut arns_by_obsolete_keys, obsolete_here, arn.into());
             }
         }
         // Then plan one action for each group.
@@ -398,14 +326,14 @@ impl Planner<'_> {
     /// Plans the clean-up of security groups that are detached from the load balancer, now or
     /// earlier, after everything that needs them.
     fn clean_up_detached_groups(&mut self) {
-        let Some(seen) = &self.observed.load_balancer else {
+        let Some(observed) = &self.observed.load_balancer else {
             return;
         };
-        let planned = self.steps.iter().find_map(|step| match &step.action {
+        let planned = self.actions.iter().find_map(|step| match &step.action {
             ActionKind::SetSecurityGroups(groups, _) => Some(groups),
             _ => None,
         });
-        let current = &seen.load_balancer.security_groups;
+        let current = &observed.load_balancer.security_groups;
         let remaining = planned.unwrap_or(current);
         let mut detached: Vec<SecurityGroupId> = Vec::new();
         for group in current
@@ -426,6 +354,86 @@ impl Planner<'_> {
     }
 }
 
+/// Settings that AWS changes together with the subnets of a load balancer; `None` keeps one.
+struct SubnetSettings {
+    ipv6_source_nat: Option<bool>,
+    ip_address_type: Option<IpAddressType>,
+}
+
+impl SubnetSettings {
+    fn action(&self, subnets: Vec<SubnetMapping>, removes: bool) -> ActionKind {
+        ActionKind::SetSubnets(SubnetChange {
+            subnets,
+            ipv6_source_nat: self.ipv6_source_nat,
+            ip_address_type: self.ip_address_type,
+            removes,
+        })
+    }
+
+    fn reason(&self) -> String {
+        match self.ip_address_type {
+            Some(families) => {
+                format!("IPv6 source prefixes differ, and address families are to be {families}")
+            }
+            None => "IPv6 source prefixes differ".to_owned(),
+        }
+    }
+}
+
+/// Checks that no address differs in a subnet that the load balancer keeps: AWS cannot change it.
+fn check_fixed_addresses(
+    load_balancer: &LoadBalancer,
+    mappings: &[SubnetMapping],
+) -> Result<(), CloudError> {
+    for mapping in mappings {
+        let zone = load_balancer
+            .zones
+            .iter()
+            .find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+        if zone.is_some_and(|zone| has_other_address(zone, mapping)) {
+            return Err(CloudError::invalid_input(format!(
+                "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
+                load_balancer.name, mapping.subnet
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a zone has another address than the desired one.
+fn has_other_address(zone: &LoadBalancerZone, desired: &SubnetMapping) -> bool {
+    let other_allocation = desired
+        .allocation
+        .as_ref()
+        .is_some_and(|id| !zone.allocations.is_empty() && !zone.allocations.contains(id));
+    let other_private_ipv4 = desired.private_ipv4.is_some_and(|address| {
+        let address = address.to_string();
+        !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|text| **text == *address)
+    });
+    let other_ipv6 = desired
+        .ipv6
+        .is_some_and(|address| first_undesired(&zone.ipv6, &[address]).is_some());
+    other_allocation || other_private_ipv4 || other_ipv6
+}
+
+/// Returns the existing load balancer, listeners and target groups whose tags were read.
+fn tagged_objects(observed: &ObservedState) -> Vec<(&str, &Tags)> {
+    let mut objects = Vec::new();
+    if let Some(observed) = &observed.load_balancer {
+        objects.push((observed.load_balancer.arn.as_str(), &observed.tags));
+        for listener in &observed.listeners {
+            objects.push((listener.listener.arn.as_str(), &listener.tags));
+        }
+    }
+    for group in &observed.target_groups {
+        objects.push((group.group.arn.as_str(), &group.tags));
+    }
+    objects
+        .into_iter()
+        .filter_map(|(arn, tags)| Some((arn, tags.as_ref()?)))
+        .collect()
+}
+
 fn join_ids<'a>(ids: impl Iterator<Item = &'a SubnetId>) -> String {
     ids.map(SubnetId::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -441,6 +449,23 @@ fn subnets_reason(added: &str, removed: &str) -> Option<String> {
     } else {
         Some(format!("subnets {added} are missing, {removed} not wanted"))
     }
+}
+
+/// Returns an address of a zone that is not desired. Kinds of addresses that the Service does not
+/// request do not matter.
+fn undesired_address<'a>(
+    zone: &'a LoadBalancerZone,
+    desired: &DesiredLoadBalancer,
+) -> Option<&'a str> {
+    let undesired = first_undesired(&zone.private_ipv4, &desired.private_ipv4)
+        .or_else(|| first_undesired(&zone.ipv6, &desired.ipv6));
+    if undesired.is_some() || desired.allocations.is_empty() {
+        return undesired;
+    }
+    let mut allocations = zone.allocations.iter();
+    allocations
+        .find(|id| !desired.allocations.contains(id))
+        .map(AllocationId::as_str)
 }
 
 /// Returns the first address that is not desired; `None` if no address is requested.
@@ -462,25 +487,34 @@ fn first_undesired<'a, A: FromStr + PartialEq>(
     None
 }
 
-/// Returns the current mapping of a subnet, to keep it.
-fn existing_mapping(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
-    Some(SubnetMapping {
-        subnet: zone.subnet.clone()?,
-        allocation: zone.allocations.first().cloned(),
-        private_ipv4: zone
-            .private_ipv4
-            .first()
-            .and_then(|address| address.parse().ok()),
-        ipv6: zone
-            .ipv6
-            .first()
-            .filter(|_| v6)
-            .and_then(|address| address.parse().ok()),
-    })
+/// Returns the current mappings of all subnets, to keep them.
+fn existing_mappings(load_balancer: &LoadBalancer, changes: &SubnetSettings) -> Vec<SubnetMapping> {
+    let keeps_ipv6 = changes.ip_address_type != Some(IpAddressType::Ipv4);
+    let mut mappings = Vec::new();
+    for zone in &load_balancer.zones {
+        let Some(subnet) = zone.subnet.clone() else {
+            continue;
+        };
+        mappings.push(SubnetMapping {
+            subnet,
+            allocation: zone.allocations.first().cloned(),
+            private_ipv4: first_address(&zone.private_ipv4),
+            ipv6: if keeps_ipv6 {
+                first_address(&zone.ipv6)
+            } else {
+                None
+            },
+        });
+    }
+    mappings
+}
+
+fn first_address<A: FromStr>(addresses: &[Box<str>]) -> Option<A> {
+    addresses.first()?.parse().ok()
 }
 
 fn push_grouped<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
-    match list.iter_mut().find(|(have, _)| *have == key) {
+    match list.iter_mut().find(|(existing, _)| *existing == key) {
         Some((_, values)) => values.push(value),
         None => list.push((key, vec![value])),
     }
@@ -491,7 +525,7 @@ fn changed_attributes(desired: &Attributes, observed: &Attributes) -> Attributes
     desired
         .iter()
         .filter(|(key, value)| observed.get(*key) != Some(value))
-        .map(|(k, v)| (k.clone(), v.clone()))
+        .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::{
         TargetGroupArn,
-        elb::{CreateTargetGroup, HealthCheck, IpAddressType},
+        elb::{CreateTargetGroup, HealthCheck, IpAddressType, Target, TargetGroup},
     },
     lb::{
         model::{DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, ListenerKey},
@@ -58,6 +58,45 @@ impl ListenerGroupPair<'_> {
     }
 }
 
+impl<'a> ListenerGroupPair<'a> {
+    /// Chooses the name of the group that a listener without one gets.
+    fn with_new_group(
+        desired: &'a DesiredLoadBalancer,
+        listener: &'a DesiredListener,
+        observed: &'a ObservedState,
+        kept: &BTreeSet<TargetGroupArn>,
+    ) -> Self {
+        let first_name = &listener.target_group.name;
+        let conflict = observed.group_by_name(first_name);
+        // A group that another listener keeps, as after a manual change, continues to serve that
+        // one.
+        let is_used = conflict.is_some_and(|group| kept.contains(&group.group.arn));
+        // A group whose health check cannot be changed serves until a new one with another name
+        // takes over.
+        let is_unmodifiable =
+            conflict.is_some_and(|group| observed.unmodifiable_groups.contains(&group.group.arn));
+        let max_names = if is_used || is_unmodifiable {
+            MAX_NAMES
+        } else {
+            1
+        };
+        let free_name = names_of(desired, listener)
+            .take(max_names)
+            .find(|name| observed.group_by_name(name).is_none());
+        let name_conflict = if free_name.is_none() && !is_used {
+            conflict
+        } else {
+            None
+        };
+        Self {
+            desired: listener,
+            group: None,
+            name: free_name.unwrap_or_else(|| first_name.clone()),
+            name_conflict,
+        }
+    }
+}
+
 impl<'a> TargetGroupPairing<'a> {
     /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others
     /// take a group that no desired listener uses: first one with the right name, left by an
@@ -65,75 +104,69 @@ impl<'a> TargetGroupPairing<'a> {
     pub(super) fn of(desired: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
         // First, keep the groups of existing listeners.
         let mut kept = BTreeSet::new();
-        let mut found: Vec<Option<&ObservedTargetGroup>> = Vec::new();
-        for desired_listener in &desired.listeners {
-            let listener = observed.listener(desired_listener.key());
-            let group = listener
-                .and_then(|seen| seen.listener.target_group.as_ref())
-                .and_then(|arn| observed.group(arn))
-                .filter(|group| {
-                    can_serve(group, desired_listener, observed) && !kept.contains(&group.group.arn)
-                });
+        let mut groups: Vec<Option<&ObservedTargetGroup>> = Vec::new();
+        for listener in &desired.listeners {
+            let group = current_group(listener, observed).filter(|group| {
+                can_serve(group, listener, observed) && !kept.contains(&group.group.arn)
+            });
             kept.extend(group.map(|group| group.group.arn.clone()));
-            found.push(group);
+            groups.push(group);
         }
         // Then look for unused groups for the other listeners.
-        for (want, group) in desired
-            .listeners
-            .iter()
-            .zip(&mut found)
-            .filter(|(_, group)| group.is_none())
-        {
-            let free = |target_group: &&ObservedTargetGroup| {
-                can_serve(target_group, want, observed) && !kept.contains(&target_group.group.arn)
-            };
-            let names: Vec<_> = names_of(desired, want).take(MAX_NAMES).collect();
+        for (listener, group) in desired.listeners.iter().zip(&mut groups) {
+            if group.is_some() {
+                continue;
+            }
+            let names: Vec<_> = names_of(desired, listener).take(MAX_NAMES).collect();
             let named = observed
                 .target_groups
                 .iter()
-                .filter(free)
-                .find(|group| names.contains(&group.group.name));
-            let on_port = || {
-                let listeners = observed
-                    .load_balancer
-                    .iter()
-                    .flat_map(|load_balancer| &load_balancer.listeners);
-                listeners
-                    .filter(|listener| listener.listener.port == want.port.get())
-                    .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
-                    .find(free)
-            };
-            *group = named.or_else(on_port);
+                .filter(|group| names.contains(&group.group.name));
+            *group = named
+                .chain(groups_on_port(listener, observed))
+                .find(|group| {
+                    can_serve(group, listener, observed) && !kept.contains(&group.group.arn)
+                });
             kept.extend(group.map(|group| group.group.arn.clone()));
         }
         // Finally, name the groups that will be created.
-        let pairs = desired.listeners.iter().zip(found).map(|(want, group)| {
-            let taken = |name: &str| {
-                observed
-                    .target_groups
-                    .iter()
-                    .find(|seen| *seen.group.name == *name)
-            };
-            let named = taken(&want.target_group.name).filter(|_| group.is_none());
-            // A group whose health check cannot be changed serves until a new one with another name
-            // takes over. A group that another listener keeps, as after a manual change, continues
-            // to serve that one.
-            let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
-            let stays = used
-                || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
-            let mut names = names_of(desired, want).take(if stays { MAX_NAMES } else { 1 });
-            let name = names.find(|name| taken(name).is_none());
-            let in_the_way = if name.is_none() && !used { named } else { None };
-            ListenerGroupPair {
-                desired: want,
-                group,
-                name: name.unwrap_or_else(|| want.target_group.name.clone()),
-                name_conflict: in_the_way,
-            }
-        });
-        let pairs = pairs.collect();
+        let mut pairs = Vec::new();
+        for (listener, group) in desired.listeners.iter().zip(groups) {
+            pairs.push(match group {
+                Some(group) => ListenerGroupPair {
+                    desired: listener,
+                    group: Some(group),
+                    name: listener.target_group.name.clone(),
+                    name_conflict: None,
+                },
+                None => ListenerGroupPair::with_new_group(desired, listener, observed, &kept),
+            });
+        }
         Self { pairs, kept }
     }
+}
+
+/// Returns the target group that an existing listener has now.
+fn current_group<'a>(
+    desired: &DesiredListener,
+    observed: &'a ObservedState,
+) -> Option<&'a ObservedTargetGroup> {
+    let listener = observed.listener(desired.key())?;
+    observed.group(listener.listener.target_group.as_ref()?)
+}
+
+/// Returns the target groups of the existing listeners on the port of a desired one.
+fn groups_on_port<'a>(
+    desired: &DesiredListener,
+    observed: &'a ObservedState,
+) -> impl Iterator<Item = &'a ObservedTargetGroup> + use<'a> {
+    let port = desired.port.get();
+    observed
+        .load_balancer
+        .iter()
+        .flat_map(|load_balancer| &load_balancer.listeners)
+        .filter(move |listener| listener.listener.port == port)
+        .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
 }
 
 /// Returns the names that the group of a listener may have, in order of preference.
@@ -148,22 +181,29 @@ fn names_of<'a>(
 
 /// Tells whether a group can serve a listener, as it is or with another health check.
 fn can_serve(
-    seen: &ObservedTargetGroup,
-    desired_listener: &DesiredListener,
+    candidate: &ObservedTargetGroup,
+    listener: &DesiredListener,
     observed: &ObservedState,
 ) -> bool {
-    let group = &seen.group;
-    let want = &desired_listener.target_group;
-    let frozen = observed.unmodifiable_groups.contains(&group.arn)
-        && group
-            .health_check
-            .as_ref()
-            .is_none_or(|have| differs(have, &want.health_check));
-    group.protocol == Some(want.protocol)
-        && group.target_type == Some(want.target_type)
-        && group.port == want.port.get()
-        && group.ip_address_type.unwrap_or(IpAddressType::Ipv4) == family(want)
-        && !frozen
+    let group = &candidate.group;
+    let desired = &listener.target_group;
+    if observed.unmodifiable_groups.contains(&group.arn)
+        && health_check_differs(group, &desired.health_check)
+    {
+        return false;
+    }
+    group.protocol == Some(desired.protocol)
+        && group.target_type == Some(desired.target_type)
+        && group.port == desired.port.get()
+        && group.ip_address_type.unwrap_or(IpAddressType::Ipv4) == family(desired)
+}
+
+/// Tells whether the health check of a group differs from the desired one, or is unknown.
+fn health_check_differs(group: &TargetGroup, desired: &HealthCheck) -> bool {
+    match &group.health_check {
+        Some(current) => differs(current, desired),
+        None => true,
+    }
 }
 
 fn family(target_group: &DesiredTargetGroup) -> IpAddressType {
@@ -175,34 +215,33 @@ fn family(target_group: &DesiredTargetGroup) -> IpAddressType {
 
 /// Tells whether a health check differs from the desired one. Settings that are left to AWS are
 /// ignored.
-pub fn differs(have: &HealthCheck, desired_check: &HealthCheck) -> bool {
-    let left_to_aws = HealthCheck {
-        path: desired_check.path.clone().or_else(|| have.path.clone()),
-        matcher: desired_check
-            .matcher
-            .clone()
-            .or_else(|| have.matcher.clone()),
-        ..desired_check.clone()
-    };
-    *have != left_to_aws
+pub fn differs(current: &HealthCheck, desired: &HealthCheck) -> bool {
+    let mut desired = desired.clone();
+    if desired.path.is_none() {
+        desired.path.clone_from(&current.path);
+    }
+    if desired.matcher.is_none() {
+        desired.matcher.clone_from(&current.matcher);
+    }
+    *current != desired
 }
 
 impl Planner<'_> {
     /// Deletes groups whose name a new group needs, such as one of the other address family.
     /// Service is interrupted meanwhile.
     pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
-        for observed in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
-            let arn = &observed.group.arn;
+        for conflict in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
+            let arn = &conflict.group.arn;
             let listeners = self
                 .observed
                 .load_balancer
                 .iter()
                 .flat_map(|load_balancer| &load_balancer.listeners);
-            let using =
-                listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
-            for listener in using {
-                let why = format!("target group {} has to be made anew", observed.group.name);
-                self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
+            for listener in listeners {
+                if listener.listener.target_group.as_ref() == Some(arn) {
+                    let why = format!("target group {} has to be made anew", conflict.group.name);
+                    self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
+                }
             }
             self.add(ActionKind::DeleteTargetGroup(arn.clone()), "another one needs its name");
         }
@@ -253,12 +292,7 @@ impl Planner<'_> {
     fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
         let arn = &observed.group.arn;
         let target_group = &pair.desired.target_group;
-        if observed
-            .group
-            .health_check
-            .as_ref()
-            .is_none_or(|have| differs(have, &target_group.health_check))
-        {
+        if health_check_differs(&observed.group, &target_group.health_check) {
             let modify =
                 ActionKind::ModifyTargetGroup(arn.clone(), target_group.health_check.clone());
             self.add(modify, "health check differs");
@@ -267,8 +301,8 @@ impl Planner<'_> {
             let differing = changed_attributes(&target_group.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
-                let of = TargetGroupRef::Existing(arn.clone());
-                self.add(ActionKind::ModifyTargetGroupAttributes(of, differing), why);
+                let group = TargetGroupRef::Existing(arn.clone());
+                self.add(ActionKind::ModifyTargetGroupAttributes(group, differing), why);
             }
         }
         let desired = self.targets(pair.key());
@@ -277,25 +311,21 @@ impl Planner<'_> {
 
     /// Plans registrations and deregistrations. Deregistrations come first, so that a full group
     /// can exchange targets.
-    fn plan_targets(
-        &mut self,
-        observed: &ObservedTargetGroup,
-        desired: &[crate::api::elb::Target],
-    ) {
-        let Some(have) = &observed.targets else {
+    fn plan_targets(&mut self, observed: &ObservedTargetGroup, desired: &[Target]) {
+        let Some(registered) = &observed.targets else {
             return;
         };
         let arn = &observed.group.arn;
         let desired_targets = registered_targets(desired);
-        let surplus: Vec<_> = have
+        let surplus: Vec<_> = registered
             .iter()
-            .filter(|(id, _)| !desired_targets.contains_key(*id))
-            .map(|(_, t)| t.clone())
+            .filter(|(key, _)| !desired_targets.contains_key(*key))
+            .map(|(_, target)| target.clone())
             .collect();
         let missing: Vec<_> = desired_targets
             .iter()
-            .filter(|(id, _)| !have.contains_key(*id))
-            .map(|(_, t)| t.clone())
+            .filter(|(key, _)| !registered.contains_key(*key))
+            .map(|(_, target)| target.clone())
             .collect();
         for chunk in surplus.chunks(MAX_TARGETS) {
             let why = format!("{} targets are not wanted", chunk.len());
@@ -320,27 +350,23 @@ impl Planner<'_> {
         }
     }
 
-    fn targets(&self, key: ListenerKey) -> Vec<crate::api::elb::Target> {
-        let desired = self
-            .resolved
-            .targets
-            .get(&key)
-            .map_or(&[][..], Vec::as_slice);
+    fn targets(&self, key: ListenerKey) -> Vec<Target> {
+        let desired = self.resolved.targets.get(&key).into_iter().flatten();
         registered_targets(desired).into_values().collect()
     }
 
     /// Plans the deletion of groups that no desired listener uses, after every listener has left
     /// them.
     pub(super) fn delete_unused_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
-        let cleared: BTreeSet<_> = pairing
+        let already_deleted: BTreeSet<_> = pairing
             .pairs
             .iter()
             .filter_map(|pair| pair.name_conflict)
-            .map(|observed| &observed.group.arn)
+            .map(|conflict| &conflict.group.arn)
             .collect();
-        for seen in &self.observed.target_groups {
-            let arn = &seen.group.arn;
-            if !pairing.kept.contains(arn) && !cleared.contains(arn) {
+        for group in &self.observed.target_groups {
+            let arn = &group.group.arn;
+            if !pairing.kept.contains(arn) && !already_deleted.contains(arn) {
                 self.add(ActionKind::DeleteTargetGroup(arn.clone()), "no listener needs it");
             }
         }

@@ -1,5 +1,6 @@
 //! Reconciles the load balancer of one Service: read, plan, apply.
 
+pub(in crate::lb) mod delete;
 pub(in crate::lb) mod resolved_targets;
 pub(in crate::lb) mod update_targets;
 
@@ -27,12 +28,13 @@ use crate::{
         deps::LoadBalancerDeps,
         model::{DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets},
         names,
-        observe::{LoadBalancerQuery, Observer, names_of, observed::ObservedState},
+        observe::{LoadBalancerQuery, Observer, ReadScope, names_of, observed::ObservedState},
         plan::{self, ResolvedInput},
         reconcile::{
             resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
             update_targets::defer_stopped_instances,
         },
+        retry_delay::{self, Deferred},
         security_groups::RuleRequest,
         spec::STICKY,
         status,
@@ -67,9 +69,9 @@ pub(in crate::lb) struct ReconcileInput<'a> {
 }
 
 impl LoadBalancerReconciler {
-    pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+    pub(in crate::lb) fn new(scope: Scope, instances: Arc<InstanceCache>) -> Self {
         let observer = Observer::new(scope.clone());
-        let deps = LoadBalancerDeps::new(&scope, store, observer.listings.clone());
+        let deps = LoadBalancerDeps::new(&scope, instances, observer.listings.clone());
         Self {
             observer,
             scope,
@@ -119,10 +121,10 @@ impl LoadBalancerReconciler {
         {
             return Ok(Progress::Done);
         }
-        if let Some((after, why)) =
+        if let Some(deferred) =
             self.only_stopped_instances_pending(op, desired, &resolved_targets, state)
         {
-            return Ok(Progress::Pending { after, why });
+            return Ok(deferred.into());
         }
         // Then read the observed state as far as needed.
         let observed = match self.observe(op, input, read_mode, state).await {
@@ -140,7 +142,7 @@ impl LoadBalancerReconciler {
         let existing = observed
             .load_balancer
             .as_ref()
-            .map(|seen| seen.load_balancer.security_groups.clone());
+            .map(|observed| observed.load_balancer.security_groups.clone());
         state.observed = Some(observed.clone());
         // From here on objects may change, which a listing from before now does not show.
         state.changed_at = Some(Instant::now());
@@ -170,7 +172,7 @@ impl LoadBalancerReconciler {
         desired: &DesiredLoadBalancer,
         resolved_targets: &ResolvedTargets,
         state: &LoadBalancerSyncState,
-    ) -> Option<(Duration, Box<str>)> {
+    ) -> Option<Deferred> {
         let read_recently = state
             .read_at
             .is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
@@ -182,11 +184,15 @@ impl LoadBalancerReconciler {
         if op.pending_for().is_zero() || !read_recently || !is_applied || !has_rules {
             return None;
         }
-        let mut steps =
+        let mut actions =
             plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
-        let pending = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
-        // Now `steps` has everything else.
-        if steps.is_empty() { pending } else { None }
+        let stopped_pending = defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
+        // The actions that remain are not about stopped instances.
+        if actions.is_empty() {
+            stopped_pending
+        } else {
+            None
+        }
     }
 
     /// Returns the observed state, read from AWS unless it is known.
@@ -218,7 +224,9 @@ impl LoadBalancerReconciler {
             }
             return Ok(observed);
         }
-        let mut observed = self.read_from_aws(op, input, state, true).await?;
+        let mut observed = self
+            .read_from_aws(op, input, state, ReadScope::Full)
+            .await?;
         self.restore_unreadable(op, input.desired, state, &mut observed)
             .await?;
         Ok(observed)
@@ -235,15 +243,15 @@ impl LoadBalancerReconciler {
     ) -> Result<(), CloudError> {
         drop(state.take_observed());
         state.restore_unreadable(observed);
-        if let Some(seen) = &observed.load_balancer {
-            let used = &seen.load_balancer.security_groups;
-            let left = self
+        if let Some(load_balancer) = &observed.load_balancer {
+            let used = &load_balancer.load_balancer.security_groups;
+            let leftover = self
                 .deps
                 .security_groups
                 .find_leftover_group(op, &desired.owner, used)
                 .await
                 .map_err(as_transient)?;
-            observed.detached_security_groups.extend(left);
+            observed.detached_security_groups.extend(leftover);
             observed
                 .detached_security_groups
                 .retain(|group| !used.contains(group));
@@ -251,18 +259,18 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    pub(in crate::lb) async fn read_from_aws(
+    async fn read_from_aws(
         &self,
         op: &Op,
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
-        all: bool,
+        read_scope: ReadScope,
     ) -> Result<ObservedState, CloudError> {
         let names = load_balancer_names(input);
         let observer = self.observer.with_response_cache(&state.responses);
         let observed = state.responses.finish(
             observer
-                .observe(op, &query(input, &names, state), all)
+                .observe(op, &query(input, &names, state), read_scope)
                 .await,
         )?;
         state.read_at = Some(Instant::now());
@@ -280,13 +288,14 @@ impl LoadBalancerReconciler {
     ) -> Result<ResolvedInput, CloudError> {
         let named = matches!(desired.subnets, SubnetChoice::Named(_));
         let subnets = if observed.load_balancer.is_none() || named {
-            Some(
-                self.deps
-                    .vpc
-                    .choose(op, desired)
-                    .await
-                    .map_err(as_transient)?,
-            )
+            let Scope { cluster, settings, .. } = &self.scope;
+            let chosen = self
+                .deps
+                .vpc
+                .choose(op, |vpc| plan::subnets::choose(vpc, cluster, settings, desired))
+                .await
+                .map_err(as_transient)?;
+            Some(chosen)
         } else {
             None
         };
@@ -322,10 +331,10 @@ impl LoadBalancerReconciler {
         let desired_without_stickiness = with_stickiness_off(desired, &state.sticky_listeners);
         for _ in 0..MAX_REPLANS {
             // First, plan, and leave out registrations of stopped instances.
-            let mut steps =
+            let mut actions =
                 plan::plan(&desired_without_stickiness, resolved, &working_state.observed)?;
             let stopped_pending =
-                defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+                defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
             let some_are_stopped = stopped_pending.is_some();
             working_state = WorkingState::new(working_state.observed);
             // Then apply the plan.
@@ -333,11 +342,11 @@ impl LoadBalancerReconciler {
                 self.applier(op, desired, &instances, resolved_targets, &mut working_state);
             applier.deferred.extend(stopped_pending);
             applier.deferred.extend(resolved_targets.pending.clone());
-            let ended = applier.apply(&steps).await;
+            let result = applier.apply(&actions).await;
             let deferred = applier.deferred;
             let target_group_full = applier.target_group_full;
             // Finally, keep the working state, as far as it is still valid.
-            match ended {
+            match result {
                 Ok(()) => {
                     working_state.observed.rules_digest = Some(resolved.rules_digest);
                     state.observed = Some(working_state.observed);
@@ -354,12 +363,12 @@ impl LoadBalancerReconciler {
                         };
                         record_in_sync(state, desired, resolved_targets, targets);
                     }
-                    return Ok(earliest_pending(deferred));
+                    return Ok(retry_delay::earliest(deferred));
                 }
                 Err(ApplyStop::Replan) => {}
-                Err(ApplyStop::RetryAfter(after, why)) => {
+                Err(ApplyStop::RetryLater(deferred)) => {
                     state.observed = Some(working_state.observed);
-                    return Ok(Progress::Pending { after, why });
+                    return Ok(deferred.into());
                 }
                 Err(ApplyStop::Failed(error)) => {
                     state.observed = Some(working_state.observed);
@@ -430,28 +439,22 @@ impl LoadBalancerReconciler {
             .await?;
         // First, read the observed state.
         let mut observed = if state.take_observed().is_none() {
-            let names = load_balancer_names(input);
-            let observer = self.observer.with_response_cache(&state.responses);
-            let read = observer
-                .observe_from_listing(op, &query(input, &names, state))
-                .await;
-            let observed = state.responses.finish(read)?;
-            state.read_at = Some(Instant::now());
-            observed
+            self.read_from_listing(op, input, state).await?
         } else {
-            self.read_from_aws(op, input, state, true).await?
+            self.read_from_aws(op, input, state, ReadScope::Full)
+                .await?
         };
         self.restore_unreadable(op, desired, state, &mut observed)
             .await?;
         // Then plan everything that `ensure` would do, without applying it.
-        let existing = observed
+        let existing_groups = observed
             .load_balancer
             .as_ref()
-            .map(|seen| &*seen.load_balancer.security_groups);
+            .map(|observed| &*observed.load_balancer.security_groups);
         let frontend = self
             .deps
             .security_groups
-            .plan_frontend_groups(op, desired, existing)
+            .plan_frontend_groups(op, desired, existing_groups)
             .await?;
         let groups = if frontend.complete {
             frontend.groups
@@ -461,22 +464,18 @@ impl LoadBalancerReconciler {
         let resolved = self
             .resolve(op, desired, &observed, &resolved_targets, groups)
             .await?;
-        let steps = plan::plan(desired, &resolved, &observed)?;
+        let actions = plan::plan(desired, &resolved, &observed)?;
         let mut changes = frontend.changes;
-        changes.extend(steps.iter().filter_map(|step| step.describe(&desired.name)));
+        changes.extend(
+            actions
+                .iter()
+                .filter_map(|action| action.describe(&desired.name)),
+        );
         changes.extend(
             self.diff_security_group_rules(op, desired, &observed, &resolved_targets)
                 .await?,
         );
-        let left = observed
-            .detached_security_groups
-            .iter()
-            .filter(|group| !resolved.groups.contains(group));
-        changes.extend(left.map(|group| PlannedChange {
-            operation: "DeleteSecurityGroup".into(),
-            object: (&**group).into(),
-            reason: "it is not on the load balancer any more".into(),
-        }));
+        changes.extend(security_group_deletions(&observed, &resolved.groups));
         changes.extend(status_difference(input.service, &observed)?);
         // Finally, remember the observed state, and whether it is in sync.
         if changes.is_empty() {
@@ -491,6 +490,23 @@ impl LoadBalancerReconciler {
         Ok(changes)
     }
 
+    /// Reads the observed state from the shared listing, for the first dry run of a Service.
+    async fn read_from_listing(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<ObservedState, CloudError> {
+        let names = load_balancer_names(input);
+        let observer = self.observer.with_response_cache(&state.responses);
+        let result = observer
+            .observe_from_listing(op, &query(input, &names, state))
+            .await;
+        let observed = state.responses.finish(result)?;
+        state.read_at = Some(Instant::now());
+        Ok(observed)
+    }
+
     async fn diff_security_group_rules(
         &self,
         op: &Op,
@@ -498,21 +514,21 @@ impl LoadBalancerReconciler {
         observed: &ObservedState,
         resolved_targets: &ResolvedTargets,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let Some(seen) = &observed.load_balancer else {
+        let Some(observed) = &observed.load_balancer else {
             return Ok(Vec::new());
         };
-        let zones: Vec<_> = seen
-            .load_balancer
+        let load_balancer = &observed.load_balancer;
+        let subnet_ids: Vec<_> = load_balancer
             .zones
             .iter()
             .filter_map(|zone| zone.subnet.clone())
             .collect();
-        let subnets = self.deps.subnets(op, &zones).await?;
+        let subnets = self.deps.subnets(op, &subnet_ids).await?;
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let rule_request = RuleRequest {
             desired,
-            lb_name: &seen.load_balancer.name,
-            lb_groups: &seen.load_balancer.security_groups,
+            lb_name: &load_balancer.name,
+            lb_groups: &load_balancer.security_groups,
             subnets: &subnets,
             instances: &instances,
             pods: &resolved_targets.rule_inputs.pods,
@@ -557,24 +573,18 @@ fn with_stickiness_off<'a>(
     desired: &'a DesiredLoadBalancer,
     sticky: &BTreeSet<ListenerKey>,
 ) -> Cow<'a, DesiredLoadBalancer> {
-    let stuck = |listener: &DesiredListener| {
-        sticky.contains(&listener.key()) && !listener.target_group.attributes.contains_key(STICKY)
-    };
-    if !desired.listeners.iter().any(stuck) {
-        return Cow::Borrowed(desired);
+    let mut desired = Cow::Borrowed(desired);
+    for index in 0..desired.listeners.len() {
+        let listener = &desired.listeners[index];
+        let requests_stickiness = listener.target_group.attributes.contains_key(STICKY);
+        if sticky.contains(&listener.key()) && !requests_stickiness {
+            desired.to_mut().listeners[index]
+                .target_group
+                .attributes
+                .insert(STICKY.into(), "false".into());
+        }
     }
-    let mut wanted = desired.clone();
-    for listener in wanted
-        .listeners
-        .iter_mut()
-        .filter(|listener| stuck(listener))
-    {
-        listener
-            .target_group
-            .attributes
-            .insert(STICKY.into(), "false".into());
-    }
-    Cow::Owned(wanted)
+    desired
 }
 
 /// Returns the names that the load balancer may have.
@@ -607,36 +617,47 @@ pub(in crate::lb) fn rules_digest(
     Digest::of(&(desired, rule_inputs))
 }
 
+/// Returns the deletions of detached security groups, except those that the load balancer gets
+/// back.
+fn security_group_deletions(
+    observed: &ObservedState,
+    desired: &[SecurityGroupId],
+) -> Vec<PlannedChange> {
+    let mut deletions = Vec::new();
+    for group in &observed.detached_security_groups {
+        if !desired.contains(group) {
+            deletions.push(PlannedChange {
+                operation: "DeleteSecurityGroup".into(),
+                object: (&**group).into(),
+                reason: "it is not on the load balancer any more".into(),
+            });
+        }
+    }
+    deletions
+}
+
 /// Returns the change of a status whose host name is not the load balancer's.
 fn status_difference(
     service: &ServiceView,
     observed: &ObservedState,
 ) -> Result<Option<PlannedChange>, CloudError> {
-    let Some(seen) = &observed.load_balancer else {
+    let Some(observed) = &observed.load_balancer else {
         return Ok(None);
     };
-    let Some(status) = status::of(&seen.load_balancer)? else {
+    let load_balancer = &observed.load_balancer;
+    let Some(status) = status::of(load_balancer)? else {
         return Ok(None);
     };
-    let same = service.status.ingress.len() == status.ingress.len()
+    let is_published = service.status.ingress.len() == status.ingress.len()
         && status::hostname(&service.status) == status::hostname(&status);
-    Ok((!same).then(|| PlannedChange {
-        operation: "publish_status".into(),
-        object: seen.load_balancer.name.clone(),
-        reason: format!("the service does not show {}", seen.load_balancer.dns_name).into(),
-    }))
-}
-
-/// Returns [`Progress::Pending`] with the shortest delay if actions were deferred.
-pub(in crate::lb) fn earliest_pending(left: Vec<(Duration, Box<str>)>) -> Progress {
-    let after = left.iter().map(|(after, _)| *after).min();
-    match after {
-        None => Progress::Done,
-        Some(after) => {
-            let why: Vec<_> = left.into_iter().map(|(_, why)| why).collect();
-            Progress::Pending { after, why: why.join("; ").into() }
-        }
+    if is_published {
+        return Ok(None);
     }
+    Ok(Some(PlannedChange {
+        operation: "publish_status".into(),
+        object: load_balancer.name.clone(),
+        reason: format!("the service does not show {}", load_balancer.dns_name).into(),
+    }))
 }
 
 /// Makes NotFound of a part transient: it does not mean that the load balancer does not exist.
@@ -661,9 +682,8 @@ pub(in crate::lb) fn outcome(
 
 /// Returns the status of the Service, as far as the observed state has a load balancer.
 fn observed_status(state: &LoadBalancerSyncState) -> Result<Option<LbStatus>, CloudError> {
-    let load_balancer = state
-        .observed
-        .as_ref()
-        .and_then(|observed| observed.load_balancer.as_ref());
-    load_balancer.map_or(Ok(None), |observed| status::of(&observed.load_balancer))
+    match state.load_balancer() {
+        Some(load_balancer) => status::of(load_balancer),
+        None => Ok(None),
+    }
 }

@@ -11,10 +11,10 @@ use crate::{
     api::{InstanceId, SecurityGroupId, elb::TargetType},
     client,
     lb::{
-        apply::REJECTED_TARGET_RETRY,
         deps::{InstanceFacts, InstanceFitness},
         model::{DesiredLoadBalancer, Targets},
         reconcile::LoadBalancerReconciler,
+        retry_delay::{self, Deferred},
         security_groups::unmanaged::unmanaged_note,
         sync_state::{LoadBalancerSyncState, ReportedUnmanaged},
         targets::{
@@ -30,6 +30,7 @@ use crate::{
 pub(in crate::lb) const STOPPED_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Targets, and the instances behind them.
+#[derive(Default)]
 pub(in crate::lb) struct ResolvedTargets {
     pub(in crate::lb) targets: Targets,
     pub(in crate::lb) instances: BTreeSet<InstanceId>,
@@ -39,11 +40,12 @@ pub(in crate::lb) struct ResolvedTargets {
     pub(in crate::lb) rule_inputs: RuleInputs,
     /// Target addresses without a known network interface.
     addresses_without_interface: BTreeSet<IpAddr>,
-    /// What could not be read: the delay before the next try, and the reason.
-    pub(in crate::lb) pending: Option<(Duration, Box<str>)>,
+    /// What could not be read.
+    pub(in crate::lb) pending: Option<Deferred>,
 }
 
 /// The instances of nodes.
+#[derive(Default)]
 pub(in crate::lb) struct NodeInstances {
     /// All that exist, or whose existence is unknown.
     pub(in crate::lb) instances: BTreeSet<InstanceId>,
@@ -74,64 +76,58 @@ impl LoadBalancerReconciler {
                     instances,
                     stopped,
                     rule_inputs,
-                    addresses_without_interface: BTreeSet::new(),
-                    pending: None,
+                    ..ResolvedTargets::default()
                 })
             }
             Backends::Endpoints(slices) => {
                 let networks = self.deps.vpc.networks(op, false).await?;
                 let targets = desired::ip_targets(desired, slices, &networks);
-                let instances = BTreeSet::new();
-                let stopped = BTreeSet::new();
-                let (pods, missing, waits) = self
-                    .pod_targets(op, desired, slices, &targets, max_age)
+                let resolved = self
+                    .resolve_pods(op, desired, slices, &targets, max_age)
                     .await;
-                let ground = RuleInputs { pods, ..RuleInputs::default() };
-                Ok(ResolvedTargets {
-                    targets,
-                    instances,
-                    stopped,
-                    rule_inputs: ground,
-                    addresses_without_interface: missing,
-                    pending: waits,
-                })
+                Ok(ResolvedTargets { targets, ..resolved })
             }
         }
     }
 
     /// Finds the interfaces of pods that are targets, and the addresses without one. If they cannot
     /// be read now, the targets are registered nevertheless, and the read is tried again.
-    async fn pod_targets(
+    async fn resolve_pods(
         &self,
         op: &Op,
         desired: &DesiredLoadBalancer,
         slices: &[Arc<EndpointSliceView>],
         targets: &Targets,
         max_age: Duration,
-    ) -> (PodTargets, BTreeSet<IpAddr>, Option<(Duration, Box<str>)>) {
+    ) -> ResolvedTargets {
         if self.scope.settings.disable_security_group_ingress
             || !desired.security.manage_backend_rules
         {
-            return Default::default();
+            return ResolvedTargets::default();
         }
-        let (inside, outside) = pods::addresses(targets);
-        let found = self
+        let addresses = pods::addresses(targets);
+        let lookup = self
             .deps
             .interfaces
-            .find(op, &desired.owner, &inside, max_age)
+            .find(op, &desired.owner, &addresses.inside_vpc, max_age)
             .await;
-        let waits = found.failed.map(|error| {
-            let after = client::rate_limit_delay(&error).unwrap_or(
-                op.pending_for()
-                    .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
-            );
-            (after, format!("interfaces of pods are not known: {error}").into())
+        let pending = lookup.failed.map(|error| Deferred {
+            after: client::rate_limit_delay(&error)
+                .unwrap_or_else(|| retry_delay::rejected_targets(op)),
+            why: format!("interfaces of pods are not known: {error}").into(),
         });
         let pods = PodTargets {
-            interface_groups: found.interface_groups,
+            interface_groups: lookup.interface_groups,
             ports: pods::ports(desired, slices),
         };
-        (pods, found.missing.into_iter().chain(outside).collect(), waits)
+        let mut addresses_without_interface = lookup.missing;
+        addresses_without_interface.extend(addresses.outside_vpc);
+        ResolvedTargets {
+            rule_inputs: RuleInputs { pods, ..RuleInputs::default() },
+            addresses_without_interface,
+            pending,
+            ..ResolvedTargets::default()
+        }
     }
 
     /// Reports to the owner of a Service which security groups and addresses must admit its load
@@ -143,19 +139,15 @@ impl LoadBalancerReconciler {
         resolved_targets: &ResolvedTargets,
         state: &mut LoadBalancerSyncState,
     ) {
-        let Some(seen) = state
-            .observed
-            .as_ref()
-            .and_then(|observed| observed.load_balancer.as_ref())
-        else {
+        let Some(load_balancer) = state.load_balancer() else {
             return;
         };
-        let left = self
+        let unmanaged_groups = self
             .deps
             .security_groups
-            .unmanaged_groups(&seen.load_balancer.name);
+            .unmanaged_groups(&load_balancer.name);
         let unmanaged = ReportedUnmanaged {
-            groups: left.groups.clone(),
+            groups: unmanaged_groups.groups.clone(),
             addresses: resolved_targets.addresses_without_interface.clone(),
         };
         let reported = &state.reported_unmanaged;
@@ -166,7 +158,7 @@ impl LoadBalancerReconciler {
             op.event(
                 EventType::Warning,
                 "PodSecurityGroupsLeftAlone",
-                &unmanaged_note(&left, &resolved_targets.addresses_without_interface),
+                &unmanaged_note(&unmanaged_groups, &resolved_targets.addresses_without_interface),
             );
         }
     }
@@ -184,37 +176,36 @@ impl LoadBalancerReconciler {
             .iter()
             .map(|node| &**node)
             .filter(|node| desired::accepts_traffic(node));
-        let mut ids: Vec<InstanceId> = provider_id::instance_ids(nodes);
+        let ids: Vec<InstanceId> = provider_id::instance_ids(nodes);
         let mut facts = self.deps.instance_facts(op, &ids, Duration::MAX).await;
-        let old: Vec<_> = facts
+        let cached_as_stopped: Vec<InstanceId> = facts
             .extract_if(|_, facts| facts.as_ref().is_some_and(InstanceFacts::stopped))
+            .map(|(id, _)| id)
             .collect();
-        if !old.is_empty() {
-            let old: Vec<_> = old.into_iter().map(|(id, _)| id).collect();
-            facts.extend(
-                self.deps
-                    .instance_facts(op, &old, STOPPED_RECHECK_INTERVAL)
-                    .await,
-            );
+        if !cached_as_stopped.is_empty() {
+            let current = self
+                .deps
+                .instance_facts(op, &cached_as_stopped, STOPPED_RECHECK_INTERVAL)
+                .await;
+            facts.extend(current);
         }
-        ids.retain(|id| {
-            facts.get(id).is_none_or(|facts| {
-                facts
-                    .as_ref()
-                    .is_some_and(|facts| facts.fitness != InstanceFitness::Terminated)
-            })
-        });
-        let state = || {
-            ids.iter()
-                .filter_map(|id| Some((id, facts.get(id)?.as_ref()?)))
-        };
-        let stopped = state()
-            .filter(|(_, facts)| facts.stopped())
-            .map(|(id, _)| id.clone())
-            .collect();
-        let groups = state()
-            .flat_map(|(_, facts)| facts.groups.iter().cloned())
-            .collect();
-        NodeInstances { stopped, groups, instances: ids.into_iter().collect() }
+        let mut found = NodeInstances::default();
+        for id in ids {
+            match facts.get(&id) {
+                // It is proven not to exist.
+                Some(None) => {}
+                Some(Some(facts)) if facts.fitness == InstanceFitness::Terminated => {}
+                Some(Some(facts)) => {
+                    if facts.stopped() {
+                        found.stopped.insert(id.clone());
+                    }
+                    found.groups.extend(facts.groups.iter().cloned());
+                    found.instances.insert(id);
+                }
+                // Its state is unknown.
+                None => drop(found.instances.insert(id)),
+            }
+        }
+        found
     }
 }

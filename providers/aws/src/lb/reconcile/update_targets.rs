@@ -9,13 +9,12 @@ use tokio::time::Instant;
 use crate::{
     api::{InstanceId, elb::IpAddressType},
     lb::{
-        apply::{ApplyStop, REJECTED_TARGET_RETRY, working_state::WorkingState},
-        model::{DesiredListener, DesiredLoadBalancer},
-        observe::observed::ObservedState,
+        apply::{ApplyStop, working_state::WorkingState},
+        model::DesiredLoadBalancer,
+        observe::{ReadScope, observed::ObservedState},
         plan::{self, ActionKind, PlannedAction},
-        reconcile::{
-            LoadBalancerReconciler, ReconcileInput, earliest_pending, outcome, rules_digest,
-        },
+        reconcile::{LoadBalancerReconciler, ReconcileInput, outcome, rules_digest},
+        retry_delay::{self, Deferred},
         sync_state::LoadBalancerSyncState,
     },
 };
@@ -53,92 +52,92 @@ impl LoadBalancerReconciler {
         let resolved_targets = self
             .resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval)
             .await?;
-        let unread = |observed: &ObservedState| {
-            observed
-                .target_groups
-                .iter()
-                .any(|group| group.targets.is_none())
-        };
         let mut observed = match state.take_observed() {
             Some(observed) => observed,
             None => {
-                let mut observed = self.read_from_aws(op, input, state, false).await?;
+                let mut observed = self
+                    .read_from_aws(op, input, state, ReadScope::Targets)
+                    .await?;
                 state.restore_unreadable(&mut observed);
                 observed
             }
         };
-        if unread(&observed)
+        if lacks_targets(&observed)
             && let Err(error) = self
                 .observer
                 .read_missing(op, &desired.owner, &mut observed)
                 .await
         {
-            state.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
+            // It stays valid if a rate limit only delayed the read.
+            if error.kind() == ErrorKind::Throttled {
+                state.observed = Some(observed);
+            }
             return Err(error);
         }
         state.responses.clear();
         state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
-            let error = CloudError::new(
-                ErrorKind::NotFound,
-                format!("load balancer {} is not there", desired.name),
-            );
-            return Err(error);
+            let message = format!("load balancer {} is not there", desired.name);
+            return Err(CloudError::new(ErrorKind::NotFound, message));
         }
         // Then plan and apply registrations and deregistrations.
-        let mut steps = plan::plan_targets_only(desired, &resolved_targets.targets, &observed);
-        let waits = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+        let mut actions = plan::plan_targets_only(desired, &resolved_targets.targets, &observed);
+        let stopped_pending = defer_stopped_instances(op, &mut actions, &resolved_targets.stopped);
         // New nodes may have another security group, and new pods another port.
-        let opens = !input.targets_only && !state.rule_inputs.covers(&resolved_targets.rule_inputs);
+        let needs_rules =
+            !input.targets_only && !state.rule_inputs.covers(&resolved_targets.rule_inputs);
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let mut working_state = WorkingState::new(observed);
-        let served = served_spec(
-            state
-                .last_applied
-                .as_ref()
-                .map_or(desired, |applied| &*applied.desired),
-            &working_state.observed,
-        );
+        let last_desired = match &state.last_applied {
+            Some(applied) => &*applied.desired,
+            None => desired,
+        };
+        let served = served_spec(last_desired, &working_state.observed);
         let mut applier =
             self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
-        applier
-            .deferred
-            .extend(waits.into_iter().chain(resolved_targets.pending.clone()));
-        let ended = applier.apply_targets(&steps, opens).await;
-        let left = applier.deferred;
+        applier.deferred.extend(stopped_pending);
+        applier.deferred.extend(resolved_targets.pending.clone());
+        let result = applier.apply_targets(&actions, needs_rules).await;
+        let deferred = applier.deferred;
         let target_group_full = applier.target_group_full;
         // Finally, record what is known afterwards.
-        match ended {
-            Ok(Some(refused)) => {
+        match result {
+            Ok(Some(rejection)) => {
                 state.observed = Some(working_state.observed);
                 state.instances = resolved_targets.instances;
-                Err(refused)
+                Err(rejection)
             }
             Ok(None) => {
                 // If the rules were applied for another desired state, their digest becomes
                 // unknown.
-                let exposed = Some(rules_digest(desired, &state.rule_inputs))
+                let rules_were_current = Some(rules_digest(desired, &state.rule_inputs))
                     == working_state.observed.rules_digest;
                 // Rules on groups that no node has any more are removed by the next full reconcile.
                 if !input.targets_only {
                     state.rule_inputs.extend(&resolved_targets.rule_inputs);
                 }
-                working_state.observed.rules_digest =
-                    exposed.then(|| rules_digest(desired, &state.rule_inputs));
+                working_state.observed.rules_digest = if rules_were_current {
+                    Some(rules_digest(desired, &state.rule_inputs))
+                } else {
+                    None
+                };
                 state.observed = Some(working_state.observed);
                 self.report_unmanaged_groups(op, desired, &resolved_targets, state);
-                if left.is_empty()
+                if deferred.is_empty()
                     && target_group_full.is_none()
                     && let Some(applied) = &mut state.last_applied
                 {
                     applied.targets = resolved_targets.targets;
                 }
                 state.instances = resolved_targets.instances;
-                target_group_full.map_or_else(|| Ok(earliest_pending(left)), Err)
+                match target_group_full {
+                    Some(error) => Err(error),
+                    None => Ok(retry_delay::earliest(deferred)),
+                }
             }
-            Err(ApplyStop::RetryAfter(after, why)) => {
+            Err(ApplyStop::RetryLater(deferred)) => {
                 state.observed = Some(working_state.observed);
-                Ok(Progress::Pending { after, why })
+                Ok(deferred.into())
             }
             Err(ApplyStop::Replan) => {
                 state.invalidate();
@@ -162,58 +161,57 @@ impl LoadBalancerReconciler {
 /// is pending because of that.
 pub(in crate::lb) fn defer_stopped_instances(
     op: &Op,
-    steps: &mut Vec<PlannedAction>,
+    actions: &mut Vec<PlannedAction>,
     stopped: &BTreeSet<InstanceId>,
-) -> Option<(Duration, Box<str>)> {
-    let mut spared = BTreeSet::new();
-    steps.retain_mut(|step| {
-        let ActionKind::RegisterTargets(_, targets) = &mut step.action else {
+) -> Option<Deferred> {
+    let mut deferred_instances = BTreeSet::new();
+    actions.retain_mut(|planned| {
+        let ActionKind::RegisterTargets(_, targets) = &mut planned.action else {
             return true;
         };
         targets.retain(|target| match stopped.get(&InstanceId::from(&*target.id)) {
             Some(id) => {
-                spared.insert(id);
+                deferred_instances.insert(id);
                 false
             }
             None => true,
         });
         !targets.is_empty()
     });
-    let why = || format!("{} instances are stopped and no targets yet", spared.len());
-    (!spared.is_empty()).then(|| {
-        (
-            op.pending_for()
-                .clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
-            why().into(),
-        )
-    })
+    if deferred_instances.is_empty() {
+        return None;
+    }
+    let why = format!("{} instances are stopped and no targets yet", deferred_instances.len());
+    Some(Deferred { after: retry_delay::rejected_targets(op), why: why.into() })
+}
+
+/// Tells whether the targets of a target group were not read.
+fn lacks_targets(observed: &ObservedState) -> bool {
+    observed
+        .target_groups
+        .iter()
+        .any(|group| group.targets.is_none())
 }
 
 /// Returns the desired state, limited to existing listeners and to the current address families: a
 /// change of the Service is not applied together with its targets.
 fn served_spec(desired: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
-    let there = |listener: &&DesiredListener| {
-        let seen = observed
-            .load_balancer
-            .iter()
-            .flat_map(|seen| &seen.listeners)
-            .map(|seen| &seen.listener);
-        let mut seen = seen.map(|seen| (seen.port, seen.protocol));
-        seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
-    };
-    let family = observed
+    let mut served = desired.clone();
+    served
+        .listeners
+        .retain(|listener| observed.listener(listener.key()).is_some());
+    let current_type = observed
         .load_balancer
         .as_ref()
-        .and_then(|seen| seen.load_balancer.ip_address_type);
-    let ip_address_type = family.unwrap_or(desired.ip_address_type);
-    // A load balancer without IPv6 addresses has no IPv6 clients.
-    let reaches = |network: &&IpNet| {
-        ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_))
-    };
-    DesiredLoadBalancer {
-        listeners: desired.listeners.iter().filter(there).cloned().collect(),
-        sources: desired.sources.iter().filter(reaches).copied().collect(),
-        ip_address_type,
-        ..desired.clone()
+        .and_then(|observed| observed.load_balancer.ip_address_type);
+    if let Some(current_type) = current_type {
+        served.ip_address_type = current_type;
     }
+    // A load balancer without IPv6 addresses has no IPv6 clients.
+    if served.ip_address_type == IpAddressType::Ipv4 {
+        served
+            .sources
+            .retain(|network| matches!(network, IpNet::V4(_)));
+    }
+    served
 }

@@ -66,11 +66,30 @@ struct CacheState {
     changed: HashMap<SecurityGroupId, u64>,
     /// Groups with uncertain rules: a change failed, or nobody waited for its response.
     uncertain: BTreeSet<SecurityGroupId>,
-    /// Rules that were granted, or revoked (`false`), so recently that reads may not show it, in
-    /// order.
-    recent_changes: Vec<(Instant, SecurityGroupId, Rule, bool)>,
+    /// Changes so recent that reads may not show them, in order.
+    recent_changes: Vec<RecentChange>,
     /// Groups that this process created, as created, and when: for a while reads may not show them.
     created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
+}
+
+/// A rule that was granted or revoked.
+struct RecentChange {
+    at: Instant,
+    group: SecurityGroupId,
+    rule: Rule,
+    kind: ChangeKind,
+}
+
+#[derive(Clone, Copy)]
+enum ChangeKind {
+    Granted,
+    Revoked,
+}
+
+impl RecentChange {
+    fn may_be_invisible(&self) -> bool {
+        self.at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW
+    }
 }
 
 impl CacheState {
@@ -88,27 +107,30 @@ impl CacheState {
     }
 
     /// Records rules that were granted or revoked.
-    fn record_rules(&mut self, id: &SecurityGroupId, rules: &[Rule], granted: bool) {
-        self.recent_changes
-            .retain(|(at, ..)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
-        self.recent_changes.extend(
-            rules
-                .iter()
-                .map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)),
-        );
+    fn record_rules(&mut self, id: &SecurityGroupId, rules: &[Rule], kind: ChangeKind) {
+        self.recent_changes.retain(RecentChange::may_be_invisible);
+        for rule in rules {
+            self.recent_changes.push(RecentChange {
+                at: Instant::now(),
+                group: id.clone(),
+                rule: rule.clone(),
+                kind,
+            });
+        }
     }
 
     /// Applies recent changes, which a read may not show yet, to a group that was read.
     fn with_recent_changes(&self, mut group: SecurityGroup) -> SecurityGroup {
-        let recent = self
-            .recent_changes
-            .iter()
-            .filter(|(at, id, ..)| *id == group.id && at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
-        for (_, _, rule, granted) in recent {
-            if *granted {
-                group.ingress.extend(plan::missing(&group.ingress, [rule]));
-            } else {
-                group.ingress.retain(|have| have != rule);
+        for change in &self.recent_changes {
+            if change.group != group.id || !change.may_be_invisible() {
+                continue;
+            }
+            match change.kind {
+                ChangeKind::Granted => {
+                    let missing = plan::missing(&group.ingress, [&change.rule]);
+                    group.ingress.extend(missing);
+                }
+                ChangeKind::Revoked => group.ingress.retain(|rule| *rule != change.rule),
             }
         }
         group
@@ -143,13 +165,13 @@ impl CacheState {
         self.changed.insert(id.clone(), now);
         self.uncertain.insert(id.clone());
         // The unanswered change may have undone what was recorded for the group.
-        self.recent_changes.retain(|(_, of, ..)| of != id);
+        self.recent_changes.retain(|change| change.group != *id);
     }
 }
 
 /// Marks a group as uncertain when dropped, unless its change was answered.
 struct ChangeGuard<'a> {
-    book: &'a SecurityGroupCache,
+    cache: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
     completed: bool,
 }
@@ -157,7 +179,7 @@ struct ChangeGuard<'a> {
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         if !self.completed {
-            self.book.state.lock().mark_uncertain(self.id);
+            self.cache.state.lock().mark_uncertain(self.id);
         }
     }
 }
@@ -191,11 +213,11 @@ impl<'a> GrantTicket<'a> {
     /// Takes the ticket back; `false` if another caller has taken it to grant its rules.
     fn claim(&self) -> bool {
         let mut waiting = self.cache.waiting_grants.lock();
-        let Some(of_group) = waiting.get_mut(self.id) else {
+        let Some(tickets) = waiting.get_mut(self.id) else {
             return false;
         };
-        let taken = of_group.remove(&self.number).is_some();
-        if of_group.is_empty() {
+        let taken = tickets.remove(&self.number).is_some();
+        if tickets.is_empty() {
             waiting.remove(self.id);
         }
         taken
@@ -247,17 +269,11 @@ impl SecurityGroupCache {
         if let Some(groups) = self.cached(asked, max_age) {
             return Ok(groups);
         }
-        let (old, doubtful) = {
-            let state = self.state.lock();
-            let old = state
-                .listed
-                .is_none_or(|at| asked.saturating_duration_since(at) >= max_age);
-            (old, state.uncertain.iter().cloned().collect::<Vec<_>>())
-        };
-        if old {
-            self.list(op).await?;
+        if self.is_listed_within(asked, max_age) {
+            let uncertain: Vec<_> = self.state.lock().uncertain.iter().cloned().collect();
+            self.read(op, &uncertain).await?;
         } else {
-            self.read(op, &doubtful).await?;
+            self.list(op).await?;
         }
         Ok(self.state.lock().groups.clone())
     }
@@ -363,11 +379,11 @@ impl SecurityGroupCache {
         }
         // Taken out of the queue: if this fails, each of them tries its own.
         let others = self.waiting_grants.lock().remove(id).unwrap_or_default();
-        let all = others.values().flatten().chain(desired);
-        let todo = plan::missing(&group.ingress, all);
         if !others.is_empty() {
+            let all_rules = others.values().flatten().chain(desired);
+            let missing = plan::missing(&group.ingress, all_rules);
             let why = format!("{why}, and {} more with it", others.len());
-            match self.grant(op, &mut group, &todo, &why).await {
+            match self.grant(op, &mut group, &missing, &why).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error)
@@ -381,11 +397,11 @@ impl SecurityGroupCache {
                 Err(error) => return Err(error),
             }
         }
-        let change = |group: &SecurityGroup| RuleChange {
+        self.update_rules_locked(op, id, why, |group| RuleChange {
             grant: plan::missing(&group.ingress, desired),
             ..RuleChange::default()
-        };
-        self.update_rules_locked(op, id, why, change).await
+        })
+        .await
     }
 
     async fn update_rules_locked(
@@ -396,19 +412,19 @@ impl SecurityGroupCache {
         change: impl Fn(&SecurityGroup) -> RuleChange,
     ) -> Result<(), CloudError> {
         let mut group = self.current(op, id).await?;
-        let mut todo = change(&group);
-        if todo.by_absence {
+        let mut rules = change(&group);
+        if rules.by_absence {
             self.read(op, &[id.clone()]).await?;
             group = self.current(op, id).await?;
-            todo = change(&group);
+            rules = change(&group);
         }
-        if !self.grant(op, &mut group, &todo.grant, why).await? {
+        if !self.grant(op, &mut group, &rules.grant, why).await? {
             // A rule existed already. AWS does not say which one, and reads of a group may lag
             // behind.
             self.read(op, &[id.clone()]).await?;
             group = self.current(op, id).await?;
-            todo = change(&group);
-            for rule in &todo.grant {
+            rules = change(&group);
+            for rule in &rules.grant {
                 if !self
                     .grant(op, &mut group, std::slice::from_ref(rule), why)
                     .await?
@@ -422,7 +438,7 @@ impl SecurityGroupCache {
                 }
             }
         }
-        self.revoke(op, &mut group, &todo.revoke, why).await
+        self.revoke(op, &mut group, &rules.revoke, why).await
     }
 
     /// Creates a group; `None` if one with that name exists.
@@ -460,17 +476,18 @@ impl SecurityGroupCache {
         why: &str,
     ) -> Result<(), CloudError> {
         let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
-        let mut changing = ChangeGuard { book: self, id: &group.id, completed: false };
+        let mut guard = ChangeGuard { cache: self, id: &group.id, completed: false };
         self.scope
             .client
             .write(op, request, why)
             .await
             .map_err(|error| group_error(error, &group.id))?;
-        changing.completed = true;
+        guard.completed = true;
         let mut state = self.state.lock();
-        if let Some(known) = state.groups.get(&group.id).map(|known| (**known).clone()) {
-            let tags = known.tags.into_iter().chain(tags).collect();
-            state.store(SecurityGroup { tags, ..known });
+        if let Some(cached) = state.groups.get(&group.id) {
+            let mut tagged = (**cached).clone();
+            tagged.tags.extend(tags);
+            state.store(tagged);
         }
         Ok(())
     }
@@ -510,7 +527,7 @@ impl SecurityGroupCache {
     ) -> Result<bool, CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
-            let mut changing = ChangeGuard { book: self, id: &id, completed: false };
+            let mut guard = ChangeGuard { cache: self, id: &id, completed: false };
             let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
             match self.scope.client.write(op, request, why).await {
                 Ok(()) => {}
@@ -520,10 +537,10 @@ impl SecurityGroupCache {
                 }
                 Err(error) => return Err(group_error(error, &id)),
             }
-            changing.completed = true;
+            guard.completed = true;
             group.ingress.extend(chunk.iter().cloned());
             let mut state = self.state.lock();
-            state.record_rules(&id, chunk, true);
+            state.record_rules(&id, chunk, ChangeKind::Granted);
             state.store(group.clone());
         }
         Ok(true)
@@ -538,7 +555,7 @@ impl SecurityGroupCache {
     ) -> Result<(), CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
-            let mut changing = ChangeGuard { book: self, id: &id, completed: false };
+            let mut guard = ChangeGuard { cache: self, id: &id, completed: false };
             let request = RevokeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
             match self.scope.client.write(op, request, why).await {
                 Ok(()) => {}
@@ -551,28 +568,22 @@ impl SecurityGroupCache {
                 }
                 Err(error) => return Err(group_error(error, &id)),
             }
-            changing.completed = true;
+            guard.completed = true;
             group.ingress.retain(|rule| !chunk.contains(rule));
             let mut state = self.state.lock();
-            state.record_rules(&id, chunk, false);
+            state.record_rules(&id, chunk, ChangeKind::Revoked);
             state.store(group.clone());
         }
         Ok(())
     }
 
     async fn current(&self, op: &Op, id: &SecurityGroupId) -> Result<SecurityGroup, CloudError> {
-        let known = || {
-            let state = self.state.lock();
-            (!state.uncertain.contains(id))
-                .then(|| state.groups.get(id).map(|group| (**group).clone()))
-                .flatten()
-        };
-        if let Some(group) = known() {
+        if let Some(group) = self.certain(id) {
             return Ok(group);
         }
         for _ in 0..MAX_REREADS {
             self.read(op, &[id.clone()]).await?;
-            if let Some(group) = known() {
+            if let Some(group) = self.certain(id) {
                 return Ok(group);
             }
             // Another caller may have made it uncertain during the read.
@@ -586,11 +597,30 @@ impl SecurityGroupCache {
         Err(CloudError::transient(format!("security group {id} changes while it is read")))
     }
 
+    /// Returns a cached group whose rules are certain.
+    fn certain(&self, id: &SecurityGroupId) -> Option<SecurityGroup> {
+        let state = self.state.lock();
+        if state.uncertain.contains(id) {
+            return None;
+        }
+        let group = state.groups.get(id)?;
+        Some((**group).clone())
+    }
+
+    /// Tells whether all groups were listed at most `max_age` before `asked`.
+    fn is_listed_within(&self, asked: Instant, max_age: Duration) -> bool {
+        let listed = self.state.lock().listed;
+        listed.is_some_and(|at| asked.saturating_duration_since(at) < max_age)
+    }
+
     fn cached(&self, asked: Instant, max_age: Duration) -> Option<Arc<GroupsById>> {
         let state = self.state.lock();
         let listed = state.listed?;
-        let recent = listed > asked || asked.saturating_duration_since(listed) < max_age;
-        (recent && state.uncertain.is_empty()).then(|| state.groups.clone())
+        let is_recent = listed > asked || asked.saturating_duration_since(listed) < max_age;
+        if !is_recent || !state.uncertain.is_empty() {
+            return None;
+        }
+        Some(state.groups.clone())
     }
 
     async fn list(&self, op: &Op) -> Result<(), CloudError> {
@@ -603,28 +633,28 @@ impl SecurityGroupCache {
             .read_all(op, request, |r, token| r.token = Some(token))
             .await?;
         let mut state = self.state.lock();
-        let found = found
-            .into_iter()
-            .map(|group| state.with_recent_changes(group));
-        let mut groups: GroupsById = found
-            .map(|group| (group.id.clone(), Arc::new(group)))
-            .collect();
-        for (id, (at, group)) in &state.created {
+        let mut groups = GroupsById::new();
+        for group in found {
+            let group = state.with_recent_changes(group);
+            groups.insert(group.id.clone(), Arc::new(group));
+        }
+        // A new group may be missing in the response.
+        for (id, (at, created)) in &state.created {
             if at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW && !groups.contains_key(id) {
-                groups.insert(id.clone(), state.groups.get(id).unwrap_or(group).clone());
+                groups.insert(id.clone(), state.groups.get(id).unwrap_or(created).clone());
             }
         }
-        let CacheState { groups: known, changed, uncertain: doubtful, .. } = &mut *state;
         // A later change is newer than this response.
-        for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
-            match known.get(id) {
+        state.changed.retain(|_, version| *version > begun);
+        for id in state.changed.keys() {
+            match state.groups.get(id) {
                 Some(group) => groups.insert(id.clone(), group.clone()),
                 None => groups.remove(id),
             };
         }
-        doubtful.retain(|id| changed.get(id).is_some_and(|at| *at > begun));
-        changed.retain(|_, at| *at > begun);
-        *known = Arc::new(groups);
+        let CacheState { uncertain, changed, .. } = &mut *state;
+        uncertain.retain(|id| changed.contains_key(id));
+        state.groups = Arc::new(groups);
         state.listed = Some(at);
         Ok(())
     }
@@ -652,13 +682,14 @@ impl SecurityGroupCache {
 /// The error of a request for a group. NotFound becomes a conflict, because it does not mean that
 /// the load balancer does not exist.
 pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
-    let budget = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
+    let was_not_sent =
+        matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
     let error = CloudError::from(error);
     // From the converted error, which says what an IAM policy must allow.
     let text = format!("security group {id}: {error}");
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
-        _ if budget => error,
+        _ if was_not_sent => error,
         _ => with_message(&error, text),
     }
 }

@@ -16,16 +16,13 @@ use crate::{
         ec2::{Rule, RuleSource, SecurityGroup},
     },
     lb::{
-        apply::delete::{WARNING_THRESHOLD, crossed_warning_threshold},
         model::ServiceKey,
         names,
+        retry_delay::{self, SLOW_DELETION_THRESHOLD},
     },
     ownership_tags::SERVICE_TAG,
 };
 
-/// Minimum and maximum delay for a group that is in use: AWS takes minutes to remove the interfaces
-/// of a load balancer.
-const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// Length of the hash at the end of a managed group's name.
 const NAME_HASH_LENGTH: usize = 10;
 
@@ -50,10 +47,11 @@ impl SecurityGroupManager {
             Some(group) => Some(group),
             None => self.cache.named(op, &name).await?,
         };
-        match group.filter(|group| !keep.contains(&group.id) && self.is_made_for(op, group, owner))
-        {
-            Some(group) => self.delete_owned_group(op, &group.id).await,
-            None => Ok(Progress::Done),
+        match group {
+            Some(group) if !keep.contains(&group.id) && self.is_made_for(op, &group, owner) => {
+                self.delete_owned_group(op, &group.id).await
+            }
+            _ => Ok(Progress::Done),
         }
     }
 
@@ -72,8 +70,8 @@ impl SecurityGroupManager {
         self.deleted.add(lb_name);
         self.unmanaged.lock().remove(lb_name);
         if !self.scope.settings.disable_security_group_ingress {
-            let nothing = BTreeSet::new();
-            self.remove_rules_everywhere(op, lb_name, &groups, |_| &nothing)
+            let no_rules = BTreeSet::new();
+            self.remove_rules_everywhere(op, lb_name, &groups, |_| &no_rules)
                 .await?;
         }
         Ok(groups)
@@ -95,18 +93,21 @@ impl SecurityGroupManager {
         }
         // Their ownership decides about deletion, so they are read again.
         self.cache.read(op, groups).await?;
-        let state = self.cache.groups(op, self.max_rule_age()).await?;
-        let mut progress = Progress::Done;
+        let current_groups = self.cache.groups(op, self.max_rule_age()).await?;
+        let mut first_pending = None;
         for id in groups {
-            let Some(group) = state.get(id) else { continue };
-            if self.is_made_for(op, group, owner) {
-                let of_this = self.delete_owned_group(op, id).await?;
-                if progress == Progress::Done {
-                    progress = of_this;
-                }
+            let Some(group) = current_groups.get(id) else {
+                continue;
+            };
+            if !self.is_made_for(op, group, owner) {
+                continue;
+            }
+            let progress = self.delete_owned_group(op, id).await?;
+            if progress != Progress::Done {
+                first_pending.get_or_insert(progress);
             }
         }
-        Ok(progress)
+        Ok(first_pending.unwrap_or(Progress::Done))
     }
 
     /// Finds the group that was made for a Service and is not on its load balancer, as after an
@@ -124,10 +125,12 @@ impl SecurityGroupManager {
             .cache
             .groups(op, PREVIEW_AGE.min(self.max_rule_age()))
             .await?;
-        let group = managed::find(&groups, &names::security_group(op.cluster_name(), owner));
-        let group =
-            group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
-        Ok(group.map(|group| group.id.clone()))
+        match managed::find(&groups, &names::security_group(op.cluster_name(), owner)) {
+            Some(group) if !used.contains(&group.id) && self.is_made_for(op, &group, owner) => {
+                Ok(Some(group.id.clone()))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Tells whether a group was made for a Service: the cluster owns it, it has the description of
@@ -135,14 +138,14 @@ impl SecurityGroupManager {
     /// upstream's groups, by its name.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
-        let stem = &name[..name.len() - NAME_HASH_LENGTH];
-        let its = match group.tags.get(SERVICE_TAG) {
+        let name_without_hash = &name[..name.len() - NAME_HASH_LENGTH];
+        let belongs_to_service = match group.tags.get(SERVICE_TAG) {
             Some(service) => **service == *owner.key(),
-            None => group.name.starts_with(stem) && group.name.len() == name.len(),
+            None => group.name.starts_with(name_without_hash) && group.name.len() == name.len(),
         };
         self.scope.cluster.owns(&group.tags)
             && *group.description == *MANAGED_DESCRIPTION
-            && its
+            && belongs_to_service
             && !self.is_protected(&group.id)
             && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
     }
@@ -156,14 +159,15 @@ impl SecurityGroupManager {
     ) -> Result<Progress, CloudError> {
         let groups = self.cache.groups(op, self.age(op)).await?;
         self.remove_references(op, &groups, id).await?;
-        if self
+        let is_deleted = self
             .cache
             .delete(op, id, "no load balancer uses it")
-            .await?
-        {
-            return Ok(Progress::Done);
+            .await?;
+        if is_deleted {
+            Ok(Progress::Done)
+        } else {
+            Ok(in_use(op, id))
         }
-        Ok(in_use(op, id))
     }
 
     async fn remove_references(
@@ -175,16 +179,20 @@ impl SecurityGroupManager {
         if self.scope.settings.disable_security_group_ingress {
             return Ok(());
         }
-        let referring = groups
-            .values()
-            .filter(|group| group.id != *id && !references(group, id).is_empty());
-        for group in referring
-            .filter(|group| self.scope.cluster.has(&group.tags) && !self.is_protected(&group.id))
-        {
-            let change =
-                |group: &_| RuleChange { revoke: references(group, id), ..RuleChange::default() };
+        let why = format!("{id} is deleted");
+        for group in groups.values() {
+            if group.id == *id
+                || references(group, id).is_empty()
+                || !self.scope.cluster.has(&group.tags)
+                || self.is_protected(&group.id)
+            {
+                continue;
+            }
             self.cache
-                .update_rules(op, &group.id, &format!("{id} is deleted"), change)
+                .update_rules(op, &group.id, &why, |group| RuleChange {
+                    revoke: references(group, id),
+                    ..RuleChange::default()
+                })
                 .await?;
         }
         Ok(())
@@ -202,18 +210,20 @@ impl SecurityGroupManager {
 
 /// Returns the rules that admit the interfaces with a group.
 pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rule> {
-    let refers = |rule: &&Rule| matches!(&rule.source, RuleSource::Group(id, _) if id == to);
-    group.ingress.iter().filter(refers).cloned().collect()
+    group
+        .ingress
+        .iter()
+        .filter(|rule| matches!(&rule.source, RuleSource::Group(id, _) if id == to))
+        .cloned()
+        .collect()
 }
 
 /// Returns Pending for a group in use, with a growing delay.
 pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
-    let waited = op.pending_for();
     let why = format!("security group {id} is still in use");
-    let (first, longest) = WAITS;
-    let after = waited.clamp(first, longest);
-    if crossed_warning_threshold(op, after) {
-        let note = format!("{why} after {} minutes", WARNING_THRESHOLD.as_secs() / 60);
+    let after = retry_delay::security_group_in_use(op);
+    if retry_delay::has_become_slow(op, after) {
+        let note = format!("{why} after {} minutes", SLOW_DELETION_THRESHOLD.as_secs() / 60);
         op.event(EventType::Warning, "SecurityGroupInUse", &note);
     }
     Progress::Pending { after, why: why.into() }

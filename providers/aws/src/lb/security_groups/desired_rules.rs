@@ -50,15 +50,22 @@ pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
 /// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and
 /// source, whatever its description.
 pub(crate) fn is_same_rule(a: &Rule, b: &Rule) -> bool {
-    let source = match (&a.source, &b.source) {
+    is_same_source(&a.source, &b.source)
+        && protocol(&a.protocol) == protocol(&b.protocol)
+        && a.ports == b.ports
+}
+
+fn is_same_source(a: &RuleSource, b: &RuleSource) -> bool {
+    match (a, b) {
         (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
-        (RuleSource::Group(a, of), RuleSource::Group(b, by)) => {
+        (RuleSource::Group(a, a_account), RuleSource::Group(b, b_account)) => {
             // Responses always have the account ID; our own rules have it only for other accounts.
-            a == b && (of.is_none() || by.is_none() || of == by)
+            let is_same_account =
+                a_account.is_none() || b_account.is_none() || a_account == b_account;
+            a == b && is_same_account
         }
         (a, b) => a == b,
-    };
-    source && protocol(&a.protocol) == protocol(&b.protocol) && a.ports == b.ports
+    }
 }
 
 /// Normalizes a protocol: those with a name also have a number.
@@ -87,12 +94,12 @@ pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
 /// Tells whether a rule admits clients on a port that several load balancers may use: one of pods,
 /// outside the range of node ports.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
-    let of_clients = [CLIENT, GROUP]
+    let admits_clients = [CLIENT, GROUP]
         .iter()
         .any(|prefix| rule.description.starts_with(prefix));
     let first = i32::from(NODE_PORTS.0);
     let last = i32::from(NODE_PORTS.1);
-    of_clients
+    admits_clients
         && rule
             .ports
             .is_some_and(|(from, to)| from < first || to > last)
@@ -117,30 +124,33 @@ impl<'a> RuleSourceKind<'a> {
         if !request.desired.security.manage_backend_rules {
             return Self::Unmanaged;
         }
-        if let Some(group) = request
+        // Any of its groups would do; always the same one, whatever order AWS returns.
+        let own_group = request
             .lb_groups
             .iter()
-            .find(|group| Some(*group) == shared)
-        {
+            .filter(|group| Some(*group) != shared)
+            .min();
+        let shared_group = request
+            .lb_groups
+            .iter()
+            .find(|group| Some(*group) == shared);
+        let node_rules = request.desired.security.node_rules;
+        if let Some(shared_group) = shared_group {
+            if request.desired.target_type == TargetType::Instance {
+                return Self::Shared(shared_group);
+            }
             // Ports of pods are outside the range of node ports, so every Service needs rules of
             // its own.
-            let own = || request.lb_groups.iter().filter(|id| *id != group).min();
-            return match (request.desired.target_type, request.desired.security.node_rules) {
-                (TargetType::Instance, _) => Self::Shared(group),
-                (TargetType::Ip, NodeRuleSource::Group) => Self::Group(own().unwrap_or(group)),
+            return match node_rules {
+                NodeRuleSource::Group => Self::Group(own_group.unwrap_or(shared_group)),
                 // With a rule that refers to the managed group, upstream could not delete that
                 // group.
-                (TargetType::Ip, NodeRuleSource::Networks) => Self::Group(group),
+                NodeRuleSource::Networks => Self::Group(shared_group),
             };
         }
-        match request.desired.security.node_rules {
-            NodeRuleSource::Networks => Self::Cidrs,
-            // Any of its groups would do; always the same one, whatever order AWS returns.
-            NodeRuleSource::Group => request
-                .lb_groups
-                .iter()
-                .min()
-                .map_or(Self::Cidrs, Self::Group),
+        match own_group {
+            Some(group) if node_rules == NodeRuleSource::Group => Self::Group(group),
+            _ => Self::Cidrs,
         }
     }
 }
@@ -148,19 +158,17 @@ impl<'a> RuleSourceKind<'a> {
 /// Returns the rules of the managed group: each listener and "packet too big", from all permitted
 /// sources.
 pub(crate) fn managed_group_rules(desired: &DesiredLoadBalancer) -> BTreeSet<Rule> {
-    let mut rules = BTreeSet::new();
-    let lists = desired
+    let networks = desired
+        .sources
+        .iter()
+        .map(|network| RuleSource::Cidr(network.trunc()));
+    let prefix_lists = desired
         .security
         .prefix_lists
         .iter()
         .map(|list| RuleSource::PrefixList(list.clone()));
-    let networks = || {
-        desired
-            .sources
-            .iter()
-            .map(|network| RuleSource::Cidr(network.trunc()))
-    };
-    for source in networks().chain(lists) {
+    let mut rules = BTreeSet::new();
+    for source in networks.chain(prefix_lists) {
         for listener in &desired.listeners {
             for protocol in protocols(listener.protocol) {
                 rules.insert(rule(protocol, listener.port.get(), source.clone(), ""));
@@ -174,9 +182,9 @@ pub(crate) fn managed_group_rules(desired: &DesiredLoadBalancer) -> BTreeSet<Rul
 /// Returns the rules that a target's group needs for one load balancer.
 pub(crate) fn rules_for_nodes(
     request: &RuleRequest<'_>,
-    admission: RuleSourceKind<'_>,
+    source_kind: RuleSourceKind<'_>,
 ) -> BTreeSet<Rule> {
-    match admission {
+    match source_kind {
         RuleSourceKind::Unmanaged => BTreeSet::new(),
         RuleSourceKind::Cidrs => cidr_rules(request),
         RuleSourceKind::Group(group) => security_group_rules(request, group),
@@ -199,23 +207,22 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
     if clients_cover_health(request) {
         return rules;
     }
+    // A health rule that equals a client rule is left out.
+    let mut health_rules = BTreeSet::new();
     for (listener, port) in targets(request) {
         let port = health_port(listener, port);
-        let networks = subnets_of(request, listener.target_group.family);
-        rules.extend(networks.map(|network| rule("tcp", port, RuleSource::Cidr(network), &health)));
-    }
-    // A health rule that equals a client rule is left out.
-    let covered = |rule: &Rule| {
-        *rule.description == *health
-            && rules
+        for network in subnets_of(request, listener.target_group.family) {
+            let rule = rule("tcp", port, RuleSource::Cidr(network), &health);
+            let is_covered = rules
                 .iter()
-                .any(|other| is_client(other) && is_same_rule(other, rule))
-    };
+                .any(|other| is_client(other) && is_same_rule(other, &rule));
+            if !is_covered {
+                health_rules.insert(rule);
+            }
+        }
+    }
+    rules.extend(health_rules);
     rules
-        .iter()
-        .filter(|rule| !covered(rule))
-        .cloned()
-        .collect()
 }
 
 /// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if
@@ -223,22 +230,30 @@ fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
 /// clients. Otherwise every port has them.
 fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
     let sources = &request.desired.sources;
-    let everybody = |family| {
-        sources
-            .iter()
-            .any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family)
-    };
-    let ports: BTreeSet<_> = targets(request).map(|(_, port)| port).collect();
-    let checked: BTreeSet<_> = targets(request)
-        .map(|(listener, port)| health_port(listener, port))
-        .collect();
-    sources.iter().all(|network| network.prefix_len() == 0)
-        && targets(request).all(|(listener, _)| {
-            matches!(listener.target_group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
-                && everybody(listener.target_group.family)
-                && admits_client_cidrs(request, listener)
-        })
-        && ports == checked
+    if sources.iter().any(|network| network.prefix_len() > 0) {
+        return false;
+    }
+    let mut client_ports = BTreeSet::new();
+    let mut health_ports = BTreeSet::new();
+    for (listener, port) in targets(request) {
+        let group = &listener.target_group;
+        if !matches!(group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
+            || !admits_everybody(sources, group.family)
+            || !admits_client_cidrs(request, listener)
+        {
+            return false;
+        }
+        client_ports.insert(port);
+        health_ports.insert(health_port(listener, port));
+    }
+    client_ports == health_ports
+}
+
+/// Tells whether one of the networks contains every address of a family.
+fn admits_everybody<'a>(networks: impl IntoIterator<Item = &'a IpNet>, family: IpFamily) -> bool {
+    networks
+        .into_iter()
+        .any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family)
 }
 
 /// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses
@@ -256,15 +271,14 @@ fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<Ip
     }
     let mut networks: BTreeSet<IpNet> = request.desired.sources.iter().map(IpNet::trunc).collect();
     let family = listener.target_group.family;
-    let open = networks
+    let has_other_family = networks
         .iter()
-        .any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
-    let translated = !listener.target_group.preserves_client_ip
-        || networks
-            .iter()
-            .any(|network| IpFamily::of(network) != family)
-            && request.desired.ip_address_type == IpAddressType::Dualstack;
-    if translated && !open {
+        .any(|network| IpFamily::of(network) != family);
+    let is_dualstack = request.desired.ip_address_type == IpAddressType::Dualstack;
+    // Clients of the other family reach the targets by addresses of the load balancer.
+    let replaces_addresses =
+        !listener.target_group.preserves_client_ip || (has_other_family && is_dualstack);
+    if replaces_addresses && !admits_everybody(&networks, family) {
         networks.extend(subnets_of(request, family));
     }
     networks
@@ -272,24 +286,30 @@ fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<Ip
 
 fn security_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
     let description = format!("{GROUP}{}", request.lb_name);
-    let source = || RuleSource::Group(group.clone(), None);
+    let source = RuleSource::Group(group.clone(), None);
     ports(request)
-        .map(|(protocol, port)| rule(protocol, port, source(), &description))
+        .map(|(protocol, port)| rule(protocol, port, source.clone(), &description))
         .collect()
 }
 
 fn shared_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
-    let source = || RuleSource::Group(group.clone(), None);
+    let source = RuleSource::Group(group.clone(), None);
     let (first, last) = NODE_PORTS;
-    let range = |protocol: &str| Rule {
-        protocol: protocol.into(),
-        ports: Some((first.into(), last.into())),
-        source: source(),
-        description: SHARED.into(),
-    };
-    let outside = ports(request).filter(|(_, port)| !(first..=last).contains(port));
-    let outside = outside.map(|(protocol, port)| rule(protocol, port, source(), SHARED));
-    outside.chain(["tcp", "udp"].map(range)).collect()
+    let mut rules = BTreeSet::new();
+    for (protocol, port) in ports(request) {
+        if !(first..=last).contains(&port) {
+            rules.insert(rule(protocol, port, source.clone(), SHARED));
+        }
+    }
+    for protocol in ["tcp", "udp"] {
+        rules.insert(Rule {
+            protocol: protocol.into(),
+            ports: Some((first.into(), last.into())),
+            source: source.clone(),
+            description: SHARED.into(),
+        });
+    }
+    rules
 }
 
 /// Returns every protocol and port on targets that the load balancer connects to.
@@ -309,22 +329,18 @@ fn targets<'a>(
     let desired = request.desired;
     let pods = request.pods;
     desired.listeners.iter().flat_map(move |listener| {
-        let named = || {
-            pods.ports
-                .get(&(listener.port, listener.protocol))
-                .cloned()
-                .unwrap_or_default()
+        let ports = match desired.target_port(listener) {
+            Some(port) => BTreeSet::from([port]),
+            // The target port has a name.
+            None => pods.ports.get(&listener.key()).cloned().unwrap_or_default(),
         };
-        let ports = desired
-            .target_port(listener)
-            .map_or_else(named, |port| [port].into());
         ports.into_iter().map(move |port| (listener, port))
     })
 }
 
-fn health_port(listener: &DesiredListener, traffic: u16) -> u16 {
+fn health_port(listener: &DesiredListener, traffic_port: u16) -> u16 {
     match listener.target_group.health_check.port {
-        HealthPort::Traffic => traffic,
+        HealthPort::Traffic => traffic_port,
         HealthPort::Number(port) => port.get(),
     }
 }
@@ -333,20 +349,19 @@ fn subnets_of<'a>(
     request: &RuleRequest<'a>,
     family: IpFamily,
 ) -> impl Iterator<Item = IpNet> + use<'a> {
-    let v4 = request
-        .subnets
-        .iter()
-        .filter(move |_| family == IpFamily::V4)
-        .filter_map(|subnet| subnet.cidr.map(IpNet::V4));
-    let v6 = request
-        .subnets
-        .iter()
-        .filter(move |_| family == IpFamily::V6);
-    v4.chain(v6.flat_map(|subnet| subnet.ipv6_cidrs.iter().copied().map(IpNet::V6)))
+    request.subnets.iter().flat_map(move |subnet| match family {
+        IpFamily::V4 => subnet.cidr.map(IpNet::V4).into_iter().collect(),
+        IpFamily::V6 => subnet
+            .ipv6_cidrs
+            .iter()
+            .copied()
+            .map(IpNet::V6)
+            .collect::<Vec<_>>(),
+    })
 }
 
-fn protocols(of: ElbProtocol) -> &'static [&'static str] {
-    match of {
+fn protocols(protocol: ElbProtocol) -> &'static [&'static str] {
+    match protocol {
         // EC2 has no protocol `tls`.
         ElbProtocol::Tcp | ElbProtocol::Tls => &["tcp"],
         ElbProtocol::Udp => &["udp"],

@@ -1,7 +1,7 @@
 //! The security groups of load balancers themselves: the managed one, given ones, and the shared
 //! one.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 
@@ -42,6 +42,18 @@ pub struct FrontendPlan {
     pub changes: Vec<PlannedChange>,
 }
 
+impl FrontendPlan {
+    /// Adds the creation of a group.
+    fn add_group(&mut self, name: &str) {
+        self.complete = false;
+        self.changes.push(PlannedChange {
+            operation: "CreateSecurityGroup".into(),
+            object: name.into(),
+            reason: "the load balancer needs it".into(),
+        });
+    }
+}
+
 impl SecurityGroupManager {
     /// Returns the desired groups of the load balancer; empty means none, or that it keeps the
     /// current ones. The managed group is found or created, and gets missing rules.
@@ -56,7 +68,7 @@ impl SecurityGroupManager {
         desired: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let (mut groups, shared) =
+        let (mut groups, with_shared) =
             match plan::frontend_groups(desired, existing, &self.scope.settings)? {
                 FrontendGroups::None => return Ok(Vec::new()),
                 FrontendGroups::Managed { shared } => {
@@ -64,7 +76,7 @@ impl SecurityGroupManager {
                 }
                 FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
             };
-        if shared {
+        if with_shared {
             let id = self.shared(op).await?;
             groups.retain(|group| *group != id);
             groups.push(id);
@@ -84,39 +96,11 @@ impl SecurityGroupManager {
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<FrontendPlan, CloudError> {
         let mut plan = FrontendPlan { complete: true, ..FrontendPlan::default() };
-        let create = |name: &str| PlannedChange {
-            operation: "CreateSecurityGroup".into(),
-            object: name.into(),
-            reason: "the load balancer needs it".into(),
-        };
         // First, the groups that are the load balancer's alone.
-        let shared = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
+        let with_shared = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
-                let name = names::security_group(op.cluster_name(), &desired.owner);
-                let groups = self
-                    .cache
-                    .groups(op, super::PREVIEW_AGE.min(self.max_rule_age()))
-                    .await?;
-                match find(&groups, &name) {
-                    Some(group) => {
-                        check_adoptable(
-                            &self.scope.cluster,
-                            &group,
-                            &desired.owner,
-                            MANAGED_DESCRIPTION,
-                        )?;
-                        let lacking = self.missing_tags(&group, desired);
-                        plan.changes
-                            .extend((!lacking.is_empty()).then(|| PlannedChange {
-                                operation: "CreateTags".into(),
-                                object: (&*group.id).into(),
-                                reason: "tags are missing".into(),
-                            }));
-                        plan.groups.push(group.id.clone());
-                    }
-                    None => plan.changes.push(create(&name)),
-                }
+                self.plan_managed(op, desired, &mut plan).await?;
                 shared
             }
             FrontendGroups::Given { names, shared } => {
@@ -125,20 +109,40 @@ impl SecurityGroupManager {
             }
         };
         // Then the shared group.
-        if shared {
+        if with_shared {
             let groups = self.cache.groups(op, self.max_rule_age()).await?;
             match self.shared_group(op, &groups) {
                 Some(id) => plan.groups.push(id),
-                None => plan
-                    .changes
-                    .push(create(&names::shared_security_group(op.cluster_name()))),
+                None => plan.add_group(&names::shared_security_group(op.cluster_name())),
             }
         }
-        plan.complete = plan
-            .changes
-            .iter()
-            .all(|change| *change.operation != *"CreateSecurityGroup");
         Ok(plan)
+    }
+
+    /// Plans the creation of the managed group, or the repair of its tags.
+    async fn plan_managed(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+        plan: &mut FrontendPlan,
+    ) -> Result<(), CloudError> {
+        let name = names::security_group(op.cluster_name(), &desired.owner);
+        let max_age = super::PREVIEW_AGE.min(self.max_rule_age());
+        let groups = self.cache.groups(op, max_age).await?;
+        let Some(group) = find(&groups, &name) else {
+            plan.add_group(&name);
+            return Ok(());
+        };
+        check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+        if !self.missing_tags(&group, desired).is_empty() {
+            plan.changes.push(PlannedChange {
+                operation: "CreateTags".into(),
+                object: (&*group.id).into(),
+                reason: "tags are missing".into(),
+            });
+        }
+        plan.groups.push(group.id.clone());
+        Ok(())
     }
 
     /// Finds or creates the managed group, and adds missing tags and rules.
@@ -157,10 +161,10 @@ impl SecurityGroupManager {
             }
         };
         check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
-        let lacking = self.missing_tags(&group, desired);
-        if !lacking.is_empty() {
+        let missing_tags = self.missing_tags(&group, desired);
+        if !missing_tags.is_empty() {
             self.cache
-                .tag(op, &group, lacking, "tags are missing")
+                .tag(op, &group, missing_tags, "tags are missing")
                 .await?;
         }
         let rules = desired_rules::managed_group_rules(desired);
@@ -176,20 +180,15 @@ impl SecurityGroupManager {
     /// Resolves given groups, in their order. If one is unknown, the groups are read again, because
     /// it may be new.
     async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let state = self.cache.groups(op, self.max_rule_age()).await?;
-        match resolve(&state, names) {
-            Ok(ids) => Ok(ids),
-            Err(_) => {
-                let now = self.cache.groups(op, std::time::Duration::ZERO).await?;
-                resolve(&now, names).map_err(|mistakes| {
-                    CloudError::invalid_input(format!(
-                        "{ANNOTATION}: {} in {}",
-                        mistakes.join("; "),
-                        self.scope.vpc
-                    ))
-                })
-            }
+        let cached = self.cache.groups(op, self.max_rule_age()).await?;
+        if let Ok(ids) = resolve(&cached, names) {
+            return Ok(ids);
         }
+        let current = self.cache.groups(op, Duration::ZERO).await?;
+        resolve(&current, names).map_err(|errors| {
+            let errors = errors.join("; ");
+            CloudError::invalid_input(format!("{ANNOTATION}: {errors} in {}", self.scope.vpc))
+        })
     }
 
     /// Finds or creates the shared group.
@@ -218,14 +217,15 @@ impl SecurityGroupManager {
         if !settings.shared_backend_security_group {
             return None;
         }
-        let given = settings.backend_security_group.clone();
-        given.or_else(|| {
-            let group = find(groups, &names::shared_security_group(op.cluster_name()))?;
-            self.scope
-                .cluster
-                .has(&group.tags)
-                .then(|| group.id.clone())
-        })
+        if let Some(id) = &settings.backend_security_group {
+            return Some(id.clone());
+        }
+        let group = find(groups, &names::shared_security_group(op.cluster_name()))?;
+        if self.scope.cluster.has(&group.tags) {
+            Some(group.id.clone())
+        } else {
+            None
+        }
     }
 
     /// Creates a group, or returns the existing one with that name.
@@ -279,10 +279,11 @@ impl SecurityGroupManager {
         if !self.scope.cluster.has(&group.tags) {
             tags = self.tags(desired);
         }
+        let has_cluster_tag = self.scope.cluster.has(&group.tags);
+        let cluster_tags = self.scope.cluster.tags();
         tags.retain(|key, value| {
-            let cluster =
-                self.scope.cluster.tags().contains_key(key) && self.scope.cluster.has(&group.tags);
-            !cluster && group.tags.get(key) != Some(value)
+            let is_cluster_tag = has_cluster_tag && cluster_tags.contains_key(key);
+            !is_cluster_tag && group.tags.get(key) != Some(value)
         });
         tags
     }
@@ -309,10 +310,12 @@ pub(super) fn check_adoptable(
     description: &str,
 ) -> Result<(), CloudError> {
     let service = group.tags.get(SERVICE_TAG);
-    let nobodys = !Cluster::any(&group.tags) && !group.tags.contains_key(OTHER_CONTROLLER_TAG);
-    let by_tag = service.is_some_and(|service| **service == *owner.key());
-    let by_description = service.is_none() && *group.description == *description;
-    if cluster.has(&group.tags) || (nobodys && (by_tag || by_description)) {
+    let has_no_owner = !Cluster::any(&group.tags) && !group.tags.contains_key(OTHER_CONTROLLER_TAG);
+    let is_of_service = match service {
+        Some(service) => **service == *owner.key(),
+        None => *group.description == *description,
+    };
+    if cluster.has(&group.tags) || (has_no_owner && is_of_service) {
         return Ok(());
     }
     Err(CloudError::invalid_input(format!(
@@ -326,31 +329,35 @@ pub(super) fn check_adoptable(
 /// Finds given groups: by ID, or by tag `Name`.
 fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, Vec<String>> {
     let mut found = Vec::new();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for name in names {
-        let id = SecurityGroupId::from(&**name);
-        let matching: Vec<_> = match groups.get(&id) {
-            Some(_) => vec![id],
-            None if name.starts_with("sg-") => Vec::new(),
-            None => {
-                let named = groups
-                    .values()
-                    .filter(|group| group.tags.get("Name") == Some(name));
-                named.map(|group| group.id.clone()).collect()
-            }
-        };
-        match &*matching {
-            [one] if found.contains(one) => {}
-            [one] => found.push(one.clone()),
-            [] => mistakes.push(format!("security group {name:?} was not found")),
+        match &*matching_groups(groups, name) {
+            [id] if found.contains(id) => {}
+            [id] => found.push(id.clone()),
+            [] => errors.push(format!("security group {name:?} was not found")),
             several => {
-                mistakes.push(format!("{} security groups are named {name:?}", several.len()));
+                errors.push(format!("{} security groups are named {name:?}", several.len()));
             }
         }
     }
-    if mistakes.is_empty() {
+    if errors.is_empty() {
         Ok(found)
     } else {
-        Err(mistakes)
+        Err(errors)
     }
+}
+
+fn matching_groups(groups: &GroupsById, name: &str) -> Vec<SecurityGroupId> {
+    let id = SecurityGroupId::from(name);
+    if groups.contains_key(&id) {
+        return vec![id];
+    }
+    if name.starts_with("sg-") {
+        return Vec::new();
+    }
+    groups
+        .values()
+        .filter(|group| group.tags.get("Name").is_some_and(|tag| **tag == *name))
+        .map(|group| group.id.clone())
+        .collect()
 }

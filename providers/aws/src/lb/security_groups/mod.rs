@@ -28,13 +28,17 @@ use tokio::time::Instant;
 pub use self::managed::{FrontendPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
 use self::{
     cache::{GroupsById, SecurityGroupCache},
+    plan::RuleChange,
     unobserved::DeletedNames,
 };
 pub(crate) use self::{
     cleanup::{in_use, references},
     plan::summary,
 };
-use super::{model::DesiredLoadBalancer, names};
+use super::{
+    model::{DesiredLoadBalancer, SecurityGroupChoice},
+    names,
+};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
@@ -73,7 +77,7 @@ type RulesByGroup = BTreeMap<SecurityGroupId, BTreeSet<Rule>>;
 /// Manages the groups and rules of all load balancers.
 pub struct SecurityGroupManager {
     scope: Scope,
-    store: Arc<InstanceCache>,
+    instances: Arc<InstanceCache>,
     cache: SecurityGroupCache,
     /// The rules that each load balancer needs in each group: a rule that two of them need exists
     /// only once, with the description of one of them.
@@ -102,21 +106,19 @@ impl SecurityGroupManager {
     /// Makes it with empty caches.
     pub(super) fn new(
         scope: Scope,
-        store: Arc<InstanceCache>,
+        instances: Arc<InstanceCache>,
         listings: Arc<ListingCache>,
     ) -> Self {
-        let cache = SecurityGroupCache::new(scope.clone());
-        let (needed_rules, unmanaged, rules_to_restore, deleted) = Default::default();
         Self {
+            cache: SecurityGroupCache::new(scope.clone()),
             scope,
-            store,
-            cache,
-            needed_rules,
-            unmanaged,
-            rules_to_restore,
-            deleted,
+            instances,
+            needed_rules: Mutex::default(),
+            unmanaged: Mutex::default(),
+            deleted: DeletedNames::default(),
             listings,
             started_at: Instant::now(),
+            rules_to_restore: Mutex::default(),
         }
     }
 
@@ -128,26 +130,25 @@ impl SecurityGroupManager {
     /// ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with too many rules
     /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
     pub async fn add_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
-        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else {
+        let Some(node_rules) = self.node_rules(op, request, self.max_rule_age()).await? else {
             return Ok(());
         };
-        self.record_needed_rules(request, &admission);
+        self.record_needed_rules(request, &node_rules);
         self.unmanaged
             .lock()
-            .insert(request.lb_name.into(), admission.unmanaged.clone());
+            .insert(request.lb_name.into(), node_rules.unmanaged.clone());
         // Read again after recording the needed rules: whoever revokes one from now on sees that it
         // is needed and grants it again.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        for id in &admission.node_groups {
-            let holds = |group: &Arc<SecurityGroup>| {
-                plan::missing(&group.ingress, &admission.rules).is_empty()
-            };
-            if groups.get(id).is_some_and(holds) {
+        for id in &node_rules.node_groups {
+            if let Some(group) = groups.get(id)
+                && plan::missing(&group.ingress, &node_rules.rules).is_empty()
+            {
                 continue;
             }
             let why = format!("targets of {} must admit it", request.lb_name);
             self.cache
-                .grant_missing(op, id, &why, &admission.rules)
+                .grant_missing(op, id, &why, &node_rules.rules)
                 .await?;
         }
         Ok(())
@@ -164,22 +165,22 @@ impl SecurityGroupManager {
         if let Some(group) = self.managed_of(op, request, &groups) {
             let desired = desired_rules::managed_group_rules(request.desired);
             if !managed::surplus_rules(&group, &desired).is_empty() {
-                let change = |group: &_| plan::RuleChange {
-                    revoke: managed::surplus_rules(group, &desired),
-                    ..Default::default()
-                };
+                let why = "the Service does not open it";
                 self.cache
-                    .update_rules(op, &group.id, "the Service does not open it", change)
+                    .update_rules(op, &group.id, why, |group| RuleChange {
+                        revoke: managed::surplus_rules(group, &desired),
+                        ..RuleChange::default()
+                    })
                     .await?;
             }
         }
         // Then the groups of its targets.
-        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else {
+        let Some(node_rules) = self.node_rules(op, request, self.max_rule_age()).await? else {
             return Ok(());
         };
-        self.record_needed_rules(request, &admission);
-        self.remove_rules_everywhere(op, request.lb_name, &admission.groups, |id| {
-            admission.desired_rules(id)
+        self.record_needed_rules(request, &node_rules);
+        self.remove_rules_everywhere(op, request.lb_name, &node_rules.groups, |id| {
+            node_rules.desired_rules(id)
         })
         .await
     }
@@ -196,30 +197,32 @@ impl SecurityGroupManager {
         op: &Op,
         request: &RuleRequest<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let age = PREVIEW_AGE.min(self.max_rule_age());
-        let groups = self.cache.groups(op, age).await?;
+        let max_age = PREVIEW_AGE.min(self.max_rule_age());
+        let groups = self.cache.groups(op, max_age).await?;
         let mut changes = Vec::new();
         if let Some(group) = self.managed_of(op, request, &groups) {
             let desired = desired_rules::managed_group_rules(request.desired);
-            let revoke = managed::surplus_rules(&group, &desired);
-            let grant = plan::missing(&group.ingress, &desired);
-            changes.extend(planned(
-                &group.id,
-                &plan::RuleChange { grant, revoke, ..Default::default() },
-            ));
+            let change = RuleChange {
+                grant: plan::missing(&group.ingress, &desired),
+                revoke: managed::surplus_rules(&group, &desired),
+                ..RuleChange::default()
+            };
+            changes.extend(planned_changes(&group.id, &change));
         }
-        let Some(admission) = self.node_rules(op, request, age).await? else {
+        let Some(node_rules) = self.node_rules(op, request, max_age).await? else {
             return Ok(changes);
         };
-        self.record_needed_rules(request, &admission);
-        let living = self.existing_names(op, &admission.groups).await?;
-        for (id, group) in admission.groups.iter() {
-            let wanted = admission.desired_rules(id);
-            let grant = plan::missing(&group.ingress, wanted);
-            let revoke = self
-                .rules_to_remove(request.lb_name, group, wanted, &living)
-                .revoke;
-            changes.extend(planned(id, &plan::RuleChange { grant, revoke, ..Default::default() }));
+        self.record_needed_rules(request, &node_rules);
+        let existing = self.existing_names(op, &node_rules.groups).await?;
+        for (id, group) in node_rules.groups.iter() {
+            let desired = node_rules.desired_rules(id);
+            let removal = self.rules_to_remove(request.lb_name, group, desired, &existing);
+            let change = RuleChange {
+                grant: plan::missing(&group.ingress, desired),
+                revoke: removal.revoke,
+                ..RuleChange::default()
+            };
+            changes.extend(planned_changes(id, &change));
         }
         Ok(changes)
     }
@@ -246,12 +249,19 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: &GroupsById,
     ) -> Option<Arc<SecurityGroup>> {
+        if request.desired.security.groups != SecurityGroupChoice::Managed {
+            return None;
+        }
         let name = names::security_group(op.cluster_name(), &request.desired.owner);
-        let wants = request.desired.security.groups == super::model::SecurityGroupChoice::Managed;
-        let of = request.lb_groups.iter().filter_map(|id| groups.get(id));
-        let mut of =
-            of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));
-        of.find(|group| self.scope.cluster.has(&group.tags))
+        request
+            .lb_groups
+            .iter()
+            .filter_map(|id| groups.get(id))
+            .find(|group| {
+                group.name == name
+                    && !self.is_protected(&group.id)
+                    && self.scope.cluster.has(&group.tags)
+            })
             .cloned()
     }
 
@@ -261,17 +271,23 @@ impl SecurityGroupManager {
     }
 }
 
-fn planned(id: &SecurityGroupId, change: &plan::RuleChange) -> Vec<PlannedChange> {
-    let named = |operation: &str, rules: &[Rule], reason: &str| {
-        (!rules.is_empty()).then(|| PlannedChange {
-            operation: operation.into(),
+fn planned_changes(id: &SecurityGroupId, change: &RuleChange) -> Vec<PlannedChange> {
+    let mut changes = Vec::new();
+    if !change.grant.is_empty() {
+        changes.push(PlannedChange {
+            operation: "AuthorizeSecurityGroupIngress".into(),
             object: (&**id).into(),
-            reason: format!("{reason}: {}", summary(rules)).into(),
-        })
-    };
-    let grant = named("AuthorizeSecurityGroupIngress", &change.grant, "rules are missing");
-    let revoke = named("RevokeSecurityGroupIngress", &change.revoke, "rules are not wanted");
-    grant.into_iter().chain(revoke).collect()
+            reason: format!("rules are missing: {}", summary(&change.grant)).into(),
+        });
+    }
+    if !change.revoke.is_empty() {
+        changes.push(PlannedChange {
+            operation: "RevokeSecurityGroupIngress".into(),
+            object: (&**id).into(),
+            reason: format!("rules are not wanted: {}", summary(&change.revoke)).into(),
+        });
+    }
+    changes
 }
 
 #[cfg(test)]

@@ -38,13 +38,13 @@ pub(super) struct NodeRules {
 /// Groups that must admit a load balancer.
 #[derive(Default)]
 struct NodeGroups {
-    groups: BTreeSet<SecurityGroupId>,
+    managed: BTreeSet<SecurityGroupId>,
     /// Groups that are not ours, as shown to users.
     unmanaged: BTreeSet<Box<str>>,
 }
 
 /// No rules.
-static NONE: BTreeSet<Rule> = BTreeSet::new();
+static NO_RULES: BTreeSet<Rule> = BTreeSet::new();
 
 impl NodeRules {
     /// Returns the rules that a group needs.
@@ -52,7 +52,7 @@ impl NodeRules {
         if self.node_groups.contains(id) {
             &self.rules
         } else {
-            &NONE
+            &NO_RULES
         }
     }
 }
@@ -70,29 +70,29 @@ impl SecurityGroupManager {
         }
         let groups = self.cache.groups(op, max_age).await?;
         let shared = self.shared_group(op, &groups);
-        let admission = RuleSourceKind::of(request, shared.as_ref());
-        if admission == RuleSourceKind::Unmanaged {
+        let source_kind = RuleSourceKind::of(request, shared.as_ref());
+        if source_kind == RuleSourceKind::Unmanaged {
             if request.desired.target_type == TargetType::Ip {
                 // Only we create rules for pods, so without management there must be none.
-                let (chosen, rules, left_alone) = Default::default();
                 return Ok(Some(NodeRules {
                     groups,
-                    node_groups: chosen,
-                    rules,
-                    unmanaged: left_alone,
+                    node_groups: BTreeSet::new(),
+                    rules: BTreeSet::new(),
+                    unmanaged: UnmanagedGroups::default(),
                 }));
             }
             self.record_health_rules(op, request, groups).await;
             return Ok(None);
         }
-        let rules = desired_rules::rules_for_nodes(request, admission);
-        let (groups, NodeGroups { groups: chosen, unmanaged: foreign }) =
-            self.groups_of_targets(op, request, groups).await?;
-        let left_alone = match request.desired.target_type {
+        let rules = desired_rules::rules_for_nodes(request, source_kind);
+        let (groups, node_groups) = self.groups_of_targets(op, request, groups).await?;
+        let unmanaged = match request.desired.target_type {
             TargetType::Instance => UnmanagedGroups::default(),
-            TargetType::Ip => UnmanagedGroups { groups: foreign, rules: rules.clone() },
+            TargetType::Ip => {
+                UnmanagedGroups { groups: node_groups.unmanaged, rules: rules.clone() }
+            }
         };
-        Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }))
+        Ok(Some(NodeRules { groups, node_groups: node_groups.managed, rules, unmanaged }))
     }
 
     /// Returns the groups that must admit a load balancer, and all groups of the VPC including
@@ -115,19 +115,23 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let named = request
+        let group_ids = request
             .pods
             .interface_groups
             .iter()
             .flat_map(|interface_groups| &interface_groups.groups);
-        let groups = self.cache.including(op, groups, named).await?;
+        let groups = self.cache.including(op, groups, group_ids).await?;
         let mut chosen = NodeGroups::default();
-        for footing in &request.pods.interface_groups {
-            match choose_interface_group(&self.scope.cluster, &groups, footing)
-                .filter(|id| !self.is_protected(id))
-            {
-                Some(id) => drop(chosen.groups.insert(id)),
-                None => drop(chosen.unmanaged.insert(described(&groups, footing))),
+        for interface_groups in &request.pods.interface_groups {
+            match choose_interface_group(&self.scope.cluster, &groups, interface_groups) {
+                Some(id) if !self.is_protected(&id) => {
+                    chosen.managed.insert(id);
+                }
+                _ => {
+                    chosen
+                        .unmanaged
+                        .insert(describe_groups(&groups, interface_groups));
+                }
             }
         }
         Ok((groups, chosen))
@@ -139,29 +143,32 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let instances = self
-            .store
+        let found = self
+            .instances
             .get_many(op, request.instances, self.max_rule_age())
             .await?;
-        let instances = instances
+        let instances: Vec<_> = found
             .into_values()
             .flatten()
-            .filter(|instance| !instance.is_terminated());
-        let instances: Vec<_> = instances.collect();
-        let named = instances
+            .filter(|instance| !instance.is_terminated())
+            .collect();
+        let group_ids = instances
             .iter()
             .flat_map(|instance| &instance.security_groups);
-        let groups = self.cache.including(op, groups, named).await?;
+        let groups = self.cache.including(op, groups, group_ids).await?;
         let mut chosen = NodeGroups::default();
         for instance in &instances {
-            match choose_node_group(
+            let group = choose_node_group(
                 &self.scope.cluster,
                 &groups,
                 &instance.id,
                 &instance.security_groups,
-            )? {
+            )?;
+            match group {
                 Some(id) if self.is_protected(&id) => {}
-                Some(id) => drop(chosen.groups.insert(id)),
+                Some(id) => {
+                    chosen.managed.insert(id);
+                }
                 None => {
                     tracing::warn!(instance = %instance.id, "instance has no security group to open");
                 }
@@ -179,17 +186,17 @@ impl SecurityGroupManager {
         request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) {
-        let rules = desired_rules::rules_for_nodes(request, RuleSourceKind::Cidrs)
-            .into_iter()
-            .filter(|rule| desired_rules::health_of(rule).is_some());
+        let mut rules = desired_rules::rules_for_nodes(request, RuleSourceKind::Cidrs);
+        rules.retain(|rule| desired_rules::health_of(rule).is_some());
         match self.groups_of_targets(op, request, groups).await {
-            Ok((groups, NodeGroups { groups: chosen, .. })) => {
-                let rules = rules.collect();
-                let left_alone = UnmanagedGroups::default();
-                self.record_needed_rules(
-                    request,
-                    &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone },
-                );
+            Ok((groups, node_groups)) => {
+                let node_rules = NodeRules {
+                    groups,
+                    node_groups: node_groups.managed,
+                    rules,
+                    unmanaged: UnmanagedGroups::default(),
+                };
+                self.record_needed_rules(request, &node_rules);
             }
             // Its needs stay unknown, without an error for its Service.
             Err(error) => {
@@ -203,15 +210,15 @@ impl SecurityGroupManager {
     }
 
     /// Records the rules that a load balancer needs, because others may need the same.
-    pub(super) fn record_needed_rules(&self, request: &RuleRequest<'_>, admitted: &NodeRules) {
-        let needs = admitted
+    pub(super) fn record_needed_rules(&self, request: &RuleRequest<'_>, node_rules: &NodeRules) {
+        let rules_by_group = node_rules
             .node_groups
             .iter()
-            .map(|id| (id.clone(), admitted.rules.clone()))
+            .map(|id| (id.clone(), node_rules.rules.clone()))
             .collect();
         self.needed_rules
             .lock()
-            .insert(request.lb_name.into(), needs);
+            .insert(request.lb_name.into(), rules_by_group);
         self.deleted.remove(request.lb_name);
     }
 
@@ -225,11 +232,11 @@ impl SecurityGroupManager {
         desired: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
         self.restore_rules(op).await?;
-        let living = self.existing_names(op, groups).await?;
+        let existing = self.existing_names(op, groups).await?;
         for (id, group) in groups {
             let desired = desired(id);
             let revoked = self
-                .rules_to_remove(lb_name, group, desired, &living)
+                .rules_to_remove(lb_name, group, desired, &existing)
                 .revoke;
             if revoked.is_empty() {
                 continue;
@@ -238,16 +245,16 @@ impl SecurityGroupManager {
             // Recorded before the request, so that it holds whatever the outcome of this call.
             self.record_rules_to_restore(id, lb_name, &revoked);
             let why = format!("load balancer {lb_name} does not need it");
-            let amended = self
+            let result = self
                 .cache
                 .update_rules(op, id, &why, |group| {
-                    self.rules_to_remove(lb_name, group, desired, &living)
+                    self.rules_to_remove(lb_name, group, desired, &existing)
                 })
                 .await;
             // Recorded again: another load balancer that came to need a rule meanwhile saw it in
             // place.
             self.record_rules_to_restore(id, lb_name, &revoked);
-            amended?;
+            result?;
             self.restore_rules(op).await?;
         }
         Ok(())
@@ -269,96 +276,110 @@ impl SecurityGroupManager {
     /// Grants again the rules that another load balancer needs, too, and that had the description
     /// of the one that lost them. If this fails, the next caller does it.
     async fn restore_rules(&self, op: &Op) -> Result<(), CloudError> {
-        let owed = self.rules_to_restore.lock().clone();
-        for (id, rules) in owed {
-            let mut due = rules.clone();
-            let needed = self.needed_by_others(&id, "");
-            due.retain(|rule| needed.contains(rule));
-            if !due.is_empty() {
-                let change = |group: &_| missing_rules(group, &due);
-                match self
-                    .cache
-                    .update_rules(op, &id, "another load balancer needs it", change)
-                    .await
-                {
-                    Ok(()) => {}
-                    Err(error)
-                        if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) =>
-                    {
-                        return Err(error);
-                    }
-                    // The failure must not keep the revoked rules in place; the next drift check of
-                    // the other load balancer reports it.
-                    Err(error) => {
-                        let error = error.chain();
-                        tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
-                    }
-                }
-            }
-            let mut owed = self.rules_to_restore.lock();
-            if let Some(left) = owed.get_mut(&id) {
-                left.retain(|rule| !rules.contains(rule));
-                if left.is_empty() {
-                    owed.remove(&id);
+        let to_restore = self.rules_to_restore.lock().clone();
+        for (id, rules) in to_restore {
+            self.restore_group_rules(op, &id, &rules).await?;
+            let mut to_restore = self.rules_to_restore.lock();
+            if let Some(remaining) = to_restore.get_mut(&id) {
+                remaining.retain(|rule| !rules.contains(rule));
+                if remaining.is_empty() {
+                    to_restore.remove(&id);
                 }
             }
         }
         Ok(())
     }
 
-    /// Computes which rules to remove from a group. `living`: existing load balancers, whether or
-    /// not their needs are known.
+    /// Grants those of the rules again that a load balancer still needs.
+    async fn restore_group_rules(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        rules: &BTreeSet<Rule>,
+    ) -> Result<(), CloudError> {
+        let mut needed = self.needed_by_others(id, "");
+        needed.retain(|rule| rules.contains(rule));
+        if needed.is_empty() {
+            return Ok(());
+        }
+        let why = "another load balancer needs it";
+        let result = self
+            .cache
+            .update_rules(op, id, why, |group| missing_rules(group, &needed))
+            .await;
+        match result {
+            Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
+                Err(error)
+            }
+            // The failure must not keep the revoked rules in place; the next drift check of the
+            // other load balancer reports it.
+            Err(error) => {
+                let error = error.chain();
+                tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Computes which rules to remove from a group. `existing`: names of existing load balancers,
+    /// whether or not their needs are known.
     pub(super) fn rules_to_remove(
         &self,
         lb_name: &str,
         group: &SecurityGroup,
         desired: &BTreeSet<Rule>,
-        living: &BTreeSet<Box<str>>,
+        existing: &BTreeSet<Box<str>>,
     ) -> RuleChange {
-        let foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
-        if foreign || self.is_protected(&group.id) {
+        let is_foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
+        if is_foreign || self.is_protected(&group.id) {
             return RuleChange::default();
         }
         let mut revoke =
             plan::surplus(&group.ingress, desired, |rule| desired_rules::belongs_to(rule, lb_name));
-        let needed = self.needed_by_others(&group.id, lb_name);
-        let needed: Vec<Rule> = needed.into_iter().chain(desired.iter().cloned()).collect();
-        let mut others = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
-        if group
+        let mut needed: Vec<Rule> = Vec::new();
+        needed.extend(self.needed_by_others(&group.id, lb_name));
+        needed.extend(desired.iter().cloned());
+        let mut unused = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
+        let has_health_rules = group
             .ingress
             .iter()
-            .any(|rule| desired_rules::health_of(rule).is_some())
-        {
-            let state: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
-            let known = |name: &str| name == lb_name || state.contains(name);
-            // A load balancer with unknown needs may depend on a health rule with another one's
-            // name.
-            if group
+            .any(|rule| desired_rules::health_of(rule).is_some());
+        if has_health_rules {
+            let mut known_names: BTreeSet<Box<str>> =
+                self.needed_rules.lock().keys().cloned().collect();
+            known_names.insert(lb_name.into());
+            let has_unknown_clients = group
                 .ingress
                 .iter()
                 .filter_map(desired_rules::client_of)
-                .all(known)
-            {
-                let alive = |name: &str| known(name) || living.contains(name);
-                others.extend(plan::unused_health_rules(&group.ingress, &needed, alive));
-            } else {
+                .any(|name| !known_names.contains(name));
+            // A load balancer with unknown needs may depend on a health rule with another one's
+            // name.
+            if has_unknown_clients {
                 revoke.retain(|rule| desired_rules::health_of(rule).is_none());
+            } else {
+                unused.extend(plan::unused_health_rules(&group.ingress, &needed, |name| {
+                    known_names.contains(name) || existing.contains(name)
+                }));
             }
         }
-        let by_absence = !others.is_empty();
-        revoke.extend(others);
+        let by_absence = !unused.is_empty();
+        revoke.extend(unused);
         RuleChange { revoke, by_absence, ..RuleChange::default() }
     }
 
-    /// Returns the rules that other load balancers than `but` need in a group.
-    fn needed_by_others(&self, id: &SecurityGroupId, but: &str) -> BTreeSet<Rule> {
-        let needs = self.needed_rules.lock();
-        let others = needs.iter().filter(|(name, _)| ***name != *but);
-        others
-            .filter_map(|(_, of)| of.get(id))
-            .flatten()
-            .cloned()
-            .collect()
+    /// Returns the rules that other load balancers than `excluded` need in a group.
+    fn needed_by_others(&self, id: &SecurityGroupId, excluded: &str) -> BTreeSet<Rule> {
+        let mut needed = BTreeSet::new();
+        for (name, rules_by_group) in self.needed_rules.lock().iter() {
+            if **name != *excluded
+                && let Some(rules) = rules_by_group.get(id)
+            {
+                needed.extend(rules.iter().cloned());
+            }
+        }
+        needed
     }
 }
 
@@ -375,12 +396,14 @@ pub(super) fn choose_node_group(
     cluster: &Cluster,
     groups: &GroupsById,
     instance: &InstanceId,
-    of: &[SecurityGroupId],
+    group_ids: &[SecurityGroupId],
 ) -> Result<Option<SecurityGroupId>, CloudError> {
-    let state = of.iter().filter_map(|id| groups.get(id));
-    let (tagged, untagged): (Vec<_>, Vec<_>) = state.partition(|group| cluster.has(&group.tags));
+    let (tagged, untagged): (Vec<_>, Vec<_>) = group_ids
+        .iter()
+        .filter_map(|id| groups.get(id))
+        .partition(|group| cluster.has(&group.tags));
     match (&*tagged, &*untagged) {
-        ([one], _) | ([], [one]) => Ok(Some(one.id.clone())),
+        ([group], _) | ([], [group]) => Ok(Some(group.id.clone())),
         ([], []) => Ok(None),
         ([], _) => Err(CloudError::invalid_input(format!(
             "Multiple untagged security groups found for instance {instance}; ensure the k8s security group is tagged"
@@ -407,35 +430,37 @@ pub(super) fn choose_interface_group(
     groups: &GroupsById,
     interface_groups: &InterfaceGroups,
 ) -> Option<SecurityGroupId> {
-    let state: Vec<_> = interface_groups
+    let found: Vec<_> = interface_groups
         .groups
         .iter()
         .filter_map(|id| groups.get(id))
         .collect();
-    let tagged: Vec<_> = state
+    let tagged: Vec<_> = found
         .iter()
         .filter(|group| cluster.has(&group.tags))
         .collect();
-    match (&*tagged, &*state) {
-        ([one], _) => Some(one.id.clone()),
-        ([], [one])
-            if interface_groups.groups.len() == 1
-                && interface_groups.has_cluster_tag
-                && !Cluster::any(&one.tags) =>
-        {
-            Some(one.id.clone())
-        }
-        _ => None,
+    if let [group] = *tagged {
+        return Some(group.id.clone());
     }
+    if let [group] = *found
+        && interface_groups.groups.len() == 1
+        && interface_groups.has_cluster_tag
+        && !Cluster::any(&group.tags)
+    {
+        return Some(group.id.clone());
+    }
+    None
 }
 
 /// Names the groups of an interface, for users.
-fn described(groups: &GroupsById, interface_groups: &InterfaceGroups) -> Box<str> {
-    let name = |id: &SecurityGroupId| match groups.get(id) {
-        Some(group) => format!("{id} ({})", group.name),
-        None => id.to_string(),
-    };
-    let names: Vec<_> = interface_groups.groups.iter().map(name).collect();
+fn describe_groups(groups: &GroupsById, interface_groups: &InterfaceGroups) -> Box<str> {
+    let mut names = Vec::new();
+    for id in &interface_groups.groups {
+        names.push(match groups.get(id) {
+            Some(group) => format!("{id} ({})", group.name),
+            None => id.to_string(),
+        });
+    }
     if names.is_empty() {
         "an interface without any".into()
     } else {

@@ -32,13 +32,13 @@ pub(crate) fn missing<'a>(
     observed: &[Rule],
     desired: impl IntoIterator<Item = &'a Rule>,
 ) -> Vec<Rule> {
-    let mut found: Vec<Rule> = Vec::new();
+    let mut missing: Vec<Rule> = Vec::new();
     for rule in desired {
-        if !has_rule(observed, rule) && !has_rule(&found, rule) {
-            found.push(rule.clone());
+        if !has_rule(observed, rule) && !has_rule(&missing, rule) {
+            missing.push(rule.clone());
         }
     }
-    found
+    missing
 }
 
 /// Returns the rules of ours that are not desired. A rule that is desired with another description
@@ -46,11 +46,11 @@ pub(crate) fn missing<'a>(
 pub(crate) fn surplus(
     observed: &[Rule],
     desired: &BTreeSet<Rule>,
-    ours: impl Fn(&Rule) -> bool,
+    is_ours: impl Fn(&Rule) -> bool,
 ) -> Vec<Rule> {
     observed
         .iter()
-        .filter(|rule| ours(rule) && !desired.iter().any(|w| desired_rules::is_same_rule(w, rule)))
+        .filter(|rule| is_ours(rule) && !has_rule(desired, rule))
         .cloned()
         .collect()
 }
@@ -58,22 +58,26 @@ pub(crate) fn surplus(
 /// Returns the path-MTU rules that become unused with the `revoked` client rules: those for
 /// networks without a remaining client rule, except those in `needed`.
 pub(crate) fn unused_mtu_rules(observed: &[Rule], revoked: &[Rule], needed: &[Rule]) -> Vec<Rule> {
-    let gone: BTreeSet<IpNet> = revoked
+    let revoked_networks: BTreeSet<IpNet> = revoked
         .iter()
         .filter(|rule| desired_rules::is_client(rule))
         .filter_map(network)
         .collect();
-    let stay = observed
+    let remaining_networks: BTreeSet<IpNet> = observed
         .iter()
-        .filter(|rule| desired_rules::is_client(rule) && !revoked.contains(rule));
-    let stay: BTreeSet<IpNet> = stay.filter_map(network).collect();
-    let orphaned = |rule: &&Rule| {
-        desired_rules::is_mtu(rule)
-            && network(rule)
-                .is_some_and(|network| gone.contains(&network) && !stay.contains(&network))
-            && !has_rule(needed, rule)
-    };
-    observed.iter().filter(orphaned).cloned().collect()
+        .filter(|rule| desired_rules::is_client(rule) && !revoked.contains(rule))
+        .filter_map(network)
+        .collect();
+    let mut unused = Vec::new();
+    for rule in observed {
+        let is_orphan = network(rule).is_some_and(|network| {
+            revoked_networks.contains(&network) && !remaining_networks.contains(&network)
+        });
+        if desired_rules::is_mtu(rule) && is_orphan && !has_rule(needed, rule) {
+            unused.push(rule.clone());
+        }
+    }
+    unused
 }
 
 /// Returns the rules of a group after a change.
@@ -87,18 +91,23 @@ pub(crate) fn apply_change(observed: &[Rule], change: &RuleChange) -> Vec<Rule> 
 
 /// Returns unused health rules of deleted load balancers, which stayed because others might have
 /// needed them: those with names that no client rule has, except those in `needed` and those of
-/// `alive` load balancers.
+/// existing load balancers.
 pub(crate) fn unused_health_rules(
     observed: &[Rule],
     needed: &[Rule],
-    alive: impl Fn(&str) -> bool,
+    exists: impl Fn(&str) -> bool,
 ) -> Vec<Rule> {
-    let nameless: BTreeSet<&str> = health_only_names(observed).collect();
-    let gone = |rule: &&Rule| {
-        desired_rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name))
-            && !has_rule(needed, rule)
-    };
-    observed.iter().filter(gone).cloned().collect()
+    let names: BTreeSet<&str> = health_only_names(observed).collect();
+    let mut unused = Vec::new();
+    for rule in observed {
+        let Some(name) = desired_rules::health_of(rule) else {
+            continue;
+        };
+        if names.contains(name) && !exists(name) && !has_rule(needed, rule) {
+            unused.push(rule.clone());
+        }
+    }
+    unused
 }
 
 /// Returns the names on health rules that no client rule has.
@@ -113,10 +122,10 @@ pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str>
         .filter(move |name| !clients.contains(name))
 }
 
-/// Tells whether a rule exists, with any description.
-pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
-    observed
-        .iter()
+/// Tells whether a rule is among others, with any description.
+pub(crate) fn has_rule<'a>(rules: impl IntoIterator<Item = &'a Rule>, rule: &Rule) -> bool {
+    rules
+        .into_iter()
         .any(|other| desired_rules::is_same_rule(other, rule))
 }
 
@@ -140,7 +149,7 @@ pub(crate) fn summary(rules: &[Rule]) -> String {
     }
     match rules.len() {
         0..=3 => text,
-        more => format!("{text} and {} more", more - 3),
+        count => format!("{text} and {} more", count - 3),
     }
 }
 
@@ -175,8 +184,8 @@ pub(crate) fn frontend_groups<'a>(
 ) -> Result<FrontendGroups<'a>, CloudError> {
     let security = &desired.security;
     // A load balancer that was created without a group can never get one.
-    let fixed = existing.is_some_and(<[_]>::is_empty);
-    let by_upstream = security.node_rules == NodeRuleSource::Networks;
+    let cannot_get_groups = existing.is_some_and(<[_]>::is_empty);
+    let as_upstream = security.node_rules == NodeRuleSource::Networks;
     let shared = settings.shared_backend_security_group && security.manage_backend_rules;
     match &security.groups {
         SecurityGroupChoice::None if existing.is_some_and(|groups| !groups.is_empty()) => {
@@ -188,18 +197,18 @@ pub(crate) fn frontend_groups<'a>(
         }
         SecurityGroupChoice::Keep | SecurityGroupChoice::None => Ok(FrontendGroups::None),
         SecurityGroupChoice::Given(_)
-            if security.manage_backend_rules && !by_upstream && !shared =>
+            if security.manage_backend_rules && !as_upstream && !shared =>
         {
             Err(CloudError::invalid_input(
                 "service.beta.kubernetes.io/aws-load-balancer-manage-backend-security-group-rules: backendSG feature is \
              required to manage worker node SG rules when frontendSG is manually specified",
             ))
         }
-        _ if fixed => Ok(FrontendGroups::None),
+        _ if cannot_get_groups => Ok(FrontendGroups::None),
         SecurityGroupChoice::Managed => Ok(FrontendGroups::Managed { shared }),
         // Exactly the given ones, unless the shared one was requested.
         SecurityGroupChoice::Given(names) => {
-            Ok(FrontendGroups::Given { names, shared: shared && !by_upstream })
+            Ok(FrontendGroups::Given { names, shared: shared && !as_upstream })
         }
     }
 }

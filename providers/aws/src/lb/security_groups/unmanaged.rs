@@ -7,44 +7,51 @@ use super::{UnmanagedGroups, plan::summary};
 use crate::{api::ec2::Rule, lb::security_groups::desired_rules::is_mtu};
 
 /// How many items a note lists: a note has at most 1 kB.
-const FEW: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// Describes what has to be opened by hand, and to whom.
-pub(in crate::lb) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<IpAddr>) -> String {
-    let mut what = Vec::new();
-    if !left.groups.is_empty() {
-        let groups = list_first(left.groups.iter());
-        what.push(format!(
+pub(in crate::lb) fn unmanaged_note(
+    unmanaged: &UnmanagedGroups,
+    missing_addresses: &BTreeSet<IpAddr>,
+) -> String {
+    let mut parts = Vec::new();
+    if !unmanaged.groups.is_empty() {
+        let groups = list_first(unmanaged.groups.iter());
+        parts.push(format!(
             "security groups of pods that are not tagged for this cluster are left alone: {groups}"
         ));
     }
-    if !missing.is_empty() {
-        what.push(format!(
+    if !missing_addresses.is_empty() {
+        parts.push(format!(
             "no network interface in the VPC has the addresses {}",
-            list_first(missing.iter())
+            list_first(missing_addresses.iter())
         ));
     }
-    let rules: Vec<Rule> = left
+    let text = parts.join("; ");
+    let rules: Vec<Rule> = unmanaged
         .rules
         .iter()
         .filter(|rule| !is_mtu(rule))
         .cloned()
         .collect();
     if rules.is_empty() {
-        what.join("; ")
+        text
     } else {
-        format!("{}; let there in: {}", what.join("; "), summary(&rules))
+        format!("{text}; let there in: {}", summary(&rules))
     }
 }
 
 /// Lists the first few items.
-fn list_first<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
-    let more = all.len().saturating_sub(FEW);
-    let first: Vec<_> = all.take(FEW).map(|one| one.to_string()).collect();
-    let more = if more > 0 {
-        format!(" and {more} more")
+fn list_first<T: ToString>(items: impl ExactSizeIterator<Item = T>) -> String {
+    let omitted = items.len().saturating_sub(MAX_LISTED);
+    let listed: Vec<_> = items
+        .take(MAX_LISTED)
+        .map(|item| item.to_string())
+        .collect();
+    let list = listed.join(", ");
+    if omitted > 0 {
+        format!("{list} and {omitted} more")
     } else {
-        String::new()
-    };
-    format!("{}{more}", first.join(", "))
+        list
+    }
 }

@@ -59,14 +59,7 @@ impl SecurityGroupManager {
         op: &Op,
         groups: &GroupsById,
     ) -> Result<BTreeSet<Box<str>>, CloudError> {
-        let in_doubt = {
-            let needs = self.needed_rules.lock();
-            let mut names = groups
-                .values()
-                .flat_map(|group| plan::health_only_names(&group.ingress));
-            names.any(|name| !needs.contains_key(name))
-        };
-        if !in_doubt {
+        if !self.has_unknown_health_rules(groups) {
             return Ok(BTreeSet::new());
         }
         let listing = self
@@ -74,13 +67,23 @@ impl SecurityGroupManager {
             .newer_than(op, ago(self.max_rule_age()))
             .await?;
         let names = listing
-            .balancers
+            .load_balancers
             .iter()
             .map(|load_balancer| &load_balancer.name);
         Ok(names
             .filter(|name| !self.deleted.has(name))
             .cloned()
             .collect())
+    }
+
+    /// Tells whether there are health rules without client rules, under the name of a load balancer
+    /// whose needs are unknown.
+    fn has_unknown_health_rules(&self, groups: &GroupsById) -> bool {
+        let needed_rules = self.needed_rules.lock();
+        let mut names = groups
+            .values()
+            .flat_map(|group| plan::health_only_names(&group.ingress));
+        names.any(|name| !needed_rules.contains_key(name))
     }
 
     /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a
@@ -91,10 +94,11 @@ impl SecurityGroupManager {
         lb_name: &str,
         revoked: &[Rule],
     ) -> Result<(), CloudError> {
-        let shared = revoked
+        let ports: Vec<(i32, i32)> = revoked
             .iter()
-            .filter(|rule| desired_rules::may_be_shared(rule));
-        let ports: Vec<(i32, i32)> = shared.filter_map(|rule| rule.ports).collect();
+            .filter(|rule| desired_rules::may_be_shared(rule))
+            .filter_map(|rule| rule.ports)
+            .collect();
         if ports.is_empty() || self.started_at.elapsed() > STARTUP_GRACE_PERIOD {
             return Ok(());
         }
@@ -118,36 +122,37 @@ impl SecurityGroupManager {
         lb_name: &str,
         ports: &[(i32, i32)],
     ) -> Option<Box<str>> {
-        let needs = self.needed_rules.lock();
-        let has_port = |port: i32| {
-            ports
-                .iter()
-                .any(|(from, to)| port == 1 || (*from..=*to).contains(&port))
-        };
-        let of_cluster = |arn: &str| {
-            listing
-                .tags
-                .get(arn)
-                .is_some_and(|tags| self.scope.cluster.has(tags))
-        };
-        let groups = listing.groups.iter().filter(|group| {
-            let by_address = group.target_type == Some(TargetType::Ip);
-            by_address && has_port(group.port.into()) && of_cluster(&group.arn)
-        });
-        let arns: BTreeSet<&str> = groups
-            .flat_map(|group| &group.load_balancers)
-            .map(|arn| &**arn)
-            .collect();
-        let mut load_balancers = listing
-            .balancers
-            .iter()
-            .filter(|load_balancer| arns.contains(&*load_balancer.arn));
-        let unknown =
-            |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.deleted.has(name);
-        load_balancers
-            .find(|balancer| unknown(&balancer.name))
-            .map(|balancer| balancer.name.clone())
+        let needed_rules = self.needed_rules.lock();
+        let mut users = BTreeSet::new();
+        for group in &listing.target_groups {
+            let tags = listing.tags.get(group.arn.as_str());
+            if group.target_type == Some(TargetType::Ip)
+                && may_use_port(group.port.into(), ports)
+                && tags.is_some_and(|tags| self.scope.cluster.has(tags))
+            {
+                users.extend(&group.load_balancers);
+            }
+        }
+        for load_balancer in &listing.load_balancers {
+            let name = &load_balancer.name;
+            if users.contains(&load_balancer.arn)
+                && **name != *lb_name
+                && !needed_rules.contains_key(name)
+                && !self.deleted.has(name)
+            {
+                return Some(name.clone());
+            }
+        }
+        None
     }
+}
+
+/// Tells whether the targets of a group with this port may use one of the ports: port 1 stands for
+/// a port with a name.
+fn may_use_port(group_port: i32, ports: &[(i32, i32)]) -> bool {
+    ports
+        .iter()
+        .any(|(from, to)| group_port == 1 || (*from..=*to).contains(&group_port))
 }
 
 #[cfg(test)]

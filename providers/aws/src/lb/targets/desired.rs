@@ -1,10 +1,6 @@
 //! The desired targets of a Service. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ccm_core::k8s::{EndpointSliceView, IpFamily, NodeView, TaintEffect};
 use ipnet::IpNet;
@@ -28,18 +24,16 @@ pub(in crate::lb) fn instance_targets(
     desired: &DesiredLoadBalancer,
     instances: &BTreeSet<InstanceId>,
 ) -> Targets {
-    let targets = |listener: &DesiredListener| {
+    let mut targets = Targets::new();
+    for listener in &desired.listeners {
         let port = listener.target_group.port.get();
-        instances
+        let listener_targets = instances
             .iter()
             .map(|id| Target { id: id.as_str().into(), port, zone: None })
-            .collect()
-    };
-    desired
-        .listeners
-        .iter()
-        .map(|listener| ((listener.port, listener.protocol), targets(listener)))
-        .collect()
+            .collect();
+        targets.insert(listener.key(), listener_targets);
+    }
+    targets
 }
 
 /// Makes each ready endpoint a target of its port's target group. An address outside the VPC gets
@@ -49,36 +43,58 @@ pub(in crate::lb) fn ip_targets(
     slices: &[Arc<EndpointSliceView>],
     vpc: &[IpNet],
 ) -> Targets {
-    let mut targets = BTreeMap::new();
+    let mut targets = Targets::new();
     for listener in &desired.listeners {
-        let group = &listener.target_group;
-        let (name, protocol) = &group.service_port;
-        let mut found = BTreeSet::new();
-        for slice in slices {
-            let ports = slice
-                .ports
-                .iter()
-                .filter(|port| port.name == *name && port.protocol == *protocol);
-            for port in ports.filter_map(|port| port.port) {
-                let ready = slice
-                    .endpoints
-                    .iter()
-                    .filter(|endpoint| endpoint.ready && !endpoint.terminating);
-                let addresses = ready.flat_map(|endpoint| &endpoint.addresses);
-                let addresses = addresses.filter(|address| family(address) == group.family);
-                found.extend(
-                    addresses.map(|address| Target {
-                        id: address.to_string().into(),
-                        port: port.get(),
-                        zone: (!vpc.iter().any(|network| network.contains(address)))
-                            .then(|| "all".into()),
-                    }),
-                );
-            }
-        }
-        targets.insert((listener.port, listener.protocol), found.into_iter().collect());
+        let listener_targets = slices
+            .iter()
+            .flat_map(|slice| slice_targets(listener, slice, vpc))
+            .collect::<BTreeSet<_>>();
+        targets.insert(listener.key(), listener_targets.into_iter().collect());
     }
     targets
+}
+
+/// Returns the targets of a listener in one EndpointSlice.
+fn slice_targets(
+    listener: &DesiredListener,
+    slice: &EndpointSliceView,
+    vpc: &[IpNet],
+) -> Vec<Target> {
+    let group = &listener.target_group;
+    let (name, protocol) = &group.service_port;
+    let mut targets = Vec::new();
+    for slice_port in &slice.ports {
+        let Some(port) = slice_port.port else {
+            continue;
+        };
+        if slice_port.name != *name || slice_port.protocol != *protocol {
+            continue;
+        }
+        for endpoint in &slice.endpoints {
+            if !endpoint.ready || endpoint.terminating {
+                continue;
+            }
+            for address in &endpoint.addresses {
+                if family(address) == group.family {
+                    targets.push(ip_target(address, port.get(), vpc));
+                }
+            }
+        }
+    }
+    targets
+}
+
+fn ip_target(address: &IpAddr, port: u16, vpc: &[IpNet]) -> Target {
+    let is_inside_vpc = vpc.iter().any(|network| network.contains(address));
+    Target {
+        id: address.to_string().into(),
+        port,
+        zone: if is_inside_vpc {
+            None
+        } else {
+            Some("all".into())
+        },
+    }
 }
 
 fn family(address: &IpAddr) -> IpFamily {

@@ -9,7 +9,7 @@ use std::{
 
 use ccm_core::k8s::EndpointSliceView;
 
-use crate::api::{SecurityGroupId, elb::Target};
+use crate::api::SecurityGroupId;
 use crate::lb::model::{DesiredListener, DesiredLoadBalancer, ListenerKey, Targets};
 
 /// The pods that are targets, as far as rules depend on them. It stays the same while pods come and
@@ -48,7 +48,6 @@ pub(in crate::lb) struct RuleInputs {
 impl RuleInputs {
     /// Tells whether rules made for `self` are also enough for `other`.
     pub(in crate::lb) fn covers(&self, other: &Self) -> bool {
-        let ports = |key: &ListenerKey| self.pods.ports.get(key);
         other.node_groups.is_subset(&self.node_groups)
             && other
                 .pods
@@ -58,7 +57,12 @@ impl RuleInputs {
                 .pods
                 .ports
                 .iter()
-                .all(|(key, of)| of.is_empty() || ports(key).is_some_and(|have| of.is_subset(have)))
+                .all(|(key, ports)| self.covers_ports(key, ports))
+    }
+
+    fn covers_ports(&self, key: &ListenerKey, ports: &BTreeSet<u16>) -> bool {
+        let covered = self.pods.ports.get(key);
+        ports.is_empty() || covered.is_some_and(|covered| ports.is_subset(covered))
     }
 
     /// Adds the inputs of `other`.
@@ -73,18 +77,28 @@ impl RuleInputs {
     }
 }
 
-/// Returns the target addresses: those inside the VPC, and those outside.
-pub(in crate::lb) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
-    let (inside, outside): (Vec<_>, Vec<_>) = targets
-        .values()
-        .flatten()
-        .partition(|target| target.zone.is_none());
-    let parsed = |of: Vec<&Target>| {
-        of.into_iter()
-            .filter_map(|target| target.id.parse().ok())
-            .collect()
-    };
-    (parsed(inside), parsed(outside))
+/// The addresses of pods that are targets.
+#[derive(Debug, Default)]
+pub(in crate::lb) struct PodAddresses {
+    pub(in crate::lb) inside_vpc: BTreeSet<IpAddr>,
+    pub(in crate::lb) outside_vpc: BTreeSet<IpAddr>,
+}
+
+/// Returns the target addresses.
+pub(in crate::lb) fn addresses(targets: &Targets) -> PodAddresses {
+    let mut addresses = PodAddresses::default();
+    for target in targets.values().flatten() {
+        let Ok(address) = target.id.parse() else {
+            continue;
+        };
+        // Only targets outside the VPC have a zone.
+        if target.zone.is_none() {
+            addresses.inside_vpc.insert(address);
+        } else {
+            addresses.outside_vpc.insert(address);
+        }
+    }
+    addresses
 }
 
 /// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count,
@@ -93,17 +107,22 @@ pub(in crate::lb) fn ports(
     desired: &DesiredLoadBalancer,
     slices: &[Arc<EndpointSliceView>],
 ) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
-    let of = |listener: &DesiredListener| {
-        let (name, protocol) = &listener.target_group.service_port;
-        let all = slices.iter().flat_map(|slice| &slice.ports);
-        let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
-        own.filter_map(|port| port.port).map(Into::into).collect()
-    };
-    let named = desired
-        .listeners
+    let mut ports_by_listener = BTreeMap::new();
+    for listener in &desired.listeners {
+        if desired.target_port(listener).is_none() {
+            ports_by_listener.insert(listener.key(), endpoint_ports(listener, slices));
+        }
+    }
+    ports_by_listener
+}
+
+fn endpoint_ports(listener: &DesiredListener, slices: &[Arc<EndpointSliceView>]) -> BTreeSet<u16> {
+    let (name, protocol) = &listener.target_group.service_port;
+    slices
         .iter()
-        .filter(|listener| desired.target_port(listener).is_none());
-    named
-        .map(|listener| (listener.key(), of(listener)))
+        .flat_map(|slice| &slice.ports)
+        .filter(|port| port.name == *name && port.protocol == *protocol)
+        .filter_map(|port| port.port)
+        .map(Into::into)
         .collect()
 }

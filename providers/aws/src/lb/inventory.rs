@@ -1,8 +1,6 @@
 //! Lists what the cluster owns: load balancers, target groups and security groups, each with its
 //! Service.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
 
@@ -12,7 +10,7 @@ use crate::{
         ec2::{DescribeSecurityGroups, SecurityGroup},
         elb::{DeleteLoadBalancer, DeleteTargetGroup},
     },
-    lb::{NetworkLoadBalancers, apply::delete::wait, model::ServiceKey, observe::listing},
+    lb::{NetworkLoadBalancers, model::ServiceKey, observe::listing, retry_delay},
     ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
@@ -32,47 +30,24 @@ impl Inventory for NetworkLoadBalancers {
     /// Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let listing = self.reconciler.observer.listings.fresh(op).await?;
-        let owner = |arn: &str| self.owner(listing.tags.get(arn)?);
-        let load_balancers = listing.balancers.iter().filter_map(|load_balancer| {
-            let kind = Arc::from(LOAD_BALANCER);
-            let id = load_balancer.arn.as_str().into();
-            Some(OwnedObject {
-                kind,
-                id,
-                owner: owner(&load_balancer.arn)?,
-                created: load_balancer.created,
-            })
-        });
-        let groups = listing.groups.iter().filter_map(|group| {
-            let kind = Arc::from(TARGET_GROUP);
-            let id = group.arn.as_str().into();
-            Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
-        });
-        let mut owned: Vec<_> = load_balancers.chain(groups).collect();
-        if let Some(filter) = self.reconciler.scope.cluster.filter() {
-            let request = DescribeSecurityGroups {
-                filters: vec![filter],
-                ..DescribeSecurityGroups::default()
-            };
-            let client = &self.reconciler.scope.client;
-            let found: Vec<SecurityGroup> = client
-                .read_all(op, request, |r, token| r.token = Some(token))
-                .await?;
-            owned.extend(
-                found
-                    .into_iter()
-                    .filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc))
-                    .filter_map(|group| {
-                        let kind = Arc::from(SECURITY_GROUP);
-                        let id = group.id.as_str().into();
-                        Some(OwnedObject {
-                            kind,
-                            id,
-                            owner: self.owner(&group.tags)?,
-                            created: None,
-                        })
-                    }),
-            );
+        let mut owned = Vec::new();
+        for load_balancer in &listing.load_balancers {
+            let arn = load_balancer.arn.as_str();
+            if let Some(owner) = listing.tags.get(arn).and_then(|tags| self.owner(tags)) {
+                let object = owned_object(LOAD_BALANCER, arn, owner);
+                owned.push(OwnedObject { created: load_balancer.created, ..object });
+            }
+        }
+        for group in &listing.target_groups {
+            let arn = group.arn.as_str();
+            if let Some(owner) = listing.tags.get(arn).and_then(|tags| self.owner(tags)) {
+                owned.push(owned_object(TARGET_GROUP, arn, owner));
+            }
+        }
+        for group in self.security_groups(op).await? {
+            if let Some(owner) = self.owner(&group.tags) {
+                owned.push(owned_object(SECURITY_GROUP, &group.id, owner));
+            }
         }
         Ok(owned)
     }
@@ -80,11 +55,11 @@ impl Inventory for NetworkLoadBalancers {
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let scope = &self.reconciler.scope;
         if &*object.kind == SECURITY_GROUP {
-            return self.delete_group(op, object).await;
+            return self.delete_security_group(op, object).await;
         }
         let tags = listing::list_tags(scope, op, vec![object.id.clone()]).await?;
         match tags.get(&object.id) {
-            Some(tags) => self.check(object, tags)?,
+            Some(tags) => self.check_owner(object, tags)?,
             None => return Ok(Progress::Done),
         }
         let why = "nothing stands behind it";
@@ -92,7 +67,7 @@ impl Inventory for NetworkLoadBalancers {
             LOAD_BALANCER => {
                 // Rules in security groups of nodes carry its name, and without the load balancer
                 // nothing shows whose they are.
-                if let Some(name) = name_of(&object.id) {
+                if let Some(name) = load_balancer_name(&object.id) {
                     self.reconciler
                         .deps
                         .security_groups
@@ -121,6 +96,22 @@ impl Inventory for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
+    /// Reads the security groups of the VPC with the cluster's tag; none if the cluster has no ID.
+    async fn security_groups(&self, op: &Op) -> Result<Vec<SecurityGroup>, CloudError> {
+        let scope = &self.reconciler.scope;
+        let Some(filter) = scope.cluster.filter() else {
+            return Ok(Vec::new());
+        };
+        let request =
+            DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
+        let mut groups: Vec<SecurityGroup> = scope
+            .client
+            .read_all(op, request, |r, token| r.token = Some(token))
+            .await?;
+        groups.retain(|group| group.vpc.as_ref() == Some(&scope.vpc));
+        Ok(groups)
+    }
+
     /// Returns the owner of an object according to its tags; `None` if it was not created for a
     /// Service.
     fn owner(&self, tags: &Tags) -> Option<Owner> {
@@ -131,7 +122,8 @@ impl NetworkLoadBalancers {
         Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
     }
 
-    fn check(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
+    /// Checks that an object still belongs to the Service for which it was listed.
+    fn check_owner(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
         if self.owner(tags).as_ref() == Some(&object.owner) {
             return Ok(());
         }
@@ -140,7 +132,11 @@ impl NetworkLoadBalancers {
         Err(CloudError::new(ErrorKind::Conflict, message))
     }
 
-    async fn delete_group(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+    async fn delete_security_group(
+        &self,
+        op: &Op,
+        object: &OwnedObject,
+    ) -> Result<Progress, CloudError> {
         let id = SecurityGroupId::from(&*object.id);
         let request =
             DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
@@ -152,7 +148,7 @@ impl NetworkLoadBalancers {
         let Some(group) = found else {
             return Ok(Progress::Done);
         };
-        self.check(object, &group.tags)?;
+        self.check_owner(object, &group.tags)?;
         let Owner::Service { namespace, name, .. } = &object.owner else {
             return Ok(Progress::Done);
         };
@@ -169,8 +165,12 @@ impl NetworkLoadBalancers {
     }
 }
 
+fn owned_object(kind: &str, id: &str, owner: Owner) -> OwnedObject {
+    OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
+}
+
 /// Extracts a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
-fn name_of(arn: &str) -> Option<&str> {
+fn load_balancer_name(arn: &str) -> Option<&str> {
     arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }
 
@@ -184,7 +184,7 @@ fn deletion_progress(
         Err(error) if listing::is_absent(&error) => Ok(Progress::Done),
         Err(error) if error.has_code("ResourceInUse") => {
             let why = format!("{} {} is in use", object.kind, object.id).into();
-            Ok(Progress::Pending { after: wait(op), why })
+            Ok(Progress::Pending { after: retry_delay::object_in_use(op), why })
         }
         Err(error) => Err(error.into()),
     }

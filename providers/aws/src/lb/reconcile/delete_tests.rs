@@ -42,7 +42,7 @@ fn a_group_may_be_the_services_if_only_its_balancers_use_it_or_if_none_does_and_
 {
     let its = "k8s-default-web-0123456789";
     // Name, users, whether all balancers are known, the answer. `ours` is the Service's, `gone` is
-    // not there any more.
+    // deleted.
     let cases: [(&str, &[&str], bool, bool); 14] = [
         (its, &[], false, true),
         (its, &[], true, true),
@@ -60,10 +60,14 @@ fn a_group_may_be_the_services_if_only_its_balancers_use_it_or_if_none_does_and_
         (its, &["gone", "theirs"], true, false),
     ];
     let ours = BTreeMap::from([(LoadBalancerArn::from("ours"), balancer("ours"))]);
-    let there = BTreeSet::from(["ours", "theirs"].map(LoadBalancerArn::from));
+    let existing = BTreeSet::from(["ours", "theirs"].map(LoadBalancerArn::from));
     for (name, users, all, expected) in cases {
-        let found =
-            target_groups_of(&desired().owner, &[group(name, users)], &ours, all.then_some(&there));
+        let found = target_groups_of(
+            &desired().owner,
+            &[group(name, users)],
+            &ours,
+            all.then_some(&existing),
+        );
         assert_eq!(!found.is_empty(), expected, "{name} {users:?} {all}");
     }
 }

@@ -1,0 +1,421 @@
+//! Deletes all objects of a Service: load balancer, target groups, security group rules and groups,
+//! in this order, each whether or not the ones before it exist. Ownership alone decides what is
+//! deleted: the Service may be invalid, changed or deleted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, EventType, Op, Progress};
+use tokio::time::Instant;
+
+use crate::{
+    api::{
+        LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        elb::{
+            DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes,
+            TargetGroup,
+        },
+    },
+    client::ErrorClass,
+    clock::ago,
+    lb::{
+        model::ServiceKey,
+        names,
+        observe::{RECENT_LISTING_AGE, listing},
+        ownership::{FoundBy, check_owner},
+        reconcile::{LoadBalancerReconciler, as_transient},
+        retry_delay::{self, Deferred, SLOW_DELETION_THRESHOLD},
+        sync_state::LoadBalancerSyncState,
+    },
+    ownership_tags::Cluster,
+};
+
+/// What to delete.
+pub(in crate::lb) struct DeleteInput<'a> {
+    pub(in crate::lb) owner: &'a ServiceKey,
+    /// Names that its load balancer may have.
+    pub(in crate::lb) names: &'a [Box<str>],
+    /// Security groups that must not be deleted, because they are not ours.
+    pub(in crate::lb) keep_security_groups: &'a [SecurityGroupId],
+}
+
+impl LoadBalancerReconciler {
+    /// Deletes all objects of a Service.
+    pub(in crate::lb) async fn delete(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+    ) -> Result<Progress, CloudError> {
+        let mut state = self.sync_states.take(&input.owner.uid);
+        let before = state.changed_at;
+        let result = self.delete_all(op, input, &mut state).await;
+        // A call that only read has changed nothing.
+        if state.changed_at != before {
+            state.changed_at = Some(Instant::now());
+        }
+        match &result {
+            Ok(Progress::Done) => self.sync_states.forget(&input.owner.uid),
+            _ => self.sync_states.put(&input.owner.uid, state),
+        }
+        if let Ok(Progress::Pending { after, why }) = &result {
+            warn_if_slow(op, *after, why);
+        }
+        result.map_err(as_transient)
+    }
+
+    async fn delete_all(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
+        let mut deferred = Vec::new();
+        if !state.load_balancer_deleted {
+            let found = state
+                .responses
+                .finish(self.find_all(op, input, state).await)?;
+            state.changed_at = Some(Instant::now());
+            // A deletion invalidates the observed state. The names are kept, because they are in
+            // the descriptions of rules.
+            state.invalidate();
+            // Rules under the name of somebody else's load balancer are somebody else's.
+            for name in input.names {
+                if !found.names_taken.contains(name) {
+                    state.deleted_names.insert(name.clone());
+                }
+            }
+            for load_balancer in &found.load_balancers {
+                state.deleted_names.insert(load_balancer.name.clone());
+            }
+            state
+                .deleting_target_groups
+                .clone_from(&found.target_groups);
+            for load_balancer in &found.load_balancers {
+                if let Some(deferred) = self.delete_load_balancer(op, load_balancer).await? {
+                    // As long as it exists it needs its rules and groups.
+                    return Ok(deferred.into());
+                }
+            }
+            state.to_clean_up.load_balancer = None;
+            let result = self
+                .delete_target_groups(op, &mut state.deleting_target_groups)
+                .await;
+            // Also after an error: deleted groups need no second request.
+            state
+                .to_clean_up
+                .target_groups
+                .clone_from(&state.deleting_target_groups);
+            deferred.extend(result?);
+            state.load_balancer_deleted = deferred.is_empty();
+        }
+        for name in &state.deleted_names {
+            let progress = self
+                .deps
+                .security_groups
+                .clean_up(op, input.owner, name, input.keep_security_groups)
+                .await?;
+            if let Progress::Pending { after, why } = progress {
+                deferred.push(Deferred { after, why });
+            }
+        }
+        Ok(retry_delay::earliest(deferred))
+    }
+
+    /// Finds the load balancers and target groups of a Service: in the sync state, by name, and by
+    /// tags.
+    // length: each read depends on the results of those before it
+    async fn find_all(
+        &self,
+        op: &Op,
+        input: &DeleteInput<'_>,
+        state: &LoadBalancerSyncState,
+    ) -> Result<FoundObjects, CloudError> {
+        let observer = self.observer.with_response_cache(&state.responses);
+        let scope = &observer.scope;
+        let ownership = OwnershipCheck { cluster: &self.scope.cluster, owner: input.owner };
+        // First, collect candidates by name and from the sync state.
+        let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
+        for name in input.names {
+            if let Some(load_balancer) = observer.get_by_name(op, name).await? {
+                candidates.insert(load_balancer.arn.clone(), load_balancer);
+            }
+        }
+        let remembered = remembered_load_balancers(state);
+        candidates.extend(remembered.clone());
+        let remembered_groups = remembered_target_groups(state);
+        // Then read the tags of all candidates.
+        let listed = listing::list_target_groups(scope, op).await?;
+        let possible_groups = target_groups_of(input.owner, &listed, &candidates, None);
+        let mut arns: BTreeSet<Box<str>> = BTreeSet::new();
+        arns.extend(candidates.keys().map(|arn| arn.as_str().into()));
+        arns.extend(
+            possible_groups
+                .iter()
+                .chain(&remembered_groups)
+                .map(|arn| arn.as_str().into()),
+        );
+        let mut tags = listing::list_tags(scope, op, arns.into_iter().collect()).await?;
+        // Tell apart the Service's own load balancers and those of others.
+        let mut load_balancers = BTreeMap::new();
+        let mut names_taken = BTreeSet::new();
+        for (arn, load_balancer) in candidates {
+            let name = &load_balancer.name;
+            let is_owned = match tags.get(arn.as_str()) {
+                Some(tags) => ownership.is_owned(tags, ownership.found_by_name(name)),
+                // It is deleted, or not visible yet: one from the sync state counts as ours.
+                None => remembered.contains_key(&arn),
+            };
+            if is_owned {
+                load_balancers.insert(arn, load_balancer);
+                continue;
+            }
+            // One without readable tags does not exist.
+            let tags = tags.get(arn.as_str());
+            if tags.is_some_and(|tags| ownership.has_foreign_rules(name, tags)) {
+                names_taken.insert(load_balancer.name);
+            }
+        }
+        // If there is none of ours, look for one in the listing.
+        let mut existing: Option<BTreeSet<LoadBalancerArn>> = None;
+        if load_balancers.is_empty() {
+            let oldest = state.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
+            let listing = observer.listings.newer_than(op, oldest).await?;
+            let mut existing_arns = BTreeSet::new();
+            for load_balancer in &listing.load_balancers {
+                let arn = &load_balancer.arn;
+                let tags = listing.tags.get(arn.as_str());
+                if tags.is_some_and(|tags| ownership.is_owned(tags, FoundBy::Listing)) {
+                    load_balancers.insert(arn.clone(), load_balancer.clone());
+                }
+                existing_arns.insert(arn.clone());
+            }
+            existing = Some(existing_arns);
+        }
+        // Finally, choose the target groups that belong to the Service.
+        let possible_groups =
+            target_groups_of(input.owner, &listed, &load_balancers, existing.as_ref());
+        let unread = possible_groups
+            .iter()
+            .filter(|arn| !tags.contains_key(arn.as_str()))
+            .map(|arn| arn.as_str().into());
+        tags.extend(listing::list_tags(scope, op, unread.collect()).await?);
+        let attached = attached_target_groups(&listed, &load_balancers);
+        let mut target_groups = BTreeSet::new();
+        for arn in possible_groups.iter().chain(&remembered_groups) {
+            let is_remembered = remembered_groups.contains(arn);
+            let found = if possible_groups.contains(arn) && attached.contains(arn) {
+                FoundBy::GeneratedName
+            } else if is_remembered {
+                FoundBy::RequestedName
+            } else {
+                FoundBy::Listing
+            };
+            let is_owned = match tags.get(arn.as_str()) {
+                Some(tags) => ownership.is_owned(tags, found),
+                // A new group may not be visible yet.
+                None => is_remembered,
+            };
+            if is_owned {
+                target_groups.insert(arn.clone());
+            }
+        }
+        Ok(FoundObjects {
+            load_balancers: load_balancers.into_values().collect(),
+            target_groups,
+            names_taken,
+        })
+    }
+
+    /// Deletes a load balancer. Deletion protection is switched off first, if the Service does not
+    /// request it.
+    async fn delete_load_balancer(
+        &self,
+        op: &Op,
+        load_balancer: &LoadBalancer,
+    ) -> Result<Option<Deferred>, CloudError> {
+        let delete = DeleteLoadBalancer { arn: load_balancer.arn.clone() };
+        let client = &self.scope.client;
+        let mut deleted = client.write(op, delete.clone(), "").await;
+        if deleted
+            .as_ref()
+            .is_err_and(|error| error.has_code("OperationNotPermitted"))
+        {
+            let attributes = [("deletion_protection.enabled".into(), "false".into())].into();
+            let request =
+                ModifyLoadBalancerAttributes { arn: load_balancer.arn.clone(), attributes };
+            client
+                .write(op, request, "the Service does not ask for protection")
+                .await?;
+            deleted = client.write(op, delete, "").await;
+        }
+        match deleted {
+            Ok(()) => Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
+            Err(error) if error.has_code("ResourceInUse") => {
+                let why = format!("load balancer {} is in use: {error}", load_balancer.name);
+                op.event(EventType::Warning, "LoadBalancerInUse", &why);
+                let after = retry_delay::object_in_use(op);
+                Ok(Some(Deferred { after, why: why.into() }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes target groups; if one cannot be deleted, the others are. Those that are left stay in
+    /// the set.
+    async fn delete_target_groups(
+        &self,
+        op: &Op,
+        groups: &mut BTreeSet<TargetGroupArn>,
+    ) -> Result<Option<Deferred>, CloudError> {
+        let mut in_use = Vec::new();
+        let mut first_error = None;
+        for arn in groups.clone() {
+            match self
+                .scope
+                .client
+                .write(op, DeleteTargetGroup { arn: arn.clone() }, "")
+                .await
+            {
+                Ok(()) => drop(groups.remove(&arn)),
+                Err(error) if error.has_code("TargetGroupNotFound") => drop(groups.remove(&arn)),
+                Err(error) if error.has_code("ResourceInUse") => in_use.push(arn.to_string()),
+                // The others would wait and fail in the same way.
+                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => {
+                    return Err(error.into());
+                }
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        if let Some(error) = first_error {
+            return Err(error.into());
+        }
+        if in_use.is_empty() {
+            return Ok(None);
+        }
+        let why = format!("still in use: {}", in_use.join(", ")).into();
+        Ok(Some(Deferred { after: retry_delay::object_in_use(op), why }))
+    }
+}
+
+/// The objects of a Service that exist.
+struct FoundObjects {
+    load_balancers: Vec<LoadBalancer>,
+    target_groups: BTreeSet<TargetGroupArn>,
+    /// Those of the Service's names under which somebody else's load balancers exist.
+    names_taken: BTreeSet<Box<str>>,
+}
+
+/// Decides by tags what belongs to the Service that is deleted.
+struct OwnershipCheck<'a> {
+    cluster: &'a Cluster,
+    owner: &'a ServiceKey,
+}
+
+impl OwnershipCheck<'_> {
+    fn found_by_name(&self, name: &str) -> FoundBy {
+        FoundBy::by_name(self.cluster, self.owner, name)
+    }
+
+    fn is_owned(&self, tags: &Tags, found: FoundBy) -> bool {
+        check_owner(self.cluster, self.owner, tags, found).is_ok()
+    }
+
+    /// Tells whether the rules with the name of somebody else's load balancer are not ours. Under a
+    /// generated name they are ours, unless the load balancer belongs to another cluster.
+    fn has_foreign_rules(&self, name: &str, tags: &Tags) -> bool {
+        self.found_by_name(name) == FoundBy::RequestedName
+            || (Cluster::any(tags) && !self.cluster.has(tags))
+    }
+}
+
+/// Returns the load balancers that this process has observed or created.
+fn remembered_load_balancers(
+    state: &LoadBalancerSyncState,
+) -> BTreeMap<LoadBalancerArn, LoadBalancer> {
+    state
+        .load_balancer()
+        .into_iter()
+        .chain(&state.to_clean_up.load_balancer)
+        .map(|load_balancer| (load_balancer.arn.clone(), load_balancer.clone()))
+        .collect()
+}
+
+/// Returns the target groups that this process has observed or created.
+fn remembered_target_groups(state: &LoadBalancerSyncState) -> BTreeSet<TargetGroupArn> {
+    let mut groups = state.deleting_target_groups.clone();
+    groups.extend(state.to_clean_up.target_groups.iter().cloned());
+    if let Some(observed) = &state.observed {
+        groups.extend(
+            observed
+                .target_groups
+                .iter()
+                .map(|group| group.group.arn.clone()),
+        );
+    }
+    groups
+}
+
+/// Returns the listed target groups that one of these load balancers uses.
+fn attached_target_groups(
+    listed: &[TargetGroup],
+    load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
+) -> BTreeSet<TargetGroupArn> {
+    listed
+        .iter()
+        .filter(|group| {
+            let mut users = group.load_balancers.iter();
+            users.any(|user| load_balancers.contains_key(user))
+        })
+        .map(|group| group.arn.clone())
+        .collect()
+}
+
+/// Returns the target groups that may belong to a Service: those that only its load balancers use,
+/// and unused ones with the Service's name prefix. `existing`: all existing load balancers, if
+/// known.
+fn target_groups_of(
+    owner: &ServiceKey,
+    listed: &[TargetGroup],
+    load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
+    existing: Option<&BTreeSet<LoadBalancerArn>>,
+) -> BTreeSet<TargetGroupArn> {
+    let prefix = names::prefix(owner);
+    let mut found = BTreeSet::new();
+    for group in listed {
+        // A group may refer to a load balancer that was just deleted, for instance if the process
+        // crashed after that.
+        let users: Vec<_> = group
+            .load_balancers
+            .iter()
+            .filter(|arn| existing.is_none_or(|existing| existing.contains(arn)))
+            .collect();
+        let may_belong = if users.is_empty() {
+            group.name.starts_with(&prefix)
+        } else {
+            // A group that somebody else's load balancer uses as well is in use.
+            users.iter().all(|arn| load_balancers.contains_key(*arn))
+        };
+        if may_belong {
+            found.insert(group.arn.clone());
+        }
+    }
+    found
+}
+
+/// Emits an event, once, when a deletion has become slow.
+fn warn_if_slow(op: &Op, next_delay: Duration, pending: &str) {
+    if retry_delay::has_become_slow(op, next_delay) {
+        let note = format!(
+            "deletion is not finished after {} minutes: {pending}",
+            SLOW_DELETION_THRESHOLD.as_secs() / 60
+        );
+        op.event(EventType::Warning, "LoadBalancerDeletionSlow", &note);
+    }
+}
+
+#[cfg(test)]
+#[path = "delete_tests.rs"]
+mod tests;
