@@ -43,7 +43,10 @@ use self::{
     spec::{ParsedService, ServiceSpec},
 };
 use crate::{
-    api::{SecurityGroupId, elb::TargetType},
+    api::{
+        SecurityGroupId,
+        elb::{Scheme, TargetType},
+    },
     client,
     instances::InstanceCache,
     lb::classic::existing::ExistingClassic,
@@ -59,10 +62,10 @@ pub struct NetworkLoadBalancers {
 
 impl NetworkLoadBalancers {
     /// Makes it with an empty cache.
-    pub fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+    pub fn new(scope: Scope, instances: Arc<InstanceCache>) -> Self {
         Self {
             classic: ClassicLoadBalancers::new(scope.clone()),
-            reconciler: LoadBalancerReconciler::new(scope, store),
+            reconciler: LoadBalancerReconciler::new(scope, instances),
         }
     }
 
@@ -72,30 +75,32 @@ impl NetworkLoadBalancers {
 
     /// Returns which load balancer a call is about.
     async fn service_target(&self, op: &Op, lb_spec: &LbSpec) -> Result<ServiceTarget, CloudError> {
-        let ParsedService {
-            spec: verdict, status_looks_classic: looks_classic, tolerant, ..
-        } = self.read(&lb_spec.service);
-        let desired = match verdict {
+        let ParsedService { spec, status_looks_classic, tolerant, .. } =
+            self.read(&lb_spec.service);
+        let desired = match spec {
             ServiceSpec::ImplementedElsewhere => {
                 let message = format!("service {} is another controller's", lb_spec.service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
-            ServiceSpec::Nlb(wanted) => Ok(wanted),
-            ServiceSpec::Invalid(mistakes) => Err(CloudError::from(mistakes)),
+            ServiceSpec::Nlb(desired) => Ok(desired),
+            ServiceSpec::Invalid(errors) => Err(CloudError::from(errors)),
         };
-        if looks_classic
+        if status_looks_classic
             && let Some(old) = self
                 .find_classic(op, &lb_spec.service, desired.as_deref().ok())
                 .await?
         {
             return Ok(ServiceTarget::Classic(old));
         }
-        match (desired, tolerant) {
-            (Ok(wanted), _) => Ok(ServiceTarget::Network(wanted)),
-            (Err(mistakes), Some(wanted)) if takes(&wanted, &lb_spec.backends) => {
-                Ok(ServiceTarget::Invalid(wanted, mistakes))
+        let errors = match desired {
+            Ok(desired) => return Ok(ServiceTarget::Network(desired)),
+            Err(errors) => errors,
+        };
+        match tolerant {
+            Some(desired) if takes(&desired, &lb_spec.backends) => {
+                Ok(ServiceTarget::Invalid(desired, errors))
             }
-            (Err(mistakes), _) => Err(mistakes),
+            _ => Err(errors),
         }
     }
 }
@@ -143,23 +148,23 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// The digest covers the whole desired state. A Service with a classic load balancer in its
     /// status counts as valid, even if its spec is invalid: its nodes are still served.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        let reading = self.read(service);
-        match reading.spec {
-            ServiceSpec::Nlb(wanted) => ServiceInterpretation::Valid {
-                backends: wanted.backends(),
-                digest: Digest::of(&wanted),
+        let parsed = self.read(service);
+        match parsed.spec {
+            ServiceSpec::Nlb(desired) => ServiceInterpretation::Valid {
+                backends: desired.backends(),
+                digest: Digest::of(&desired),
             },
             ServiceSpec::ImplementedElsewhere => ServiceInterpretation::ImplementedElsewhere,
-            ServiceSpec::Invalid(mistakes) if reading.status_looks_classic => {
-                let mistakes: Vec<_> = mistakes
+            ServiceSpec::Invalid(errors) if parsed.status_looks_classic => {
+                let errors: Vec<_> = errors
                     .iter()
-                    .map(|m| (m.field.clone(), m.message.clone()))
+                    .map(|error| (error.field.clone(), error.message.clone()))
                     .collect();
                 let nodes = spec::node_requirements_of(service);
-                let digest = Digest::of(&(mistakes, &nodes));
+                let digest = Digest::of(&(errors, &nodes));
                 ServiceInterpretation::Valid { backends: BackendKind::Nodes(nodes), digest }
             }
-            ServiceSpec::Invalid(mistakes) => ServiceInterpretation::Invalid(mistakes),
+            ServiceSpec::Invalid(errors) => ServiceInterpretation::Invalid(errors),
         }
     }
 
@@ -178,17 +183,18 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// balancer is still being provisioned.
     async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.service_target(op, lb_spec).await {
-            Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
-                Box::pin(
-                    self.reconciler
-                        .ensure(op, &reconcile_input(&wanted, lb_spec), read_mode),
-                )
+            Ok(ServiceTarget::Network(desired)) => outcome_on_rate_limit(
+                Box::pin(self.reconciler.ensure(
+                    op,
+                    &reconcile_input(&desired, lb_spec),
+                    read_mode,
+                ))
                 .await,
             ),
             Ok(ServiceTarget::Classic(old)) => {
                 outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await)
             }
-            Ok(ServiceTarget::Invalid(_, mistakes)) => mistakes.into(),
+            Ok(ServiceTarget::Invalid(_, errors)) => errors.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
         }
     }
@@ -198,17 +204,17 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// be misread.
     async fn update_backends(&self, op: &Op, lb_spec: &LbSpec) -> LbOutcome {
         match self.service_target(op, lb_spec).await {
-            Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
+            Ok(ServiceTarget::Network(desired)) => outcome_on_rate_limit(
                 self.reconciler
-                    .update_backends(op, &reconcile_input(&wanted, lb_spec))
+                    .update_backends(op, &reconcile_input(&desired, lb_spec))
                     .await,
             ),
             Ok(ServiceTarget::Classic(old)) => {
                 outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await)
             }
-            Ok(ServiceTarget::Invalid(wanted, _)) => {
+            Ok(ServiceTarget::Invalid(desired, _)) => {
                 let input =
-                    ReconcileInput { targets_only: true, ..reconcile_input(&wanted, lb_spec) };
+                    ReconcileInput { targets_only: true, ..reconcile_input(&desired, lb_spec) };
                 outcome_on_rate_limit(self.reconciler.update_backends(op, &input).await)
             }
             Err(error) => outcome_on_rate_limit(error.into()),
@@ -218,13 +224,13 @@ impl LoadBalancers for NetworkLoadBalancers {
     /// Fails while the Service asks for deletion protection.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = last_seen(lb);
-        let reading = self.read(&service);
-        let desired = match &reading.spec {
-            ServiceSpec::Nlb(wanted) => Some(&**wanted),
+        let parsed = self.read(&service);
+        let desired = match &parsed.spec {
+            ServiceSpec::Nlb(desired) => Some(&**desired),
             _ => None,
         };
         let protected = spec::asks_for_protection(&service.annotations);
-        if protected || desired.is_some_and(|wanted| wanted.deletion_protection) {
+        if protected || desired.is_some_and(|desired| desired.deletion_protection) {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
                 service.key()
@@ -246,7 +252,7 @@ impl LoadBalancers for NetworkLoadBalancers {
                 )
                 .await,
         )?;
-        if progress == Progress::Done && reading.status_looks_classic {
+        if progress == Progress::Done && parsed.status_looks_classic {
             return pending_on_rate_limit(self.classic.delete(op, &lb.uid).await);
         }
         Ok(progress)
@@ -258,13 +264,13 @@ impl LoadBalancers for NetworkLoadBalancers {
             .await
             .map_err(transient_on_rate_limit)?
         {
-            ServiceTarget::Network(wanted) => self
+            ServiceTarget::Network(desired) => self
                 .reconciler
-                .plan(op, &reconcile_input(&wanted, lb_spec))
+                .plan(op, &reconcile_input(&desired, lb_spec))
                 .await
                 .map_err(transient_on_rate_limit),
             ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
-            ServiceTarget::Invalid(_, mistakes) => Err(mistakes),
+            ServiceTarget::Invalid(_, errors) => Err(errors),
         }
     }
 }
@@ -278,28 +284,28 @@ impl NetworkLoadBalancers {
         desired: Option<&DesiredLoadBalancer>,
         service: &ServiceView,
     ) -> Vec<Box<str>> {
-        let mut found = vec![names::load_balancer(&owner.uid)];
-        let chosen = format!("{}name", spec::annotations::PREFIX);
-        let chosen = service
-            .annotations
-            .get(&*chosen)
-            .map(|name| name.trim())
-            .filter(|name| names::name_error(name).is_none());
-        let claimed = service.class.is_some() || self.reconciler.scope.settings.claim_external;
-        let cluster = &self.reconciler.scope.cluster;
-        let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
-        let by_scheme = by_scheme.map(|scheme| names::lbc_load_balancer(cluster, owner, *scheme));
-        let all = desired
-            .map(|wanted| wanted.name.clone())
-            .into_iter()
-            .chain(chosen.map(Into::into))
-            .chain(by_scheme);
-        for name in all {
-            if !found.contains(&name) {
-                found.push(name);
+        let mut candidates = vec![names::load_balancer(&owner.uid)];
+        candidates.extend(desired.map(|desired| desired.name.clone()));
+        let key = format!("{}name", spec::annotations::PREFIX);
+        let custom_name = service.annotations.get(&*key).map(|name| name.trim());
+        if let Some(name) = custom_name
+            && names::name_error(name).is_none()
+        {
+            candidates.push(name.into());
+        }
+        let scope = &self.reconciler.scope;
+        if service.class.is_some() || scope.settings.claim_external {
+            for scheme in Scheme::ALL {
+                candidates.push(names::lbc_load_balancer(&scope.cluster, owner, *scheme));
             }
         }
-        found
+        let mut names = Vec::new();
+        for name in candidates {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 }
 
@@ -363,7 +369,7 @@ fn last_seen(lb: &LbRef) -> ServiceView {
 
 /// Returns the security groups that a Service gives by ID.
 fn given_groups(desired: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
-    match desired.map(|wanted| &wanted.security.groups) {
+    match desired.map(|desired| &desired.security.groups) {
         Some(SecurityGroupChoice::Given(names)) => names
             .iter()
             .filter(|name| name.starts_with("sg-"))

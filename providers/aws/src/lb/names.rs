@@ -20,13 +20,13 @@ pub const MAX_NAME_LENGTH: usize = 32;
 
 /// Returns what is wrong with a requested load balancer name.
 pub fn name_error(name: &str) -> Option<&'static str> {
-    let inner = !name.is_empty()
+    let has_valid_ends = !name.is_empty()
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.starts_with("internal-");
     if name.chars().count() > MAX_NAME_LENGTH {
         Some("load balancer name cannot be longer than 32 characters")
-    } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+    } else if !has_valid_ends || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         Some(
             "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
         )
@@ -108,13 +108,14 @@ pub fn shared_security_group(cluster_name: &str) -> Box<str> {
 
 /// Returns the name prefix of a Service's target groups: `k8s-<namespace>-<name>-`, each part cut.
 pub fn prefix(owner: &ServiceKey) -> String {
-    let part = |text: &str| -> String {
-        text.chars()
-            .filter(char::is_ascii_alphanumeric)
-            .take(8)
-            .collect()
-    };
-    format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
+    format!("k8s-{}-{}-", prefix_part(&owner.namespace), prefix_part(&owner.name))
+}
+
+fn prefix_part(text: &str) -> String {
+    text.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(8)
+        .collect()
 }
 
 fn readable(owner: &ServiceKey, hash: &str) -> Box<str> {
@@ -130,10 +131,12 @@ fn sha256(parts: &[&str]) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
+    let mut text = String::new();
+    for byte in bytes {
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
-        text
-    })
+    }
+    text
 }
 
 #[cfg(test)]

@@ -22,10 +22,11 @@ pub(super) enum FoundBy {
 impl FoundBy {
     /// Returns how a load balancer was found that has one of the names of a Service.
     pub(super) fn by_name(cluster: &Cluster, owner: &ServiceKey, name: &str) -> Self {
-        let claimed = |scheme: &Scheme| *names::lbc_load_balancer(cluster, owner, *scheme) == *name;
-        let computed =
-            *names::load_balancer(&owner.uid) == *name || Scheme::ALL.iter().any(claimed);
-        if computed {
+        let is_generated = *names::load_balancer(&owner.uid) == *name
+            || Scheme::ALL
+                .iter()
+                .any(|scheme| *names::lbc_load_balancer(cluster, owner, *scheme) == *name);
+        if is_generated {
             Self::GeneratedName
         } else {
             Self::RequestedName

@@ -195,7 +195,7 @@ impl WorkingState {
             ActionKind::ModifyListener(arn, settings) => self.listener_changed(arn, settings),
             ActionKind::ModifyListenerAttributes(listener, set) => {
                 self.update_listener(listener, |observed| {
-                    set_attributes(&mut observed.attributes, set)
+                    set_attributes(&mut observed.attributes, set);
                 });
             }
             ActionKind::AddListenerCertificate(listener, add) => {

@@ -23,6 +23,13 @@ pub(in crate::lb) struct ExistingClassic {
     name: Box<str>,
 }
 
+/// The desired instances of a classic load balancer.
+struct DesiredInstances {
+    registered: Vec<InstanceId>,
+    /// Pending while stopped instances are left out.
+    progress: Progress,
+}
+
 impl NetworkLoadBalancers {
     /// Finds the classic load balancer for a host name in the status that looks like one. A Network
     /// Load Balancer may have such a name too, so the Service's own are checked first.
@@ -91,14 +98,7 @@ impl NetworkLoadBalancers {
         lb_spec: &LbSpec,
     ) -> LbOutcome {
         let result = match &old.load_balancer {
-            Some(load_balancer) => match self.desired_instances(op, load_balancer, lb_spec).await {
-                Some((members, wait)) => self
-                    .classic
-                    .sync_instances(op, load_balancer, &members)
-                    .await
-                    .map(|()| wait),
-                None => Ok(Progress::Done),
-            },
+            Some(load_balancer) => self.sync_classic(op, load_balancer, lb_spec).await,
             None => Err(CloudError::invalid_input(format!(
                 "service has a classic load balancer, {}, that is not this cluster's; delete and recreate the Service",
                 old.name
@@ -111,53 +111,70 @@ impl NetworkLoadBalancers {
         }
     }
 
+    async fn sync_classic(
+        &self,
+        op: &Op,
+        load_balancer: &ClassicLoadBalancer,
+        lb_spec: &LbSpec,
+    ) -> Result<Progress, CloudError> {
+        let Some(desired) = self.desired_instances(op, load_balancer, lb_spec).await else {
+            return Ok(Progress::Done);
+        };
+        self.classic
+            .sync_instances(op, load_balancer, &desired.registered)
+            .await?;
+        Ok(desired.progress)
+    }
+
     pub(in crate::lb) async fn plan_classic(
         &self,
         op: &Op,
         old: &ExistingClassic,
         lb_spec: &LbSpec,
     ) -> Vec<PlannedChange> {
-        let Some(balancer) = &old.load_balancer else {
+        let Some(load_balancer) = &old.load_balancer else {
             return Vec::new();
         };
-        let Some((members, wait)) = self.desired_instances(op, balancer, lb_spec).await else {
+        let Some(desired) = self.desired_instances(op, load_balancer, lb_spec).await else {
             return Vec::new();
         };
-        if wait == Progress::Done && !ClassicLoadBalancers::instances_differ(balancer, &members) {
+        if desired.progress == Progress::Done
+            && !ClassicLoadBalancers::instances_differ(load_balancer, &desired.registered)
+        {
             return Vec::new();
         }
         vec![PlannedChange {
             operation: "RegisterInstancesWithLoadBalancer".into(),
-            object: balancer.name.clone(),
+            object: load_balancer.name.clone(),
             reason: "members differ".into(),
         }]
     }
 
-    /// Returns the desired instances and what is pending: a stopped instance stays registered but
-    /// is not newly registered. `None` keeps the current ones, because a classic load balancer
+    /// Returns the desired instances: a stopped instance stays registered but is not newly
+    /// registered. `None` keeps the current ones, because a classic load balancer
     /// cannot have endpoints.
     async fn desired_instances(
         &self,
         op: &Op,
         load_balancer: &ClassicLoadBalancer,
         lb_spec: &LbSpec,
-    ) -> Option<(Vec<InstanceId>, Progress)> {
+    ) -> Option<DesiredInstances> {
         let Backends::Nodes(nodes) = &lb_spec.backends else {
             return None;
         };
-        let ownership = self.reconciler.node_instances(op, nodes).await;
-        let may = |id: &InstanceId| {
-            !ownership.stopped.contains(id) || load_balancer.instances.contains(id)
-        };
-        let (members, waiting): (Vec<_>, Vec<_>) =
-            ownership.instances.iter().cloned().partition(may);
-        let wait = match waiting.len() {
-            0 => Progress::Done,
-            count => Progress::Pending {
+        let found = self.reconciler.node_instances(op, nodes).await;
+        let (registered, stopped): (Vec<_>, Vec<_>) = found
+            .instances
+            .into_iter()
+            .partition(|id| !found.stopped.contains(id) || load_balancer.instances.contains(id));
+        let progress = if stopped.is_empty() {
+            Progress::Done
+        } else {
+            Progress::Pending {
                 after: retry_delay::rejected_targets(op),
-                why: format!("{count} instances are stopped and no members yet").into(),
-            },
+                why: format!("{} instances are stopped and no members yet", stopped.len()).into(),
+            }
         };
-        Some((members, wait))
+        Some(DesiredInstances { registered, progress })
     }
 }

@@ -8,6 +8,7 @@ use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 use super::{
     SecurityGroupManager,
     cache::GroupsById,
+    node_group_selection::missing_rules,
     plan::{self, FrontendGroups},
 };
 use crate::{
@@ -169,9 +170,9 @@ impl SecurityGroupManager {
         }
         let rules = desired_rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
-            let change = |group: &_| super::node_group_selection::missing_rules(group, &rules);
+            let why = "the Service opens it";
             self.cache
-                .update_rules(op, &group.id, "the Service opens it", change)
+                .update_rules(op, &group.id, why, |group| missing_rules(group, &rules))
                 .await?;
         }
         Ok(group.id.clone())

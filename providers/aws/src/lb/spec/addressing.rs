@@ -30,10 +30,12 @@ pub(in crate::lb) struct Addressing {
 impl Addressing {
     /// Returns the name of a new load balancer.
     pub(super) fn name(&self, reader: &SpecReader<'_>) -> Box<str> {
-        match (&self.custom_name, reader.manner) {
-            (Some(name), _) => name.clone(),
-            (None, DefaultsSource::CloudProviderAws) => names::load_balancer(&reader.owner.uid),
-            (None, DefaultsSource::LoadBalancerController) => {
+        if let Some(name) = &self.custom_name {
+            return name.clone();
+        }
+        match reader.defaults_source {
+            DefaultsSource::CloudProviderAws => names::load_balancer(&reader.owner.uid),
+            DefaultsSource::LoadBalancerController => {
                 names::lbc_load_balancer(reader.cluster, &reader.owner, self.scheme)
             }
         }
@@ -61,8 +63,8 @@ pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
 
 fn custom_name(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
     let name = reader.annotations.get(&a::NAME)?;
-    if let Some(mistake) = names::name_error(&name) {
-        reader.annotations.invalid_value(&a::NAME.row, mistake);
+    if let Some(error) = names::name_error(&name) {
+        reader.annotations.invalid_value(&a::NAME.row, error);
     }
     Some(name)
 }
@@ -71,7 +73,7 @@ fn scheme(reader: &mut SpecReader<'_>) -> Scheme {
     let internal = reader
         .annotations
         .get(&a::INTERNAL)
-        .unwrap_or(reader.manner == DefaultsSource::LoadBalancerController);
+        .unwrap_or(reader.defaults_source == DefaultsSource::LoadBalancerController);
     let fallback = if internal {
         Scheme::Internal
     } else {
@@ -89,14 +91,15 @@ fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
             .annotations
             .invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
     }
-    let one = |name: Box<str>| {
-        if name.starts_with("subnet-") {
-            SubnetName::Id((&*name).into())
-        } else {
-            SubnetName::Name(name)
-        }
-    };
-    SubnetChoice::Named(named.into_iter().map(one).collect())
+    SubnetChoice::Named(named.into_iter().map(subnet_name).collect())
+}
+
+fn subnet_name(text: Box<str>) -> SubnetName {
+    if text.starts_with("subnet-") {
+        SubnetName::Id((&*text).into())
+    } else {
+        SubnetName::Name(text)
+    }
 }
 
 /// Returns both counts if there are not as many addresses as named subnets. Discovered subnets are

@@ -48,10 +48,17 @@ const TARGET_SECONDS: [(&str, u32); 2] = [
 ];
 const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
 
-/// Parses the attributes of the load balancer, and whether they request deletion protection. Like
+/// The attributes of a load balancer.
+pub(super) struct LoadBalancerAttributes {
+    pub(super) attributes: Attributes,
+    /// Whether they request deletion protection.
+    pub(super) deletion_protection: bool,
+}
+
+/// Parses the attributes of the load balancer. Like
 /// upstream, four are always managed: cross-zone load balancing, and access logs with bucket and
 /// prefix while these are on.
-pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool) {
+pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> LoadBalancerAttributes {
     let mut found = reader.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
     check(reader, &mut found);
     for (key, name) in [(&a::CROSS_ZONE, CROSS_ZONE), (&a::ACCESS_LOG, LOGS)] {
@@ -62,7 +69,7 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool
     }
     let bucket = reader.annotations.get(&a::ACCESS_LOG_BUCKET);
     let prefix = reader.annotations.get(&a::ACCESS_LOG_PREFIX);
-    if found.get(LOGS).is_some_and(|on| &**on == "true") {
+    if has_value(&found, LOGS, "true") {
         if let Some(bucket) = bucket {
             found.insert(LOGS_BUCKET.into(), bucket);
         }
@@ -73,8 +80,10 @@ pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool
     }
     // AWS rejects an empty bucket.
     found.retain(|key, value| &**key != LOGS_BUCKET || !value.is_empty());
-    let protected = found.get(PROTECTION).is_some_and(|on| &**on == "true");
-    (found, protected)
+    LoadBalancerAttributes {
+        deletion_protection: has_value(&found, PROTECTION, "true"),
+        attributes: found,
+    }
 }
 
 /// Tells whether annotations request deletion protection, even if the Service is invalid. An
@@ -83,11 +92,12 @@ pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
     let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else {
         return false;
     };
-    match a::map(text) {
-        Some(found) => found
-            .get(PROTECTION)
-            .is_some_and(|value| boolean(value) != Some(false)),
-        None => text.contains(PROTECTION),
+    let Some(attributes) = a::map(text) else {
+        return text.contains(PROTECTION);
+    };
+    match attributes.get(PROTECTION) {
+        Some(value) => boolean(value) != Some(false),
+        None => false,
     }
 }
 
@@ -121,6 +131,13 @@ pub(in crate::lb) struct TargetAttributes {
     stickiness: bool,
 }
 
+/// The attributes of one target group.
+pub(in crate::lb) struct TargetGroupAttributes {
+    pub(in crate::lb) attributes: Attributes,
+    /// Whether its targets see the clients' addresses.
+    pub(in crate::lb) preserves_client_ip: bool,
+}
+
 /// The ports named by `proxy-protocol` and `proxy-protocol-per-target-group`.
 enum ProxyProtocolPorts {
     All,
@@ -145,16 +162,9 @@ impl TargetAttributes {
                 .filter(|(_, value)| !value.is_empty())
                 .collect();
             check_targets(&key, &pairs, &mut mistakes);
-            let state = |number: &u16| {
-                reader
-                    .service
-                    .ports
-                    .iter()
-                    .any(|port| port.port.get() == *number)
-            };
-            match port.parse::<u16>().ok().filter(state) {
-                Some(number) => ports.push((key, number, pairs)),
-                None => {
+            match port.parse::<u16>() {
+                Ok(number) if has_port(reader, number) => ports.push((key, number, pairs)),
+                _ => {
                     let note = format!("{key} has no effect: the Service has no port {port}");
                     reader.warn("UnusedAnnotation", note);
                 }
@@ -170,15 +180,14 @@ impl TargetAttributes {
         }
     }
 
-    /// Returns the attributes of one target group, and whether its targets see the clients'
-    /// addresses.
+    /// Returns the attributes of one target group.
     pub(in crate::lb) fn of(
         &self,
         reader: &mut SpecReader<'_>,
         port: &ServicePort,
         listener: ElbProtocol,
         protocol: ElbProtocol,
-    ) -> (Attributes, bool) {
+    ) -> TargetGroupAttributes {
         // First, merge them by rising priority: session affinity, general ones, those of the port,
         // proxy protocol.
         let mut found = Attributes::new();
@@ -215,15 +224,14 @@ impl TargetAttributes {
             None => {}
         }
         // Then reject combinations that AWS does not support.
-        let udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
-        let is = |key: &str, desired: &str| found.get(key).is_some_and(|value| &**value == desired);
-        if udp && is(PRESERVE, "false") {
+        let is_udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+        if is_udp && has_value(&found, PRESERVE, "false") {
             reader.annotations.add_error(
                 &*field,
                 invalid("client IP preservation can't be disabled for UDP ports"),
             );
         }
-        if is(STICKY, "true")
+        if has_value(&found, STICKY, "true")
             && !self.stickiness
             && [listener, protocol].contains(&ElbProtocol::Tls)
         {
@@ -231,25 +239,32 @@ impl TargetAttributes {
                 .annotations
                 .add_error(&*field, invalid("stickiness is not possible for TLS ports"));
         }
-        if self.stickiness && is(STICKY, "false") {
+        if self.stickiness && has_value(&found, STICKY, "false") {
             reader.annotations.add_error(
                 &*field,
                 invalid("stickiness contradicts spec.sessionAffinity: ClientIP"),
             );
         }
-        let by_default = udp || reader.target_type == TargetType::Instance;
-        let preserves = found
-            .get(PRESERVE)
-            .map_or(by_default, |value| &**value == "true");
-        (found, preserves)
+        let preserves_client_ip = match found.get(PRESERVE) {
+            Some(value) => **value == *"true",
+            None => is_udp || reader.target_type == TargetType::Instance,
+        };
+        TargetGroupAttributes { attributes: found, preserves_client_ip }
     }
 
     /// Tells whether a target group's attributes enable proxy protocol.
     pub(in crate::lb) fn has_proxy_protocol(attributes: &Attributes) -> bool {
-        attributes
-            .get(PROXY)
-            .is_some_and(|value| &**value == "true")
+        has_value(attributes, PROXY, "true")
     }
+}
+
+fn has_port(reader: &SpecReader<'_>, number: u16) -> bool {
+    let mut ports = reader.service.ports.iter();
+    ports.any(|port| port.port.get() == number)
+}
+
+fn has_value(attributes: &Attributes, key: &str, value: &str) -> bool {
+    attributes.get(key).is_some_and(|found| **found == *value)
 }
 
 fn invalid(what: &str) -> String {
@@ -260,32 +275,34 @@ fn invalid(what: &str) -> String {
 /// the others.
 fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
     for (key, value) in found {
-        let seconds = TARGET_SECONDS.iter().find(|(name, _)| *name == &**key);
-        let fine = match &**key {
-            // All of AWS' names have a dot.
-            key if !key.contains('.') || key.chars().any(char::is_whitespace) => None,
-            _ if value.is_empty() => Some(false),
-            key if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) => {
-                Some(matches!(&**value, "true" | "false"))
-            }
-            STICKY_BY => Some(&**value == "source_ip"),
-            CROSS_ZONE => {
-                Some(matches!(&**value, "true" | "false" | "use_load_balancer_configuration"))
-            }
-            _ => Some(
-                seconds
-                    .is_none_or(|(_, most)| value.parse::<u32>().is_ok_and(|found| found <= *most)),
-            ),
-        };
-        let message = match fine {
-            Some(true) => continue,
-            Some(false) if value.is_empty() => format!("attribute value is empty for \"{key}\""),
-            Some(false) => format!("invalid attribute value for \"{key}\": {value}"),
-            None => {
-                format!("the attribute \"{key}\" is not supported by the controller or is invalid")
-            }
+        // All of AWS' names have a dot.
+        let message = if !key.contains('.') || key.chars().any(char::is_whitespace) {
+            format!("the attribute \"{key}\" is not supported by the controller or is invalid")
+        } else if value.is_empty() {
+            format!("attribute value is empty for \"{key}\"")
+        } else if !is_valid_target_value(key, value) {
+            format!("invalid attribute value for \"{key}\": {value}")
+        } else {
+            continue;
         };
         mistakes.push(FieldError::new(field, invalid(&message)));
+    }
+}
+
+/// Tells whether the value of an attribute of target groups is valid, as far as that is known.
+fn is_valid_target_value(key: &str, value: &str) -> bool {
+    if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) {
+        return matches!(value, "true" | "false");
+    }
+    if key == STICKY_BY {
+        return value == "source_ip";
+    }
+    if key == CROSS_ZONE {
+        return matches!(value, "true" | "false" | "use_load_balancer_configuration");
+    }
+    match TARGET_SECONDS.iter().find(|(name, _)| *name == key) {
+        Some((_, max)) => value.parse::<u32>().is_ok_and(|seconds| seconds <= *max),
+        None => true,
     }
 }
 
@@ -304,10 +321,12 @@ fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPort
             }
         }
     }
-    match (all, named) {
-        (Some(()), _) => Some(ProxyProtocolPorts::All),
-        (None, Some(_)) => Some(ProxyProtocolPorts::Only(ports)),
-        (None, None) => None,
+    if all.is_some() {
+        Some(ProxyProtocolPorts::All)
+    } else if named.is_some() {
+        Some(ProxyProtocolPorts::Only(ports))
+    } else {
+        None
     }
 }
 

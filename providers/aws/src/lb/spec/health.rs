@@ -36,63 +36,61 @@ struct HealthCheckDefaults<'a> {
 pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
     // First, protocol, port and path.
     let defaults = defaults(reader);
-    let asked = (
-        reader.annotations.get(&a::HEALTH_PROTOCOL),
-        reader
-            .annotations
-            .get(&a::HEALTH_PORT)
-            .and_then(|text| port(reader, &text)),
-        reader.annotations.get(&a::HEALTH_PATH),
-    );
-    let (protocol, port, path) = match asked {
-        _ if defaults.fixed => (defaults.protocol, defaults.port, defaults.path.into()),
-        (protocol, port, path) => (
-            protocol.unwrap_or(defaults.protocol),
-            port.unwrap_or(defaults.port),
-            path.unwrap_or_else(|| defaults.path.into()),
-        ),
-    };
+    let requested_protocol = reader.annotations.get(&a::HEALTH_PROTOCOL);
+    let requested_port = reader
+        .annotations
+        .get(&a::HEALTH_PORT)
+        .and_then(|text| port(reader, &text));
+    let requested_path = reader.annotations.get(&a::HEALTH_PATH);
+    let mut protocol = defaults.protocol;
+    let mut port = defaults.port;
+    let mut path: Box<str> = defaults.path.into();
+    if !defaults.fixed {
+        protocol = requested_protocol.unwrap_or(protocol);
+        port = requested_port.unwrap_or(port);
+        path = requested_path.unwrap_or(path);
+    }
     // Then interval and timeout.
     let interval = read_in_range(reader, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
-    let by_protocol = if protocol == HealthProtocol::Http {
-        6
-    } else {
-        10
-    };
     let timeout = read_in_range(reader, &a::HEALTH_TIMEOUT, 2..=120);
-    if timeout.is_some_and(|timeout| timeout > interval) {
-        let message = format!(
-            "health check timeout ({}) must not exceed the interval ({interval})",
-            timeout.unwrap_or_default()
-        );
+    if let Some(timeout) = timeout
+        && timeout > interval
+    {
+        let message =
+            format!("health check timeout ({timeout}) must not exceed the interval ({interval})");
         reader
             .annotations
             .invalid_value(&a::HEALTH_TIMEOUT.row, message);
     }
+    let default_timeout = match defaults.timeout {
+        Some(timeout) => timeout,
+        None if protocol == HealthProtocol::Http => 6,
+        None => 10,
+    };
     // Finally, put it together with success codes and thresholds.
     let matcher = reader
         .annotations
         .get(&a::SUCCESS_CODES)
         .or(defaults.matcher.map(Into::into));
-    let http = protocol != HealthProtocol::Tcp;
+    let is_http = protocol != HealthProtocol::Tcp;
     HealthCheck {
         protocol,
         port,
-        path: http.then_some(path),
+        path: if is_http { Some(path) } else { None },
         interval,
-        timeout: timeout.unwrap_or_else(|| defaults.timeout.unwrap_or(by_protocol).min(interval)),
+        timeout: timeout.unwrap_or(default_timeout.min(interval)),
         healthy: read_in_range(reader, &a::HEALTHY_THRESHOLD, 2..=10)
             .unwrap_or(defaults.thresholds),
         unhealthy: read_in_range(reader, &a::UNHEALTHY_THRESHOLD, 2..=10)
             .unwrap_or(defaults.thresholds),
-        matcher: matcher.filter(|_| http),
+        matcher: if is_http { matcher } else { None },
     }
 }
 
 /// Returns the defaults. With node ports they depend on the traffic policy; pods are checked
 /// directly, whatever the policy.
 fn defaults<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
-    let (interval, timeout, matcher) = match reader.manner {
+    let (interval, timeout, matcher) = match reader.defaults_source {
         DefaultsSource::CloudProviderAws => (30, None, None),
         DefaultsSource::LoadBalancerController => (10, Some(10), Some("200-399")),
     };
@@ -109,31 +107,29 @@ fn defaults<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
     if reader.target_type == TargetType::Ip {
         return cluster;
     }
-    let http = |port| HealthCheckDefaults {
-        protocol: HealthProtocol::Http,
-        port: HealthPort::Number(port),
-        ..cluster
-    };
-    match (reader.service.external_traffic_policy, reader.service.health_check_node_port) {
-        (TrafficPolicy::Local, Some(port)) => {
-            let of_kube_proxy = http(port);
-            HealthCheckDefaults {
+    if reader.service.external_traffic_policy == TrafficPolicy::Local {
+        let local = HealthCheckDefaults { interval: 10, thresholds: 2, ..cluster };
+        return match reader.service.health_check_node_port {
+            // The health check of kube-proxy.
+            Some(port) => HealthCheckDefaults {
+                protocol: HealthProtocol::Http,
+                port: HealthPort::Number(port),
                 path: "/healthz",
-                interval: 10,
                 timeout: Some(6),
-                thresholds: 2,
-                ..of_kube_proxy
-            }
-        }
-        (TrafficPolicy::Local, None) => {
-            HealthCheckDefaults { interval: 10, thresholds: 2, ..cluster }
-        }
-        (TrafficPolicy::Cluster, _) => match &reader.settings.shared_health_probe {
-            Some(probe) => {
-                HealthCheckDefaults { path: &probe.path, fixed: true, ..http(probe.port) }
-            }
-            None => cluster,
+                ..local
+            },
+            None => local,
+        };
+    }
+    match &reader.settings.shared_health_probe {
+        Some(probe) => HealthCheckDefaults {
+            protocol: HealthProtocol::Http,
+            port: HealthPort::Number(probe.port),
+            path: &probe.path,
+            fixed: true,
+            ..cluster
         },
+        None => cluster,
     }
 }
 

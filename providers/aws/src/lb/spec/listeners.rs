@@ -32,6 +32,12 @@ struct ListenerPorts<'a> {
     other: Option<&'a ServicePort>,
 }
 
+impl ListenerPorts<'_> {
+    fn describe(&self) -> String {
+        format!("\"{}\" ({})", self.port.name, self.protocol)
+    }
+}
+
 /// TLS settings from annotations.
 struct TlsAnnotations {
     tls: Option<Tls>,
@@ -51,54 +57,47 @@ pub(in crate::lb) fn read(
     let tls = tls(reader);
     let mut attributes = listener_attributes(reader);
     let targets = TargetAttributes::read(reader);
-    let mut fronts = group_ports(reader, &tls);
-    fronts.sort_by_key(|front| (front.port.port, front.protocol));
-    reject_port_conflicts(reader, &fronts);
-    if fronts.is_empty() && reader.service.ports.is_empty() {
+    let mut grouped_ports = group_ports(reader, &tls);
+    grouped_ports.sort_by_key(|ports| (ports.port.port, ports.protocol));
+    reject_port_conflicts(reader, &grouped_ports);
+    if grouped_ports.is_empty() && reader.service.ports.is_empty() {
         reader
             .annotations
             .add_error("spec.ports", "requested load balancer with no ports");
     }
-    if fronts.len() > MAX_LISTENERS {
+    if grouped_ports.len() > MAX_LISTENERS {
         let message = format!(
             "{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer",
-            fronts.len()
+            grouped_ports.len()
         );
         reader.annotations.add_error("spec.ports", message);
     }
     // Then build each listener with its target group.
-    let family = family(reader, placement, &fronts);
-    let mut taken = BTreeSet::new();
-    let mut found = Vec::new();
-    for front in &fronts {
-        let back = if front.protocol == ElbProtocol::Tls {
-            tls.backend
-        } else {
-            front.protocol
-        };
-        let Some(port) = target_group_port(reader, front) else {
+    let family = family(reader, placement, &grouped_ports);
+    let mut used_names = BTreeSet::new();
+    let mut listeners = Vec::new();
+    for ports in &grouped_ports {
+        let is_tls = ports.protocol == ElbProtocol::Tls;
+        let backend_protocol = if is_tls { tls.backend } else { ports.protocol };
+        let Some(port) = target_group_port(reader, ports) else {
             continue;
         };
-        let (target_attributes, preserves_client_ip) =
-            targets.of(reader, front.port, front.protocol, back);
-        found.push(DesiredListener {
-            port: front.port.port,
-            protocol: front.protocol,
-            tls: tls
-                .tls
-                .clone()
-                .filter(|_| front.protocol == ElbProtocol::Tls),
-            attributes: take_attributes(&mut attributes, front),
+        let target_attributes = targets.of(reader, ports.port, ports.protocol, backend_protocol);
+        listeners.push(DesiredListener {
+            port: ports.port.port,
+            protocol: ports.protocol,
+            tls: if is_tls { tls.tls.clone() } else { None },
+            attributes: take_attributes(&mut attributes, ports),
             target_group: DesiredTargetGroup {
-                name: name(reader, front, back, port, check, &mut taken),
-                protocol: back,
+                name: name(reader, ports, backend_protocol, port, check, &mut used_names),
+                protocol: backend_protocol,
                 port,
                 target_type: reader.target_type,
                 family,
                 health_check: check.clone(),
-                attributes: target_attributes,
-                preserves_client_ip,
-                service_port: (front.port.name.clone(), front.port.protocol),
+                attributes: target_attributes.attributes,
+                preserves_client_ip: target_attributes.preserves_client_ip,
+                service_port: (ports.port.name.clone(), ports.port.protocol),
             },
         });
     }
@@ -110,48 +109,40 @@ pub(in crate::lb) fn read(
         );
         reader.warn("UnusedAnnotation", note);
     }
-    found
+    listeners
 }
 
 /// Takes the attributes of a listener out of the list.
 fn take_attributes(
     attributes: &mut Vec<(Box<str>, Attributes)>,
-    front: &ListenerPorts<'_>,
+    ports: &ListenerPorts<'_>,
 ) -> Attributes {
-    let end = format!("{}-{}", front.protocol, front.port.port);
-    let place = attributes
+    let key_end = format!("{}-{}", ports.protocol, ports.port.port);
+    let index = attributes
         .iter()
-        .position(|(name, _)| name.eq_ignore_ascii_case(&end));
-    place
-        .map(|place| attributes.swap_remove(place).1)
-        .unwrap_or_default()
+        .position(|(end, _)| end.eq_ignore_ascii_case(&key_end));
+    match index {
+        Some(index) => attributes.swap_remove(index).1,
+        None => Attributes::new(),
+    }
 }
 
 /// Parses the TLS settings, and warns about entries of `ssl-ports` that match no port.
 fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
-    let ssl = reader
-        .annotations
-        .get(&a::BACKEND_PROTOCOL)
-        .is_some_and(|backend| &*backend == "ssl");
+    let backend = match reader.annotations.get(&a::BACKEND_PROTOCOL).as_deref() {
+        Some("ssl") => ElbProtocol::Tls,
+        _ => ElbProtocol::Tcp,
+    };
     let policy = reader.annotations.get(&a::TLS_POLICY);
     let alpn = reader.annotations.get(&a::ALPN_POLICY);
-    let all = ports.is_empty() || ports.iter().any(|port| &**port == "*");
+    let is_for_all_ports = ports.is_empty() || ports.iter().any(|port| &**port == "*");
     let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
-    let tcp = |service: &ServicePort| service.protocol == Protocol::Tcp;
-    let used = |entry: &str| {
-        reader
-            .service
-            .ports
-            .iter()
-            .filter(|port| tcp(port))
-            .any(|port| is_named(port, entry))
-    };
     let unused: Vec<&str> = ports
         .iter()
         .map(|entry| &**entry)
-        .filter(|entry| !used(entry))
+        .filter(|entry| !names_tcp_port(reader, entry))
         .collect();
     if !certificates.is_empty() && !unused.is_empty() {
         let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
@@ -163,13 +154,15 @@ fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
             policy,
             alpn,
         }),
-        ports: (!all).then_some(ports),
-        backend: if ssl {
-            ElbProtocol::Tls
-        } else {
-            ElbProtocol::Tcp
-        },
+        ports: if is_for_all_ports { None } else { Some(ports) },
+        backend,
     }
+}
+
+/// Tells whether an entry of `ssl-ports` names a TCP port of the Service.
+fn names_tcp_port(reader: &SpecReader<'_>, entry: &str) -> bool {
+    let mut ports = reader.service.ports.iter();
+    ports.any(|port| port.protocol == Protocol::Tcp && is_named(port, entry))
 }
 
 /// Puts the default certificate first. The order of the others does not matter.
@@ -184,28 +177,39 @@ fn is_named(port: &ServicePort, entry: &str) -> bool {
     entry.parse() == Ok(port.port.get()) || (!port.name.is_empty() && *port.name == *entry)
 }
 
+impl TlsAnnotations {
+    /// Tells whether the annotation makes a TCP port a TLS port.
+    fn is_for(&self, port: &ServicePort) -> bool {
+        match &self.ports {
+            Some(entries) => entries.iter().any(|entry| is_named(port, entry)),
+            None => true,
+        }
+    }
+}
+
+fn count_tcp_ports(reader: &SpecReader<'_>, number: NonZeroU16) -> usize {
+    let ports = reader.service.ports.iter();
+    ports
+        .filter(|port| port.port == number && port.protocol == Protocol::Tcp)
+        .count()
+}
+
 /// Groups Service ports that share a listener.
 fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
-    let merge = reader.annotations.get(&a::TCP_UDP).unwrap_or(true);
+    let may_merge = reader.annotations.get(&a::TCP_UDP).unwrap_or(true);
     let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
     let mut found = Vec::new();
     // First, take out TLS ports, which share nothing, and group the others by number.
     for port in &*reader.service.ports {
-        let named = tls
-            .ports
-            .as_ref()
-            .is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
+        let is_tls = tls.tls.is_some() && tls.is_for(port);
         match port.protocol {
             Protocol::Sctp => {
                 reader
                     .annotations
                     .add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
             }
-            Protocol::Tcp if named && tls.tls.is_some() => {
-                let same = |other: &&ServicePort| {
-                    (other.port, other.protocol) == (port.port, port.protocol)
-                };
-                if reader.service.ports.iter().filter(same).count() > 1 {
+            Protocol::Tcp if is_tls => {
+                if count_tcp_ports(reader, port.port) > 1 {
                     reader
                         .annotations
                         .add_error("spec.ports", "protocols can't match for merging: TLS");
@@ -219,13 +223,20 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
     for (number, ports) in plain {
         match *ports {
             [port] => {
-                found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None });
+                found.push(ListenerPorts {
+                    protocol: listener_protocol(port.protocol),
+                    port,
+                    other: None,
+                });
             }
             [one, two] if one.protocol == two.protocol => {
-                let message = format!("protocols can't match for merging: {}", wire(one.protocol));
+                let message = format!(
+                    "protocols can't match for merging: {}",
+                    listener_protocol(one.protocol)
+                );
                 reader.annotations.add_error("spec.ports", message);
             }
-            [one, two] if merge => {
+            [one, two] if may_merge => {
                 let (port, udp) = if one.protocol == Protocol::Tcp {
                     (one, two)
                 } else {
@@ -242,7 +253,7 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
             _ => {
                 let list: Vec<_> = ports
                     .iter()
-                    .map(|port| format!("{}/{}", port.port, wire(port.protocol)))
+                    .map(|port| format!("{}/{}", port.port, listener_protocol(port.protocol)))
                     .collect();
                 let message =
                     format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
@@ -255,24 +266,23 @@ fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<Lis
 
 /// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one
 /// with UDP.
-fn reject_port_conflicts(reader: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
-    let collide = |pair: &&[ListenerPorts<'_>]| {
-        pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol
-    };
-    for pair in fronts.windows(2).filter(collide) {
-        let said =
-            |front: &ListenerPorts<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
+fn reject_port_conflicts(reader: &mut SpecReader<'_>, grouped_ports: &[ListenerPorts<'_>]) {
+    for pair in grouped_ports.windows(2) {
+        let [first, second] = pair else { continue };
+        if first.port.port != second.port.port || first.protocol == second.protocol {
+            continue;
+        }
         let message = format!(
             "ports {} and {} want a listener each on port {}, where AWS allows one",
-            said(&pair[0]),
-            said(&pair[1]),
-            pair[0].port.port
+            first.describe(),
+            second.describe(),
+            first.port.port
         );
         reader.annotations.add_error("spec.ports", message);
     }
 }
 
-fn wire(protocol: Protocol) -> ElbProtocol {
+fn listener_protocol(protocol: Protocol) -> ElbProtocol {
     if protocol == Protocol::Udp {
         ElbProtocol::Udp
     } else {
@@ -281,50 +291,45 @@ fn wire(protocol: Protocol) -> ElbProtocol {
 }
 
 /// Returns the port of the target group: the node port, or the target port, with 1 for a named one.
-fn target_group_port(reader: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> Option<NonZeroU16> {
-    let of = |port: &ServicePort| match reader.target_type {
-        TargetType::Instance => port.node_port,
-        TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
-    };
-    let first = of(front.port);
-    let second = front.other.map_or(of(front.port), of);
+fn target_group_port(reader: &mut SpecReader<'_>, ports: &ListenerPorts<'_>) -> Option<NonZeroU16> {
+    let udp_port = ports.other.unwrap_or(ports.port);
+    let first = backend_port(reader.target_type, ports.port);
+    let second = backend_port(reader.target_type, udp_port);
     let (Some(first), Some(second)) = (first, second) else {
         reader.annotations.add_error("spec.ports", NO_NODE_PORT);
         return None;
     };
-    let same_name = reader.target_type == TargetType::Instance
-        || front
-            .other
-            .is_none_or(|o| o.target_port == front.port.target_port);
-    if first != second || !same_name {
-        let what = if reader.target_type == TargetType::Instance {
-            "node port"
-        } else {
-            "target port"
-        };
-        let written = |port: &ServicePort, number: NonZeroU16| match reader.target_type {
-            TargetType::Instance => number.to_string(),
-            TargetType::Ip => port.target_port.to_string(),
-        };
-        let message = format!(
-            "TCP and UDP on port {} need the same {what}, but have {} and {}",
-            front.port.port,
-            written(front.port, first),
-            front
-                .other
-                .map_or_else(String::new, |other| written(other, second))
-        );
-        reader.annotations.add_error("spec.ports", message);
-        return None;
+    let has_same_name = reader.target_type == TargetType::Instance
+        || udp_port.target_port == ports.port.target_port;
+    if first == second && has_same_name {
+        return Some(first);
     }
-    Some(first)
+    let (kind, first, second) = match reader.target_type {
+        TargetType::Instance => ("node port", first.to_string(), second.to_string()),
+        TargetType::Ip => {
+            ("target port", ports.port.target_port.to_string(), udp_port.target_port.to_string())
+        }
+    };
+    let message = format!(
+        "TCP and UDP on port {} need the same {kind}, but have {first} and {second}",
+        ports.port.port
+    );
+    reader.annotations.add_error("spec.ports", message);
+    None
+}
+
+fn backend_port(target_type: TargetType, port: &ServicePort) -> Option<NonZeroU16> {
+    match target_type {
+        TargetType::Instance => port.node_port,
+        TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
+    }
 }
 
 /// Returns the address family of the targets: the Service's first one.
 fn family(
     reader: &mut SpecReader<'_>,
     placement: &Addressing,
-    fronts: &[ListenerPorts<'_>],
+    grouped_ports: &[ListenerPorts<'_>],
 ) -> IpFamily {
     let family = reader
         .service
@@ -332,16 +337,16 @@ fn family(
         .first()
         .copied()
         .unwrap_or(IpFamily::V4);
-    let dual = placement.ip_address_type == IpAddressType::Dualstack;
-    if family == IpFamily::V6 && !dual {
+    let is_dualstack = placement.ip_address_type == IpAddressType::Dualstack;
+    if family == IpFamily::V6 && !is_dualstack {
         reader
             .annotations
             .add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
     }
-    let udp = |front: &ListenerPorts<'_>| {
-        matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp)
-    };
-    if dual && placement.ipv6_source_nat != Some(true) && fronts.iter().any(udp) {
+    let has_udp = grouped_ports
+        .iter()
+        .any(|ports| matches!(ports.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp));
+    if is_dualstack && placement.ipv6_source_nat != Some(true) && has_udp {
         let message =
             "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
         reader
@@ -355,26 +360,25 @@ fn family(
 /// two ports of one Service may get the same name; the second one then gets another.
 fn name(
     reader: &SpecReader<'_>,
-    front: &ListenerPorts<'_>,
+    ports: &ListenerPorts<'_>,
     protocol: ElbProtocol,
     target_port: NonZeroU16,
     check: &HealthCheck,
-    taken: &mut BTreeSet<Box<str>>,
+    used_names: &mut BTreeSet<Box<str>>,
 ) -> Box<str> {
-    let mut of = TargetGroupName {
-        port: front.port.port.get(),
-        target_port: target_port.get(),
-        protocol,
-        target_type: reader.target_type,
-        health: Some((check.protocol, check.interval)),
-    };
+    let mut interval = check.interval;
     loop {
-        let name = names::target_group(reader.cluster, &reader.owner, &of);
-        if taken.insert(name.clone()) {
+        let distinction = TargetGroupName {
+            port: ports.port.port.get(),
+            target_port: target_port.get(),
+            protocol,
+            target_type: reader.target_type,
+            health: Some((check.protocol, interval)),
+        };
+        let name = names::target_group(reader.cluster, &reader.owner, &distinction);
+        if used_names.insert(name.clone()) {
             return name;
         }
-        of.health = of
-            .health
-            .map(|(protocol, interval)| (protocol, interval + 1000));
+        interval += 1000;
     }
 }

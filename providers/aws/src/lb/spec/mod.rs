@@ -76,7 +76,7 @@ pub(super) struct SpecReader<'a> {
     pub(super) service: &'a ServiceView,
     pub(super) settings: &'a Settings,
     pub(super) cluster: &'a Cluster,
-    pub(super) manner: DefaultsSource,
+    pub(super) defaults_source: DefaultsSource,
     pub(super) target_type: TargetType,
     pub(super) owner: ServiceKey,
     pub(super) annotations: AnnotationReader<'a>,
@@ -95,28 +95,25 @@ impl SpecReader<'_> {
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
     let looks_classic = hosts(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
-        ServiceOwnership::Ours(manner) => ParsedService {
+        ServiceOwnership::Ours(defaults_source) => ParsedService {
             status_looks_classic: looks_classic,
-            ..parse_managed(service, settings, cluster, manner)
+            ..parse_managed(service, settings, cluster, defaults_source)
         },
-        ServiceOwnership::Elsewhere(remark) => {
-            let remarks = remark.into_iter().collect();
-            ParsedService {
-                spec: ServiceSpec::ImplementedElsewhere,
-                status_looks_classic: looks_classic,
-                tolerant: None,
-                notices: remarks,
-            }
-        }
-        ServiceOwnership::Refused(mistakes) => {
-            let as_upstreams =
+        ServiceOwnership::Elsewhere(notice) => ParsedService {
+            spec: ServiceSpec::ImplementedElsewhere,
+            status_looks_classic: looks_classic,
+            tolerant: None,
+            notices: notice.into_iter().collect(),
+        },
+        ServiceOwnership::Invalid(errors) => {
+            let as_upstream =
                 parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
-            let tolerant = match as_upstreams.spec {
-                ServiceSpec::Nlb(wanted) => Some(wanted),
-                _ => as_upstreams.tolerant,
+            let tolerant = match as_upstream.spec {
+                ServiceSpec::Nlb(desired) => Some(desired),
+                _ => as_upstream.tolerant,
             };
             ParsedService {
-                spec: ServiceSpec::Invalid(mistakes),
+                spec: ServiceSpec::Invalid(errors),
                 status_looks_classic: looks_classic,
                 tolerant,
                 notices: Vec::new(),
@@ -129,14 +126,15 @@ fn parse_managed(
     service: &ServiceView,
     settings: &Settings,
     cluster: &Cluster,
-    manner: DefaultsSource,
+    defaults_source: DefaultsSource,
 ) -> ParsedService {
     let mut annotations = AnnotationReader::new(service);
     let kind = annotations.get(&annotations::TYPE);
-    let target_type = match annotations.get(&annotations::TARGET_TYPE) {
-        _ if kind.as_deref() == Some("nlb-ip") => TargetType::Ip,
-        Some(named) => named,
-        None => settings.default_target_type,
+    let requested_type = annotations.get(&annotations::TARGET_TYPE);
+    let target_type = if kind.as_deref() == Some("nlb-ip") {
+        TargetType::Ip
+    } else {
+        requested_type.unwrap_or(settings.default_target_type)
     };
     let owner = ServiceKey {
         namespace: service.namespace.clone(),
@@ -147,7 +145,7 @@ fn parse_managed(
         service,
         settings,
         cluster,
-        manner,
+        defaults_source,
         target_type,
         owner,
         annotations,
@@ -155,17 +153,16 @@ fn parse_managed(
     };
     let desired = desired(&mut reader).map(Box::new);
     notices::ignored_annotations(&mut reader);
-    let mistakes = reader.annotations.finish();
-    let remarks = reader.notices;
-    let (verdict, tolerant) = match desired {
-        Some(wanted) if mistakes.is_empty() => (ServiceSpec::Nlb(wanted), None),
-        wanted => (ServiceSpec::Invalid(mistakes), wanted),
+    let errors = reader.annotations.finish();
+    let (spec, tolerant) = match desired {
+        Some(desired) if errors.is_empty() => (ServiceSpec::Nlb(desired), None),
+        desired => (ServiceSpec::Invalid(errors), desired),
     };
     ParsedService {
-        spec: verdict,
+        spec,
         status_looks_classic: false,
         tolerant,
-        notices: remarks,
+        notices: reader.notices,
     }
 }
 
@@ -177,7 +174,7 @@ fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     let listeners = listeners::read(reader, &placement, &checks);
     let sources = security_groups::source_ranges(reader, placement.ip_address_type);
     let (security, sources) = security_groups::read(reader, sources);
-    let (attributes, deletion_protection) = attributes::of_load_balancer(reader);
+    let attributes = attributes::of_load_balancer(reader);
     let desired = DesiredLoadBalancer {
         name: placement.name(reader),
         owner: reader.owner.clone(),
@@ -190,8 +187,8 @@ fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
         ipv6_source_nat: placement.ipv6_source_nat,
         security,
         listeners,
-        attributes,
-        deletion_protection,
+        attributes: attributes.attributes,
+        deletion_protection: attributes.deletion_protection,
         extra_tags: extra_tags(reader),
         sources,
         node_labels: node_labels(reader),
@@ -199,7 +196,10 @@ fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     };
     notices::unenforced_source_ranges(reader, &desired);
     notices::proxy_protocol_on_health_checks(reader, &desired);
-    (!desired.listeners.is_empty()).then_some(desired)
+    if desired.listeners.is_empty() {
+        return None;
+    }
+    Some(desired)
 }
 
 /// Adds errors for what a Network Load Balancer cannot do at all.
@@ -240,9 +240,9 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
         .annotations
         .get(&annotations::TAGS)
         .unwrap_or_default();
-    let own = format!("{}{}", ownership_tags::CLUSTER_TAG_PREFIX, reader.cluster.id());
+    let cluster_tag = format!("{}{}", ownership_tags::CLUSTER_TAG_PREFIX, reader.cluster.id());
     for key in [
-        &*own,
+        &*cluster_tag,
         ownership_tags::LEGACY_CLUSTER_TAG,
         ownership_tags::SERVICE_TAG,
         ownership_tags::OTHER_CONTROLLER_TAG,
@@ -255,13 +255,14 @@ fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
         }
     }
     for (key, value) in &tags {
-        let problem = match () {
-            () if key.to_ascii_lowercase().starts_with("aws:") => "the prefix aws: is AWS' own",
-            () if key.chars().count() > TAG_LENGTHS.0 => "the key is longer than 128 characters",
-            () if value.chars().count() > TAG_LENGTHS.1 => {
-                "the value is longer than 256 characters"
-            }
-            () => continue,
+        let problem = if key.to_ascii_lowercase().starts_with("aws:") {
+            "the prefix aws: is AWS' own"
+        } else if key.chars().count() > TAG_LENGTHS.0 {
+            "the key is longer than 128 characters"
+        } else if value.chars().count() > TAG_LENGTHS.1 {
+            "the value is longer than 256 characters"
+        } else {
+            continue;
         };
         reader.annotations.invalid_value(
             &annotations::TAGS.row,
@@ -289,30 +290,26 @@ pub fn node_requirements_of(service: &ServiceView) -> Vec<LabelRequirement> {
 
 fn node_requirements(reader: &mut AnnotationReader<'_>) -> Vec<LabelRequirement> {
     let labels = reader.get(&annotations::NODE_LABELS).unwrap_or_default();
-    let one = |(key, value): (Box<str>, Box<str>)| match &*value {
-        "" => LabelRequirement::Exists(key),
-        _ => LabelRequirement::Equals(key, value),
-    };
-    labels.into_iter().map(one).collect()
+    let mut requirements = Vec::new();
+    for (key, value) in labels {
+        requirements.push(if value.is_empty() {
+            LabelRequirement::Exists(key)
+        } else {
+            LabelRequirement::Equals(key, value)
+        });
+    }
+    requirements
 }
 
 enum ServiceOwnership {
     Ours(DefaultsSource),
     Elsewhere(Option<ServiceNotice>),
-    Refused(Vec<FieldError>),
+    Invalid(Vec<FieldError>),
 }
 
 /// Decides who serves a Service, by class, type annotation and configuration.
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
     let row = &annotations::TYPE.row;
-    let refused = |messages: &[String]| {
-        ServiceOwnership::Refused(
-            messages
-                .iter()
-                .map(|message| FieldError::new(row.key(), message.as_str()))
-                .collect(),
-        )
-    };
     // A class decides alone.
     if let Some(class) = &service.class {
         let claimed = settings.classes.iter().any(|ours| **ours == **class);
@@ -340,20 +337,22 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
             )
             .into(),
         })),
-        ("", DefaultType::Unset) => refused(&[
+        ("", DefaultType::Unset) => ServiceOwnership::Invalid(vec![FieldError::new(
+            row.key(),
             "is not set: set it to \"nlb\" for a Network Load Balancer, or set DefaultLoadBalancerType in cloud.conf \
-             (classic load balancers are not made)"
-                .to_owned(),
-        ]),
+             (classic load balancers are not made)",
+        )]),
         (other, _) => {
-            let mut messages = vec![format!("load balancer type \"{other}\" is not supported; use \"nlb\"")];
+            let message = format!("load balancer type \"{other}\" is not supported; use \"nlb\"");
+            let mut errors = vec![FieldError::new(row.key(), message)];
             if hosts(service).any(is_nlb_hostname) {
-                messages.push(format!(
+                let message = format!(
                     "cannot update Load Balancer Type annotation \"{}\" after creation for Classic Load Balancer",
                     row.key()
-                ));
+                );
+                errors.push(FieldError::new(row.key(), message));
             }
-            refused(&messages)
+            ServiceOwnership::Invalid(errors)
         }
     }
 }

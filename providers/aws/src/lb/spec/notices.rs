@@ -73,13 +73,13 @@ pub(super) fn proxy_protocol_on_health_checks(
     reader: &mut SpecReader<'_>,
     desired: &DesiredLoadBalancer,
 ) {
-    let wrapped = desired.listeners.iter().find(|listener| {
+    let affected = desired.listeners.iter().find(|listener| {
         let group = &listener.target_group;
         TargetAttributes::has_proxy_protocol(&group.attributes)
             && group.health_check.protocol != HealthProtocol::Tcp
             && of_kube_proxy(reader, group.health_check.port)
     });
-    if let Some(listener) = wrapped {
+    if let Some(listener) = affected {
         let note = format!(
             "port {}: with proxy protocol v2, health checks on port {} may carry its header, which kube-proxy does not \
              accept",

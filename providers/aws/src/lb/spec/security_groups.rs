@@ -87,15 +87,16 @@ pub(super) fn read(
         sources
     };
     // Upstream has no prefix lists, and no CIDR rule can express them.
-    let as_upstream = reader.manner == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
-    let (manage_backend_rules, by_shared) = backend_rules(reader, &groups);
+    let as_upstream =
+        reader.defaults_source == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
+    let backend_rules = backend_rules(reader, &groups);
     let security = SecurityGroupSpec {
-        node_rules: if as_upstream && !by_shared {
+        node_rules: if as_upstream && !backend_rules.refer_to_shared_group {
             NodeRuleSource::Networks
         } else {
             NodeRuleSource::Group
         },
-        manage_backend_rules,
+        manage_backend_rules: backend_rules.are_managed,
         private_link_rules: reader.annotations.get(&a::PRIVATE_LINK_RULES),
         prefix_lists,
         groups,
@@ -119,41 +120,48 @@ fn groups(reader: &mut SpecReader<'_>) -> SecurityGroupChoice {
         }
         return SecurityGroupChoice::None;
     }
-    let managed = reader.settings.managed_security_groups;
-    match () {
-        () if !given.is_empty()
-            && (managed || reader.manner == DefaultsSource::LoadBalancerController) =>
-        {
-            SecurityGroupChoice::Given(given)
-        }
-        () if managed => SecurityGroupChoice::Managed,
-        () => {
-            if !given.is_empty() {
-                let note = format!(
-                    "{} has no effect unless NLBSecurityGroupMode is Managed in cloud.conf",
-                    a::SECURITY_GROUPS.row.key()
-                );
-                reader.warn("SecurityGroupsIgnored", note);
-            }
-            SecurityGroupChoice::Keep
-        }
+    let is_managed = reader.settings.managed_security_groups;
+    let may_give = is_managed || reader.defaults_source == DefaultsSource::LoadBalancerController;
+    if !given.is_empty() && may_give {
+        return SecurityGroupChoice::Given(given);
     }
+    if is_managed {
+        return SecurityGroupChoice::Managed;
+    }
+    if !given.is_empty() {
+        let note = format!(
+            "{} has no effect unless NLBSecurityGroupMode is Managed in cloud.conf",
+            a::SECURITY_GROUPS.row.key()
+        );
+        reader.warn("SecurityGroupsIgnored", note);
+    }
+    SecurityGroupChoice::Keep
 }
 
-/// Parses whether rules of the nodes' groups are managed, and whether they refer to the shared
-/// group next to given ones. Upstream manages them with any groups; the load balancer controller,
-/// with given ones, only on request.
-fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> (bool, bool) {
-    let given = matches!(groups, SecurityGroupChoice::Given(_));
-    let asked = reader.annotations.get(&a::MANAGE_BACKEND_RULES);
-    let shared = reader.settings.shared_backend_security_group
+/// How the rules of the nodes' groups are treated.
+struct BackendRules {
+    are_managed: bool,
+    /// Whether they refer to the shared group next to given ones.
+    refer_to_shared_group: bool,
+}
+
+/// Parses how rules of the nodes' groups are treated. Upstream manages them with any groups; the
+/// load balancer controller, with given ones, only on request.
+fn backend_rules(reader: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> BackendRules {
+    let has_given_groups = matches!(groups, SecurityGroupChoice::Given(_));
+    let requested = reader.annotations.get(&a::MANAGE_BACKEND_RULES);
+    let is_requested = requested == Some(true);
+    let has_shared_group = reader.settings.shared_backend_security_group
         || reader.settings.backend_security_group.is_some();
-    let by_upstream = reader.manner == DefaultsSource::CloudProviderAws;
-    if given && asked == Some(true) && !shared && !by_upstream {
+    let as_upstream = reader.defaults_source == DefaultsSource::CloudProviderAws;
+    if has_given_groups && is_requested && !has_shared_group && !as_upstream {
         let message = "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
         reader
             .annotations
             .invalid_value(&a::MANAGE_BACKEND_RULES.row, message);
     }
-    (asked.unwrap_or(!given || by_upstream), given && asked == Some(true) && shared)
+    BackendRules {
+        are_managed: requested.unwrap_or(!has_given_groups || as_upstream),
+        refer_to_shared_group: has_given_groups && is_requested && has_shared_group,
+    }
 }

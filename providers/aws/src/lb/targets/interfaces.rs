@@ -18,10 +18,10 @@ use tokio::time::Instant;
 
 use crate::{
     api::{
-        Action, AwsError, Filter, SecurityGroupId,
+        Action, AwsError, Filter,
         ec2::{DescribeNetworkInterfaces, NetworkInterface},
     },
-    instances::{Instance, InstanceCache},
+    instances::InstanceCache,
     lb::{
         model::ServiceKey, observe::access_denied::AccessDeniedCache,
         targets::pods::InterfaceGroups,
@@ -44,7 +44,7 @@ const MAX_FILTER_VALUES: usize = 150;
 /// Cache of the interfaces of addresses.
 pub(in crate::lb) struct InterfaceCache {
     scope: Scope,
-    store: Arc<InstanceCache>,
+    instances: Arc<InstanceCache>,
     denials: AccessDeniedCache,
     state: Mutex<CacheState>,
     /// Held during a request. The caller that holds it requests the addresses of all who wait.
@@ -96,11 +96,11 @@ pub(in crate::lb) struct InterfaceLookup {
 }
 
 impl InterfaceCache {
-    pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+    pub(in crate::lb) fn new(scope: Scope, instances: Arc<InstanceCache>) -> Self {
         let denials = AccessDeniedCache::default();
         let state = Mutex::default();
         let request_lock = tokio::sync::Mutex::default();
-        Self { scope, store, denials, state, request_lock }
+        Self { scope, instances, denials, state, request_lock }
     }
 
     /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of
@@ -113,72 +113,82 @@ impl InterfaceCache {
         max_age: Duration,
     ) -> InterfaceLookup {
         let mut found = InterfaceLookup::default();
-        let mut open = addresses.clone();
-        let came = Instant::now();
-        self.take_cached(&mut open, &mut found, max_age, came);
-        if open.is_empty() {
+        let mut unresolved = addresses.clone();
+        let requested_at = Instant::now();
+        self.take_cached(&mut unresolved, &mut found, max_age, requested_at);
+        if unresolved.is_empty() {
             return found;
         }
-        self.state.lock().requested.extend(open.iter().copied());
+        self.state
+            .lock()
+            .requested
+            .extend(unresolved.iter().copied());
         let _turn = op.wait_shared(self.request_lock.lock()).await;
-        self.take_cached(&mut open, &mut found, max_age, came);
-        if open.is_empty() {
+        self.take_cached(&mut unresolved, &mut found, max_age, requested_at);
+        if unresolved.is_empty() {
             return found;
         }
         op.sleep(BATCH_WINDOW).await;
         let mut all = std::mem::take(&mut self.state.lock().requested);
-        all.extend(open.iter().copied());
+        all.extend(unresolved.iter().copied());
         if let Err(error) = self.fetch(op, owner, &all).await {
             found.failed = Some(error);
         }
         // What was read just now is used, whatever `max_age`.
-        self.take_cached(&mut open, &mut found, Duration::MAX, came);
+        self.take_cached(&mut unresolved, &mut found, Duration::MAX, requested_at);
         found
     }
 
-    /// Moves addresses with a cached answer from `open` to `found`.
+    /// Moves addresses with a cached answer from `unresolved` to `found`.
     fn take_cached(
         &self,
-        open: &mut BTreeSet<IpAddr>,
+        unresolved: &mut BTreeSet<IpAddr>,
         found: &mut InterfaceLookup,
         max_age: Duration,
-        came: Instant,
+        requested_at: Instant,
     ) {
         let now = Instant::now();
         let mut state = self.state.lock();
         state
             .entries
             .retain(|_, entry| now.duration_since(entry.last_used) < IDLE_TTL);
-        let old = |address: &&IpAddr| {
-            let entry = state.entries.get(*address);
-            entry.is_none_or(|entry| {
-                now.duration_since(entry.scanned_at) >= RESCAN_INTERVAL.min(max_age)
-            })
-        };
-        let old: BTreeSet<IpAddr> = open.iter().filter(old).copied().collect();
-        let mut there = if old.is_empty() {
-            BTreeMap::new()
-        } else {
-            self.of_instances(&old)
-        };
-        for address in old {
-            match (there.remove(&address), state.entries.get_mut(&address)) {
-                (Some(footing), _) => drop(
-                    state
-                        .entries
-                        .insert(address, CachedInterface::new(Some(footing), true)),
-                ),
-                // The instance does not have it any more; its new owner is unknown.
-                (None, Some(entry)) if entry.of_instance => drop(state.entries.remove(&address)),
-                (None, Some(entry)) => entry.scanned_at = now,
-                (None, None) => {}
+        let rescan_age = RESCAN_INTERVAL.min(max_age);
+        let mut to_rescan = BTreeSet::new();
+        for address in unresolved.iter() {
+            let is_recent = state
+                .entries
+                .get(address)
+                .is_some_and(|entry| now.duration_since(entry.scanned_at) < rescan_age);
+            if !is_recent {
+                to_rescan.insert(*address);
             }
         }
-        open.retain(|address| {
+        let mut of_instances = if to_rescan.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.of_instances(&to_rescan)
+        };
+        for address in to_rescan {
+            if let Some(groups) = of_instances.remove(&address) {
+                let entry = CachedInterface::new(Some(groups), true);
+                state.entries.insert(address, entry);
+                continue;
+            }
+            let Some(entry) = state.entries.get_mut(&address) else {
+                continue;
+            };
+            if entry.of_instance {
+                // The instance does not have it any more; its new owner is unknown.
+                state.entries.remove(&address);
+            } else {
+                entry.scanned_at = now;
+            }
+        }
+        unresolved.retain(|address| {
             let Some(entry) = state.entries.get_mut(address) else {
                 return true;
             };
-            if entry.fetched_at < came && now.duration_since(entry.fetched_at) >= max_age {
+            if entry.fetched_at < requested_at && now.duration_since(entry.fetched_at) >= max_age {
                 return true;
             }
             entry.last_used = now;
@@ -213,8 +223,13 @@ impl InterfaceCache {
             .collect();
         let mut listed = BTreeMap::new();
         // An address inside a prefix of an interface is not listed anywhere.
-        if !lacking.is_empty() && self.store.interfaces(&lacking, MAX_INSTANCE_AGE).prefixes {
-            self.store.list_all(op).await?;
+        if !lacking.is_empty()
+            && self
+                .instances
+                .interfaces(&lacking, MAX_INSTANCE_AGE)
+                .prefixes
+        {
+            self.instances.list_all(op).await?;
             listed = self.of_instances(&lacking);
         }
         let mut state = self.state.lock();
@@ -261,7 +276,7 @@ impl InterfaceCache {
             let of_cluster = row
                 .instance
                 .as_ref()
-                .is_some_and(|id| self.store.in_cluster(id));
+                .is_some_and(|id| self.instances.in_cluster(id));
             let interface_groups = InterfaceGroups {
                 groups: row.security_groups.iter().cloned().collect(),
                 has_cluster_tag: of_cluster,
@@ -278,18 +293,15 @@ impl InterfaceCache {
 
     /// Searches the cached instances.
     fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
-        let interface_groups =
-            |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
+        let found = self.instances.interfaces(addresses, MAX_INSTANCE_AGE).of;
+        let mut groups_by_address = BTreeMap::new();
+        for (address, (instance, groups)) in found {
+            let interface_groups = InterfaceGroups {
                 groups: groups.into_iter().collect(),
                 has_cluster_tag: instance.in_cluster,
             };
-        let found = self
-            .store
-            .interfaces(addresses, MAX_INSTANCE_AGE)
-            .of
-            .into_iter();
-        found
-            .map(|(address, of)| (address, interface_groups(of)))
-            .collect()
+            groups_by_address.insert(address, interface_groups);
+        }
+        groups_by_address
     }
 }

@@ -57,11 +57,11 @@ impl RuleInputs {
                 .pods
                 .ports
                 .iter()
-                .all(|(key, ports)| self.covers_ports(key, ports))
+                .all(|(key, ports)| self.covers_ports(*key, ports))
     }
 
-    fn covers_ports(&self, key: &ListenerKey, ports: &BTreeSet<u16>) -> bool {
-        let covered = self.pods.ports.get(key);
+    fn covers_ports(&self, key: ListenerKey, ports: &BTreeSet<u16>) -> bool {
+        let covered = self.pods.ports.get(&key);
         ports.is_empty() || covered.is_some_and(|covered| ports.is_subset(covered))
     }
 

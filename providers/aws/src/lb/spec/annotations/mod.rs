@@ -74,18 +74,16 @@ impl Annotation {
 
     /// Tells whether a key belongs to this row.
     fn is(&self, key: &str) -> bool {
-        let rest = if self.name.contains('/') {
+        let name = if self.name.contains('/') {
             Some(key)
         } else {
             key.strip_prefix(PREFIX)
         };
-        rest.is_some_and(|rest| {
-            if self.port.is_empty() {
-                rest == self.name
-            } else {
-                rest.starts_with(self.name)
-            }
-        })
+        match name {
+            Some(name) if self.port.is_empty() => name == self.name,
+            Some(name) => name.starts_with(self.name),
+            None => false,
+        }
     }
 }
 
@@ -145,12 +143,12 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
 /// Parses the annotations of one Service, one by one, and collects validation errors.
 pub(in crate::lb) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
-    mistakes: Vec<FieldError>,
+    errors: Vec<FieldError>,
 }
 
 impl<'a> AnnotationReader<'a> {
     pub(in crate::lb) fn new(service: &'a ServiceView) -> Self {
-        Self { annotations: &service.annotations, mistakes: Vec::new() }
+        Self { annotations: &service.annotations, errors: Vec::new() }
     }
 
     /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an
@@ -187,7 +185,7 @@ impl<'a> AnnotationReader<'a> {
             }
             match (key.parse)(name, text) {
                 Ok(value) => found.push((&name[start.len()..], value)),
-                Err(message) => self.mistakes.push(FieldError::new(&**name, message)),
+                Err(message) => self.errors.push(FieldError::new(&**name, message)),
             }
         }
         found
@@ -195,7 +193,7 @@ impl<'a> AnnotationReader<'a> {
 
     /// Adds an error for an annotation.
     pub(in crate::lb) fn invalid_value(&mut self, row: &Annotation, message: impl Into<Box<str>>) {
-        self.mistakes.push(FieldError::new(row.key(), message));
+        self.errors.push(FieldError::new(row.key(), message));
     }
 
     /// Adds an error for any field.
@@ -204,36 +202,38 @@ impl<'a> AnnotationReader<'a> {
         field: impl Into<Box<str>>,
         message: impl Into<Box<str>>,
     ) {
-        self.mistakes.push(FieldError::new(field, message));
+        self.errors.push(FieldError::new(field, message));
     }
 
     /// Adds errors.
-    pub(in crate::lb) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
-        self.mistakes.extend(mistakes);
+    pub(in crate::lb) fn add_errors(&mut self, errors: impl IntoIterator<Item = FieldError>) {
+        self.errors.extend(errors);
     }
 
     /// Returns all errors, without duplicates.
     pub(in crate::lb) fn finish(self) -> Vec<FieldError> {
-        let mut observed = BTreeSet::new();
-        self.mistakes
-            .into_iter()
-            .filter(|found| observed.insert((found.field.clone(), found.message.clone())))
-            .collect()
+        let mut errors = self.errors;
+        let mut texts = BTreeSet::new();
+        errors.retain(|error| texts.insert((error.field.clone(), error.message.clone())));
+        errors
     }
 }
 
 /// Lists annotations without effect, each with the reason: rows that say so, and keys with our
 /// prefix that are in no row.
 pub(in crate::lb) fn ignored_annotations(service: &ServiceView) -> Vec<(&str, &'static str)> {
-    let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
-        Some(row) => row.without_effect,
-        None => key.starts_with(PREFIX).then_some("unknown"),
-    };
-    service
-        .annotations
-        .keys()
-        .filter_map(|key| Some((&**key, reason(key)?)))
-        .collect()
+    let mut ignored = Vec::new();
+    for key in service.annotations.keys() {
+        let reason = match ALL.iter().find(|row| row.is(key)) {
+            Some(row) => row.without_effect,
+            None if key.starts_with(PREFIX) => Some("unknown"),
+            None => None,
+        };
+        if let Some(reason) = reason {
+            ignored.push((&**key, reason));
+        }
+    }
+    ignored
 }
 
 #[cfg(test)]

@@ -124,13 +124,17 @@ fn addresses<T>(
     text: &str,
     pick: fn(IpAddr) -> Option<T>,
 ) -> Result<Vec<T>, String> {
-    let one = |item: &str| {
-        let ip: IpAddr = item
-            .parse()
-            .map_err(|_| format!("{what} must be valid IP address: {item}"))?;
-        pick(ip).ok_or_else(|| format!("{what} must be valid {version} address: {item}"))
-    };
-    parse::list(text).iter().map(|item| one(item)).collect()
+    let mut addresses = Vec::new();
+    for item in parse::list(text) {
+        let Ok(ip) = item.parse::<IpAddr>() else {
+            return Err(format!("{what} must be valid IP address: {item}"));
+        };
+        let Some(address) = pick(ip) else {
+            return Err(format!("{what} must be valid {version} address: {item}"));
+        };
+        addresses.push(address);
+    }
+    Ok(addresses)
 }
 
 use Section::{Addresses, Attributes, General, Health, Listeners, Security, Targets};
