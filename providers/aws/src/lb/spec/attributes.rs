@@ -151,9 +151,9 @@ impl TargetAttributes {
             .annotations
             .get(&a::TARGET_ATTRIBUTES)
             .unwrap_or_default();
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         let mut ports = Vec::new();
-        check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut mistakes);
+        check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut errors);
         for (port, pairs) in reader.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
             let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
             // Empty values do not override general ones.
@@ -161,7 +161,7 @@ impl TargetAttributes {
                 .into_iter()
                 .filter(|(_, value)| !value.is_empty())
                 .collect();
-            check_targets(&key, &pairs, &mut mistakes);
+            check_targets(&key, &pairs, &mut errors);
             match port.parse::<u16>() {
                 Ok(number) if has_port(reader, number) => ports.push((key, number, pairs)),
                 _ => {
@@ -170,7 +170,7 @@ impl TargetAttributes {
                 }
             }
         }
-        reader.annotations.add_errors(mistakes);
+        reader.annotations.add_errors(errors);
         let stickiness = reader.service.session_affinity != SessionAffinity::None;
         Self {
             general,
@@ -273,7 +273,7 @@ fn invalid(what: &str) -> String {
 
 /// Checks attributes of target groups, as far as AWS' rules for single values are known; AWS checks
 /// the others.
-fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
+fn check_targets(field: &str, found: &Pairs, errors: &mut Vec<FieldError>) {
     for (key, value) in found {
         // All of AWS' names have a dot.
         let message = if !key.contains('.') || key.chars().any(char::is_whitespace) {
@@ -285,7 +285,7 @@ fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
         } else {
             continue;
         };
-        mistakes.push(FieldError::new(field, invalid(&message)));
+        errors.push(FieldError::new(field, invalid(&message)));
     }
 }
 

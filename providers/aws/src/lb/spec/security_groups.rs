@@ -20,8 +20,8 @@ pub(super) fn source_ranges(
     let found = match SourceRanges::of(reader.service) {
         Ok(SourceRanges::Only(found)) => found,
         Ok(SourceRanges::Unset) => Vec::new(),
-        Err(mistakes) => {
-            reader.annotations.add_errors(mistakes);
+        Err(errors) => {
+            reader.annotations.add_errors(errors);
             Vec::new()
         }
     };

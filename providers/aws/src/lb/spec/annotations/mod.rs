@@ -53,7 +53,7 @@ impl Annotation {
 
     /// Returns the possible validation errors, in the words of the event. Single letters are
     /// placeholders.
-    pub(in crate::lb) fn mistakes(&self) -> Vec<&'static str> {
+    pub(in crate::lb) fn error_texts(&self) -> Vec<&'static str> {
         let of_kind = match self.kind {
             ValueKind::Bool => Some("error parsing service annotation: k=v"),
             ValueKind::Integer => Some("failed to parse annotation k=v"),

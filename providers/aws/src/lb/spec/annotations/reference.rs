@@ -65,7 +65,7 @@ fn errors_table<'a>(page: &mut String, rows: impl Iterator<Item = &'a Annotation
     let mut list = String::new();
     for row in rows {
         let texts: Vec<String> = row
-            .mistakes()
+            .error_texts()
             .iter()
             .map(|text| format!("`{text}`"))
             .collect();

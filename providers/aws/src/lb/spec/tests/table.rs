@@ -113,7 +113,7 @@ fn every_mistake_is_in_the_table() {
             };
             for mistake in mistakes {
                 let known = row
-                    .mistakes()
+                    .error_texts()
                     .iter()
                     .any(|text| alike(text, &mistake.message));
                 assert!(known, "{} {value:?}: {mistake}", row.name);
