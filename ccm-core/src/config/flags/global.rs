@@ -22,60 +22,60 @@ pub(super) static GLOBAL: &[Flag] = &[
         "version",
         Version(|c| &mut c.raw.version),
         "false",
-        "`--version` and `--version=raw` print the version and exit; `--version=vX.Y.Z...` runs and reports that version.",
+        "`--version` and `--version=raw` print version information and exit; `--version=vX.Y.Z...` sets the reported version.",
     ),
     global(
         "v",
         Int(|c| &mut c.raw.verbosity),
         "0",
-        "Verbosity of logs: 0 to 3 info, 4 and 5 debug, 6 and above trace.",
+        "Number for the log level verbosity: 0 to 3 mean info, 4 and 5 debug, 6 and above trace.",
     )
     .short('v'),
     global(
         "vmodule",
         Text(|c| &mut c.raw.vmodule),
         "",
-        "Verbosity of single source files or modules, as `pattern=N` with commas; `*` and `?` match as in file names. Text format only.",
+        "Comma-separated list of `pattern=N` settings for the log verbosity of source files or modules; `*` and `?` match as in file names. Only works for the text log format.",
     ),
     global(
         "log-flush-frequency",
         Duration(|c| &mut c.logging.flush_frequency),
         "5s",
-        "Longest time between log flushes.",
+        "Maximum duration between log flushes.",
     )
     .without_effect(UNBUFFERED),
     global(
         "logging-format",
         Choice(|c| &mut c.logging.format),
         "text",
-        "Format of logs: `text` or `json`.",
+        "The log format: `text` or `json`.",
     ),
     global(
         "log-text-split-stream",
         Bool(|c| &mut c.logging.text.split_stream),
         "false",
-        "Errors to stderr, the rest to stdout. Needs the gate LoggingAlphaOptions.",
+        "Write errors to stderr and info messages to stdout. Enable the LoggingAlphaOptions feature gate to use this.",
     )
     .without_effect(UNBUFFERED),
     global(
         "log-text-info-buffer-size",
         Text(|c| &mut c.logging.text.info_buffer_size),
         "0",
-        "Buffer of the second stream. Needs the gate LoggingAlphaOptions.",
+        "Size of the buffer for info messages with split streams. Enable the LoggingAlphaOptions feature gate to use this.",
     )
     .without_effect(UNBUFFERED),
     global(
         "log-json-split-stream",
         Bool(|c| &mut c.logging.json.split_stream),
         "false",
-        "Errors to stderr, the rest to stdout. Needs the gate LoggingAlphaOptions.",
+        "Write errors to stderr and info messages to stdout. Enable the LoggingAlphaOptions feature gate to use this.",
     )
     .without_effect(UNBUFFERED),
     global(
         "log-json-info-buffer-size",
         Text(|c| &mut c.logging.json.info_buffer_size),
         "0",
-        "Buffer of the second stream. Needs the gate LoggingAlphaOptions.",
+        "Size of the buffer for info messages with split streams. Enable the LoggingAlphaOptions feature gate to use this.",
     )
     .without_effect(UNBUFFERED),
 ];
