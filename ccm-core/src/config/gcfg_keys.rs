@@ -9,7 +9,7 @@
 //!     /// Section `[Global]`.
 //!     Global {
 //!         upstream zone: String = "Zone" "" "Zone."
-//!         ours strict: bool = "Strict" "false" "Mistakes count."
+//!         ours strict: bool = "Strict" "false" "Warnings are errors."
 //!     }
 //! }
 //!
@@ -117,16 +117,19 @@ fn integer<K: ConfigType, N: TryFrom<i64>>(value: Option<&str>) -> Result<N, Str
         Some(digits) => ("-", digits),
         None => ("", value.strip_prefix('+').unwrap_or(value)),
     };
-    let hex = digits
+    let hex_digits = digits
         .strip_prefix("0x")
         .or_else(|| digits.strip_prefix("0X"));
-    let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
-    // The number parser would accept a second sign.
-    let signed = digits.starts_with(['+', '-']);
-    let number = i64::from_str_radix(&format!("{sign}{digits}"), radix)
+    let (digits, radix) = match hex_digits {
+        Some(hex_digits) => (hex_digits, 16),
+        None => (digits, 10),
+    };
+    // `from_str_radix` would accept a second sign.
+    if digits.starts_with(['+', '-']) {
+        return Err(parse_error::<K>(value, ""));
+    }
+    i64::from_str_radix(&format!("{sign}{digits}"), radix)
         .ok()
-        .filter(|_| !signed);
-    number
         .and_then(|number| N::try_from(number).ok())
         .ok_or_else(|| parse_error::<K>(value, ""))
 }
@@ -156,10 +159,12 @@ impl ConfigType for Option<Duration> {
     const NAME: &str = "duration";
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
-        let parsed = super::parse_duration(required(value)?)?;
-        *self = Some(parsed).filter(|duration| !duration.is_zero());
-        self.map(drop)
-            .ok_or_else(|| "must be more than 0".to_owned())
+        let duration = super::parse_duration(required(value)?)?;
+        if duration.is_zero() {
+            return Err("must be more than 0".to_owned());
+        }
+        *self = Some(duration);
+        Ok(())
     }
 }
 
@@ -216,13 +221,13 @@ pub struct ConfigKey<T> {
 }
 
 impl<T> ConfigKey<T> {
-    /// Sets the field of the key from the value and its line. After an error the line is set
-    /// nevertheless.
+    /// Sets the field of the key in a section from the value and its line. An error leaves the
+    /// field unchanged.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn apply(&self, into: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
-        (self.set)(into, line, value)
+    /// What is wrong with the value.
+    pub fn apply(&self, section: &mut T, line: usize, value: Option<&str>) -> Result<(), String> {
+        (self.set)(section, line, value)
     }
 }
 
@@ -263,12 +268,62 @@ macro_rules! config_keys {
                 upstream: $crate::config_keys!(@$from),
                 meaning: $meaning,
                 set: |raw, line, value| {
+                    let mut parsed = raw.$field.value.clone();
+                    <$kind as $crate::config::gcfg_keys::ConfigType>::set(&mut parsed, value)?;
                     raw.$field.line = Some(line);
-                    <$kind as $crate::config::gcfg_keys::ConfigType>::set(&mut raw.$field.value, value)
+                    raw.$field.value = parsed;
+                    Ok(())
                 },
             },)*];
         }
     };
     (@upstream) => { true };
     (@ours) => { false };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    crate::config_keys! {
+        /// A section with keys of several types.
+        Section {
+            ours name: String = "Name" "" "A text."
+            ours enabled: Option<bool> = "Enabled" "" "A switch."
+            ours timeout: Option<Duration> = "Timeout" "" "A duration."
+        }
+    }
+
+    fn apply(
+        section: &mut Section,
+        name: &str,
+        line: usize,
+        value: Option<&str>,
+    ) -> Result<(), String> {
+        let key = Section::KEYS.iter().find(|key| key.name == name).unwrap();
+        key.apply(section, line, value)
+    }
+
+    #[test]
+    fn an_invalid_value_leaves_the_key_unset() {
+        let mut section = Section::default();
+        apply(&mut section, "Name", 1, None).unwrap_err();
+        apply(&mut section, "Enabled", 2, Some("perhaps")).unwrap_err();
+        apply(&mut section, "Timeout", 3, Some("0s")).unwrap_err();
+        assert_eq!((section.name.line, section.name.value.as_str()), (None, ""));
+        assert_eq!((section.enabled.line, section.enabled.value), (None, None));
+        assert_eq!((section.timeout.line, section.timeout.value), (None, None));
+    }
+
+    #[test]
+    fn an_invalid_value_keeps_an_earlier_one() {
+        let mut section = Section::default();
+        apply(&mut section, "Enabled", 1, Some("yes")).unwrap();
+        apply(&mut section, "Enabled", 2, Some("perhaps")).unwrap_err();
+        apply(&mut section, "Timeout", 3, Some("5s")).unwrap();
+        apply(&mut section, "Timeout", 4, Some("0s")).unwrap_err();
+        assert_eq!((section.enabled.line, section.enabled.value), (Some(1), Some(true)));
+        let five_seconds = Some(Duration::from_secs(5));
+        assert_eq!((section.timeout.line, section.timeout.value), (Some(3), five_seconds));
+    }
 }
