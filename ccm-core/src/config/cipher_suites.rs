@@ -71,12 +71,12 @@ pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvid
 /// The unknown names, and all known ones.
 pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipherSuite>, String> {
     let all = ring::ALL_CIPHER_SUITES;
-    let mut served: Vec<_> = all
+    let mut supported: Vec<_> = all
         .iter()
         .copied()
         .filter(|suite| suite.tls13().is_some())
         .collect();
-    let mut left_out = Vec::new();
+    let mut unsupported = Vec::new();
     let mut unknown = Vec::new();
     for name in names {
         let name = name.as_str();
@@ -89,21 +89,21 @@ pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipher
             .copied()
             .find(|suite| suite_name(*suite) == current)
         {
-            Some(suite) if !served.contains(&suite) => served.push(suite),
+            Some(suite) if !supported.contains(&suite) => supported.push(suite),
             Some(_) => {}
-            None if WEAK.contains(&name) => left_out.push(name.to_owned()),
+            None if WEAK.contains(&name) => unsupported.push(name.to_owned()),
             None => unknown.push(name),
         }
     }
     if unknown.is_empty() {
-        return Ok(Selected { supported: served, unsupported: left_out });
+        return Ok(Selected { supported, unsupported });
     }
-    let mut known: Vec<_> = all.iter().map(|suite| suite_name(*suite)).collect();
-    known.sort_unstable();
+    let mut all_names: Vec<_> = all.iter().map(|suite| suite_name(*suite)).collect();
+    all_names.sort_unstable();
     Err(format!(
         "cipher suite {} does not exist; known are {}",
         unknown.join(", "),
-        known.join(", ")
+        all_names.join(", ")
     ))
 }
 
@@ -148,14 +148,12 @@ fn suite_name(suite: SupportedCipherSuite) -> String {
 }
 
 fn known_groups() -> String {
-    let name = |group: &&dyn SupportedKxGroup| {
-        format!("{} ({})", u16::from(group.name()), group.name().as_str().unwrap_or_default())
-    };
-    ring::ALL_KX_GROUPS
-        .iter()
-        .map(name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let mut names = Vec::new();
+    for group in ring::ALL_KX_GROUPS {
+        let name = group.name().as_str().unwrap_or_default();
+        names.push(format!("{} ({name})", u16::from(group.name())));
+    }
+    names.join(", ")
 }
 
 #[cfg(test)]

@@ -28,19 +28,21 @@ pub const NODE_IPAM: &str = "node-ipam-controller";
 
 /// Returns the controllers that every cloud-controller-manager has.
 pub fn standard() -> Vec<ControllerInfo> {
-    let info = |name, aliases, client_name| ControllerInfo {
-        name,
-        aliases,
-        client_name,
-        enabled_by_default: true,
-    };
     vec![
-        info(CLOUD_NODE, &["cloud-node"], "node-controller"),
-        info(CLOUD_NODE_LIFECYCLE, &["cloud-node-lifecycle"], "node-controller"),
-        info(SERVICE_LB, &["service"], "service-controller"),
-        info(NODE_ROUTE, &["route"], "route-controller"),
+        enabled_by_default(CLOUD_NODE, &["cloud-node"], "node-controller"),
+        enabled_by_default(CLOUD_NODE_LIFECYCLE, &["cloud-node-lifecycle"], "node-controller"),
+        enabled_by_default(SERVICE_LB, &["service"], "service-controller"),
+        enabled_by_default(NODE_ROUTE, &["route"], "route-controller"),
         node_ipam(),
     ]
+}
+
+fn enabled_by_default(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    client_name: &'static str,
+) -> ControllerInfo {
+    ControllerInfo { name, aliases, client_name, enabled_by_default: true }
 }
 
 /// The node-IPAM controller. `*` does not select it: manifests set `--allocate-node-cidrs=true` for

@@ -141,10 +141,10 @@ impl FeatureGates {
     ///
     /// One for each gate that does not exist, and one for each locked gate that would differ from
     /// its default.
-    pub(super) fn new(wanted: &BTreeMap<String, bool>) -> Result<Self, Vec<ConfigError>> {
+    pub(super) fn new(flag: &BTreeMap<String, bool>) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut set = BTreeMap::new();
-        for (name, &value) in wanted {
+        for (name, &value) in flag {
             let reason = match GATES.iter().find(|gate| gate.name == name) {
                 None => "unrecognized feature gate".to_owned(),
                 Some(gate) if gate.locked && gate.default != value => {
@@ -173,18 +173,21 @@ impl FeatureGates {
 
     /// Returns whether a gate is on; a gate that does not exist is off.
     pub fn is_enabled(&self, name: &str) -> bool {
-        let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
-        self.set.get(name).copied().unwrap_or_else(default)
+        if let Some(&enabled) = self.set.get(name) {
+            return enabled;
+        }
+        GATES.iter().any(|gate| gate.name == name && gate.default)
     }
 }
 
 /// Lists the gates that can be set, as upstream does: name, values, stage and default. Gates of the
 /// API server's library, which have no effect here, are marked as such.
 pub(super) fn options() -> impl Iterator<Item = String> {
-    let open = |gate: &&FeatureGate| {
-        matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta) && !gate.locked
-    };
-    let mut gates: Vec<&FeatureGate> = GATES.iter().filter(open).collect();
+    let mut gates: Vec<&FeatureGate> = GATES
+        .iter()
+        .filter(|gate| matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta))
+        .filter(|gate| !gate.locked)
+        .collect();
     gates.sort_by_key(|gate| (!gate.has_effect, gate.name));
     gates.into_iter().map(|gate| {
         let stage = if gate.stage == FeatureStage::Alpha {
@@ -202,19 +205,17 @@ pub(super) fn options() -> impl Iterator<Item = String> {
 }
 
 /// Returns warnings about gates that differ from their default and have no effect here.
-pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
-    let idle = |name: &str, value: bool| {
-        GATES
+pub(super) fn warnings(flag: &BTreeMap<String, bool>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (name, &value) in flag {
+        let without_effect = GATES
             .iter()
-            .any(|gate| gate.name == name && gate.default != value && !gate.has_effect)
-    };
-    wanted
-        .iter()
-        .filter(|(name, value)| idle(name, **value))
-        .map(|(name, value)| {
-            format!("--feature-gates={name}={value} has no effect in this program")
-        })
-        .collect()
+            .any(|gate| gate.name == name && gate.default != value && !gate.has_effect);
+        if without_effect {
+            warnings.push(format!("--feature-gates={name}={value} has no effect in this program"));
+        }
+    }
+    warnings
 }
 
 #[cfg(test)]

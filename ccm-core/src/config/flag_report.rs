@@ -19,35 +19,30 @@ pub(super) fn fill(product: &Product, config: &mut Config, used: &BTreeSet<&'sta
     let mut values = Vec::new();
     let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
     warnings.extend(validate::tls_warnings(config));
-    // First, report flags that are set without effect or are deprecated.
     for flag in flags::all(product) {
         let value = flag.target.render(config, flag.name);
         let changed = value != flag.default;
-        if changed {
-            warnings.extend(match flag.support {
-                FlagSupport::Supported => None,
-                FlagSupport::NoEffect(why) => {
-                    Some(format!("--{}={value} has no effect: {why}", flag.name))
-                }
-            });
+        if changed && let FlagSupport::NoEffect(why) = flag.support {
+            warnings.push(format!("--{}={value} has no effect: {why}", flag.name));
         }
         if config.shadow.is_on()
             && used.contains(flag.name)
             && FLAGS_IGNORED_IN_SHADOW
                 .iter()
-                .any(|of| flag.name.starts_with(of))
+                .any(|prefix| flag.name.starts_with(prefix))
         {
             warnings.push(format!(
                 "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",
                 flag.name
             ));
         }
-        if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
+        if let Some(advice) = flag.deprecated
+            && used.contains(flag.name)
+        {
             warnings.push(format!("--{} is deprecated: {advice}", flag.name));
         }
         values.push(FlagValue { name: flag.name, value, changed });
     }
-    // Then add warnings about combinations of flags.
     warnings.extend(leader_migration::ignored_file_flag(config).map(str::to_owned));
     let ipam = controller_names::NODE_IPAM;
     if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {

@@ -68,7 +68,7 @@ pub fn parse(text: &str) -> Document {
                         section.entries.push(ConfigEntry { line, key, value });
                         Ok(())
                     }
-                    (SectionBody::Mistake, _) => Ok(()),
+                    (SectionBody::Invalid, _) => Ok(()),
                     _ => Err("expected section header".to_owned()),
                 }
             }),
@@ -76,7 +76,7 @@ pub fn parse(text: &str) -> Document {
         };
         if let Err(message) = result {
             if next == '[' {
-                below = SectionBody::Mistake;
+                below = SectionBody::Invalid;
             }
             document.issues.push(ConfigIssue::syntax(line, message));
         }
@@ -124,7 +124,7 @@ impl fmt::Display for ConfigIssue {
 enum SectionBody {
     Nothing,
     Header,
-    Mistake,
+    Invalid,
 }
 
 struct Scanner<'a> {
@@ -230,8 +230,11 @@ impl Scanner<'_> {
         let mut kept = 0;
         let mut quoted = false;
         loop {
-            let ends = |c: &char| *c == '\n' || !quoted && matches!(c, ';' | '#');
-            let Some(c) = self.rest.next_if(|c| !ends(c)) else {
+            // The value ends with the line, or with a comment outside quotes.
+            let Some(c) = self
+                .rest
+                .next_if(|c| *c != '\n' && (quoted || !matches!(c, ';' | '#')))
+            else {
                 break;
             };
             match c {

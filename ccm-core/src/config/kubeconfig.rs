@@ -4,7 +4,6 @@ pub(crate) mod connect;
 mod files;
 
 use std::{
-    borrow::Cow,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -106,23 +105,20 @@ pub async fn load(
     product: &Product,
     client_name: &str,
 ) -> Result<ClientConfig, ClientConfigError> {
-    let mut client = match (&config.kubeconfig, master_uri(&config.master, "http")?) {
-        (Some(path), _) => from_file("kubeconfig", path, &config.master).await?,
-        (None, Some(uri)) => {
-            ClientConfig::without_files(with_proxy_of_environment(kube::Config::new(uri))?)
-        }
-        (None, None) => {
-            let config = kube::Config::incluster();
-            in_cluster(
-                config
-                    .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?,
-            )?
-        }
+    let master = master_uri(&config.master, "http")?;
+    let mut client = if let Some(path) = &config.kubeconfig {
+        from_file("kubeconfig", path, &config.master).await?
+    } else if let Some(uri) = master {
+        ClientConfig::without_files(with_proxy_of_environment(kube::Config::new(uri))?)
+    } else {
+        let config = kube::Config::incluster()
+            .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })?;
+        in_cluster(config)?
     };
     let agent = user_agent(product, client_name);
-    let value =
+    let header =
         HeaderValue::from_str(&agent).map_err(|_| ClientConfigError::UserAgent { value: agent })?;
-    client.kube.headers.push((header::USER_AGENT, value));
+    client.kube.headers.push((header::USER_AGENT, header));
     // Within a cluster's network, compression costs the API server more than it saves.
     client.kube.disable_compression = true;
     Ok(client)
@@ -155,114 +151,126 @@ pub async fn load_optional(
 }
 
 fn in_cluster(config: kube::Config) -> Result<ClientConfig, ClientConfigError> {
-    let name = || "the pod's service account".to_owned();
-    let origin = Origin { source: name(), cluster: name(), user: name() };
+    let name = "the pod's service account".to_owned();
+    let origin = Origin { source: name.clone(), cluster: name.clone(), user: name };
     ClientConfig::new(with_proxy_of_environment(config)?, origin)
         .map_err(|error| ClientConfigError::InCluster { reason: error.to_string() })
 }
 
+/// Loads the configuration from the kubeconfig that `flag` names.
 async fn from_file(
     flag: &'static str,
     path: &Path,
     master: &str,
 ) -> Result<ClientConfig, ClientConfigError> {
-    let failed = |error: &KubeconfigError| ClientConfigError::Kubeconfig {
-        flag,
-        path: path.to_owned(),
-        reason: describe(error),
-    };
-    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+    let error =
+        |reason: String| ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason };
+    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|cause| error(describe(&cause)))?;
     if let Some(uri) = master_uri(master, "https")? {
-        for cluster in kubeconfig
-            .clusters
-            .iter_mut()
-            .filter_map(|named| named.cluster.as_mut())
-        {
+        for cluster in clusters_mut(&mut kubeconfig) {
             cluster.server = Some(uri.to_string());
         }
     }
-    // First, take from the kubeconfig what kube's own loading would drop or handle differently.
-    let (context, cluster) = current(&kubeconfig);
-    let proxy_url = cluster
-        .and_then(|cluster| cluster.proxy_url.clone())
-        .filter(|url| !url.is_empty());
-    // kube reads the file, but does not return its path.
-    let ca_bundle = cluster.filter(|cluster| cluster.certificate_authority_data.is_none());
-    let ca_bundle = ca_bundle
-        .and_then(|cluster| cluster.certificate_authority.as_ref())
-        .map(PathBuf::from);
-    let origin = Origin {
-        source: format!("--{flag}={}", path.display()),
-        cluster: format!(
-            "cluster {:?}",
-            context
-                .map(|context| context.cluster.as_str())
-                .unwrap_or_default()
-        ),
-        user: format!(
-            "user {:?}",
-            context
-                .and_then(|context| context.user.as_deref())
-                .unwrap_or_default()
-        ),
-    };
+    // kube drops these values of the kubeconfig, or handles them differently.
+    let current = current_context(&kubeconfig);
+    let proxy_url = current.proxy_url().map(str::to_owned);
+    let ca_bundle = current.ca_bundle();
+    let origin = current.origin(format!("--{flag}={}", path.display()));
     // kube also reads the environment's proxy variables, but by other rules.
+    for cluster in clusters_mut(&mut kubeconfig) {
+        cluster.proxy_url = None;
+    }
+    let mut client =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(|cause| error(describe(&cause)))?;
+    client.root_cert_file = ca_bundle;
+    match proxy_url {
+        None => client = with_proxy_of_environment(client)?,
+        Some(url) => {
+            let proxy = url.parse().ok().filter(connect::is_proxy);
+            client.proxy_url = Some(proxy.ok_or_else(|| error(INVALID_PROXY_URL.to_owned()))?);
+        }
+    }
+    check_values(&client).map_err(|reason| error(reason.to_owned()))?;
+    ClientConfig::new(client, origin).map_err(|unusable| error(unusable.to_string()))
+}
+
+const INVALID_PROXY_URL: &str =
+    "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128";
+
+/// Checks the values of a kubeconfig that kube accepts but that cannot be used. Addresses are
+/// logged, and one of them is a label of metrics.
+fn check_values(client: &kube::Config) -> Result<(), &'static str> {
+    let authority = client.cluster_url.authority();
+    if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("must not have credentials in the address of its server");
+    }
+    if !is_header(&client.auth_info) {
+        return Err(
+            "has a token that cannot be sent: it has a line break or another character that HTTP does not allow",
+        );
+    }
+    Ok(())
+}
+
+fn clusters_mut(kubeconfig: &mut Kubeconfig) -> impl Iterator<Item = &mut Cluster> {
     kubeconfig
         .clusters
         .iter_mut()
         .filter_map(|named| named.cluster.as_mut())
-        .for_each(|cluster| cluster.proxy_url = None);
-    // Then let kube load the rest, and add the proxy.
-    let mut client =
-        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(|error| failed(&error))?;
-    client.root_cert_file = ca_bundle;
-    match &proxy_url {
-        None => client = with_proxy_of_environment(client)?,
-        Some(url) => client.proxy_url = url.parse().ok().filter(connect::is_proxy),
-    }
-    // Finally, check the values. Addresses are logged, and one of them is a label of metrics.
-    let wrong: Cow<'static, str> = if proxy_url.is_some() && client.proxy_url.is_none() {
-        "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128"
-            .into()
-    } else if client
-        .cluster_url
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        "must not have credentials in the address of its server".into()
-    } else if !is_header(&client.auth_info) {
-        "has a token that cannot be sent: it has a line break or another character that HTTP does not allow".into()
-    } else {
-        match ClientConfig::new(client, origin) {
-            Ok(client) => return Ok(client),
-            Err(error) => error.to_string().into(),
-        }
-    };
-    Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.into_owned() })
 }
 
-/// Returns the current context and its cluster.
-fn current(kubeconfig: &Kubeconfig) -> (Option<&Context>, Option<&Cluster>) {
-    let named = |name: &String| {
-        kubeconfig
-            .contexts
-            .iter()
-            .find(|context| context.name == *name)?
+/// The current context of a kubeconfig and its cluster, as far as they exist.
+struct CurrentContext<'a> {
+    context: Option<&'a Context>,
+    cluster: Option<&'a Cluster>,
+}
+
+fn current_context(kubeconfig: &Kubeconfig) -> CurrentContext<'_> {
+    let name = kubeconfig.current_context.as_deref();
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|context| Some(context.name.as_str()) == name)
+        .and_then(|named| named.context.as_ref());
+    let cluster_name = context.map(|context| context.cluster.as_str());
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|cluster| Some(cluster.name.as_str()) == cluster_name)
+        .and_then(|named| named.cluster.as_ref());
+    CurrentContext { context, cluster }
+}
+
+impl<'a> CurrentContext<'a> {
+    fn proxy_url(&self) -> Option<&'a str> {
+        let proxy_url = self.cluster?.proxy_url.as_deref()?;
+        Some(proxy_url).filter(|url| !url.is_empty())
+    }
+
+    /// Returns the path of the CA bundle, unless the bundle is in-line.
+    fn ca_bundle(&self) -> Option<PathBuf> {
+        let cluster = self.cluster?;
+        if cluster.certificate_authority_data.is_some() {
+            return None;
+        }
+        cluster.certificate_authority.as_ref().map(PathBuf::from)
+    }
+
+    /// Returns the names for log messages about files of this context.
+    fn origin(&self, source: String) -> Origin {
+        let cluster = self.context.map_or("", |context| context.cluster.as_str());
+        let user = self
             .context
-            .as_ref()
-    };
-    let context = kubeconfig.current_context.as_ref().and_then(named);
-    let of_context = |context: &Context| {
-        kubeconfig
-            .clusters
-            .iter()
-            .find(|cluster| cluster.name == context.cluster)?
-            .cluster
-            .as_ref()
-    };
-    (context, context.and_then(of_context))
+            .and_then(|context| context.user.as_deref())
+            .unwrap_or_default();
+        Origin {
+            source,
+            cluster: format!("cluster {cluster:?}"),
+            user: format!("user {user:?}"),
+        }
+    }
 }
 
 fn with_proxy_of_environment(mut client: kube::Config) -> Result<kube::Config, ClientConfigError> {
@@ -277,53 +285,59 @@ fn proxy_for(
     destination: &Uri,
     variable: impl Fn(&'static str) -> Option<String>,
 ) -> Result<Option<Uri>, ClientConfigError> {
-    let set = |name| {
-        variable(name)
-            .filter(|value| !value.is_empty())
-            .map(|value| (name, value))
+    let is_https = destination.scheme_str() == Some("https");
+    let (names, default_port) = if is_https {
+        (["HTTPS_PROXY", "https_proxy"], 443)
+    } else {
+        (["HTTP_PROXY", "http_proxy"], 80)
     };
-    let named = match destination.scheme_str() {
-        Some("https") => set("HTTPS_PROXY").or_else(|| set("https_proxy")),
-        _ => set("HTTP_PROXY").or_else(|| set("http_proxy")),
-    };
-    let Some((variable, value)) = named else {
+    let Some((proxy_variable, proxy)) = first_set(&variable, names) else {
         return Ok(None);
     };
     let host = destination
         .host()
         .unwrap_or_default()
         .trim_matches(['[', ']']);
-    let is_this_host = host == "localhost"
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
-    let none = set("NO_PROXY")
-        .or_else(|| set("no_proxy"))
-        .map(|(_, list)| list)
-        .unwrap_or_default();
-    let port = destination
-        .port_u16()
-        .unwrap_or(if destination.scheme_str() == Some("https") {
-            443
-        } else {
-            80
-        });
-    if is_this_host
-        || none
+    let port = destination.port_u16().unwrap_or(default_port);
+    if is_this_host(host) {
+        return Ok(None);
+    }
+    if let Some((_, entries)) = first_set(&variable, ["NO_PROXY", "no_proxy"])
+        && entries
             .split(',')
             .any(|entry| excludes(entry.trim(), host, port))
     {
         return Ok(None);
     }
-    let url = if value.contains("://") {
-        value
+    let url = if proxy.contains("://") {
+        proxy
     } else {
-        format!("http://{value}")
+        format!("http://{proxy}")
     };
     match url.parse().ok().filter(connect::is_proxy) {
         Some(proxy) => Ok(Some(proxy)),
-        None => Err(ClientConfigError::Proxy { variable }),
+        None => Err(ClientConfigError::Proxy { variable: proxy_variable }),
     }
+}
+
+/// Returns the first of the environment variables that is set and not empty, with its value.
+fn first_set(
+    variable: impl Fn(&'static str) -> Option<String>,
+    names: [&'static str; 2],
+) -> Option<(&'static str, String)> {
+    for name in names {
+        if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
+            return Some((name, value));
+        }
+    }
+    None
+}
+
+fn is_this_host(host: &str) -> bool {
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 /// Returns whether an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address,
@@ -338,13 +352,13 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
         return address.is_some_and(|address| network.contains(&address));
     }
     // An IPv6 address contains colons itself, and needs brackets before a port.
-    let (name, of_port) = match entry.rsplit_once(':') {
-        Some((name, of_port)) if !name.contains(':') || name.ends_with(']') => {
-            (name, Some(of_port))
+    let (name, entry_port) = match entry.rsplit_once(':') {
+        Some((name, entry_port)) if !name.contains(':') || name.ends_with(']') => {
+            (name, Some(entry_port))
         }
         _ => (entry, None),
     };
-    if of_port.is_some_and(|of_port| of_port.parse() != Ok(port)) {
+    if entry_port.is_some_and(|entry_port| entry_port.parse() != Ok(port)) {
         return false;
     }
     let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
@@ -380,8 +394,8 @@ fn describe(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(cause, _) => format!("cannot be read: {cause}"),
         KubeconfigError::Parse(cause) => match cause.location() {
-            Some(place) => {
-                format!("is no kubeconfig: line {}, column {}", place.line(), place.column())
+            Some(position) => {
+                format!("is no kubeconfig: line {}, column {}", position.line(), position.column())
             }
             None => "is no kubeconfig".to_owned(),
         },
@@ -418,23 +432,26 @@ pub(super) fn master_uri(value: &str, scheme: &str) -> Result<Option<Uri>, Maste
     if value.is_empty() {
         return Ok(None);
     }
-    let shown = value
-        .rsplit_once('@')
-        .map_or_else(|| value.to_owned(), |(_, host)| format!("<redacted>@{host}"));
-    let wrong = |reason| MasterError { shown: shown.clone(), reason };
-    if value.contains('@') {
-        return Err(wrong("must not contain credentials"));
+    if let Some((_, host)) = value.rsplit_once('@') {
+        return Err(MasterError {
+            shown: format!("<redacted>@{host}"),
+            reason: "must not contain credentials",
+        });
     }
-    let full = if value.contains("://") {
+    let url = if value.contains("://") {
         value.to_owned()
     } else {
         format!("{scheme}://{value}")
     };
-    let uri: Uri = full
-        .parse()
-        .map_err(|_| wrong("must be an address such as https://host:6443"))?;
+    let uri: Uri = url.parse().map_err(|_| MasterError {
+        shown: value.to_owned(),
+        reason: "must be an address such as https://host:6443",
+    })?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("must be an http or https address"));
+        return Err(MasterError {
+            shown: value.to_owned(),
+            reason: "must be an http or https address",
+        });
     }
     Ok(Some(uri))
 }

@@ -6,8 +6,6 @@
 //! of Go's framework uses the names `service-controller` and `route-controller`, which its own
 //! cloud-controller-manager does not use, and which it therefore does not protect.
 
-use std::path::Path;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -63,11 +61,10 @@ struct Leader {
 impl Default for LeaderMigration {
     /// The built-in list of Go's framework.
     fn default() -> Self {
-        let leader = |name: &str| Leader { name: name.to_owned(), component: ANY.to_owned() };
-        Self {
-            leader_name: DEFAULT_LEADER_NAME.to_owned(),
-            leaders: DEFAULT_CONTROLLERS.map(leader).to_vec(),
-        }
+        let leaders = DEFAULT_CONTROLLERS
+            .map(|name| Leader { name: name.to_owned(), component: ANY.to_owned() })
+            .to_vec();
+        Self { leader_name: DEFAULT_LEADER_NAME.to_owned(), leaders }
     }
 }
 
@@ -93,7 +90,7 @@ impl LeaderMigration {
         let Some(path) = &config.leader_migration.config_file else {
             return Ok(Some(Self::default()));
         };
-        let judge = |text: &str| {
+        yaml_file::load("leader-migration-config", path, |text| {
             let migration = Self::parse(text, known)?;
             if migration.leader_name == config.leader_election.resource_name {
                 return Err(vec![format!(
@@ -102,8 +99,8 @@ impl LeaderMigration {
                 )]);
             }
             Ok(migration)
-        };
-        yaml_file::load("leader-migration-config", path, judge).map(Some)
+        })
+        .map(Some)
     }
 
     pub(crate) fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
@@ -117,8 +114,11 @@ impl LeaderMigration {
         let Ok(Some(migration)) = Self::read(config, known) else {
             return json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});
         };
-        let leader = |leader: &Leader| json!({"name": leader.name, "component": leader.component});
-        let leaders: Vec<_> = migration.leaders.iter().map(leader).collect();
+        let leaders: Vec<_> = migration
+            .leaders
+            .iter()
+            .map(|leader| json!({"name": leader.name, "component": leader.component}))
+            .collect();
         json!({
             "leaderName": migration.leader_name,
             "resourceLock": LOCK,
@@ -209,7 +209,6 @@ struct LeaderEntry {
 
 impl ConfigFile {
     fn check(self, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
-        // First, check the header.
         let mut problems = Vec::new();
         let version = self
             .api_version
@@ -227,16 +226,14 @@ impl ConfigFile {
         if self.leader_name.is_empty() {
             problems.push("leaderName: must be set".to_owned());
         }
-        match (&self.resource_lock, version) {
-            (Some(_), Some("v1")) => {
+        if let Some(lock) = &self.resource_lock {
+            if version == Some("v1") {
                 problems.push("resourceLock: there is no such field in v1".to_owned());
+            } else if lock != LOCK {
+                problems
+                    .push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is"));
             }
-            (None, _) => {}
-            (Some(lock), _) if lock == LOCK => {}
-            (Some(lock), _) => problems
-                .push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
         }
-        // Then check each controller, also for a contradiction with an earlier entry.
         let entries = self.controller_leaders.unwrap_or_default();
         for (index, entry) in entries.iter().enumerate() {
             for (field, value) in [("name", &entry.name), ("component", &entry.component)] {
@@ -244,17 +241,16 @@ impl ConfigFile {
                     problems.push(format!("controllerLeaders[{index}].{field}: must be set"));
                 }
             }
-            let same = |other: &LeaderEntry| {
-                canonical_name(&other.name, known) == canonical_name(&entry.name, known)
-            };
-            let before = entries[..index]
-                .iter()
-                .position(|other| same(other) && other.component != entry.component);
-            if let Some(before) = before {
+            // Two entries for one controller must not contradict each other.
+            let name = canonical_name(&entry.name, known);
+            let conflicting = entries[..index].iter().position(|earlier| {
+                canonical_name(&earlier.name, known) == name && earlier.component != entry.component
+            });
+            if let Some(earlier) = conflicting {
                 problems.push(format!(
-                    "controllerLeaders[{index}].component: {:?} is for the controller of controllerLeaders[{before}], \
+                    "controllerLeaders[{index}].component: {:?} is for the controller of controllerLeaders[{earlier}], \
                      which has {:?}",
-                    entry.component, entries[before].component
+                    entry.component, entries[earlier].component
                 ));
             }
         }
@@ -272,14 +268,13 @@ impl ConfigFile {
 /// Returns a warning if flags of the migration are set that have no effect.
 pub(super) fn ignored_file_flag(config: &Config) -> Option<&'static str> {
     let migration = &config.leader_migration;
-    let file: Option<&Path> = migration.config_file.as_deref();
-    match (migration.enabled, config.leader_election.enabled) {
-        (true, false) => Some("--enable-leader-migration has no effect without --leader-elect"),
-        (false, _) if file.is_some() => {
-            Some("--leader-migration-config has no effect without --enable-leader-migration")
-        }
-        _ => None,
+    if migration.enabled && !config.leader_election.enabled {
+        return Some("--enable-leader-migration has no effect without --leader-elect");
     }
+    if !migration.enabled && migration.config_file.is_some() {
+        return Some("--leader-migration-config has no effect without --enable-leader-migration");
+    }
+    None
 }
 
 #[cfg(test)]

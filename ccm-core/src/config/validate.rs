@@ -149,7 +149,6 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if !config.leader_election.enabled || config.shadow.is_on() {
         return;
     }
-    // First, the lock object.
     if config.raw.resource_lock == "leases" {
         config.leader_election.resource_lock = ResourceLock::Leases;
     } else {
@@ -176,7 +175,7 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
             errors.push(rejected(flag, value, "cannot be empty when leader election is on"));
         }
     }
-    // Then check each duration on its own.
+    // The durations are compared below only if each is valid.
     let times = [
         ("leader-elect-lease-duration", lease_duration),
         ("leader-elect-renew-deadline", renew_deadline),
@@ -191,8 +190,7 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if errors.len() > before {
         return;
     }
-    // Finally, compare the durations. The Lease object contains whole seconds, so less would be
-    // written as zero.
+    // The Lease object contains whole seconds, so less would be written as zero.
     if lease_duration.as_secs() == 0 {
         let value = duration::format(*lease_duration);
         errors.push(rejected("leader-elect-lease-duration", &value, "must be at least one second"));
@@ -251,7 +249,6 @@ fn port(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> Option
 }
 
 fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
-    // First, the ports and the HTTP/2 limit.
     config.serving.port = port("secure-port", config.raw.secure_port, errors);
     config.webhook.serving.port =
         port("webhook-secure-port", config.raw.webhook_secure_port, errors);
@@ -272,27 +269,23 @@ fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
             "cannot be a negative number",
         )),
     }
-    // Then the pairs of certificate and key.
     for (serving, certificate_flag, key_flag) in [
         (&config.serving, "tls-cert-file", "tls-private-key-file"),
         (&config.webhook.serving, "webhook-tls-cert-file", "webhook-tls-private-key-file"),
     ] {
-        match (&serving.tls_cert_file, &serving.tls_private_key_file) {
-            (Some(file), None) => {
-                errors.push(rejected(
-                    certificate_flag,
-                    &file.display(),
-                    format!("needs --{key_flag}, too"),
-                ));
-            }
-            (None, Some(file)) => {
-                errors.push(rejected(
-                    key_flag,
-                    &file.display(),
-                    format!("needs --{certificate_flag}, too"),
-                ));
-            }
-            _ => {}
+        let certificate = &serving.tls_cert_file;
+        let key = &serving.tls_private_key_file;
+        if let Some(certificate) = certificate
+            && key.is_none()
+        {
+            let reason = format!("needs --{key_flag}, too");
+            errors.push(rejected(certificate_flag, &certificate.display(), reason));
+        }
+        if let Some(key) = key
+            && certificate.is_none()
+        {
+            let reason = format!("needs --{certificate_flag}, too");
+            errors.push(rejected(key_flag, &key.display(), reason));
         }
     }
 }

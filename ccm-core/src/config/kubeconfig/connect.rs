@@ -52,18 +52,18 @@ type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
     let mut used = config.credentials();
     let mut connections = connect(&config.filled(&used))?;
-    let mut not_before = Instant::now();
+    let mut next_attempt = Instant::now();
     let namespace = config.kube.default_namespace.clone();
     let config = config.clone();
-    let send = move |request| {
+    let service = tower::service_fn(move |request| {
         let current = config.credentials();
-        if !Arc::ptr_eq(&current, &used) && Instant::now() >= not_before {
+        if !Arc::ptr_eq(&current, &used) && Instant::now() >= next_attempt {
             match connect(&config.filled(&current)) {
                 Ok(new) => (used, connections) = (current, new),
                 // The files themselves were already checked, so the cause is something else: a
                 // plug-in, for example.
                 Err(error) => {
-                    not_before = Instant::now() + RELOAD_INTERVAL;
+                    next_attempt = Instant::now() + RELOAD_INTERVAL;
                     let kubeconfig = config.source();
                     let error = chain(&error);
                     tracing::warn!(
@@ -75,8 +75,8 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
             }
         }
         connections.clone().oneshot(request)
-    };
-    Ok(kube::Client::new(tower::service_fn(send), namespace))
+    });
+    Ok(kube::Client::new(service, namespace))
 }
 
 /// Prepares connections from a configuration in which all credentials are in-line.

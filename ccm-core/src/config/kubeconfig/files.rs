@@ -150,23 +150,24 @@ fn files(
     cluster_name: &str,
     user_name: &str,
 ) -> Vec<File> {
-    let of_user = |role, path: &Option<String>, is_in_line: bool| {
-        let path = path.as_ref().filter(|_| !is_in_line)?.into();
-        Some(File { role, path, owner: user_name.to_owned() })
-    };
-    let ca_bundle =
-        ca_bundle.map(|path| File { role: Role::CaBundle, path, owner: cluster_name.to_owned() });
-    let certificate = of_user(
-        Role::ClientCertificate,
-        &user.client_certificate,
-        user.client_certificate_data.is_some(),
-    );
-    let key = of_user(Role::ClientKey, &user.client_key, user.client_key_data.is_some());
-    let token = of_user(Role::Token, &user.token_file, false);
-    [ca_bundle, certificate, key, token]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut files = Vec::new();
+    if let Some(path) = ca_bundle {
+        files.push(File { role: Role::CaBundle, path, owner: cluster_name.to_owned() });
+    }
+    if let Some(path) = &user.client_certificate
+        && user.client_certificate_data.is_none()
+    {
+        files.push(File::of_user(Role::ClientCertificate, path, user_name));
+    }
+    if let Some(path) = &user.client_key
+        && user.client_key_data.is_none()
+    {
+        files.push(File::of_user(Role::ClientKey, path, user_name));
+    }
+    if let Some(path) = &user.token_file {
+        files.push(File::of_user(Role::Token, path, user_name));
+    }
+    files
 }
 
 fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
@@ -175,24 +176,18 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
         config.root_cert = Some(bundle.clone());
         config.root_cert_file = None;
     }
-    if let Some(certificate) = credentials
-        .client_certificate
-        .as_ref()
-        .filter(|_| user.client_certificate.is_some())
+    if let Some(certificate) = &credentials.client_certificate
+        && user.client_certificate.is_some()
     {
         user.client_certificate_data = Some(certificate.clone());
     }
-    if let Some(key) = credentials
-        .client_key
-        .as_ref()
-        .filter(|_| user.client_key.is_some())
+    if let Some(key) = &credentials.client_key
+        && user.client_key.is_some()
     {
         user.client_key_data = Some(key.clone().into());
     }
-    if let Some(token) = credentials
-        .token
-        .as_ref()
-        .filter(|_| user.token_file.is_some())
+    if let Some(token) = &credentials.token
+        && user.token_file.is_some()
     {
         user.token = Some(token.clone().into());
     }
@@ -220,25 +215,10 @@ impl CredentialFiles {
     }
 
     fn check(&self, state: &mut State) {
-        let read = self.read().and_then(|contents| {
-            if contents == state.last_good.contents {
-                Ok(None)
-            } else {
-                self.try_out(contents).map(Some)
-            }
-        });
-        match read {
+        match self.read_changed(&state.last_good) {
             Ok(None) => state.problem = None,
             Ok(Some(credentials)) => {
-                let changed = self
-                    .files
-                    .iter()
-                    .zip(credentials.contents.iter().zip(&state.last_good.contents));
-                for (file, _) in changed.filter(|(_, (now, before))| now != before) {
-                    let what = file.role.what();
-                    let path = file.path.display();
-                    tracing::info!(kubeconfig = self.source, owner = file.owner, file = %path, "{what} was read again");
-                }
+                self.log_changes(&state.last_good, &credentials);
                 state.last_good = Arc::new(credentials);
                 state.problem = None;
             }
@@ -257,11 +237,27 @@ impl CredentialFiles {
         }
     }
 
+    fn log_changes(&self, old: &Credentials, new: &Credentials) {
+        for ((file, old), new) in self.files.iter().zip(&old.contents).zip(&new.contents) {
+            if new != old {
+                let what = file.role.what();
+                let path = file.path.display();
+                tracing::info!(kubeconfig = self.source, owner = file.owner, file = %path, "{what} was read again");
+            }
+        }
+    }
+
+    /// Reads the files; `None` if their contents are unchanged.
+    fn read_changed(&self, last_good: &Credentials) -> Result<Option<Credentials>, UnusableFile> {
+        let contents = self.read()?;
+        if contents == last_good.contents {
+            return Ok(None);
+        }
+        self.try_out(contents).map(Some)
+    }
+
     fn read(&self) -> Result<Vec<Vec<u8>>, UnusableFile> {
-        let read = |file: &File| {
-            fs::read(&file.path).map_err(|error| file.unusable(format!("cannot be read: {error}")))
-        };
-        self.files.iter().map(read).collect()
+        self.files.iter().map(File::read).collect()
     }
 
     /// Checks that a client can be made from these contents.
@@ -272,9 +268,8 @@ impl CredentialFiles {
                 .take(file.role, content)
                 .map_err(|reason| file.unusable(reason))?;
         }
-        let of_pair = |file: &&File| matches!(file.role, Role::ClientCertificate | Role::ClientKey);
         // kube's error message may repeat contents of the file.
-        if let Some(file) = self.files.iter().rfind(of_pair)
+        if let Some(file) = self.files.iter().rfind(|file| file.is_of_client_pair())
             && fill(self.base.clone(), &credentials)
                 .rustls_client_config()
                 .is_err()
@@ -331,6 +326,18 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 }
 
 impl File {
+    fn of_user(role: Role, path: &str, user_name: &str) -> Self {
+        Self { role, path: path.into(), owner: user_name.to_owned() }
+    }
+
+    fn is_of_client_pair(&self) -> bool {
+        matches!(self.role, Role::ClientCertificate | Role::ClientKey)
+    }
+
+    fn read(&self) -> Result<Vec<u8>, UnusableFile> {
+        fs::read(&self.path).map_err(|error| self.unusable(format!("cannot be read: {error}")))
+    }
+
     fn unusable(&self, reason: String) -> UnusableFile {
         let what = self.role.what();
         let path = self.path.display().to_string();

@@ -63,13 +63,10 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     let mut both = raw.node_cidr_mask_size;
     let ipv4 = raw.node_cidr_mask_size_ipv4;
     let ipv6 = raw.node_cidr_mask_size_ipv6;
-    let has = |is_ipv4| {
-        clusters
-            .iter()
-            .any(|cluster| cluster.addr().is_ipv4() == is_ipv4)
-    };
+    let has_ipv4 = clusters.iter().any(|cluster| cluster.addr().is_ipv4());
+    let has_ipv6 = clusters.iter().any(|cluster| cluster.addr().is_ipv6());
     let mut reject = |flag, value: i32, reason: &str| errors.push(rejected(flag, &value, reason));
-    // First, check that each mask flag fits the address families of the cluster.
+    // Each mask flag must fit the address families of the cluster.
     let misplaced = if clusters.len() > 1 {
         Some(
             "not in a dual-stack cluster; use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6",
@@ -83,13 +80,12 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
         reject(MASK, both, reason);
         both = 0;
     }
-    if ipv4 != 0 && !clusters.is_empty() && !has(true) {
+    if ipv4 != 0 && !clusters.is_empty() && !has_ipv4 {
         reject(MASK_IPV4, ipv4, "not in a cluster without an IPv4 network");
     }
-    if ipv6 != 0 && !clusters.is_empty() && !has(false) {
+    if ipv6 != 0 && !clusters.is_empty() && !has_ipv6 {
         reject(MASK_IPV6, ipv6, "not in a cluster without an IPv6 network");
     }
-    // Then choose the mask of each network and check it.
     let mut networks = Vec::new();
     for &cluster in clusters {
         let (flag, own, default) = if cluster.addr().is_ipv4() {
@@ -97,18 +93,21 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
         } else {
             (MASK_IPV6, ipv6, 64)
         };
-        let (flag, mask) = match (own, both) {
-            (0, 0) => (flag, default),
-            (0, both) => (MASK, both),
-            (own, _) => (flag, own),
+        let (flag, mask) = if own != 0 {
+            (flag, own)
+        } else if both != 0 {
+            (MASK, both)
+        } else {
+            (flag, default)
         };
-        let network = u8::try_from(mask)
-            .ok()
-            .map(|node_mask| PodNetwork { cluster, node_mask });
-        match network.map(|network| (network, network.block_count())) {
-            Some((network, Ok(_))) => networks.push(network),
-            Some((_, Err(error))) => reject(flag, mask, &error.to_string()),
-            None => reject(flag, mask, "is no prefix length"),
+        let Ok(node_mask) = u8::try_from(mask) else {
+            reject(flag, mask, "is no prefix length");
+            continue;
+        };
+        let network = PodNetwork { cluster, node_mask };
+        match network.block_count() {
+            Ok(_) => networks.push(network),
+            Err(error) => reject(flag, mask, &error.to_string()),
         }
     }
     networks

@@ -21,18 +21,22 @@ pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
 /// Returns warnings about suites and groups that Go would offer and this program does not.
 pub(in crate::config) fn warnings(config: &Config) -> Vec<String> {
     let serving = &config.serving;
-    let suites = cipher_suites::cipher_suites(&serving.tls_cipher_suites)
-        .map(|chosen| chosen.unsupported)
-        .unwrap_or_default();
-    let groups = cipher_suites::key_exchanges(&serving.tls_curve_preferences)
-        .map(|chosen| chosen.unsupported)
-        .unwrap_or_default();
-    let warn = |flag: &str, names: Vec<String>, why: &str| {
-        (!names.is_empty()).then(|| format!("--{flag}: {} left out: {why}", names.join(",")))
-    };
-    let suites = warn("tls-cipher-suites", suites, "weak, and not served by this program");
-    suites
-        .into_iter()
-        .chain(warn("tls-curve-preferences", groups, "not supported by this program"))
-        .collect()
+    let mut warnings = Vec::new();
+    if let Ok(suites) = cipher_suites::cipher_suites(&serving.tls_cipher_suites)
+        && !suites.unsupported.is_empty()
+    {
+        warnings.push(format!(
+            "--tls-cipher-suites: {} left out: weak, and not served by this program",
+            suites.unsupported.join(",")
+        ));
+    }
+    if let Ok(groups) = cipher_suites::key_exchanges(&serving.tls_curve_preferences)
+        && !groups.unsupported.is_empty()
+    {
+        warnings.push(format!(
+            "--tls-curve-preferences: {} left out: not supported by this program",
+            groups.unsupported.join(",")
+        ));
+    }
+    warnings
 }
