@@ -105,7 +105,7 @@ impl std::fmt::Debug for AuthFilter {
 
 /// Middleware that checks each request before any handler runs.
 pub(super) async fn authorize(
-    State(door): State<AuthFilter>,
+    State(auth_filter): State<AuthFilter>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -115,7 +115,7 @@ pub(super) async fn authorize(
         .cloned()
         .unwrap_or_default();
     let (parts, body) = request.into_parts();
-    match door.check(&peer, &parts).await {
+    match auth_filter.check(&peer, &parts).await {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(refusal) => refusal.response().map(Body::from),
     }

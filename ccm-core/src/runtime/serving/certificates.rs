@@ -125,13 +125,18 @@ impl Certificates {
     /// then one whose flag has a matching wildcard, then one whose certificate is valid for the
     /// name, then the default.
     pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
-        let named = |matches: &dyn Fn(&ServingCertificate) -> bool| {
-            self.named.iter().find(|pair| matches(pair))
-        };
-        let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
-            .or_else(|| named(&|pair| pair.names.iter().any(|own| is_under(name, own))))
-            .or_else(|| named(&|pair| pair.names.is_empty() && pair.is_for(name)));
-        pair.unwrap_or(&self.default).state.lock().served.clone()
+        let named = &self.named;
+        let certificate = named
+            .iter()
+            .find(|pair| pair.is_named(name))
+            .or_else(|| named.iter().find(|pair| pair.has_wildcard_for(name)))
+            .or_else(|| {
+                named
+                    .iter()
+                    .find(|pair| pair.names.is_empty() && pair.is_for(name))
+            })
+            .unwrap_or(&self.default);
+        certificate.state.lock().served.clone()
     }
 }
 
@@ -159,7 +164,7 @@ impl ServingCertificate {
         if let Some(directory) = &config.cert_dir {
             return Self::from_directory(directory, config.bind_address, provider);
         }
-        let made =
+        let pair =
             self_signed::generate(config.bind_address).map_err(|error| CertificateError {
                 flag: "cert-dir",
                 what: "make a certificate in place of one from a directory",
@@ -167,8 +172,8 @@ impl ServingCertificate {
                 source: error.into(),
             })?;
         let contents = FileContents {
-            certificate: made.certificate.into_bytes(),
-            key: made.key.into_bytes(),
+            certificate: pair.certificate.into_bytes(),
+            key: pair.key.into_bytes(),
         };
         let files = Files {
             flag: "cert-dir",
@@ -198,25 +203,7 @@ impl ServingCertificate {
         if std::fs::File::open(&files.certificate).is_err()
             && std::fs::File::open(&files.key).is_err()
         {
-            let failed = |what, path: &Path, source| CertificateError {
-                flag: "cert-dir",
-                what,
-                path: path.into(),
-                source,
-            };
-            let made = self_signed::generate(bind)
-                .map_err(|error| failed("make a pair in", directory, error.into()))?;
-            std::fs::create_dir_all(directory)
-                .map_err(|error| failed("make the directory", directory, error.into()))?;
-            self_signed::write(&files.key, &made.key, 0o600)
-                .map_err(|error| failed("write the key", &files.key, error.into()))?;
-            self_signed::write(&files.certificate, &made.certificate, 0o644).map_err(|error| {
-                // A key without certificate would be treated as an operator error at the next
-                // start.
-                let _ = std::fs::remove_file(&files.key);
-                failed("write the certificate", &files.certificate, error.into())
-            })?;
-            tracing::info!(directory = %directory.display(), "made a certificate");
+            files.create_self_signed(directory, bind)?;
         }
         Self::read(files, Vec::new(), provider)
     }
@@ -259,6 +246,16 @@ impl ServingCertificate {
         }
     }
 
+    /// Returns whether the flag has exactly this server name.
+    fn is_named(&self, name: &str) -> bool {
+        self.names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    /// Returns whether the flag has a wildcard that matches this server name.
+    fn has_wildcard_for(&self, name: &str) -> bool {
+        self.names.iter().any(|own| is_under(name, own))
+    }
+
     /// Returns whether the certificate is valid for this server name.
     fn is_for(&self, name: &str) -> bool {
         let served = self.state.lock().served.clone();
@@ -277,12 +274,28 @@ type ReloadResult =
 
 impl Files {
     fn read(&self) -> Result<FileContents, CertificateError> {
-        let part =
-            |what, path: &Path| std::fs::read(path).map_err(|error| self.error(what, path, error));
-        Ok(FileContents {
-            certificate: part("read the certificate", &self.certificate)?,
-            key: part("read the key", &self.key)?,
-        })
+        let certificate = std::fs::read(&self.certificate)
+            .map_err(|error| self.error("read the certificate", &self.certificate, error))?;
+        let key = std::fs::read(&self.key)
+            .map_err(|error| self.error("read the key", &self.key, error))?;
+        Ok(FileContents { certificate, key })
+    }
+
+    /// Creates a self-signed pair in a directory.
+    fn create_self_signed(&self, directory: &Path, bind: IpAddr) -> Result<(), CertificateError> {
+        let pair = self_signed::generate(bind)
+            .map_err(|error| self.error("make a pair in", directory, error))?;
+        std::fs::create_dir_all(directory)
+            .map_err(|error| self.error("make the directory", directory, error))?;
+        self_signed::write(&self.key, &pair.key, 0o600)
+            .map_err(|error| self.error("write the key", &self.key, error))?;
+        self_signed::write(&self.certificate, &pair.certificate, 0o644).map_err(|error| {
+            // A key without certificate would be treated as an operator error at the next start.
+            let _ = std::fs::remove_file(&self.key);
+            self.error("write the certificate", &self.certificate, error)
+        })?;
+        tracing::info!(directory = %directory.display(), "made a certificate");
+        Ok(())
     }
 
     /// Reads the pair; `None` if it is unchanged.
@@ -323,14 +336,14 @@ impl FileContents {
         files: &Files,
         provider: &CryptoProvider,
     ) -> Result<Arc<CertifiedKey>, CertificateError> {
-        let certificate = |error: Box<dyn std::error::Error + Send + Sync>| {
-            files.error("use the certificate", &files.certificate, error)
-        };
         let chain = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| certificate(error.to_string().into()))?;
+            .map_err(|error| {
+                files.error("use the certificate", &files.certificate, error.to_string())
+            })?;
         if chain.is_empty() {
-            return Err(certificate("there is none in the file".into()));
+            let error = "there is none in the file";
+            return Err(files.error("use the certificate", &files.certificate, error));
         }
         // The library's error message may repeat contents of the file.
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {

@@ -88,7 +88,7 @@ pub(super) struct ConnectionLimiter(Mutex<HashMap<IpAddr, usize>>);
 /// Counts a connection as open until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     address: IpAddr,
 }
 
@@ -104,31 +104,31 @@ impl ConnectionLimiter {
         // Clients connect to a dual-stack socket with IPv4-mapped IPv6 addresses.
         let address = peer.to_canonical();
         let local = local.map(|local| local.to_canonical());
-        let mut taken = self.0.lock();
-        let all: usize = taken.values().sum();
-        let own = taken.get(&address).copied().unwrap_or_default();
-        let places = if address.is_loopback() || Some(address) == local {
+        let mut open = self.0.lock();
+        let total: usize = open.values().sum();
+        let of_peer = open.get(&address).copied().unwrap_or_default();
+        let max_total = if address.is_loopback() || Some(address) == local {
             limits.connections + limits.for_this_host
-        } else if own < limits.modest {
+        } else if of_peer < limits.modest {
             limits.connections
         } else {
             limits.connections.saturating_sub(limits.for_modest)
         };
-        if all >= places || own >= limits.per_address {
+        if total >= max_total || of_peer >= limits.per_address {
             return None;
         }
-        taken.insert(address, own + 1);
-        Some(ConnectionPermit { places: self.clone(), address })
+        open.insert(address, of_peer + 1);
+        Some(ConnectionPermit { limiter: self.clone(), address })
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.places.0.lock();
-        if let Some(own) = taken.get_mut(&self.address) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.address);
+        let mut open = self.limiter.0.lock();
+        if let Some(of_peer) = open.get_mut(&self.address) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                open.remove(&self.address);
             }
         }
     }
@@ -141,7 +141,7 @@ pub(super) async fn serve(
     router: Router,
     limits: Limits,
     stop: CancellationToken,
-    _place: ConnectionPermit,
+    _permit: ConnectionPermit,
 ) {
     // Small responses must not wait for a TCP acknowledgement.
     let _ = stream.set_nodelay(true);
@@ -169,8 +169,7 @@ async fn serve_http(
             .map(|certificate| certificate.clone().into_owned())
             .collect(),
     );
-    // First, build the service that adds the client's certificates to each request and limits the
-    // time for its answer.
+    // Each request gets the client's certificates, and a limit of the time for its answer.
     let requests = Requests::default();
     let service = service_fn({
         let requests = requests.clone();
@@ -207,7 +206,7 @@ async fn serve_http(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams);
-    // Then serve until the connection ends, is idle for too long or the server stops.
+    // Serve until the connection ends, is idle for too long or the server stops.
     let connection =
         builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = pin!(connection);

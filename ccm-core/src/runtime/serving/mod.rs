@@ -111,16 +111,23 @@ impl Server {
             cipher_suites::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
                 .map(Arc::new)
                 .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
-        let mut errors = Vec::new();
-        let listener = listener::listen(address, config.permit_port_sharing)
-            .and_then(|listener| Ok((listener.local_addr()?, listener)))
-            .map_err(|source| errors.push(ServingError::Listen { address, source }));
-        let certificates = Certificates::load(config, &provider)
-            .map_err(|wrong| errors.extend(wrong.into_iter().map(ServingError::Certificate)));
-        let (Ok((local, listener)), Ok(certificates)) = (listener, certificates) else {
-            return Err(ServingErrors(errors));
+        // Errors of the listener and of the certificates are reported together.
+        let bound = listener::listen(address, config.permit_port_sharing)
+            .and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let certificates = Certificates::load(config, &provider);
+        let ((local, listener), certificates) = match (bound, certificates) {
+            (Ok(bound), Ok(certificates)) => (bound, Arc::new(certificates)),
+            (bound, certificates) => {
+                let mut errors = Vec::new();
+                if let Err(source) = bound {
+                    errors.push(ServingError::Listen { address, source });
+                }
+                if let Err(invalid) = certificates {
+                    errors.extend(invalid.into_iter().map(ServingError::Certificate));
+                }
+                return Err(ServingErrors(errors));
+            }
         };
-        let certificates = Arc::new(certificates);
         let tls = tls::server_config(config, &provider, certificates.clone())
             .map_err(|error| ServingErrors(vec![error.into()]))?;
         let mut limits = Limits::default();
@@ -161,11 +168,10 @@ impl Server {
     }
 
     async fn accept(&self, router: Router, stop: &CancellationToken) {
-        let places = Arc::new(ConnectionLimiter::default());
+        let limiter = Arc::new(ConnectionLimiter::default());
         let acceptor = TlsAcceptor::from(self.tls.clone());
         let mut connections = JoinSet::new();
         loop {
-            // First, wait for a new connection; also collect the tasks of those that ended.
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 Some(ended) = connections.join_next() => {
@@ -184,9 +190,8 @@ impl Server {
                     continue;
                 }
             };
-            // Then serve it in a task of its own, unless the limits are reached.
             let local = stream.local_addr().ok().map(|local| local.ip());
-            let Some(place) = places.acquire(address.ip(), local, &self.limits) else {
+            let Some(permit) = limiter.acquire(address.ip(), local, &self.limits) else {
                 tracing::debug!(%address, "too many connections, one more is closed");
                 continue;
             };
@@ -199,12 +204,14 @@ impl Server {
                 router,
                 self.limits,
                 stop,
-                place,
+                permit,
             ));
         }
-        // Finally, let the open connections finish.
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(self.limits.grace, all).await.is_err() {
+        let last_connection_ended = async { while connections.join_next().await.is_some() {} };
+        if timeout(self.limits.grace, last_connection_ended)
+            .await
+            .is_err()
+        {
             tracing::debug!("connections did not end in time and are closed");
         }
     }

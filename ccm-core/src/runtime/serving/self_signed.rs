@@ -33,12 +33,10 @@ pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Err
     // in the year of its end.
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let begin = today.yesterday().unwrap_or(today);
-    let date = |year: i16| {
-        let part = |value: i8| u8::try_from(value).unwrap_or(1);
-        date_time_ymd(year.into(), part(begin.month()), part(begin.day()).min(28))
-    };
-    params.not_before = date(begin.year());
-    params.not_after = date(begin.year().saturating_add(YEARS));
+    let month = u8::try_from(begin.month()).unwrap_or(1);
+    let day = u8::try_from(begin.day()).unwrap_or(1).min(28);
+    params.not_before = date_time_ymd(begin.year().into(), month, day);
+    params.not_after = date_time_ymd(begin.year().saturating_add(YEARS).into(), month, day);
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     Ok(SelfSignedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })

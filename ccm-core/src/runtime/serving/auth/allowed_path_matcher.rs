@@ -1,3 +1,5 @@
+//! Paths that need no authorization.
+
 use std::collections::BTreeSet;
 
 /// Paths that anybody may read: exact ones, and prefixes from entries that end with `*`.

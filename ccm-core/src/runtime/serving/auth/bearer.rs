@@ -1,3 +1,5 @@
+//! The bearer token of a request.
+
 use http::{HeaderMap, header};
 
 /// Returns the bearer token of a request, parsed as upstream does. A request with several

@@ -1,3 +1,5 @@
+//! The CAs of client certificates and front proxies, kept up to date.
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -50,6 +52,16 @@ enum CaSource {
     Cluster,
 }
 
+impl CaSource {
+    fn new(flag: &'static str, file: Option<&PathBuf>, can_look_up: bool) -> Self {
+        match file {
+            Some(path) => Self::File { flag, path: path.clone() },
+            None if can_look_up => Self::Cluster,
+            None => Self::Unset,
+        }
+    }
+}
+
 /// Settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these settings
 /// instead.
 #[derive(Debug)]
@@ -70,7 +82,7 @@ pub(super) struct ClientCaBundle {
 /// Proxies that may name the user in headers.
 #[derive(Debug)]
 pub(super) struct FrontProxies {
-    anchors: Arc<CaBundle>,
+    ca: Arc<CaBundle>,
     allowed_names: Vec<String>,
     headers: RequestHeaders,
 }
@@ -83,7 +95,7 @@ impl FrontProxies {
         headers: &HeaderMap,
         now: UnixTime,
     ) -> Result<Option<UserInfo>, String> {
-        let subject = self.anchors.verify(peer, now)?;
+        let subject = self.ca.verify(peer, now)?;
         let name = &subject.common_name;
         // An empty entry must not match a certificate without a common name.
         let allowed = self.allowed_names.is_empty()
@@ -97,14 +109,12 @@ impl FrontProxies {
 
 impl DynamicClientCa {
     pub(super) fn new(config: &AuthenticationConfig, cluster: Option<ReviewClient>) -> Self {
-        let source = |flag, file: &Option<PathBuf>| match file {
-            Some(path) => CaSource::File { flag, path: path.clone() },
-            None if !config.skip_lookup && cluster.is_some() => CaSource::Cluster,
-            None => CaSource::Unset,
-        };
+        let can_look_up = !config.skip_lookup && cluster.is_some();
+        let clients_file = config.client_ca_file.as_ref();
+        let proxies_file = config.requestheader_client_ca_file.as_ref();
         Self {
-            clients: source("client-ca-file", &config.client_ca_file),
-            proxies: source("requestheader-client-ca-file", &config.requestheader_client_ca_file),
+            clients: CaSource::new("client-ca-file", clients_file, can_look_up),
+            proxies: CaSource::new("requestheader-client-ca-file", proxies_file, can_look_up),
             flags: ProxyFlags {
                 allowed_names: config.requestheader_allowed_names.clone(),
                 headers: RequestHeaders {
@@ -135,67 +145,94 @@ impl DynamicClientCa {
     pub(super) async fn refresh(&self) -> Vec<AuthError> {
         let old = self.current();
         let mut problems = Vec::new();
-        let cluster = self.read_config_map().await;
-        // First, the CAs of client certificates.
-        let clients = match &self.clients {
-            CaSource::Unset => Ok(None),
-            CaSource::File { flag, path } => file(flag, path, old.clients.as_ref()).await.map(Some),
-            CaSource::Cluster => cluster.as_ref().map_or_else(
-                || Ok(old.clients.clone()),
-                |data| match data {
-                    Ok(data) => anchors(data, "client-ca-file", old.clients.as_ref()),
-                    Err(_) => Ok(old.clients.clone()),
-                },
-            ),
+        let config_map = match self.read_config_map().await {
+            Some(Ok(config_map)) => Some(config_map),
+            Some(Err(error)) => {
+                problems.push(error);
+                None
+            }
+            None => None,
         };
-        // Then the front proxies.
-        let old_proxies = old.proxies.as_ref().map(|proxies| &proxies.anchors);
-        let proxies = match &self.proxies {
-            CaSource::Unset => Ok(None),
-            CaSource::File { flag, path } => file(flag, path, old_proxies).await.map(|anchors| {
-                let ProxyFlags { allowed_names, headers } = &self.flags;
-                let allowed_names = allowed_names.clone();
-                let headers = headers.clone();
-                Some(Arc::new(FrontProxies { anchors, allowed_names, headers }))
-            }),
-            CaSource::Cluster => match &cluster {
-                Some(Ok(data)) => cluster_proxies(data, old_proxies),
-                _ => Ok(old.proxies.clone()),
-            },
+        let clients = match self.read_clients(config_map.as_ref(), &old).await {
+            Ok(clients) => clients,
+            Err(error) => {
+                problems.push(error);
+                old.clients.clone()
+            }
         };
-        // Finally, collect the errors and replace the bundle.
-        if let Some(Err(error)) = cluster {
-            problems.push(error);
-        }
-        let mut keep = |error| problems.push(error);
-        let new = ClientCaBundle {
-            clients: clients
-                .map_err(&mut keep)
-                .unwrap_or_else(|()| old.clients.clone()),
-            proxies: proxies
-                .map_err(&mut keep)
-                .unwrap_or_else(|()| old.proxies.clone()),
+        let proxies = match self.read_proxies(config_map.as_ref(), &old).await {
+            Ok(proxies) => proxies,
+            Err(error) => {
+                problems.push(error);
+                old.proxies.clone()
+            }
         };
-        *self.bundle.write() = Arc::new(new);
+        *self.bundle.write() = Arc::new(ClientCaBundle { clients, proxies });
         problems
+    }
+
+    /// Reads the CAs of client certificates.
+    async fn read_clients(
+        &self,
+        config_map: Option<&BTreeMap<String, String>>,
+        old: &ClientCaBundle,
+    ) -> Result<Option<Arc<CaBundle>>, AuthError> {
+        let old_ca = old.clients.as_ref();
+        match &self.clients {
+            CaSource::Unset => Ok(None),
+            CaSource::File { flag, path } => read_file(flag, path, old_ca).await.map(Some),
+            CaSource::Cluster => match config_map {
+                Some(config_map) => config_map_ca(config_map, "client-ca-file", old_ca),
+                None => Ok(old.clients.clone()),
+            },
+        }
+    }
+
+    /// Reads the CAs of front proxies.
+    async fn read_proxies(
+        &self,
+        config_map: Option<&BTreeMap<String, String>>,
+        old: &ClientCaBundle,
+    ) -> Result<Option<Arc<FrontProxies>>, AuthError> {
+        let old_ca = old.proxies.as_ref().map(|proxies| &proxies.ca);
+        match &self.proxies {
+            CaSource::Unset => Ok(None),
+            CaSource::File { flag, path } => Ok(Some(Arc::new(FrontProxies {
+                ca: read_file(flag, path, old_ca).await?,
+                allowed_names: self.flags.allowed_names.clone(),
+                headers: self.flags.headers.clone(),
+            }))),
+            CaSource::Cluster => match config_map {
+                Some(config_map) => cluster_proxies(config_map, old_ca),
+                None => Ok(old.proxies.clone()),
+            },
+        }
     }
 
     /// Keeps the CAs up to date until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut last = Instant::now();
-        let due = |last: Instant| async move {
-            tokio::select! {
-                () = tokio::time::sleep_until(last + PERIOD) => (),
-                () = self.refresh_requested.notified() => tokio::time::sleep_until(last + MIN_REFRESH_INTERVAL).await,
-            }
-        };
-        while stop.run_until_cancelled(due(last)).await.is_some() {
-            last = Instant::now();
+        let mut last_refresh = Instant::now();
+        while stop
+            .run_until_cancelled(self.refresh_due(last_refresh))
+            .await
+            .is_some()
+        {
+            last_refresh = Instant::now();
             let Some(problems) = stop.run_until_cancelled(self.refresh()).await else {
                 return;
             };
             for problem in problems {
                 tracing::warn!(error = %chain(&problem), "CAs of clients cannot be read again; the last ones stay");
+            }
+        }
+    }
+
+    /// Waits for the next refresh: for the period, or less if one is requested.
+    async fn refresh_due(&self, last_refresh: Instant) {
+        tokio::select! {
+            () = tokio::time::sleep_until(last_refresh + PERIOD) => {}
+            () = self.refresh_requested.notified() => {
+                tokio::time::sleep_until(last_refresh + MIN_REFRESH_INTERVAL).await;
             }
         }
     }
@@ -224,27 +261,28 @@ impl DynamicClientCa {
     }
 }
 
-async fn file(
+async fn read_file(
     flag: &'static str,
     path: &Path,
     old: Option<&Arc<CaBundle>>,
 ) -> Result<Arc<CaBundle>, AuthError> {
-    let wrong =
-        |reason: String| AuthError::Flag { flag, value: path.display().to_string(), reason };
-    let pem = tokio::fs::read(path)
-        .await
-        .map_err(|error| wrong(error.to_string()))?;
-    reuse(&pem, old).map_err(wrong)
+    let ca = match tokio::fs::read(path).await {
+        Ok(pem) => parse_or_reuse(&pem, old),
+        Err(error) => Err(error.to_string()),
+    };
+    ca.map_err(|reason| AuthError::Flag { flag, value: path.display().to_string(), reason })
 }
 
-fn reuse(pem: &[u8], old: Option<&Arc<CaBundle>>) -> Result<Arc<CaBundle>, String> {
+/// Parses a bundle. Returns the old one if it is the same.
+fn parse_or_reuse(pem: &[u8], old: Option<&Arc<CaBundle>>) -> Result<Arc<CaBundle>, String> {
     match old {
         Some(old) if old.is_of(pem) => Ok(Arc::clone(old)),
         _ => CaBundle::parse(pem).map(Arc::new),
     }
 }
 
-fn anchors(
+/// Returns the CA bundle under a key of the ConfigMap; `None` without key or value.
+fn config_map_ca(
     data: &BTreeMap<String, String>,
     key: &'static str,
     old: Option<&Arc<CaBundle>>,
@@ -252,7 +290,7 @@ fn anchors(
     match data.get(key) {
         None => Ok(None),
         Some(pem) if pem.is_empty() => Ok(None),
-        Some(pem) => reuse(pem.as_bytes(), old)
+        Some(pem) => parse_or_reuse(pem.as_bytes(), old)
             .map(Some)
             .map_err(|reason| AuthError::ConfigMap { key, reason }),
     }
@@ -264,21 +302,29 @@ fn cluster_proxies(
     data: &BTreeMap<String, String>,
     old: Option<&Arc<CaBundle>>,
 ) -> Result<Option<Arc<FrontProxies>>, AuthError> {
-    let Some(anchors) = anchors(data, "requestheader-client-ca-file", old)? else {
+    let Some(ca) = config_map_ca(data, "requestheader-client-ca-file", old)? else {
         return Ok(None);
     };
-    let list = |key: &'static str| match data.get(key).map(String::as_str) {
-        None | Some("") => Ok(Vec::new()),
-        Some(text) => serde_json::from_str::<Vec<String>>(text).map_err(|error| {
-            AuthError::ConfigMap { key, reason: format!("is no list of texts: {error}") }
-        }),
-    };
     let headers = RequestHeaders {
-        names: list("requestheader-username-headers")?,
-        uids: list("requestheader-uid-headers")?,
-        groups: list("requestheader-group-headers")?,
-        extra: list("requestheader-extra-headers-prefix")?,
+        names: config_map_list(data, "requestheader-username-headers")?,
+        uids: config_map_list(data, "requestheader-uid-headers")?,
+        groups: config_map_list(data, "requestheader-group-headers")?,
+        extra: config_map_list(data, "requestheader-extra-headers-prefix")?,
     };
-    let allowed_names = list("requestheader-allowed-names")?;
-    Ok(Some(Arc::new(FrontProxies { anchors, allowed_names, headers })))
+    let allowed_names = config_map_list(data, "requestheader-allowed-names")?;
+    Ok(Some(Arc::new(FrontProxies { ca, allowed_names, headers })))
+}
+
+/// Returns the JSON list under a key of the ConfigMap, empty without key or value.
+fn config_map_list(
+    data: &BTreeMap<String, String>,
+    key: &'static str,
+) -> Result<Vec<String>, AuthError> {
+    match data.get(key).map(String::as_str) {
+        None | Some("") => Ok(Vec::new()),
+        Some(text) => serde_json::from_str(text).map_err(|error| AuthError::ConfigMap {
+            key,
+            reason: format!("is no list of texts: {error}"),
+        }),
+    }
 }

@@ -1,3 +1,5 @@
+//! Clients for reviews.
+
 use std::path::Path;
 
 use super::AuthError;

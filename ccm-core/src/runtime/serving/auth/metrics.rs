@@ -1,3 +1,5 @@
+//! Metrics of authentication and authorization.
+
 use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry, exponential_buckets};
@@ -42,7 +44,7 @@ impl AuthMetrics {
     /// `authn` and `authz`, `apiserver_delegated_…_request_total{code}` and
     /// `apiserver_delegated_…_request_duration_seconds{code}`.
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        // First, a helper that registers a counter and a histogram with the same label.
+        // Registers a counter and a histogram with the same label.
         let outcomes = |count: (&str, &str),
                         seconds: (&str, &str),
                         label: &str,
@@ -63,7 +65,7 @@ impl AuthMetrics {
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
         let latency = "Request latency in seconds. Broken down by status code.";
-        // Then the families, with upstream's help texts.
+        // Help texts are upstream's.
         Ok(Self {
             authentication: outcomes(
                 ("authentication_attempts", "Counter of authenticated attempts."),

@@ -133,7 +133,7 @@ pub enum AuthError {
 pub struct DelegatedAuth(Arc<DelegatedAuthInner>);
 
 struct DelegatedAuthInner {
-    trust: DynamicClientCa,
+    client_ca: DynamicClientCa,
     token_reviews: Option<TokenReviews>,
     always_allowed: AllowedPaths,
     access_reviews: Option<AccessReviews>,
@@ -178,31 +178,27 @@ impl DelegatedAuth {
         clock: WallClock,
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
-        let review_client = |client: Option<kube::Client>| {
-            client
-                .map(|c| ReviewClient::new(c, &clients.user_agent))
-                .transpose()
-        };
         // A client of its own for the CAs: a flood of tokens must not delay the removal of a
         // withdrawn CA.
-        let look_up = review_client(clients.authentication.clone())?;
-        let ask_who = review_client(clients.authentication)?;
-        let ask_what = review_client(clients.authorization)?;
-        warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
-        // Then check the configured paths and read the CAs, and collect all errors.
+        let ca_client = review_client(clients.authentication.clone(), &clients.user_agent)?;
+        let token_client = review_client(clients.authentication, &clients.user_agent)?;
+        let access_client = review_client(clients.authorization, &clients.user_agent)?;
+        warn_missing_clients(token_client.as_ref(), access_client.as_ref(), authentication);
+        // Errors in paths and CAs are reported together.
         let mut problems = Vec::new();
-        let allowed =
-            AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
-                let reason = "may have a * at its end only".to_owned();
+        let always_allowed = match AllowedPaths::parse(&authorization.always_allow_paths) {
+            Ok(paths) => paths,
+            Err(entry) => {
                 problems.push(AuthError::Flag {
                     flag: "authorization-always-allow-paths",
                     value: entry,
-                    reason,
+                    reason: "may have a * at its end only".to_owned(),
                 });
                 AllowedPaths::default()
-            });
-        let trust = DynamicClientCa::new(authentication, look_up);
-        for problem in trust.refresh().await {
+            }
+        };
+        let client_ca = DynamicClientCa::new(authentication, ca_client);
+        for problem in client_ca.refresh().await {
             if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. })
             {
                 tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
@@ -215,26 +211,28 @@ impl DelegatedAuth {
             1 => return Err(problems.remove(0)),
             _ => return Err(AuthError::Several(problems)),
         }
-        // Finally, make the caches of reviews.
-        let tokens = |asker| {
-            TokenReviews::new(
-                asker,
+        let token_reviews = match token_client {
+            Some(client) => Some(TokenReviews::new(
+                client,
                 metrics.token_reviews.clone(),
                 authentication.token_webhook_cache_ttl,
-            )
+            )?),
+            None => None,
         };
-        let rights = |asker| {
-            let yes = authorization.webhook_cache_authorized_ttl;
-            let no = authorization.webhook_cache_unauthorized_ttl;
-            AccessReviews::new(asker, metrics.access_reviews.clone(), yes, no)
+        let access_reviews = match access_client {
+            Some(client) => Some(AccessReviews::new(
+                client,
+                metrics.access_reviews.clone(),
+                authorization.webhook_cache_authorized_ttl,
+                authorization.webhook_cache_unauthorized_ttl,
+            )?),
+            None => None,
         };
-        let tokens = ask_who.map(tokens).transpose()?;
-        let rights = ask_what.map(rights).transpose()?;
         Ok(Self(Arc::new(DelegatedAuthInner {
-            trust,
-            token_reviews: tokens,
-            always_allowed: allowed,
-            access_reviews: rights,
+            client_ca,
+            token_reviews,
+            always_allowed,
+            access_reviews,
             metrics,
             clock,
             last_logged: Mutex::new(None),
@@ -243,7 +241,7 @@ impl DelegatedAuth {
 
     /// Keeps the client CAs up to date until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
-        self.0.trust.run(&stop).await;
+        self.0.client_ca.run(&stop).await;
     }
 
     /// Returns the user of a request if the user may make it.
@@ -269,11 +267,11 @@ impl DelegatedAuth {
             return Err(AuthRefusal::bad_path());
         }
         let started = Instant::now();
-        let known = self.authenticate(peer, &parts.headers).await;
+        let authenticated = self.authenticate(peer, &parts.headers).await;
         self.0
             .metrics
-            .authenticated(known.is_ok(), started.elapsed());
-        let caller = known.map_err(|rejected| match rejected {
+            .authenticated(authenticated.is_ok(), started.elapsed());
+        let user = authenticated.map_err(|error| match error {
             AuthenticationError::Invalid(why) => {
                 self.log_refusal("a caller's credentials are not accepted", &why);
                 AuthRefusal::unauthorized()
@@ -286,9 +284,9 @@ impl DelegatedAuth {
                 AuthRefusal::unauthorized()
             }
         })?;
-        self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path)
+        self.authorize(&user, &parts.method.as_str().to_ascii_lowercase(), path)
             .await?;
-        Ok(caller)
+        Ok(user)
     }
 
     /// Tries all methods in order. If one does not accept its credential, the next ones are still
@@ -298,58 +296,56 @@ impl DelegatedAuth {
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<UserInfo, AuthenticationError> {
-        let mut wrong = Vec::new();
-        match self.authenticate_certificate(peer, headers, &mut wrong) {
-            Some(caller) => return Ok(caller.authenticated()),
-            // Its CA may be newer than our bundle.
-            None if !wrong.is_empty() => self.0.trust.request_refresh(),
-            None => {}
+        let mut invalid = Vec::new();
+        if let Some(user) = self.authenticate_certificate(peer, headers, &mut invalid) {
+            return Ok(user.authenticated());
+        }
+        if !invalid.is_empty() {
+            // The CA of the certificate may be newer than our bundle.
+            self.0.client_ca.request_refresh();
         }
         match self.authenticate_token(headers).await {
-            Ok(Some(caller)) => return Ok(caller.authenticated()),
+            Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => {}
-            Err(AuthenticationError::Invalid(why)) => wrong.push(why),
+            Err(AuthenticationError::Invalid(why)) => invalid.push(why),
             Err(unasked) => return Err(unasked),
         }
-        if wrong.is_empty() {
+        if invalid.is_empty() {
             Ok(UserInfo::anonymous())
         } else {
-            Err(AuthenticationError::Invalid(wrong.join("; ")))
+            Err(AuthenticationError::Invalid(invalid.join("; ")))
         }
     }
 
+    /// Returns the user whom a proxy with this certificate names, or the user of the certificate.
+    /// Adds to `invalid` why a method does not accept the certificate.
     fn authenticate_certificate(
         &self,
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
-        wrong: &mut Vec<String>,
+        invalid: &mut Vec<String>,
     ) -> Option<UserInfo> {
         if peer.is_empty() {
             return None;
         }
-        let trusted = self.0.trust.current();
+        let trusted = self.0.client_ca.current();
         // A clock before 1970 counts as 1970, when no certificate is valid.
         let seconds = u64::try_from(self.0.clock.now().as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let by_proxy = trusted
-            .proxies
-            .as_ref()
-            .map(|proxies| proxies.user_info(peer, headers, now));
-        let by_subject = || {
-            trusted
-                .clients
-                .as_ref()
-                .map(|clients| Ok(clients.verify(peer, now)?.user_info()))
-        };
-        let mut take = |found: Option<Result<Option<UserInfo>, String>>, what: &str| match found? {
-            Ok(caller) => caller,
-            Err(why) => {
-                wrong.push(format!("{what}: {why}"));
-                None
+        if let Some(proxies) = &trusted.proxies {
+            match proxies.user_info(peer, headers, now) {
+                Ok(Some(user)) => return Some(user),
+                Ok(None) => {}
+                Err(why) => invalid.push(format!("as a proxy's certificate: {why}")),
             }
-        };
-        take(by_proxy, "as a proxy's certificate")
-            .or_else(|| take(by_subject(), "as a client's certificate"))
+        }
+        if let Some(clients) = &trusted.clients {
+            match clients.verify(peer, now) {
+                Ok(subject) => return subject.user_info(),
+                Err(why) => invalid.push(format!("as a client's certificate: {why}")),
+            }
+        }
+        None
     }
 
     async fn authenticate_token(
@@ -365,7 +361,7 @@ impl DelegatedAuth {
             return Ok(None);
         };
         match tokens.user_for_token(token).await {
-            Ok(Some(caller)) => Ok(Some(caller)),
+            Ok(Some(user)) => Ok(Some(user)),
             Ok(None) => Err(AuthenticationError::Invalid(
                 "the API server does not know the bearer token".into(),
             )),
@@ -373,21 +369,16 @@ impl DelegatedAuth {
         }
     }
 
-    async fn authorize(
-        &self,
-        caller: &UserInfo,
-        verb: &str,
-        path: &str,
-    ) -> Result<(), AuthRefusal> {
+    async fn authorize(&self, user: &UserInfo, verb: &str, path: &str) -> Result<(), AuthRefusal> {
         let started = Instant::now();
-        let decision = self.access_decision(caller, verb, path).await;
+        let decision = self.access_decision(user, verb, path).await;
         let (result, outcome) = match decision {
             Ok(Decision::Allowed) => ("allowed", Ok(())),
             Ok(Decision::Denied(why)) => {
-                ("denied", Err(AuthRefusal::forbidden(caller, verb, path, &why)))
+                ("denied", Err(AuthRefusal::forbidden(user, verb, path, &why)))
             }
             Ok(Decision::NoOpinion(why)) => {
-                ("no-opinion", Err(AuthRefusal::forbidden(caller, verb, path, &why)))
+                ("no-opinion", Err(AuthRefusal::forbidden(user, verb, path, &why)))
             }
             Err(ReviewError::Busy) => ("error", Err(self.busy())),
             Err(ReviewError::Failed(why)) => {
@@ -401,17 +392,16 @@ impl DelegatedAuth {
 
     async fn access_decision(
         &self,
-        caller: &UserInfo,
+        user: &UserInfo,
         verb: &str,
         path: &str,
     ) -> Result<Decision, ReviewError> {
-        if caller.groups.iter().any(|group| group == MASTERS)
-            || self.0.always_allowed.contains(path)
+        if user.groups.iter().any(|group| group == MASTERS) || self.0.always_allowed.contains(path)
         {
             return Ok(Decision::Allowed);
         }
         match &self.0.access_reviews {
-            Some(rights) => rights.decide(caller, verb, path).await,
+            Some(reviews) => reviews.decide(user, verb, path).await,
             None => Ok(Decision::NoOpinion(String::new())),
         }
     }
@@ -427,14 +417,14 @@ impl DelegatedAuth {
     /// Logs a rejected request, at most one per [`LOG_PERIOD`] as a warning.
     fn log_refusal(&self, what: &'static str, why: &str) {
         let now = Instant::now();
-        let mut told = self.0.last_logged.lock();
-        if told.is_some_and(|last| now < last + LOG_PERIOD) {
-            drop(told);
+        let mut last_logged = self.0.last_logged.lock();
+        if last_logged.is_some_and(|last| now < last + LOG_PERIOD) {
+            drop(last_logged);
             tracing::debug!(why, "{what}");
             return;
         }
-        *told = Some(now);
-        drop(told);
+        *last_logged = Some(now);
+        drop(last_logged);
         tracing::warn!(why, "{what}");
     }
 }
@@ -442,30 +432,39 @@ impl DelegatedAuth {
 impl fmt::Debug for DelegatedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DelegatedAuth")
-            .field("trust", &self.0.trust)
+            .field("client_ca", &self.0.client_ca)
             .finish_non_exhaustive()
     }
 }
 
+fn review_client(
+    client: Option<kube::Client>,
+    user_agent: &str,
+) -> prometheus::Result<Option<ReviewClient>> {
+    client
+        .map(|client| ReviewClient::new(client, user_agent))
+        .transpose()
+}
+
 /// Warns about what does not work without a client for the API server.
 fn warn_missing_clients(
-    who: Option<&ReviewClient>,
-    what: Option<&ReviewClient>,
+    token_client: Option<&ReviewClient>,
+    access_client: Option<&ReviewClient>,
     config: &AuthenticationConfig,
 ) {
-    if who.is_none() {
+    if token_client.is_none() {
         tracing::warn!(
             "no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous"
         );
-        let files =
+        let has_both_files =
             config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();
-        if !config.skip_lookup && !files {
+        if !config.skip_lookup && !has_both_files {
             tracing::warn!(
                 "client certificates of the cluster's own CAs are not recognised for the same reason"
             );
         }
     }
-    if what.is_none() {
+    if access_client.is_none() {
         tracing::warn!(
             "no --authorization-kubeconfig, and this is no pod: what is not always allowed is forbidden"
         );

@@ -1,3 +1,5 @@
+//! Users that a front proxy names in headers.
+
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
@@ -87,8 +89,7 @@ fn unescaped(key: &str) -> String {
             rest = tail;
             continue;
         }
-        let digit = |at: usize| tail.get(at).and_then(|d| char::from(*d).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else {
+        let (Some(high), Some(low)) = (hex_digit(tail.first()), hex_digit(tail.get(1))) else {
             return key.to_owned();
         };
         // Two hexadecimal digits are always below 256.
@@ -96,6 +97,10 @@ fn unescaped(key: &str) -> String {
         rest = &tail[2..];
     }
     String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
+}
+
+fn hex_digit(byte: Option<&u8>) -> Option<u32> {
+    char::from(*byte?).to_digit(16)
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+//! A cache of reviews in which equal reviews share one request.
+
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,

@@ -1,3 +1,5 @@
+//! TokenReviews and SubjectAccessReviews.
+
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -62,7 +64,7 @@ impl ReviewClient {
         metrics: Option<&ReviewMetrics>,
     ) -> Result<ApiResponse, ApiError> {
         let deadline = Instant::now() + TIMEOUT;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = FIRST_PAUSE;
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -85,12 +87,12 @@ impl ReviewClient {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let wait = pause.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
-            if attempt == ATTEMPTS || !is_transient(&error) || Instant::now() + wait >= deadline {
+            let delay = backoff.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
+            if attempt == ATTEMPTS || !is_transient(&error) || Instant::now() + delay >= deadline {
                 return Err(error);
             }
-            tokio::time::sleep(wait).await;
-            pause = pause.mul_f64(GROWTH);
+            tokio::time::sleep(delay).await;
+            backoff = backoff.mul_f64(GROWTH);
         }
     }
 }
@@ -102,7 +104,7 @@ fn is_transient(error: &ApiError) -> bool {
 /// Reviews of bearer tokens.
 #[derive(Debug)]
 pub(super) struct TokenReviews {
-    asker: ReviewClient,
+    client: ReviewClient,
     metrics: ReviewMetrics,
     ttl: Duration,
     hash: hmac::Key,
@@ -112,12 +114,12 @@ pub(super) struct TokenReviews {
 
 impl TokenReviews {
     pub(super) fn new(
-        review_client: ReviewClient,
+        client: ReviewClient,
         metrics: ReviewMetrics,
         ttl: Duration,
     ) -> Result<Self, AuthError> {
         Ok(Self {
-            asker: review_client,
+            client,
             metrics,
             ttl,
             hash: hash_key()?,
@@ -133,15 +135,14 @@ impl TokenReviews {
         &self,
         token: &str,
     ) -> Result<Option<UserInfo>, ReviewError> {
-        let review = || {
-            let review_client = self.asker.clone();
-            let metrics = self.metrics.clone();
-            let ttl = self.ttl;
-            let token = token.to_owned();
-            async move { Ok((review_token(&review_client, &metrics, &token).await?, ttl)) }
-        };
         self.answers
-            .get(key(&self.hash, token.as_bytes()), review)
+            .get(key(&self.hash, token.as_bytes()), || {
+                let client = self.client.clone();
+                let metrics = self.metrics.clone();
+                let ttl = self.ttl;
+                let token = token.to_owned();
+                async move { Ok((review_token(&client, &metrics, &token).await?, ttl)) }
+            })
             .await
     }
 }
@@ -160,31 +161,35 @@ struct TokenStatus {
 }
 
 async fn review_token(
-    review_client: &ReviewClient,
+    client: &ReviewClient,
     metrics: &ReviewMetrics,
     token: &str,
 ) -> Result<Option<UserInfo>, ReviewError> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review);
+    let answer = match request {
+        Ok(request) => client.send_with_retries(&request, Some(metrics)).await,
+        Err(error) => Err(error),
+    };
     // The API server's message must not expose the token.
-    let failed = |error: ApiError| ReviewError::failed(chain(&error).replace(token, "<token>"));
-    let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review)
-        .map_err(failed)?;
-    let answer = review_client
-        .send_with_retries(&request, Some(metrics))
-        .await
-        .map_err(failed)?;
+    let answer =
+        answer.map_err(|error| ReviewError::failed(chain(&error).replace(token, "<token>")))?;
     // The body contains the token, so the parser's message is dropped.
     let review: TokenReview = answer
         .json()
         .map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
-    let known = review.status.authenticated && !review.status.user.name.is_empty();
-    Ok(known.then_some(review.status.user))
+    let TokenStatus { authenticated, user } = review.status;
+    if authenticated && !user.name.is_empty() {
+        Ok(Some(user))
+    } else {
+        Ok(None)
+    }
 }
 
 /// Reviews of what users may do.
 #[derive(Debug)]
 pub(super) struct AccessReviews {
-    asker: ReviewClient,
+    client: ReviewClient,
     metrics: ReviewMetrics,
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
@@ -219,7 +224,7 @@ struct AccessStatus {
 
 impl AccessReviews {
     pub(super) fn new(
-        review_client: ReviewClient,
+        client: ReviewClient,
         metrics: ReviewMetrics,
         authorized_ttl: Duration,
         unauthorized_ttl: Duration,
@@ -227,7 +232,7 @@ impl AccessReviews {
         let hash = hash_key()?;
         let answers = ReviewCache::new(CAPACITY, PENDING);
         Ok(Self {
-            asker: review_client,
+            client,
             metrics,
             authorized_ttl,
             unauthorized_ttl,
@@ -239,56 +244,63 @@ impl AccessReviews {
     /// Returns whether the user may make this request.
     pub(super) async fn decide(
         &self,
-        caller: &UserInfo,
+        user: &UserInfo,
         verb: &str,
         path: &str,
     ) -> Result<Decision, ReviewError> {
         let spec = json!({
-            "user": caller.name, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
+            "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             "nonResourceAttributes": {"path": path, "verb": verb},
         });
         // The JSON text is unambiguous for each review: its keys are sorted and its strings are
         // quoted.
         let key = key(&self.hash, spec.to_string().as_bytes());
-        let review = || {
-            let review_client = self.asker.clone();
-            let metrics = self.metrics.clone();
-            let yes = self.authorized_ttl;
-            let no = self.unauthorized_ttl;
-            async move {
-                let decision = review_access(&review_client, &metrics, &spec).await?;
-                let ttl = if decision == Decision::Allowed {
-                    yes
-                } else {
-                    no
-                };
-                Ok((decision, ttl))
-            }
-        };
-        self.answers.get(key, review).await
+        self.answers
+            .get(key, || {
+                let client = self.client.clone();
+                let metrics = self.metrics.clone();
+                let authorized_ttl = self.authorized_ttl;
+                let unauthorized_ttl = self.unauthorized_ttl;
+                async move {
+                    let decision = review_access(&client, &metrics, &spec).await?;
+                    let ttl = match decision {
+                        Decision::Allowed => authorized_ttl,
+                        Decision::Denied(_) | Decision::NoOpinion(_) => unauthorized_ttl,
+                    };
+                    Ok((decision, ttl))
+                }
+            })
+            .await
     }
 }
 
 async fn review_access(
-    review_client: &ReviewClient,
+    client: &ReviewClient,
     metrics: &ReviewMetrics,
     spec: &serde_json::Value,
 ) -> Result<Decision, ReviewError> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    let failed = |error: ApiError| ReviewError::failed(chain(&error));
-    let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)
-        .map_err(failed)?;
-    let answer = review_client
-        .send_with_retries(&request, Some(metrics))
+    let status = create_access_review(client, metrics, &review)
         .await
-        .map_err(failed)?;
-    let AccessStatus { allowed, denied, reason } =
-        answer.json::<AccessReview>().map_err(failed)?.status;
-    Ok(match (allowed, denied) {
-        (_, true) => Decision::Denied(reason),
-        (true, false) => Decision::Allowed,
-        (false, false) => Decision::NoOpinion(reason),
-    })
+        .map_err(|error| ReviewError::failed(chain(&error)))?;
+    if status.denied {
+        Ok(Decision::Denied(status.reason))
+    } else if status.allowed {
+        Ok(Decision::Allowed)
+    } else {
+        Ok(Decision::NoOpinion(status.reason))
+    }
+}
+
+async fn create_access_review(
+    client: &ReviewClient,
+    metrics: &ReviewMetrics,
+    review: &serde_json::Value,
+) -> Result<AccessStatus, ApiError> {
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let request = ApiRequest::create(path, review)?;
+    let answer = client.send_with_retries(&request, Some(metrics)).await?;
+    Ok(answer.json::<AccessReview>()?.status)
 }
 
 /// Makes a key that lives as long as the process, so that hashes can neither be precomputed nor
@@ -298,8 +310,8 @@ fn hash_key() -> Result<hmac::Key, AuthError> {
         .map_err(|_| AuthError::Random)
 }
 
-fn key(hash: &hmac::Key, of: &[u8]) -> Key {
+fn key(hash: &hmac::Key, content: &[u8]) -> Key {
     let mut key = Key::default();
-    key.copy_from_slice(hmac::sign(hash, of).as_ref());
+    key.copy_from_slice(hmac::sign(hash, content).as_ref());
     key
 }

@@ -1,3 +1,5 @@
+//! Users, and the responses to requests that are rejected.
+
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
@@ -46,11 +48,11 @@ impl UserInfo {
     /// Adds the group of authenticated users, as upstream: not for the anonymous user, and only if
     /// the user is in neither group.
     pub(super) fn authenticated(mut self) -> Self {
-        let told = self
+        let has_group = self
             .groups
             .iter()
             .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-        if self.name != ANONYMOUS && !told {
+        if self.name != ANONYMOUS && !has_group {
             self.groups.push(AUTHENTICATED.into());
         }
         self

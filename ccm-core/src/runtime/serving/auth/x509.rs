@@ -1,3 +1,5 @@
+//! Verification of client certificates.
+
 use std::{sync::Arc, time::Duration};
 
 use ring::digest;
@@ -9,6 +11,7 @@ use rustls::{
 };
 use x509_cert::{
     Certificate, TbsCertificate,
+    attr::AttributeValue,
     der::{
         Decode, Tag, Tagged,
         asn1::{Ia5StringRef, ObjectIdentifier, PrintableStringRef, Utf8StringRef},
@@ -203,27 +206,25 @@ fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
 
 /// Returns the values of one attribute of the subject, in order.
 fn values(tbs: &TbsCertificate, kind: ObjectIdentifier) -> Result<Vec<String>, String> {
-    let attributes = tbs
-        .subject()
+    tbs.subject()
         .iter()
-        .filter(|attribute| attribute.oid == kind);
-    let text = |value: &x509_cert::attr::AttributeValue| match value.tag() {
-        Tag::Utf8String => value
-            .decode_as::<Utf8StringRef<'_>>()
-            .map(|s| s.as_str().to_owned()),
-        Tag::PrintableString => value
-            .decode_as::<PrintableStringRef<'_>>()
-            .map(|s| s.as_str().to_owned()),
-        Tag::Ia5String => value
-            .decode_as::<Ia5StringRef<'_>>()
-            .map(|s| s.as_str().to_owned()),
-        other => Err(other.value_error().into()),
-    };
-    attributes
+        .filter(|attribute| attribute.oid == kind)
         .map(|attribute| text(&attribute.value))
         .collect::<Result<_, _>>()
-        .map_err(|error| {
-            // Older encodings could be decoded to another name elsewhere.
-            format!("its subject cannot be read: {error}")
-        })
+        .map_err(|error| format!("its subject cannot be read: {error}"))
+}
+
+/// Returns the text of an attribute. Older encodings are errors, because other programs could
+/// decode them to another name.
+fn text(value: &AttributeValue) -> x509_cert::der::Result<String> {
+    let text = match value.tag() {
+        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>()?.as_str().to_owned(),
+        Tag::PrintableString => value
+            .decode_as::<PrintableStringRef<'_>>()?
+            .as_str()
+            .to_owned(),
+        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>()?.as_str().to_owned(),
+        other => return Err(other.value_error().into()),
+    };
+    Ok(text)
 }

@@ -58,23 +58,23 @@ impl HealthState {
 
 pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
     let state = HealthState { health, slis };
-    [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz]
-        .into_iter()
-        .fold(Router::new(), |router, page| {
-            let all =
-                async move |State(asked): State<HealthState>,
-                            Query(query): Query<Vec<(String, String)>>| {
-                    respond(page, &asked, &query)
-                };
-            let one = async move |State(asked): State<HealthState>, Path(name): Path<String>| {
-                respond_single(page, &asked, &name)
+    let mut router = Router::new();
+    for endpoint in [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz] {
+        let all_checks =
+            async move |State(state): State<HealthState>,
+                        Query(query): Query<Vec<(String, String)>>| {
+                respond(endpoint, &state, &query)
             };
-            let path = format!("/{}", page.name());
-            router
-                .route(&path, get(all))
-                .route(&format!("{path}/{{check}}"), get(one))
-        })
-        .with_state(state)
+        let single_check = async move |State(state): State<HealthState>,
+                                       Path(name): Path<String>| {
+            respond_single(endpoint, &state, &name)
+        };
+        let path = format!("/{}", endpoint.name());
+        router = router
+            .route(&path, get(all_checks))
+            .route(&format!("{path}/{{check}}"), get(single_check));
+    }
+    router.with_state(state)
 }
 
 /// Result of one check.

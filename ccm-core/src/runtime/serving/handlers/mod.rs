@@ -55,11 +55,15 @@ impl Handlers {
         }
     }
 
-    /// Makes the router: these endpoints and those of `more`, all behind the filter `door`.
+    /// Makes the router: these endpoints and `other_routes`, all behind `auth_filter`.
     ///
     /// # Errors
     /// When the metrics of the health checks cannot be created.
-    pub fn router(self, door: AuthFilter, more: Router) -> prometheus::Result<Router> {
+    pub fn router(
+        self,
+        auth_filter: AuthFilter,
+        other_routes: Router,
+    ) -> prometheus::Result<Router> {
         let mut paths =
             vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
         let profiling = self.config.debugging.profiling;
@@ -81,9 +85,9 @@ impl Handlers {
             router = router.merge(debug::routes(self.verbosity));
         }
         Ok(router
-            .merge(more)
+            .merge(other_routes)
             .fallback(async || not_found())
-            .layer(from_fn_with_state(door, auth_filter::authorize))
+            .layer(from_fn_with_state(auth_filter, auth_filter::authorize))
             .layer(map_response(with_headers)))
     }
 }
