@@ -164,12 +164,14 @@ impl InstanceBatcherDriver {
         let mut calls = FuturesUnordered::new();
         let mut open = true;
         while open || !pending.is_empty() || !calls.is_empty() {
-            let free = calls.len() < self.limits.max_in_flight.get();
-            let due = pending
-                .due(self.limits)
-                .filter(|_| free)
-                .map(|due| throttle.until().map_or(due, |until| until.max(due)));
-            let start = async {
+            let due = if calls.len() < self.limits.max_in_flight.get() {
+                pending
+                    .due(self.limits)
+                    .map(|due| throttle.until().map_or(due, |until| until.max(due)))
+            } else {
+                None
+            };
+            let batch_is_due = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
                     None => std::future::pending().await,
@@ -187,7 +189,7 @@ impl InstanceBatcherDriver {
                 Some(FinishedCall { generation, throttled }) = calls.next(), if !calls.is_empty() => {
                     throttle.record(generation, throttled.as_ref());
                 }
-                () = start => {
+                () = batch_is_due => {
                     let batch = pending.take();
                     calls.push(send(&self.provider, &self.op, &self.metrics, &self.records, throttle.generation(), batch));
                 }
@@ -257,12 +259,12 @@ impl MergedBatch {
     fn add(&mut self, query: InstanceQuery, reply: oneshot::Sender<DescribeResult>) {
         let key = (query.node.name.clone(), query.node.uid.clone());
         if let Some(&at) = self.index.get(&key) {
-            let (known, replies) = &mut self.batch[at];
+            let (merged, replies) = &mut self.batch[at];
             // One answer serves both queries if it covers both scopes and meets the stricter age
             // limit.
-            known.scope = known.scope.max(query.scope);
-            known.max_age = known.max_age.min(query.max_age);
-            known.node = query.node;
+            merged.scope = merged.scope.max(query.scope);
+            merged.max_age = merged.max_age.min(query.max_age);
+            merged.node = query.node;
             replies.push(reply);
         } else {
             self.index.insert(key, self.batch.len());
@@ -333,20 +335,21 @@ async fn call(
     let mut answers = Vec::with_capacity(queries.len());
     let mut parts = vec![queries];
     while let Some(part) = parts.pop() {
-        let (described, panicked) = describe(instances, op, metrics, part).await;
+        let DescribeOutcome { answers: described, panicked } =
+            describe(instances, op, metrics, part).await;
         if panicked && part.len() > 1 {
             let (first, second) = part.split_at(part.len() / 2);
             parts.extend([second, first]);
             continue;
         }
-        let stop_error = described.iter().filter_map(|answer| answer.as_ref().err());
-        let refused = stop_error
-            .into_iter()
-            .find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
-        let refused = refused.cloned();
-        answers.extend(described);
         // A cloud that throttles gets no further requests.
-        if let Some(error) = refused {
+        let throttled_or_canceled = described
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
+            .find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled))
+            .cloned();
+        answers.extend(described);
+        if let Some(error) = throttled_or_canceled {
             answers.resize(queries.len(), Err(error));
             break;
         }
@@ -354,18 +357,25 @@ async fn call(
     answers
 }
 
-/// Makes one call. Also returns whether the provider panicked, which then is an error for each
-/// node.
+/// Result of one call.
+struct DescribeOutcome {
+    /// One answer for each query.
+    answers: Vec<DescribeResult>,
+    /// True if the provider panicked. Every answer is an error then.
+    panicked: bool,
+}
+
+/// Makes one call.
 async fn describe(
     instances: &dyn Instances,
     op: &Op,
     metrics: &CloudMetrics,
     queries: &[InstanceQuery],
-) -> (Vec<DescribeResult>, bool) {
+) -> DescribeOutcome {
     let started = Instant::now();
     let op = op.clone().for_call(started + CALL_TIMEOUT);
     let mut panicked = false;
-    let asked = async {
+    let call = async {
         caught(instances.describe(&op, queries))
             .await
             .unwrap_or_else(|panic| {
@@ -374,31 +384,31 @@ async fn describe(
             })
     };
     let outcome = op
-        .run(asked)
+        .run(call)
         .instrument(call_span("describe_instances"))
         .await;
     let outcome = outcome.map_err(|error| {
         op.as_timeout(error, || format!("no answer about {} instances", queries.len()))
     });
-    let outcome = outcome.and_then(|answers| {
-        if answers.len() == queries.len() {
-            Ok(answers)
-        } else {
-            // It is unknown which answer belongs to which node, so none of them counts.
-            let got = answers.len();
-            let want = queries.len();
-            Err(CloudError::transient(format!(
-                "provider answered {got} of {want} instance queries"
-            )))
-        }
-    });
+    let outcome = match outcome {
+        // It is unknown which answer belongs to which node, so none of them counts.
+        Ok(answers) if answers.len() != queries.len() => Err(CloudError::transient(format!(
+            "provider answered {} of {} instance queries",
+            answers.len(),
+            queries.len()
+        ))),
+        outcome => outcome,
+    };
     metrics.observe_batch(
         "describe_instances",
         queries.len(),
         started.elapsed(),
         outcome.as_ref().err(),
     );
-    (outcome.unwrap_or_else(|error| vec![Err(error); queries.len()]), panicked)
+    DescribeOutcome {
+        answers: outcome.unwrap_or_else(|error| vec![Err(error); queries.len()]),
+        panicked,
+    }
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl MutationMetrics {
             "Changes requested of the cloud, one for each object, by operation and outcome.",
             &[("operation", operations), ("outcome", &outcomes())],
         )?;
-        let stop_error = counters(
+        let refused = counters(
             registry,
             "ccm_cloud_mutations_refused_total",
             "Changes not requested of the cloud because leadership could not be proved or the process was stopping.",
@@ -145,11 +145,7 @@ impl MutationMetrics {
         for operation in operations {
             latency.with_label_values(&[*operation]);
         }
-        Ok(Self {
-            made,
-            refused: stop_error,
-            latency: register(registry, latency)?,
-        })
+        Ok(Self { made, refused, latency: register(registry, latency)? })
     }
 
     pub(crate) fn count_mutation(&self, operation: &'static str, outcome: &str, elapsed: Duration) {

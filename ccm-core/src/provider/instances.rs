@@ -1,3 +1,5 @@
+//! Queries about the instances of Nodes.
+
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Listing and deletion of the cloud objects that a cluster owns.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! The load balancers of a provider, and what a Service requests of them.
+
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
@@ -323,9 +325,9 @@ impl FieldError {
 
 impl From<Vec<FieldError>> for CloudError {
     /// Joins all validation errors into one message.
-    fn from(mistakes: Vec<FieldError>) -> Self {
-        let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-        Self::invalid_input(mistakes.join("; "))
+    fn from(errors: Vec<FieldError>) -> Self {
+        let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        Self::invalid_input(messages.join("; "))
     }
 }
 
@@ -383,10 +385,10 @@ impl SourceRanges {
                     networks.insert(network.trunc());
                 }
                 Err(_) => {
-                    let mistake =
+                    let error =
                         FieldError::new(field, format!("{entry:?} is not a network in CIDR form"));
-                    if !invalid.contains(&mistake) {
-                        invalid.push(mistake);
+                    if !invalid.contains(&error) {
+                        invalid.push(error);
                     }
                 }
             }
@@ -401,14 +403,10 @@ impl SourceRanges {
     /// Returns the networks. For `Unset` returns those that contain all clients of these address
     /// families, or of IPv4 if `families` is empty.
     pub fn or_any_source(self, families: &[IpFamily]) -> Vec<IpNet> {
-        let everybody = |family| match family {
-            IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
-            IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
-        };
         match self {
             Self::Only(networks) => networks,
-            Self::Unset if families.is_empty() => vec![everybody(IpFamily::V4)],
-            Self::Unset => families.iter().copied().map(everybody).collect(),
+            Self::Unset if families.is_empty() => vec![all_addresses(IpFamily::V4)],
+            Self::Unset => families.iter().copied().map(all_addresses).collect(),
         }
     }
 
@@ -418,16 +416,24 @@ impl SourceRanges {
         let Self::Only(networks) = self else {
             return false;
         };
-        let open = |family| {
-            networks
-                .iter()
-                .any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family)
-        };
-        !networks
+        let open_families: Vec<IpFamily> = networks
+            .iter()
+            .filter(|network| network.prefix_len() == 0)
+            .map(IpFamily::of)
+            .collect();
+        networks
             .iter()
             .map(IpFamily::of)
             .chain(families.iter().copied())
-            .all(open)
+            .any(|family| !open_families.contains(&family))
+    }
+}
+
+/// Returns the network of all addresses of a family.
+fn all_addresses(family: IpFamily) -> IpNet {
+    match family {
+        IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+        IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
     }
 }
 

@@ -1,3 +1,5 @@
+//! The context of one call of a provider.
+
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
@@ -247,21 +249,21 @@ impl Op {
     /// # Cancellation
     /// The time counts as slept.
     pub async fn sleep(&self, wait: Duration) -> bool {
-        let taken = self.sleep_budget.begin(wait);
-        if taken && !wait.is_zero() {
+        let within_budget = self.sleep_budget.begin(wait);
+        if within_budget && !wait.is_zero() {
             // The actual sleep may take a little longer than requested.
             self.wait_shared(tokio::time::sleep(wait)).await;
         }
-        taken
+        within_budget
     }
 
     /// Waits for something that another call holds, such as a lock or a shared answer. The other
     /// call may sleep meanwhile, so the time counts as slept. The wait is never cut short.
     pub async fn wait_shared<T>(&self, wait: impl Future<Output = T>) -> T {
         let since = Instant::now();
-        let got = wait.await;
+        let result = wait.await;
         self.sleep_budget.charge_since(since);
-        got
+        result
     }
 
     /// Counts time that this call waited in another way, as if it had slept.

@@ -1,3 +1,5 @@
+//! Routes to the pod networks of Nodes.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -183,7 +183,7 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
                 members: members(self, want),
             };
             match find(self, op, &want.service.uid).await? {
-                Some(seen) => reconcile(self, op, seen, desired).await,
+                Some(observed) => reconcile(self, op, observed, desired).await,
                 None => {
                     let mark = OwnershipTags::new(op, &want.service);
                     let mutation =
@@ -202,17 +202,18 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
     /// applied yet.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let updated = async {
-            let Some(mut seen) = find(self, op, &want.service.uid).await? else {
+            let Some(mut observed) = find(self, op, &want.service.uid).await? else {
                 let message = format!("service {} has no load balancer", want.service.key());
                 return Err(CloudError::new(ErrorKind::NotFound, message));
             };
             let members = members(self, want);
-            if seen.status != ProvisioningStatus::Active || seen.current.members == members {
-                return Ok(seen);
+            if observed.status != ProvisioningStatus::Active || observed.current.members == members
+            {
+                return Ok(observed);
             }
-            let mutation = Mutation::new(CHANGE, &*seen.id).with_detail("members differ");
-            seen.current.members = members;
-            self.update_load_balancer(op, mutation, &seen.id, &seen.current)
+            let mutation = Mutation::new(CHANGE, &*observed.id).with_detail("members differ");
+            observed.current.members = members;
+            self.update_load_balancer(op, mutation, &observed.id, &observed.current)
                 .await
         };
         updated
@@ -221,28 +222,28 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let seen = find(self, op, &lb.uid).await?;
-        delete_and_wait(self, op, seen).await
+        let observed = find(self, op, &lb.uid).await?;
+        delete_and_wait(self, op, observed).await
     }
 
-    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let service = &want.service;
+    async fn plan(&self, op: &Op, spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let service = &spec.service;
         let desired = SimpleLoadBalancerSpec {
             settings: self.settings(service)?,
-            members: members(self, want),
+            members: members(self, spec),
         };
-        let shown = service.status.ingress.iter().filter_map(|entry| entry.ip);
+        let published = service.status.ingress.iter().filter_map(|entry| entry.ip);
         let (operation, reason) = match find(self, op, &service.uid).await? {
             None => (CREATE, "there is none".to_owned()),
-            Some(seen) if seen.status != ProvisioningStatus::Active => {
-                ("wait", seen.pending_reason())
+            Some(observed) if observed.status != ProvisioningStatus::Active => {
+                ("wait", observed.pending_reason())
             }
-            Some(seen) if seen.current != desired => {
-                (CHANGE, seen.diff_reason(&desired).to_owned())
+            Some(observed) if observed.current != desired => {
+                (CHANGE, observed.diff_reason(&desired).to_owned())
             }
-            Some(seen) if !shown.eq(seen.addresses.iter().copied()) => (
+            Some(observed) if !published.eq(observed.addresses.iter().copied()) => (
                 "publish_status",
-                format!("the service shows other addresses than {:?}", seen.addresses),
+                format!("the service shows other addresses than {:?}", observed.addresses),
             ),
             Some(_) => return Ok(Vec::new()),
         };
@@ -265,18 +266,18 @@ impl<T: SimpleLoadBalancers> Inventory for T {
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
-        let seen = list_owned_load_balancers(self, op, None)
+        let observed = list_owned_load_balancers(self, op, None)
             .await?
             .into_iter()
-            .find(|balancer| balancer.id == object.id);
-        match seen {
-            Some(seen) if seen.to_owned_object().owner != object.owner => {
-                let message =
-                    format!("load balancer {} belongs to another service by now", seen.id);
-                Err(CloudError::new(ErrorKind::Conflict, message))
-            }
-            seen => delete_and_wait(self, op, seen).await,
+            .find(|load_balancer| load_balancer.id == object.id);
+        if let Some(load_balancer) = &observed
+            && load_balancer.to_owned_object().owner != object.owner
+        {
+            let message =
+                format!("load balancer {} belongs to another service by now", load_balancer.id);
+            return Err(CloudError::new(ErrorKind::Conflict, message));
         }
+        delete_and_wait(self, op, observed).await
     }
 }
 
@@ -311,10 +312,12 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
     }
 
     fn diff_reason(&self, desired: &SimpleLoadBalancerSpec<S>) -> &'static str {
-        match (self.current.settings == desired.settings, self.current.members == desired.members) {
-            (true, _) => "members differ",
-            (false, true) => "settings differ",
-            (false, false) => "settings and members differ",
+        if self.current.settings == desired.settings {
+            "members differ"
+        } else if self.current.members == desired.members {
+            "settings differ"
+        } else {
+            "settings and members differ"
         }
     }
 
@@ -373,15 +376,15 @@ async fn find<T: SimpleLoadBalancers>(
 async fn reconcile<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
-    seen: SimpleLoadBalancer<T::Settings>,
+    observed: SimpleLoadBalancer<T::Settings>,
     desired: SimpleLoadBalancerSpec<T::Settings>,
 ) -> Result<SimpleLoadBalancer<T::Settings>, CloudError> {
-    if seen.status != ProvisioningStatus::Active || seen.current == desired {
-        return Ok(seen);
+    if observed.status != ProvisioningStatus::Active || observed.current == desired {
+        return Ok(observed);
     }
-    let mutation = Mutation::new(CHANGE, &*seen.id).with_detail(seen.diff_reason(&desired));
+    let mutation = Mutation::new(CHANGE, &*observed.id).with_detail(observed.diff_reason(&desired));
     cloud
-        .update_load_balancer(op, mutation, &seen.id, &desired)
+        .update_load_balancer(op, mutation, &observed.id, &desired)
         .await
 }
 
@@ -389,17 +392,17 @@ async fn reconcile<T: SimpleLoadBalancers>(
 async fn delete_and_wait<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
-    seen: Option<SimpleLoadBalancer<T::Settings>>,
+    observed: Option<SimpleLoadBalancer<T::Settings>>,
 ) -> Result<Progress, CloudError> {
-    let Some(seen) = seen else {
+    let Some(observed) = observed else {
         return Ok(Progress::Done);
     };
-    if seen.status != ProvisioningStatus::Deleting {
+    if observed.status != ProvisioningStatus::Deleting {
         cloud
-            .delete_load_balancer(op, Mutation::new(DELETE, &*seen.id), &seen.id)
+            .delete_load_balancer(op, Mutation::new(DELETE, &*observed.id), &observed.id)
             .await?;
     }
-    Ok(Progress::pending(op, format!("load balancer {} is being deleted", seen.id)))
+    Ok(Progress::pending(op, format!("load balancer {} is being deleted", observed.id)))
 }
 
 #[cfg(test)]

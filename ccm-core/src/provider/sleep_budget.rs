@@ -28,17 +28,19 @@ impl SleepBudget {
 
     /// Returns how long the call may still sleep from now on.
     pub(super) fn remaining(&self) -> Duration {
-        let slept = self.0.lock();
-        let started = slept
-            .until
-            .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-        started + MAX_SLEEP.saturating_sub(slept.spent)
+        let state = self.0.lock();
+        let unspent = MAX_SLEEP.saturating_sub(state.spent);
+        // Another sleep until the end of the current ones costs nothing more.
+        match state.until {
+            Some(until) => unspent + until.saturating_duration_since(Instant::now()),
+            None => unspent,
+        }
     }
 
     /// Counts time as slept.
     pub(super) fn charge(&self, time: Duration) {
-        let mut slept = self.0.lock();
-        slept.spent = slept.spent.saturating_add(time);
+        let mut state = self.0.lock();
+        state.spent = state.spent.saturating_add(time);
     }
 
     /// Counts the time since `since` as slept, without a limit.
@@ -48,10 +50,13 @@ impl SleepBudget {
 }
 
 impl SleepState {
-    fn add(&mut self, from: Instant, to: Instant, most: Duration) -> bool {
-        let new = to.saturating_duration_since(self.until.map_or(from, |until| until.max(from)));
-        let spent = self.spent.saturating_add(new);
-        if !new.is_zero() && spent > most {
+    /// Counts the part of a sleep that no earlier sleep covers; `false`, without counting it, if
+    /// the total would exceed `max`.
+    fn add(&mut self, from: Instant, to: Instant, max: Duration) -> bool {
+        let uncovered_from = self.until.map_or(from, |until| until.max(from));
+        let uncovered = to.saturating_duration_since(uncovered_from);
+        let spent = self.spent.saturating_add(uncovered);
+        if !uncovered.is_zero() && spent > max {
             return false;
         }
         self.spent = spent;

@@ -1,3 +1,5 @@
+//! Back-off of a capability after throttled answers.
+
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,3 +1,5 @@
+//! HTTP and HTTPS over sockets.
+
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -45,18 +47,9 @@ impl Https {
             .with_root_certificates(roots)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let builder = || {
-            reqwest::Client::builder()
-                .tls_backend_preconfigured(tls.clone())
-                .redirect(reqwest::redirect::Policy::none())
-                .retry(reqwest::retry::never())
-                .connect_timeout(CONNECT)
-                .timeout(REQUEST)
-                .user_agent(agent)
-        };
         Ok(Self {
-            proxied_client: builder().build()?,
-            direct_client: builder().no_proxy().build()?,
+            proxied_client: client_builder(tls.clone(), agent).build()?,
+            direct_client: client_builder(tls, agent).no_proxy().build()?,
         })
     }
 
@@ -69,6 +62,16 @@ impl Https {
             &self.proxied_client
         }
     }
+}
+
+fn client_builder(tls: ClientConfig, agent: &str) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT)
+        .timeout(REQUEST)
+        .user_agent(agent)
 }
 
 #[async_trait]

@@ -28,11 +28,6 @@ impl LeaseRecord {
     /// are still used.
     pub(super) fn read(lease: &DynamicObject) -> Self {
         let spec = &lease.data["spec"];
-        let text = |key: &str| match &spec[key] {
-            Value::Null => None,
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
         let seconds = spec["leaseDurationSeconds"].as_i64().filter(|s| *s > 0);
         Self {
             holder: spec["holderIdentity"]
@@ -44,8 +39,8 @@ impl LeaseRecord {
                     .unwrap_or(u32::MAX)
                     .min(i32::MAX.cast_unsigned())
             }),
-            acquire_time: text("acquireTime"),
-            renew_time: text("renewTime"),
+            acquire_time: time_text(&spec["acquireTime"]),
+            renew_time: time_text(&spec["renewTime"]),
             transitions: spec["leaseTransitions"]
                 .as_i64()
                 .and_then(|n| i32::try_from(n).ok())
@@ -75,6 +70,15 @@ impl LeaseRecord {
 /// Formats a time as `metav1.MicroTime` does: in UTC, always with six fractional digits.
 pub(super) fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// Returns a time as it is written, even if its form is wrong; `None` if it is absent.
+fn time_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
 }
 
 /// Returns the resource for kube's dynamic API.

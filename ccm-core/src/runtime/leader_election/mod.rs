@@ -260,9 +260,9 @@ impl LeaderElector {
         let record = self.lock.get().await?;
         let now = Instant::now();
         self.candidate.observe(record, now.into_std());
-        let clock = self.candidate.next_renew_time(self.clock.now());
+        let renew_time = self.candidate.next_renew_time(self.clock.now());
         self.acquire_unconfirmed = true;
-        let record = match self.candidate.decide(now.into_std(), clock) {
+        let record = match self.candidate.decide(now.into_std(), renew_time) {
             Decision::Wait { holder, until } => {
                 self.acquire_unconfirmed = false;
                 return Ok(AcquireResult::HeldByOther(holder, until.into()));
@@ -281,18 +281,18 @@ impl LeaderElector {
         };
         self.acquire_unconfirmed = false;
         self.candidate
-            .record_own_write(record, clock, Instant::now().into_std());
+            .record_own_write(record, renew_time, Instant::now().into_std());
         Ok(AcquireResult::Held(now))
     }
 
     /// Renews without reading the Lease first. This is the usual case, with one request.
     async fn renew_fast_path(&mut self) -> Result<AcquireResult, LeaseError> {
-        let clock = self.candidate.next_renew_time(self.clock.now());
-        let record = self.candidate.renewal(clock);
+        let renew_time = self.candidate.next_renew_time(self.clock.now());
+        let record = self.candidate.renewal(renew_time);
         let sent = Instant::now();
         self.lock.update(&record).await?;
         self.candidate
-            .record_own_write(record, clock, Instant::now().into_std());
+            .record_own_write(record, renew_time, Instant::now().into_std());
         Ok(AcquireResult::Held(sent))
     }
 
@@ -317,9 +317,8 @@ impl LeaderElector {
             if record.is_none() || !self.candidate.is_holder() {
                 return Ok(());
             }
-            let release = self
-                .candidate
-                .release(self.candidate.next_renew_time(self.clock.now()));
+            let renew_time = self.candidate.next_renew_time(self.clock.now());
+            let release = self.candidate.release(renew_time);
             match self.lock.update(&release).await {
                 Ok(()) => return Ok(()),
                 Err(LeaseError::Conflict) => {}

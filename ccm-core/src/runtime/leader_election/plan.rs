@@ -151,43 +151,48 @@ impl ElectionState {
         self.holder() == self.identity
     }
 
-    /// Decides what to do after the last observation. `clock` is only written, never compared with
-    /// the Lease.
-    pub(super) fn decide(&self, now: Instant, clock: Timestamp) -> Decision {
+    /// Decides what to do after the last observation. `renew_time` is only written, never compared
+    /// with the Lease.
+    pub(super) fn decide(&self, now: Instant, renew_time: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
         }
         if self.present {
             Decision::Update {
-                record: self.acquire_record(clock),
+                record: self.acquire_record(renew_time),
                 renewal: self.is_holder(),
             }
         } else {
-            Decision::Create(self.acquire_record(clock))
+            Decision::Create(self.acquire_record(renew_time))
         }
     }
 
     /// Returns the record for a renewal that does not read the Lease first.
-    pub(super) fn renewal(&self, clock: Timestamp) -> LeaseRecord {
-        self.acquire_record(clock)
+    pub(super) fn renewal(&self, renew_time: Timestamp) -> LeaseRecord {
+        self.acquire_record(renew_time)
     }
 
     /// Returns the record that releases the Lease: no holder and a duration of one second, as
     /// client-go writes it.
-    pub(super) fn release(&self, clock: Timestamp) -> LeaseRecord {
-        let now = micro_time(clock);
+    pub(super) fn release(&self, renew_time: Timestamp) -> LeaseRecord {
+        let renew_time = micro_time(renew_time);
         LeaseRecord {
             holder: String::new(),
             duration_seconds: Some(RELEASED_SECONDS),
-            acquire_time: Some(now.clone()),
-            renew_time: Some(now),
+            acquire_time: Some(renew_time.clone()),
+            renew_time: Some(renew_time),
             transitions: self.record.as_ref().map_or(0, |r| r.transitions),
         }
     }
 
-    /// Records a successful write of this process. `clock` is the time in the record.
-    pub(super) fn record_own_write(&mut self, record: LeaseRecord, clock: Timestamp, now: Instant) {
-        self.last_write_time = Some(clock);
+    /// Records a successful write of this process. `renew_time` is the time in the record.
+    pub(super) fn record_own_write(
+        &mut self,
+        record: LeaseRecord,
+        renew_time: Timestamp,
+        now: Instant,
+    ) {
+        self.last_write_time = Some(renew_time);
         self.observe(Some(record), now);
     }
 
@@ -195,12 +200,15 @@ impl ElectionState {
     /// wall clock stalled or stepped back within the second that was written last. Other processes
     /// only look for a *change*, client-go with the precision of a second, so a renewal must differ
     /// from the one before.
-    pub(super) fn next_renew_time(&self, clock: Timestamp) -> Timestamp {
-        match self.last_write_time {
-            Some(last) if clock <= last && clock.as_second() == last.as_second() => last
-                .checked_add(SignedDuration::from_secs(1))
-                .unwrap_or(clock),
-            _ => clock,
+    pub(super) fn next_renew_time(&self, wall_time: Timestamp) -> Timestamp {
+        let Some(last) = self.last_write_time else {
+            return wall_time;
+        };
+        if wall_time <= last && wall_time.as_second() == last.as_second() {
+            last.checked_add(SignedDuration::from_secs(1))
+                .unwrap_or(wall_time)
+        } else {
+            wall_time
         }
     }
 
@@ -215,21 +223,23 @@ impl ElectionState {
         Some(self.changed_at? + Duration::from_secs(seconds.into()))
     }
 
-    fn acquire_record(&self, clock: Timestamp) -> LeaseRecord {
-        let now = micro_time(clock);
-        let old = self.record.as_ref();
-        let (acquire_time, transitions) = match old {
-            Some(old) if old.holder == self.identity => {
-                (old.acquire_time.clone().unwrap_or_else(|| now.clone()), old.transitions)
-            }
-            Some(old) if self.present => (now.clone(), old.transitions.saturating_add(1)),
-            _ => (now.clone(), 0),
+    fn acquire_record(&self, renew_time: Timestamp) -> LeaseRecord {
+        let renew_time = micro_time(renew_time);
+        let (acquire_time, transitions) = match &self.record {
+            Some(old) if old.holder == self.identity => (
+                old.acquire_time
+                    .clone()
+                    .unwrap_or_else(|| renew_time.clone()),
+                old.transitions,
+            ),
+            Some(old) if self.present => (renew_time.clone(), old.transitions.saturating_add(1)),
+            _ => (renew_time.clone(), 0),
         };
         LeaseRecord {
             holder: self.identity.clone(),
             duration_seconds: Some(self.timing.lease_seconds()),
             acquire_time: Some(acquire_time),
-            renew_time: Some(now),
+            renew_time: Some(renew_time),
             transitions,
         }
     }
@@ -255,8 +265,8 @@ impl LeadershipTerm {
     }
 
     /// Records a successful renewal.
-    pub(super) fn renewed(&mut self, sent: Instant, answered: Instant) {
-        *self = Self::new(self.timing, sent, answered);
+    pub(super) fn renewed(&mut self, sent_at: Instant, answered_at: Instant) {
+        *self = Self::new(self.timing, sent_at, answered_at);
     }
 
     /// Records a failed attempt.
