@@ -99,12 +99,10 @@ where
         }
         Invocation::Run(config) => *config,
     };
-    let text = |(name, value): (OsString, OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    let gate_warnings = config
-        .client_gates
-        .read_environment(std::env::vars_os().filter_map(text));
+    // Variables that are not Unicode are none of ours.
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let gate_warnings = config.client_gates.read_environment(environment);
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
@@ -149,15 +147,19 @@ where
         let work = build_and_run(product, config, observability, None, build, signals);
         return Box::pin(work).await;
     };
-    let door = AuthFilter::new(&config.authorization.always_allow_paths)?;
-    let (recognition, auth) =
-        set_up_delegated_auth(&product, &config, observability.registry.clone(), door.clone());
+    let auth_filter = AuthFilter::new(&config.authorization.always_allow_paths)?;
+    let (auth_setup, auth) = set_up_delegated_auth(
+        &product,
+        &config,
+        observability.registry.clone(),
+        auth_filter.clone(),
+    );
     let registry = observability.registry.clone();
     let health = observability.health.clone();
-    let more = observability.routes(&config);
-    let pages = Handlers::new(product.clone(), config.clone(), registry, health, verbosity);
-    let router = pages.router(door, more)?;
-    let work = build_and_run(product, config, observability, Some(recognition), build, signals);
+    let provider_routes = observability.routes(&config);
+    let handlers = Handlers::new(product.clone(), config.clone(), registry, health, verbosity);
+    let router = handlers.router(auth_filter, provider_routes)?;
+    let work = build_and_run(product, config, observability, Some(auth_setup), build, signals);
     Box::pin(run_and_serve(work, server, router, auth)).await
 }
 

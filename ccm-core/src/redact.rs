@@ -85,10 +85,10 @@ pub fn redact_credentials(text: &str) -> Cow<'_, str> {
     remove_spans(text, spans)
 }
 
-/// How much at the beginning of the text can be a token.
+/// Returns the length of what can be a token at the beginning of the text.
 fn token(text: &str) -> usize {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-._~+/=%".contains(c);
-    text.find(|c| !fits(c)).unwrap_or(text.len())
+    text.find(|c: char| !c.is_ascii_alphanumeric() && !"-._~+/=%".contains(c))
+        .unwrap_or(text.len())
 }
 
 fn remove_spans(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {

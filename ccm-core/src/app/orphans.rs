@@ -54,51 +54,50 @@ struct OrphansArgs {
 
 impl OrphansArgs {
     fn read(config: &Config) -> Result<Self, String> {
-        let text = |name| {
-            config
-                .extra
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default()
-        };
-        let mut wrong = Vec::new();
-        let json = match text(OUTPUT) {
+        let mut errors = Vec::new();
+        let json = match flag_value(config, OUTPUT) {
             "json" => true,
             "table" => false,
             other => {
-                wrong.push(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\""));
+                errors.push(format!("--{OUTPUT} {other:?} must be \"table\" or \"json\""));
                 false
             }
         };
-        let timeout = config::parse_duration(text(TIMEOUT)).and_then(|timeout| {
-            if timeout.is_zero() {
-                Err("must be greater than zero".to_owned())
-            } else {
-                Ok(timeout)
-            }
-        });
+        let timeout_text = flag_value(config, TIMEOUT);
+        let timeout = match config::parse_duration(timeout_text) {
+            Ok(timeout) if timeout.is_zero() => Err("must be greater than zero".to_owned()),
+            result => result,
+        };
         let timeout = timeout.unwrap_or_else(|reason| {
-            wrong.push(format!("--{TIMEOUT} {:?}: {reason}", text(TIMEOUT)));
+            errors.push(format!("--{TIMEOUT} {timeout_text:?}: {reason}"));
             Duration::ZERO
         });
-        let delete = text(DELETE) == "true";
-        let confirmed = text(CONFIRM);
+        let delete = flag_value(config, DELETE) == "true";
+        let confirmed = flag_value(config, CONFIRM);
         if delete && confirmed.is_empty() {
-            wrong.push(format!(
+            errors.push(format!(
                 "--{DELETE} needs --{CONFIRM}, the cluster whose cloud objects are to be deleted; the report without \
                  --{DELETE} names it"
             ));
         }
         if !delete && !confirmed.is_empty() {
-            wrong.push(format!("--{CONFIRM} means nothing without --{DELETE}"));
+            errors.push(format!("--{CONFIRM} means nothing without --{DELETE}"));
         }
         let delete = delete.then(|| confirmed.to_owned());
-        if wrong.is_empty() {
+        if errors.is_empty() {
             Ok(Self { json, delete, timeout })
         } else {
-            Err(wrong.join("; "))
+            Err(errors.join("; "))
         }
     }
+}
+
+fn flag_value<'a>(config: &'a Config, name: &str) -> &'a str {
+    config
+        .extra
+        .get(name)
+        .map(String::as_str)
+        .unwrap_or_default()
 }
 
 /// Runs the subcommand: lists orphans, deletes them if requested, prints the report, and returns
@@ -129,10 +128,12 @@ where
             report.table()
         },
     );
-    Ok(match (report.failed(), report.remaining()) {
-        (0, 0) => ExitCode::SUCCESS,
-        (0, _) => ExitCode::from(EXIT_ORPHANS_LEFT),
-        _ => ExitCode::FAILURE,
+    Ok(if report.failed() > 0 {
+        ExitCode::FAILURE
+    } else if report.remaining() > 0 {
+        ExitCode::from(EXIT_ORPHANS_LEFT)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -1,3 +1,5 @@
+//! Strings that are stored once and shared.
+
 use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::Mutex;

@@ -1,16 +1,20 @@
+//! Syntax of labels.
+
 /// Maximum length of the name part of a label key and of a label value (`metav1` validation).
 const MAX_NAME: usize = 63;
 
 /// Tells whether the API server accepts this as the name part of a label key: 1 to 63 letters,
 /// digits, `-`, `_` and `.`, with a letter or digit at each end.
 pub(crate) fn is_label_name(text: &str) -> bool {
-    let edge = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric());
+    let (Some(first), Some(last)) = (text.bytes().next(), text.bytes().last()) else {
+        return false;
+    };
     text.len() <= MAX_NAME
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        && edge(text.bytes().next())
-        && edge(text.bytes().last())
+        && first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
 }
 
 /// Tells whether the API server accepts this label value: empty, or 1 to 63 letters, digits, `-`,

@@ -1,3 +1,5 @@
+//! What the controllers and providers read of a Node.
+
 use std::{
     borrow::Cow,
     collections::BTreeSet,

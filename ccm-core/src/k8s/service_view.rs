@@ -1,3 +1,5 @@
+//! What the controllers and providers read of a Service.
+
 use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
@@ -203,12 +205,15 @@ pub struct LbStatus {
 impl LbStatus {
     /// Makes the status of a load balancer with these addresses (`ipMode: VIP`).
     pub fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        let vip = |ip| LbIngress {
-            ip: Some(ip),
-            ip_mode: Some("VIP".into()),
-            ..LbIngress::default()
-        };
-        Self { ingress: addresses.into_iter().map(vip).collect() }
+        let ingress = addresses
+            .into_iter()
+            .map(|ip| LbIngress {
+                ip: Some(ip),
+                ip_mode: Some("VIP".into()),
+                ..LbIngress::default()
+            })
+            .collect();
+        Self { ingress }
     }
 }
 

@@ -102,8 +102,10 @@ impl Manager {
             Some(leading) => {
                 // The lease is also released when a task fails: the process is about to end, and a
                 // standby should not have to wait for the lease to expire.
-                let lead = |work| self.lead(work, gates, migration, metrics);
-                let (outcome, result) = Box::pin(run_while_leading(leading, stop, lead)).await;
+                let (outcome, result) = Box::pin(run_while_leading(leading, stop, |work_token| {
+                    self.lead(work_token, gates, migration, metrics)
+                }))
+                .await;
                 result.map(|exit| match outcome {
                     LeadershipOutcome::Lost { why } => ManagerExit::LeadershipLost(why.to_string()),
                     LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => exit,
@@ -147,12 +149,13 @@ impl Manager {
                 self.clock.clone(),
             )
         };
-        let shared = |name: &str| ElectionConfig { name: name.to_owned(), ..config.clone() };
-        let migration = self
-            .migration
-            .as_ref()
-            .map(|migration| elector(shared(&migration.leader_name)))
-            .transpose()?;
+        let migration = match &self.migration {
+            Some(migration) => {
+                let name = migration.leader_name.clone();
+                Some(elector(ElectionConfig { name, ..config.clone() })?)
+            }
+            None => None,
+        };
         Ok(Electors { main: elector(config)?, migration, events })
     }
 }
@@ -196,16 +199,16 @@ pub(super) async fn run_migrated_controllers(
     let Some(leading) = elector.acquire(stop).await else {
         return Ok(ManagerExit::Stopped);
     };
-    let run = |work| async {
-        let mut tasks = Tasks::new(work);
+    let (outcome, exit) = run_while_leading(leading, stop, |work_token| async {
+        let mut tasks = Tasks::new(work_token);
         for NamedTask { name, run } in migrated {
             tasks.spawn(name, run);
         }
         let exit = tasks.run(DRAIN_LIMIT).await;
         stop.cancel();
         exit
-    };
-    let (outcome, exit) = run_while_leading(leading, stop, run).await;
+    })
+    .await;
     task_result(exit)?;
     Ok(match outcome {
         LeadershipOutcome::Lost { why } => {

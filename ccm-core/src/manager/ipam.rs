@@ -1,3 +1,5 @@
+//! Builds the node-IPAM controller.
+
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{
     config::controller_names as names, controllers::node_ipam::NodeIpamController,

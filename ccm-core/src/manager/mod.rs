@@ -436,18 +436,19 @@ impl Manager {
         context: &ProviderContext,
         gates: &WriteGates,
     ) -> Vec<(ControllerLock, NamedTask)> {
-        let task = |extra: ProviderController| {
-            let lock = self.is_enabled(extra.name).then(|| self.lock(extra.name))?;
+        let mut controllers = Vec::new();
+        for ProviderController { name, run } in self.provider.controllers() {
+            if !self.is_enabled(name) {
+                continue;
+            }
+            let lock = self.lock(name);
             let context =
                 ProviderContext { write_gate: gates.for_lock(lock).clone(), ..context.clone() };
-            let run = (extra.run)(context);
-            Some((lock, NamedTask { name: extra.name, run: async move { Ok(run.await?) }.boxed() }))
-        };
-        self.provider
-            .controllers()
-            .into_iter()
-            .filter_map(task)
-            .collect()
+            let run = run(context);
+            controllers
+                .push((lock, NamedTask { name, run: async move { Ok(run.await?) }.boxed() }));
+        }
+        controllers
     }
 
     /// Delays the start of each controller after the one before by `--controller-start-interval`.

@@ -1,3 +1,5 @@
+//! Builds the node and node-lifecycle controllers.
+
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{
     config::{self, controller_names as names, leader_migration::ControllerLock},

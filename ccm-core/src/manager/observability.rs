@@ -1,3 +1,5 @@
+//! Metrics, health checks and shadow report of a manager.
+
 use std::sync::Arc;
 
 use axum::Router;

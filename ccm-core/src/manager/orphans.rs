@@ -103,30 +103,31 @@ impl Manager {
             return Err(ManagerError::OrphansWithoutClusterId(self.provider.name().to_owned()));
         }
         let mut tasks = Tasks::new(stop.child_token());
-        let prepared = async {
+        let prepare = async {
             self.wait_for_api_server().await?;
             self.prepare_scanner(&mut tasks, request.delete.is_some())
                 .await
         };
-        let prepared = tokio::time::timeout_at(request.limit, prepared);
-        let scanner = match stop.run_until_cancelled(prepared).await {
-            Some(Ok(survey)) => survey?,
+        let prepare = tokio::time::timeout_at(request.limit, prepare);
+        let scanner = match stop.run_until_cancelled(prepare).await {
+            Some(Ok(scanner)) => scanner?,
             Some(Err(_)) => return Err(ManagerError::OrphansTimedOut),
             None => return Err(ManagerError::OrphansStopped),
         };
-        let found: Arc<Mutex<Option<Result<OrphanReport, ManagerError>>>> = Arc::default();
-        let outcome = found.clone();
+        let report: Arc<Mutex<Option<Result<OrphanReport, ManagerError>>>> = Arc::default();
+        let task_report = report.clone();
         let token = tasks.stop().clone();
         let cluster = self.config.generic.cluster_name.clone();
         let clock = self.clock.clone();
         tasks.spawn("orphans", async move {
-            *outcome.lock() = Some(scan_and_collect_once(&scanner, cluster, &request, clock).await);
+            *task_report.lock() =
+                Some(scan_and_collect_once(&scanner, cluster, &request, clock).await);
             token.cancel();
             Ok(())
         });
         election::task_result(tasks.run(DRAIN_LIMIT).await)?;
-        let found = found.lock().take();
-        found.unwrap_or(Err(ManagerError::OrphansStopped))
+        let report = report.lock().take();
+        report.unwrap_or(Err(ManagerError::OrphansStopped))
     }
 
     async fn prepare_scanner(
@@ -156,15 +157,18 @@ impl Manager {
         let scanner = builder.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
         let ControllerBuilder { controllers, caches, context, .. } = builder;
         caches.start(tasks).await?;
-        let started = caught(self.provider.start(context)).await;
-        let panicked =
-            |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
-        started
-            .unwrap_or_else(panicked)
+        caught(self.provider.start(context))
+            .await
+            .unwrap_or_else(|panic| {
+                let message = format!("the provider panicked in start: {panic}");
+                Err(CloudError::transient(message))
+            })
             .map_err(ManagerError::Provider)?;
         // These tasks write events, so they are only needed if something may be deleted.
-        for (_, task) in controllers.into_iter().filter(|_| may_write) {
-            tasks.spawn(task.name, task.run);
+        if may_write {
+            for (_, task) in controllers {
+                tasks.spawn(task.name, task.run);
+            }
         }
         Ok(scanner)
     }
@@ -178,18 +182,16 @@ async fn scan_and_collect_once(
     clock: WallClock,
 ) -> Result<OrphanReport, ManagerError> {
     let cluster_id = scanner.cluster();
-    if let Some(confirmed) = request
-        .delete
-        .as_ref()
-        .filter(|confirmed| **confirmed != *cluster_id)
+    if let Some(confirmed) = &request.delete
+        && **confirmed != *cluster_id
     {
         return Err(ManagerError::ClusterNotConfirmed { confirmed: confirmed.clone(), cluster_id });
     }
     let scan = tokio::time::timeout_at(request.limit, scanner.scan()).await;
-    let look = scan.map_err(|_| ManagerError::OrphansTimedOut)??;
+    let listing = scan.map_err(|_| ManagerError::OrphansTimedOut)??;
     let at = clock.now();
-    let mut orphans = Vec::with_capacity(look.orphans.len());
-    for orphan in look.orphans {
+    let mut orphans = Vec::with_capacity(listing.orphans.len());
+    for orphan in listing.orphans {
         let action = if request.delete.is_none() {
             OrphanAction::Listed
         } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
@@ -200,7 +202,7 @@ async fn scan_and_collect_once(
         orphans.push((orphan, action));
     }
     verify_deletions(scanner, &mut orphans, request.limit).await;
-    Ok(OrphanReport { cluster, cluster_id, owned: look.owned, at, orphans })
+    Ok(OrphanReport { cluster, cluster_id, owned: listing.owned, at, orphans })
 }
 
 /// Turns a deletion into a failure if the cloud still lists the object or cannot be asked.
@@ -209,30 +211,28 @@ async fn verify_deletions(
     orphans: &mut [(Orphan, OrphanAction)],
     limit: Instant,
 ) {
-    let deleted = |action: &OrphanAction| {
-        matches!(action, OrphanAction::Collected(Ok(CollectOutcome::Deleted)))
-    };
-    let gone: Vec<_> = orphans
+    let deleted: Vec<_> = orphans
         .iter()
-        .filter(|(_, treatment)| deleted(treatment))
+        .filter(|(_, action)| is_deleted(action))
         .map(|(orphan, _)| orphan.object.clone())
         .collect();
     // While the process is stopping, the cloud's answer to the deletion is reported unverified.
-    if gone.is_empty() || scanner.op.is_cancelled() {
+    if deleted.is_empty() || scanner.op.is_cancelled() {
         return;
     }
-    let left = scanner.still_listed(&gone, limit).await;
-    for (orphan, treatment) in orphans
-        .iter_mut()
-        .filter(|(_, treatment)| deleted(treatment))
-    {
-        let doubt = match &left {
-            Ok(left) if !left.contains(&orphan.object.id) => continue,
+    let still_listed = scanner.still_listed(&deleted, limit).await;
+    for (orphan, action) in orphans.iter_mut().filter(|(_, action)| is_deleted(action)) {
+        let error = match &still_listed {
+            Ok(ids) if !ids.contains(&orphan.object.id) => continue,
             Ok(_) => OrphanScanError::StillListed,
             Err(error) => OrphanScanError::DeletionUnconfirmed(error.clone()),
         };
-        *treatment = OrphanAction::Collected(Err(doubt));
+        *action = OrphanAction::Collected(Err(error));
     }
+}
+
+fn is_deleted(action: &OrphanAction) -> bool {
+    matches!(action, OrphanAction::Collected(Ok(CollectOutcome::Deleted)))
 }
 
 impl From<OrphanScanError> for ManagerError {

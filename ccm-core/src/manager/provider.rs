@@ -27,14 +27,18 @@ impl Manager {
         context: &ProviderContext,
         metrics: &Telemetry,
     ) -> Result<(), ManagerError> {
-        let start = || self.provider.start(context.clone());
-        if self.config.shadow.once {
+        let started = if self.config.shadow.once {
             // Somebody waits for the result of a single comparison, so nothing is retried.
-            return start().await.map_err(ManagerError::Provider);
-        }
-        retry_until_started(start, &self.health, || metrics.caches_synced())
+            self.provider.start(context.clone()).await
+        } else {
+            retry_until_started(
+                || self.provider.start(context.clone()),
+                &self.health,
+                || metrics.caches_synced(),
+            )
             .await
-            .map_err(ManagerError::Provider)
+        };
+        started.map_err(ManagerError::Provider)
     }
 }
 

@@ -1,3 +1,5 @@
+//! Clients that reject every write, as the last safeguard of shadow mode.
+
 use std::sync::Arc;
 
 use http::{Method, Request};

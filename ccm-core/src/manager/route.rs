@@ -1,3 +1,5 @@
+//! Builds the route controller.
+
 use super::{ManagerError, wiring::ControllerBuilder};
 use crate::{
     config::{controller_names as names, feature_gates::WATCH_BASED_ROUTES},

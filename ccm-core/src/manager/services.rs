@@ -1,3 +1,5 @@
+//! Builds the service controller and the scan for orphans.
+
 use std::sync::Arc;
 
 use super::{
@@ -29,8 +31,6 @@ impl ControllerBuilder<'_> {
             return Ok(());
         };
         let fields = ServiceFields { classes: balancers.classes() };
-        // First, add the caches: Services, and EndpointSlices if the provider takes endpoints as
-        // backends.
         let services = Cache::<ServiceView>::new(fields.clone());
         match self.mode {
             // The node and route controllers must work without the permission to read Services.
@@ -40,13 +40,14 @@ impl ControllerBuilder<'_> {
             RunMode::DryRun { .. } => self.watch("service-cache", &services),
         }
         self.context.services = Some(Arc::new(services.clone()));
-        let slices = balancers.supports_endpoint_backends().then(|| {
+        let slices = if balancers.supports_endpoint_backends() {
             let cache = Cache::<EndpointSliceView>::new(());
             self.watch_optional("endpoint-slice-cache", &cache);
             self.context.endpoint_slices = Some(Arc::new(cache.clone()));
-            EndpointSliceIndex::new(cache)
-        });
-        // Then add the orphan scan and the service controller, which use these caches.
+            Some(EndpointSliceIndex::new(cache))
+        } else {
+            None
+        };
         let config = ServiceControllerConfig {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,
             verify_period: self.manager.config.service.verify_period,

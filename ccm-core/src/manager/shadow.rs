@@ -1,3 +1,5 @@
+//! Runs the controllers in shadow mode.
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

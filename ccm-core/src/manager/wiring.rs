@@ -121,8 +121,7 @@ impl<'a> ControllerBuilder<'a> {
         mode: RunMode,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
-        // First, make what the provider gets. The caches of Services and EndpointSlices are added
-        // with their controller.
+        // The caches of Services and EndpointSlices are added with their controller.
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
@@ -138,7 +137,6 @@ impl<'a> ControllerBuilder<'a> {
                 stop,
             ),
         };
-        // Then make the tokens of controllers with their own ServiceAccount.
         let credentials = manager
             .service_accounts
             .as_ref()
@@ -159,7 +157,7 @@ impl<'a> ControllerBuilder<'a> {
             mode,
             context,
         };
-        // Finally, add the tasks that are always needed: the cache of Nodes, and the token refresh.
+        // Every controller needs these tasks.
         builder.watch("node-cache", &nodes);
         if manager.service_accounts.is_some() {
             builder.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
@@ -342,7 +340,7 @@ pub(super) struct Caches {
 
 struct CacheFill {
     task: &'static str,
-    fill: BoxFuture<'static, Result<(), FirstSyncTimedOut>>,
+    fill: BoxFuture<'static, FillResult>,
     synced: BoxFuture<'static, ()>,
 }
 
@@ -350,21 +348,31 @@ impl Caches {
     /// Starts the reflectors and waits until every cache is synced, or the wait for an optional
     /// cache is over.
     pub(super) async fn start(self, tasks: &mut Tasks) -> Result<(), ManagerError> {
-        let complete = |CacheFill { task, fill, synced: full }| async move {
-            match futures::future::select(fill, full).await {
-                Either::Left((ended, _)) => Err(ended),
-                Either::Right(((), fill)) => Ok((task, fill)),
-            }
-        };
-        let mut waiting: FuturesUnordered<_> = self.filling.into_iter().map(complete).collect();
-        while let Some(outcome) = waiting.next().await {
+        let mut filling: FuturesUnordered<_> =
+            self.filling.into_iter().map(CacheFill::wait).collect();
+        while let Some(outcome) = filling.next().await {
             match outcome {
                 // This reflector becomes a task of its own while others are still waited for.
                 Ok((task, fill)) => tasks.spawn(task, async move { Ok(fill.await?) }),
                 // A reflector that ends without an error was stopped: the process is stopping.
-                Err(ended) => return Ok(ended?),
+                Err(result) => return Ok(result?),
             }
         }
         Ok(())
+    }
+}
+
+type FillResult = Result<(), FirstSyncTimedOut>;
+
+impl CacheFill {
+    /// Runs the reflector until its cache is synced, and returns the name and the rest of its task.
+    ///
+    /// # Errors
+    /// The result of a reflector that ended earlier.
+    async fn wait(self) -> Result<(&'static str, BoxFuture<'static, FillResult>), FillResult> {
+        match futures::future::select(self.fill, self.synced).await {
+            Either::Left((result, _)) => Err(result),
+            Either::Right(((), fill)) => Ok((self.task, fill)),
+        }
     }
 }

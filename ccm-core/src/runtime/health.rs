@@ -119,11 +119,11 @@ impl Drop for CheckRegistration {
     fn drop(&mut self) {
         let mut checks = self.health.0.lock();
         let position = checks.list.iter().position(|check| check.id == self.id);
-        let gone = position.map(|position| checks.list.remove(position));
+        let removed = position.map(|position| checks.list.remove(position));
         // The check may hold another registration, which is dropped with it. That needs the lock,
         // so release it first.
         drop(checks);
-        drop(gone);
+        drop(removed);
     }
 }
 

@@ -107,7 +107,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
         let at = Instant::now() + delay.min(MAX_DELAY);
         let mut state = self.inner.state.lock();
-        if state.due.get(&key).is_some_and(|known| *known <= at) {
+        if state.due.get(&key).is_some_and(|due| *due <= at) {
             return;
         }
         let timer = state.next_timer;
@@ -233,19 +233,20 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
             return;
         }
         let due = &self.due;
-        let keys = &mut self.timer_keys;
-        let mut kept = HashSet::new();
+        let timer_keys = &mut self.timer_keys;
+        let mut keys_with_timer = HashSet::new();
         self.timers.retain(|Reverse((at, timer))| {
-            let current = keys
+            let is_current = timer_keys
                 .get(timer)
-                .is_some_and(|key| due.get(key) == Some(at) && kept.insert(key.clone()));
-            if !current {
-                keys.remove(timer);
+                .is_some_and(|key| due.get(key) == Some(at) && keys_with_timer.insert(key.clone()));
+            if !is_current {
+                timer_keys.remove(timer);
             }
-            current
+            is_current
         });
     }
 
+    /// Takes the next key for a worker.
     fn take(&mut self) -> Option<K> {
         let key = self.ready.pop_front()?;
         let now = Instant::now();
@@ -260,16 +261,17 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
     fn move_due_to_ready(&mut self, now: Instant) {
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
             // A timer is outdated if its key was added or rescheduled meanwhile.
-            let current = self
+            let is_current = self
                 .timer_keys
                 .get(&timer)
                 .is_some_and(|key| self.due.get(key) == Some(&at));
-            if current && at > now {
+            if is_current && at > now {
                 return;
             }
             self.timers.pop();
-            let key = self.timer_keys.remove(&timer);
-            if let (true, Some(key)) = (current, key) {
+            if let Some(key) = self.timer_keys.remove(&timer)
+                && is_current
+            {
                 self.add(key);
             }
         }
@@ -280,22 +282,14 @@ impl<K: Send> QueueStats for QueueInner<K> {
     fn state(&self) -> QueueSnapshot {
         let state = self.state.lock();
         let now = Instant::now();
+        let waiting = state.dirty.values().map(|since| now - *since);
+        let working = state.in_progress.values().map(|since| now - *since);
         QueueSnapshot {
             depth: state.dirty.len(),
             delayed: state.due.len(),
-            oldest: state
-                .dirty
-                .values()
-                .map(|since| now - *since)
-                .max()
-                .unwrap_or_default(),
-            unfinished: state.in_progress.values().map(|since| now - *since).sum(),
-            longest: state
-                .in_progress
-                .values()
-                .map(|since| now - *since)
-                .max()
-                .unwrap_or_default(),
+            oldest: waiting.max().unwrap_or_default(),
+            unfinished: working.clone().sum(),
+            longest: working.max().unwrap_or_default(),
         }
     }
 }

@@ -46,8 +46,8 @@ pub struct ReconcileGuard {
 impl ControllerHealth {
     /// Records that a reconcile begins.
     pub fn begin(&self, controller: &'static str) -> ReconcileGuard {
-        let mut all = self.0.lock();
-        let work = all.entry(controller).or_default();
+        let mut controllers = self.0.lock();
+        let work = controllers.entry(controller).or_default();
         let id = work.next;
         work.next += 1;
         work.running.insert(id, Instant::now());
@@ -60,8 +60,8 @@ impl ControllerHealth {
     /// Says what is wrong. The text has no names of objects and no text from a cloud, since
     /// everybody may read it.
     pub fn check(&self, controller: &str) -> Result<(), String> {
-        let all = self.0.lock();
-        let Some(work) = all.get(controller) else {
+        let controllers = self.0.lock();
+        let Some(work) = controllers.get(controller) else {
             return Ok(());
         };
         if let Some(since) = work.failing_since
@@ -86,8 +86,8 @@ impl ControllerHealth {
 impl ReconcileGuard {
     /// Records the result of the reconcile.
     pub fn end(self, failed: bool) {
-        let mut all = self.progress.0.lock();
-        let work = all.entry(self.controller).or_default();
+        let mut controllers = self.progress.0.lock();
+        let work = controllers.entry(self.controller).or_default();
         if failed {
             work.failures = work.failures.saturating_add(1);
             work.failing_since.get_or_insert_with(Instant::now);

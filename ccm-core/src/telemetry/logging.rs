@@ -223,12 +223,12 @@ fn library_level(verbosity: u32) -> LevelFilter {
 
 /// Returns whether a module logs responses that may contain credentials.
 fn logs_response_bodies(module: &str) -> bool {
-    let is_below = |above: &&str| {
-        module
-            .strip_prefix(*above)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-    };
-    module == REPEATS || CRATES_LOGGING_RESPONSES.iter().any(is_below)
+    module == REPEATS
+        || CRATES_LOGGING_RESPONSES.iter().any(|name| {
+            module
+                .strip_prefix(*name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        })
 }
 
 fn is_library(module: &str) -> bool {

@@ -183,24 +183,33 @@ impl ProcessStats {
     ) -> Option<Self> {
         // The second field is the program's name in parentheses and may contain anything.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-        let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS);
-        let kibibytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
-        };
         let up: f64 = uptime.split_whitespace().next()?.parse().ok()?;
         let limit = limits
             .lines()
             .find_map(|line| line.strip_prefix("Max open files"))?;
         Some(Self {
-            cpu_seconds: ticks(14)? + ticks(15)?,
-            virtual_bytes: kibibytes("VmSize:")?,
-            resident_bytes: kibibytes("VmRSS:")?,
+            cpu_seconds: seconds_of_field(&fields, 14)? + seconds_of_field(&fields, 15)?,
+            virtual_bytes: bytes_of_line(status, "VmSize:")?,
+            resident_bytes: bytes_of_line(status, "VmRSS:")?,
             open_files: open_files as f64,
             max_files: limit.split_whitespace().next()?.parse().ok(),
-            started: now - up + ticks(22)?,
+            started: now - up + seconds_of_field(&fields, 22)?,
         })
     }
+}
+
+/// Returns a field of `/proc/self/stat` that counts ticks, in seconds. The manual counts fields
+/// from 1, and `fields` begins with the third.
+fn seconds_of_field(fields: &[&str], field: usize) -> Option<f64> {
+    let ticks: f64 = fields.get(field - 3)?.parse().ok()?;
+    Some(ticks / TICKS)
+}
+
+/// Returns a size of `/proc/self/status`, which is in KiB, in bytes.
+fn bytes_of_line(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024.0)
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    Registry,
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     core::{Collector, Desc},
     exponential_buckets,
     proto::MetricFamily,
@@ -74,18 +73,23 @@ impl QueueMetrics {
     /// # Errors
     /// When a name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str| {
-            register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?)
-        };
-        let histogram = |name: &str, help: &str| {
-            let opts = HistogramOpts::new(name, help).buckets(exponential_buckets(1e-8, 10.0, 10)?);
-            register(registry, HistogramVec::new(opts, LABELS)?)
-        };
         Ok(Self {
-            adds: counter("workqueue_adds_total", "Keys put in line.")?,
-            waiting: histogram("workqueue_queue_duration_seconds", "How long keys were in line.")?,
-            working: histogram("workqueue_work_duration_seconds", "How long keys were worked on.")?,
-            retries: counter("workqueue_retries_total", "Keys that come back after a failure.")?,
+            adds: counter(registry, "workqueue_adds_total", "Keys put in line.")?,
+            waiting: histogram(
+                registry,
+                "workqueue_queue_duration_seconds",
+                "How long keys were in line.",
+            )?,
+            working: histogram(
+                registry,
+                "workqueue_work_duration_seconds",
+                "How long keys were worked on.",
+            )?,
+            retries: counter(
+                registry,
+                "workqueue_retries_total",
+                "Keys that come back after a failure.",
+            )?,
             now: register(registry, QueueGauges::new()?)?,
         })
     }
@@ -107,6 +111,15 @@ impl QueueMetrics {
 }
 
 const LABELS: &[&str] = &["name"];
+
+fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounterVec> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?)
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str) -> prometheus::Result<HistogramVec> {
+    let opts = HistogramOpts::new(name, help).buckets(exponential_buckets(1e-8, 10.0, 10)?);
+    register(registry, HistogramVec::new(opts, LABELS)?)
+}
 
 /// Gauges that are computed when they are read.
 #[derive(Clone, Debug)]
@@ -140,9 +153,12 @@ impl std::ops::Deref for Queues {
     }
 }
 
+fn gauge(name: &str, help: &str) -> prometheus::Result<GaugeVec> {
+    GaugeVec::new(Opts::new(name, help), LABELS)
+}
+
 impl QueueGauges {
     fn new() -> prometheus::Result<Self> {
-        let gauge = |name: &str, help: &str| GaugeVec::new(Opts::new(name, help), LABELS);
         Ok(Self {
             depth: gauge("workqueue_depth", "Keys in line.")?,
             delayed: gauge(
@@ -184,15 +200,15 @@ impl Collector for QueueGauges {
                 continue;
             };
             let state = queue.state();
-            let set = |family: &GaugeVec, value: f64| {
-                let gauge: Gauge = family.with_label_values(&[*name]);
-                gauge.set(value);
-            };
-            set(&self.depth, state.depth as f64);
-            set(&self.delayed, state.delayed as f64);
-            set(&self.oldest, state.oldest.as_secs_f64());
-            set(&self.unfinished, state.unfinished.as_secs_f64());
-            set(&self.longest, state.longest.as_secs_f64());
+            for (family, value) in [
+                (&self.depth, state.depth as f64),
+                (&self.delayed, state.delayed as f64),
+                (&self.oldest, state.oldest.as_secs_f64()),
+                (&self.unfinished, state.unfinished.as_secs_f64()),
+                (&self.longest, state.longest.as_secs_f64()),
+            ] {
+                family.with_label_values(&[*name]).set(value);
+            }
         }
         self.families()
             .iter()

@@ -171,14 +171,14 @@ impl ApiClient {
         options
             .metrics
             .record_rate_limit_wait(request.method.as_str(), &options.host, waited);
-        let begin = || {
-            options
-                .gate
-                .begin_write()
-                .map_err(|e| ApiError::not_leader(request.request_info(), e))
-        };
-        let writing = (!request.is_read()).then(begin).transpose()?;
-        Ok((Instant::now(), writing))
+        if request.is_read() {
+            return Ok((Instant::now(), None));
+        }
+        let write = options
+            .gate
+            .begin_write()
+            .map_err(|e| ApiError::not_leader(request.request_info(), e))?;
+        Ok((Instant::now(), Some(write)))
     }
 
     /// Sends the request and waits for the head of the answer. If it is an error, reads the whole

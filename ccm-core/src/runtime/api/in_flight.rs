@@ -1,3 +1,5 @@
+//! Counts the writes that wait for the rate limit or are in flight.
+
 use std::sync::Arc;
 
 use tokio::sync::watch;

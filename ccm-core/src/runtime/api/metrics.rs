@@ -1,3 +1,5 @@
+//! Metrics of requests to the API server.
+
 use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
@@ -30,15 +32,22 @@ const BYTES: [f64; 11] = [
     16_777_216.0,
 ];
 
+/// Registers a histogram by verb and host.
+fn histogram(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+) -> prometheus::Result<HistogramVec> {
+    let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    register(registry, HistogramVec::new(opts, &["verb", "host"])?)
+}
+
 impl ApiMetrics {
     /// Registers `rest_client_requests_total{code,method,host}` and, by `{verb,host}`,
     /// `rest_client_request_duration_seconds`, `rest_client_rate_limiter_duration_seconds`,
     /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let histogram = |name: &str, help: &str, buckets: &[f64]| {
-            let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            register(registry, HistogramVec::new(opts, &["verb", "host"])?)
-        };
         let requests = IntCounterVec::new(
             Opts::new(
                 "rest_client_requests_total",
@@ -49,21 +58,25 @@ impl ApiMetrics {
         Ok(Self {
             requests: register(registry, requests)?,
             duration: histogram(
+                registry,
                 "rest_client_request_duration_seconds",
                 "Request latency.",
                 &SECONDS,
             )?,
             waiting: histogram(
+                registry,
                 "rest_client_rate_limiter_duration_seconds",
                 "Time that requests waited for the client's own rate limit.",
                 &SECONDS,
             )?,
             request_size: histogram(
+                registry,
                 "rest_client_request_size_bytes",
                 "Size of request bodies.",
                 &BYTES,
             )?,
             response_size: histogram(
+                registry,
                 "rest_client_response_size_bytes",
                 "Size of answer bodies.",
                 &BYTES,

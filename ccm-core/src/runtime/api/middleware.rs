@@ -1,3 +1,5 @@
+//! Rate limit, write gate and metrics around a plain `kube::Client`.
+
 use std::sync::Arc;
 
 use http::{Method, Request, Response};

@@ -1,3 +1,5 @@
+//! Reads and writes of Nodes.
+
 use serde::Serialize;
 
 use super::{
@@ -107,11 +109,10 @@ impl ApiClient {
         if let Some(malformed) = page.malformed.into_iter().next() {
             return Err(response.decode_error(malformed.error));
         }
-        let missing = || {
+        page.items.into_iter().find(is_it).ok_or_else(|| {
             let target = RequestInfo { name: Some(name.into()), ..response.target };
             ApiError::local(ApiErrorKind::NotFound, target, "there is no such object")
-        };
-        page.items.into_iter().find(is_it).ok_or_else(missing)
+        })
     }
 
     /// Reads all Nodes, page by page. All pages are of the state that the server had at the first

@@ -1,3 +1,5 @@
+//! Patches of objects.
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;

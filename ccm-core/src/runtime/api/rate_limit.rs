@@ -1,3 +1,5 @@
+//! The client-side rate limit, a token bucket.
+
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;

@@ -1,3 +1,5 @@
+//! Requests to the API server.
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;

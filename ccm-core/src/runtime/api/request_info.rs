@@ -1,3 +1,5 @@
+//! What a request is about, for errors and metrics: verb, resource, namespace and name.
+
 use std::fmt;
 
 use http::Method;

@@ -1,3 +1,5 @@
+//! Reads and writes of Services.
+
 use super::{ApiClient, ApiError, Patch, Patched};
 use crate::{
     k8s::{ServiceFields, ServiceView},

@@ -1,3 +1,5 @@
+//! The API server's `Status`, in both encodings.
+
 use std::{borrow::Cow, time::Duration};
 
 use prost::Message;
@@ -94,14 +96,29 @@ struct CauseJson {
     message: Option<String>,
 }
 
+impl From<CauseJson> for Cause {
+    fn from(json: CauseJson) -> Self {
+        Self {
+            field: json.field.unwrap_or_default(),
+            reason: json.reason.unwrap_or_default(),
+            message: json.message.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<proto::StatusCauseProto> for Cause {
+    fn from(proto: proto::StatusCauseProto) -> Self {
+        Self {
+            field: proto.field,
+            reason: proto.reason,
+            message: proto.message,
+        }
+    }
+}
+
 impl From<StatusJson> for Status {
     fn from(json: StatusJson) -> Self {
         let details = json.details.unwrap_or_default();
-        let cause = |c: CauseJson| Cause {
-            field: c.field.unwrap_or_default(),
-            reason: c.reason.unwrap_or_default(),
-            message: c.message.unwrap_or_default(),
-        };
         Self {
             message: json.message.unwrap_or_default(),
             reason: json.reason.unwrap_or_default(),
@@ -110,7 +127,7 @@ impl From<StatusJson> for Status {
                 .causes
                 .unwrap_or_default()
                 .into_iter()
-                .map(cause)
+                .map(Cause::from)
                 .collect(),
             retry_after: details.retry_after_seconds.and_then(seconds),
         }
@@ -120,16 +137,11 @@ impl From<StatusJson> for Status {
 impl From<proto::StatusProto> for Status {
     fn from(proto: proto::StatusProto) -> Self {
         let details = proto.details.unwrap_or_default();
-        let cause = |c: proto::StatusCauseProto| Cause {
-            field: c.field,
-            reason: c.reason,
-            message: c.message,
-        };
         Self {
             message: proto.message,
             reason: proto.reason,
             code: u16::try_from(proto.code).ok().filter(|c| *c != 0),
-            causes: details.causes.into_iter().map(cause).collect(),
+            causes: details.causes.into_iter().map(Cause::from).collect(),
             retry_after: seconds(details.retry_after_seconds),
         }
     }

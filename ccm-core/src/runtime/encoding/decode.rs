@@ -1,3 +1,5 @@
+//! Decodes objects and lists from JSON and protobuf.
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
@@ -190,66 +192,62 @@ impl<T: CachedObject> Decoder<T> {
     }
 
     fn json_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
-        let list = || format!("the list of {}", T::RESOURCE);
-        let typed = serde_json::from_slice::<ListJson<T::Json>>(body)
-            .ok()
-            .and_then(|page| {
-                let items = page.items.unwrap_or_default().into_iter();
-                let results = items.map(|json| Ok((None, Ok(T::from_json(json, self)?))));
-                results
-                    .collect::<Result<Vec<_>, DecodeError>>()
-                    .ok()
-                    .map(|results| (page.metadata, results))
-            });
-        let (metadata, results) = match typed {
-            Some(all) => all,
-            // At least one item cannot be decoded. Decode the items one by one to find out which.
-            None => {
-                let page = serde_json::from_slice::<ListJson<serde_json::Value>>(body)
-                    .map_err(|source| DecodeError::Json { what: list(), source })?;
-                let read = |item: serde_json::Value| {
-                    let body = item.to_string();
-                    (json_name(body.as_bytes()), self.json(body.as_bytes()))
-                };
-                (
-                    page.metadata,
-                    page.items
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(read)
-                        .collect(),
-                )
-            }
-        };
-        let metadata = metadata.unwrap_or_default();
-        Ok(Page::collect(
-            results,
-            metadata.resource_version.unwrap_or_default(),
-            metadata.r#continue.unwrap_or_default(),
-        ))
+        if let Some(page) = self.json_page_at_once(body) {
+            return Ok(page);
+        }
+        // At least one item cannot be decoded. Decode the items one by one to find out which.
+        let page = serde_json::from_slice::<ListJson<serde_json::Value>>(body)
+            .map_err(|source| DecodeError::Json { what: list_of::<T>(), source })?;
+        let mut results = Vec::new();
+        for item in page.items.unwrap_or_default() {
+            let body = item.to_string();
+            results.push((json_name(body.as_bytes()), self.json(body.as_bytes())));
+        }
+        Ok(collect_json_page(results, page.metadata))
+    }
+
+    /// Decodes a page; `None` if an item or the page itself cannot be decoded.
+    fn json_page_at_once(&self, body: &Bytes) -> Option<Page<T>> {
+        let page: ListJson<T::Json> = serde_json::from_slice(body).ok()?;
+        let mut results = Vec::new();
+        for json in page.items.unwrap_or_default() {
+            results.push((None, Ok(T::from_json(json, self).ok()?)));
+        }
+        Some(collect_json_page(results, page.metadata))
     }
 
     fn proto_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
-        let list = || format!("the list of {}", T::RESOURCE);
         let raw = proto::unwrap_unknown(body.clone())
-            .map_err(|source| DecodeError::Envelope { what: list(), source })?;
-        let page =
-            ListProto::decode(raw).map_err(|source| DecodeError::Proto { what: list(), source })?;
-        let read = |raw: &Bytes| {
-            let result = self.proto(raw);
-            (
-                if result.is_err() {
-                    proto_name(raw)
-                } else {
-                    None
-                },
-                result,
-            )
-        };
-        let results = page.items.iter().map(read).collect();
+            .map_err(|source| DecodeError::Envelope { what: list_of::<T>(), source })?;
+        let page = ListProto::decode(raw)
+            .map_err(|source| DecodeError::Proto { what: list_of::<T>(), source })?;
+        let mut results = Vec::with_capacity(page.items.len());
+        for raw in &page.items {
+            match self.proto(raw) {
+                Ok(object) => results.push((None, Ok(object))),
+                Err(error) => results.push((proto_name(raw), Err(error))),
+            }
+        }
         let metadata = page.metadata.unwrap_or_default();
         Ok(Page::collect(results, metadata.resource_version, metadata.r#continue))
     }
+}
+
+/// Names a list in errors.
+fn list_of<T: CachedObject>() -> String {
+    format!("the list of {}", T::RESOURCE)
+}
+
+fn collect_json_page<T>(
+    results: Vec<(Option<String>, Result<T, DecodeError>)>,
+    metadata: Option<ListMetaJson>,
+) -> Page<T> {
+    let metadata = metadata.unwrap_or_default();
+    Page::collect(
+        results,
+        metadata.resource_version.unwrap_or_default(),
+        metadata.r#continue.unwrap_or_default(),
+    )
 }
 
 impl ObjectMetaProto {

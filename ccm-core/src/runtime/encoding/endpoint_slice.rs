@@ -1,10 +1,12 @@
+//! Decodes EndpointSlices.
+
 use std::sync::Arc;
 
 use prost::Message;
 use serde::Deserialize;
 
 use crate::{
-    k8s::{EndpointSliceView, EndpointView, SlicePort},
+    k8s::{EndpointSliceView, EndpointView, Interner, SlicePort},
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
         proto::{ObjectMetaProto, nullable, text_of},
@@ -178,21 +180,28 @@ impl EndpointWire {
     fn view(self, object: &str, decoder: &Decoder<EndpointSliceView>) -> EndpointView {
         let conditions = self.conditions.unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
-        let address = |text: &String| {
-            let address = text.parse().ok();
-            if address.is_none() {
-                decoder.log_unknown_field(object, "endpoints.addresses", text);
+        let mut addresses = Vec::with_capacity(self.addresses.len());
+        for text in &self.addresses {
+            match text.parse() {
+                Ok(address) => addresses.push(address),
+                Err(_) => decoder.log_unknown_field(object, "endpoints.addresses", text),
             }
-            address
-        };
-        let shared = |text: &str| (!text.is_empty()).then(|| decoder.interner.intern(text));
+        }
         EndpointView {
-            addresses: self.addresses.iter().filter_map(address).collect(),
-            node: shared(&self.node_name),
-            zone: shared(&self.zone),
+            addresses: addresses.into(),
+            node: intern_non_empty(&decoder.interner, &self.node_name),
+            zone: intern_non_empty(&decoder.interner, &self.zone),
             ready,
             serving: conditions.serving.unwrap_or(ready),
             terminating: conditions.terminating.unwrap_or_default(),
         }
+    }
+}
+
+fn intern_non_empty(interner: &Interner, text: &str) -> Option<Arc<str>> {
+    if text.is_empty() {
+        None
+    } else {
+        Some(interner.intern(text))
     }
 }

@@ -1,3 +1,5 @@
+//! Decodes Nodes.
+
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
@@ -6,8 +8,8 @@ use serde::Deserialize;
 
 use crate::{
     k8s::{
-        AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields,
-        NodeView, Taint, TaintEffect, well_known as wk,
+        AddressType, ConditionStatus, Interner, LabelMap, MachineId, NodeAddress, NodeCondition,
+        NodeFields, NodeView, Taint, TaintEffect, well_known as wk,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -63,14 +65,7 @@ impl CachedObject for NodeView {
         };
         let labels = metadata.labels.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let entries = |map: &HashMap<String, String>| {
-            map.iter()
-                .map(|(k, v)| {
-                    (Bytes::copy_from_slice(k.as_bytes()), Bytes::copy_from_slice(v.as_bytes()))
-                })
-                .collect()
-        };
-        parts.view(entries(&labels), entries(&annotations), decoder)
+        parts.view(json_entries(&labels), json_entries(&annotations), decoder)
     }
 
     fn from_proto(proto: NodeProto, decoder: &Decoder<Self>) -> Result<Self, DecodeError> {
@@ -108,8 +103,7 @@ impl CachedObject for NodeView {
                 .collect(),
             system_uuid: status.node_info.unwrap_or_default().system_uuid,
         };
-        let entries = |map: Vec<EntryProto>| map.into_iter().map(|e| (e.key, e.value)).collect();
-        parts.view(entries(labels), entries(annotations), decoder)
+        parts.view(proto_entries(labels), proto_entries(annotations), decoder)
     }
 
     fn key(&self) -> Arc<str> {
@@ -159,7 +153,6 @@ impl NodeParts {
             return Err(DecodeError::Field { what: "nodes".to_owned(), field: "name" });
         }
         let Decoder { fields, interner, .. } = decoder;
-        // First, select the labels and annotations that are kept.
         let uninitialized = self
             .taints
             .iter()
@@ -177,24 +170,19 @@ impl NodeParts {
                 .keeps_annotation(key)
                 .then(|| (interner.intern(key), Arc::from(value)))
         })?;
-        // Then convert pod CIDRs, conditions and taints. `podCIDR` is used only if there are no
-        // `podCIDRs`.
+        // `podCIDR` is used only if there are no `podCIDRs`.
         let mut pod_cidrs = self.pod_cidrs;
         if pod_cidrs.is_empty() && !self.pod_cidr.is_empty() {
             pod_cidrs.push(self.pod_cidr);
         }
-        let condition = |kind: &str| {
-            let (_, status, reason) = self.conditions.iter().find(|(k, ..)| k == kind)?;
-            Some(NodeCondition {
-                status: ConditionStatus::from(status.as_str()),
-                reason: interner.intern(reason),
-            })
-        };
-        let taint = |(key, value, effect): &(String, String, String)| Taint {
-            key: interner.intern(key),
-            value: interner.intern(value),
-            effect: TaintEffect::from(effect.as_str()),
-        };
+        let mut taints = Vec::with_capacity(self.taints.len());
+        for (key, value, effect) in &self.taints {
+            taints.push(Taint {
+                key: interner.intern(key),
+                value: interner.intern(value),
+                effect: TaintEffect::from(effect.as_str()),
+            });
+        }
         Ok(NodeView {
             name: interner.intern(&self.name),
             uid: self.uid.into(),
@@ -207,11 +195,15 @@ impl NodeParts {
             provider_id: Some(self.provider_id)
                 .filter(|id| !id.is_empty())
                 .map(Arc::from),
-            taints: self.taints.iter().map(taint).collect(),
+            taints: taints.into(),
             unschedulable: self.unschedulable,
             pod_cidrs: pod_cidrs.into_iter().map(Arc::from).collect(),
-            ready: condition(wk::CONDITION_READY),
-            network_unavailable: condition(wk::CONDITION_NETWORK_UNAVAILABLE),
+            ready: condition(&self.conditions, wk::CONDITION_READY, interner),
+            network_unavailable: condition(
+                &self.conditions,
+                wk::CONDITION_NETWORK_UNAVAILABLE,
+                interner,
+            ),
             machine: MachineId::of(&self.system_uuid),
             system_uuid: Some(self.system_uuid)
                 .filter(|id| fields.system_uuid && !id.is_empty())
@@ -219,6 +211,33 @@ impl NodeParts {
             addresses: addresses(&self.name, self.addresses, decoder),
         })
     }
+}
+
+fn json_entries(map: &HashMap<String, String>) -> Entries {
+    map.iter()
+        .map(|(key, value)| {
+            (Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
+        })
+        .collect()
+}
+
+fn proto_entries(map: Vec<EntryProto>) -> Entries {
+    map.into_iter()
+        .map(|entry| (entry.key, entry.value))
+        .collect()
+}
+
+/// Returns the condition of a type, from conditions with type, status and reason.
+fn condition(
+    conditions: &[(String, String, String)],
+    kind: &str,
+    interner: &Interner,
+) -> Option<NodeCondition> {
+    let (_, status, reason) = conditions.iter().find(|(k, ..)| k == kind)?;
+    Some(NodeCondition {
+        status: ConditionStatus::from(status.as_str()),
+        reason: interner.intern(reason),
+    })
 }
 
 /// Checks that entries of a map are UTF-8, and selects those that are kept.
@@ -242,14 +261,14 @@ fn addresses(
     all: Vec<(String, String)>,
     decoder: &Decoder<NodeView>,
 ) -> Box<[NodeAddress]> {
-    let known = |(kind, address): (String, String)| match kind.parse::<AddressType>() {
-        Ok(kind) => Some(NodeAddress::new(kind, address)),
-        Err(_) => {
-            decoder.log_unknown_field(node, "status.addresses.type", &kind);
-            None
+    let mut addresses = Vec::with_capacity(all.len());
+    for (kind, address) in all {
+        match kind.parse::<AddressType>() {
+            Ok(kind) => addresses.push(NodeAddress::new(kind, address)),
+            Err(_) => decoder.log_unknown_field(node, "status.addresses.type", &kind),
         }
-    };
-    all.into_iter().filter_map(known).collect()
+    }
+    addresses.into()
 }
 
 fn time(text: Option<&str>, node: &str) -> Result<Timestamp, DecodeError> {

@@ -1,3 +1,5 @@
+//! Decodes Services.
+
 use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::Duration};
 
 use prost::Message;
@@ -285,10 +287,9 @@ impl ServiceReader<'_> {
         status: LoadBalancerStatusWire,
     ) -> Result<ServiceView, DecodeError> {
         let interner = &self.decoder.interner;
-        let boxed = |all: Vec<String>| all.into_iter().map(String::into_boxed_str).collect();
         let mut view = ServiceView {
             load_balancer_ip: non_empty(spec.load_balancer_ip),
-            external_ips: boxed(spec.external_ips),
+            external_ips: boxed_texts(spec.external_ips),
             session_affinity: self
                 .session_affinity(&spec.session_affinity, spec.session_affinity_config),
             internal_traffic_policy: self.internal_traffic_policy(&spec.internal_traffic_policy),
@@ -301,7 +302,7 @@ impl ServiceReader<'_> {
             ip_family_policy: Some(spec.ip_family_policy)
                 .filter(|p| !p.is_empty())
                 .map(|p| interner.intern(&p)),
-            source_ranges: boxed(spec.load_balancer_source_ranges),
+            source_ranges: boxed_texts(spec.load_balancer_source_ranges),
             status: LbStatus {
                 ingress: status
                     .ingress
@@ -337,8 +338,8 @@ impl ServiceReader<'_> {
 
     fn port(&self, wire: PortWire) -> Result<ServicePort, DecodeError> {
         let interner = &self.decoder.interner;
-        let unusable = |field, value: &dyn ToString| self.unusable(field, value.to_string());
-        let port = port(wire.port).ok_or_else(|| unusable("spec.ports.port", &wire.port))?;
+        let port = port(wire.port)
+            .ok_or_else(|| self.unusable("spec.ports.port", wire.port.to_string()))?;
         let target_port = wire
             .target_port
             .and_then(IntOrStringProto::into_text)
@@ -346,7 +347,7 @@ impl ServiceReader<'_> {
         Ok(ServicePort {
             name: interner.intern(&wire.name),
             protocol: protocol(&wire.protocol)
-                .ok_or_else(|| unusable("spec.ports.protocol", &wire.protocol))?,
+                .ok_or_else(|| self.unusable("spec.ports.protocol", wire.protocol.as_str()))?,
             port,
             node_port: self.optional_port("spec.ports.nodePort", wire.node_port)?,
             target_port: interner.intern(&target_port),
@@ -453,6 +454,10 @@ impl ServiceReader<'_> {
             value: value.into(),
         }
     }
+}
+
+fn boxed_texts(texts: Vec<String>) -> Box<[Box<str>]> {
+    texts.into_iter().map(String::into_boxed_str).collect()
 }
 
 fn non_empty(text: String) -> Option<Box<str>> {

@@ -1,3 +1,5 @@
+//! The wall clock, which tests can replace.
+
 use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;

@@ -195,18 +195,21 @@ impl Correlator {
 /// client-go does).
 fn event_name(object: &str, nanoseconds: i128) -> String {
     let name = format!("{object}.{nanoseconds:x}");
-    let label = |label: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !label.is_empty()
-            && label.bytes().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    if name.len() <= 253 && name.split('.').all(label) {
+    if name.len() <= 253 && name.split('.').all(is_dns_label) {
         name
     } else {
         uuid::Uuid::new_v4().to_string()
     }
+}
+
+/// Returns whether a text may be a part of an object's name.
+fn is_dns_label(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Cuts a note to the maximum length, between two characters.

@@ -1,3 +1,5 @@
+//! A map of limited size that removes the least recently used entry.
+
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,

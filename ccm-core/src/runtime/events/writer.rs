@@ -88,11 +88,11 @@ impl EventWriter {
             () = write_all => {}
             () = time_is_up => {}
         }
-        let left = queue.len() + outbox.len();
-        if left > 0 {
+        let unwritten = queue.len() + outbox.len();
+        if unwritten > 0 {
             tracing::warn!(
                 component = self.component,
-                left,
+                left = unwritten,
                 "queued events were not written before the end"
             );
         }
@@ -107,12 +107,12 @@ impl EventWriter {
         loop {
             // While writes of state are in flight, first move the events that are queued now to the
             // outbox, where repetitions merge. Later arrivals must not delay the next write.
-            let taken = if self.writes.is_none() {
+            let queued = if self.writes.is_none() {
                 0
             } else {
                 queue.len()
             };
-            for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(taken) {
+            for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(queued) {
                 self.take(outbox, recorded);
             }
             let Some(until) = outbox.until() else {
@@ -124,7 +124,7 @@ impl EventWriter {
             };
             tokio::select! {
                 biased;
-                () = self.turn(until, stop) => {
+                () = self.wait_for_turn(until, stop) => {
                     if let Some((event, repetitions)) = outbox.pop() {
                         self.handle(&event, repetitions, stop).await;
                     }
@@ -141,7 +141,7 @@ impl EventWriter {
     }
 
     /// Waits until no write of state is in flight, until this time, or until `stop` is cancelled.
-    async fn turn(&self, until: Instant, stop: &CancellationToken) {
+    async fn wait_for_turn(&self, until: Instant, stop: &CancellationToken) {
         tokio::select! {
             () = self.writes.none() => {}
             () = sleep_until(until) => {}
@@ -152,12 +152,12 @@ impl EventWriter {
     async fn handle(&self, event: &CorrelatedEvent, repetitions: u64, stop: &CancellationToken) {
         let outcome = self.write(event, stop).await;
         self.metrics.count(outcome, 1);
-        let of_repetitions = if outcome == EventOutcome::Created {
+        let repetitions_outcome = if outcome == EventOutcome::Created {
             EventOutcome::Counted
         } else {
             outcome
         };
-        self.metrics.count(of_repetitions, repetitions);
+        self.metrics.count(repetitions_outcome, repetitions);
     }
 
     async fn write(&self, event: &CorrelatedEvent, stop: &CancellationToken) -> EventOutcome {
@@ -233,7 +233,6 @@ impl EventWriter {
 
     fn body(&self, event: &CorrelatedEvent) -> Event {
         let object = &event.object;
-        let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Event {
             metadata: ObjectMeta {
                 name: Some(event.name.to_string()),
@@ -241,11 +240,11 @@ impl EventWriter {
                 ..ObjectMeta::default()
             },
             involved_object: ObjectReference {
-                api_version: filled(&object.api_version),
-                kind: filled(&object.kind),
-                namespace: filled(&object.namespace),
-                name: filled(&object.name),
-                uid: filled(&object.uid),
+                api_version: non_empty(&object.api_version),
+                kind: non_empty(&object.kind),
+                namespace: non_empty(&object.namespace),
+                name: non_empty(&object.name),
+                uid: non_empty(&object.uid),
                 ..ObjectReference::default()
             },
             type_: Some(event.kind.as_str().to_owned()),
@@ -259,6 +258,14 @@ impl EventWriter {
             reporting_instance: Some(String::new()),
             ..Event::default()
         }
+    }
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    if text.is_empty() {
+        None
+    } else {
+        Some(text.to_owned())
     }
 }
 

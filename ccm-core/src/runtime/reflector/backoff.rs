@@ -1,3 +1,5 @@
+//! Delays before a reflector lists or watches again.
+
 use std::time::Duration;
 
 use rand::RngExt as _;

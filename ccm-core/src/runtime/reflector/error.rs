@@ -1,3 +1,5 @@
+//! Errors of a reflector.
+
 use std::time::Duration;
 
 use super::watch_stream::StreamError;

@@ -1,3 +1,5 @@
+//! The list part of list and watch.
+
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,3 +1,5 @@
+//! Metrics of the caches.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
@@ -20,6 +22,11 @@ pub struct CacheMetrics {
     age: LastEventAge,
 }
 
+/// Registers a counter by resource.
+fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounterVec> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?)
+}
+
 impl CacheMetrics {
     /// Registers these metrics, all with label `resource`:
     /// - `ccm_cache_objects`: objects in the cache;
@@ -30,9 +37,6 @@ impl CacheMetrics {
     /// - `ccm_cache_last_event_age_seconds`: time since the last list, event or bookmark from the
     ///   server.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str| {
-            register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?)
-        };
         let objects = IntGaugeVec::new(
             Opts::new("ccm_cache_objects", "Objects in the cache."),
             &["resource"],
@@ -44,11 +48,13 @@ impl CacheMetrics {
         Ok(Self {
             objects: register(registry, objects)?,
             relists: counter(
+                registry,
                 "ccm_cache_relists_total",
                 "Complete lists taken, the first included.",
             )?,
-            restarts: counter("ccm_cache_watch_restarts_total", "Watches opened again.")?,
+            restarts: counter(registry, "ccm_cache_watch_restarts_total", "Watches opened again.")?,
             unreadable: counter(
+                registry,
                 "ccm_cache_unreadable_objects_total",
                 "Objects that could not be read.",
             )?,

@@ -242,9 +242,10 @@ impl<T: CachedObject> Reflector<T> {
     /// Logs that access is denied, which a person has to fix. Logs an error at first, when the
     /// error changes, and every 10 minutes.
     fn log_denial(&mut self, error: &str, wait: Duration) {
-        let known =
-            |(told, at): &(String, Instant)| told == error && at.elapsed() < DENIAL_LOG_INTERVAL;
-        if self.last_denial.as_ref().is_some_and(known) {
+        if let Some((last_error, logged_at)) = &self.last_denial
+            && last_error == error
+            && logged_at.elapsed() < DENIAL_LOG_INTERVAL
+        {
             tracing::debug!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
             return;
         }

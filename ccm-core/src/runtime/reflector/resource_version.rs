@@ -1,3 +1,5 @@
+//! The latest resource version that was observed of a resource.
+
 use super::error::ReflectorError;
 
 /// The latest resource version observed of a resource.

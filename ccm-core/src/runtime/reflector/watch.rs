@@ -1,3 +1,5 @@
+//! The watch part of list and watch.
+
 use std::time::Duration;
 
 use http::{Method, StatusCode};

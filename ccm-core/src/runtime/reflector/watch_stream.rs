@@ -1,16 +1,20 @@
+//! Splits the body of a watch into events and decodes them.
+
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use prost::Message;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::runtime::{
     api::status::{Status, StatusJson},
     encoding::{
         Encoding,
-        decode::{CachedObject, DecodeError, Decoder, ObjectJson, UnreadableObject, key},
+        decode::{
+            self, CachedObject, DecodeError, Decoder, ObjectJson, UnreadableObject, key, proto_name,
+        },
         proto::{self, EntryProto, ObjectProto, StatusProto, WatchEventProto},
     },
 };
@@ -170,65 +174,51 @@ impl<T: CachedObject> Decoder<T> {
     }
 
     fn json_event(&self, frame: &Bytes) -> Result<WatchEvent<T>, DecodeError> {
-        let what = || format!("an event of {}", T::RESOURCE);
-        let parse = |source| DecodeError::Json { what: what(), source };
-        let EventKindJson { kind } = serde_json::from_slice(frame).map_err(parse)?;
+        let EventKindJson { kind } = parse_json::<T, _>(frame)?;
         Ok(match kind.as_str() {
             "ADDED" | "MODIFIED" => {
-                let read = serde_json::from_slice::<EventObject<T::Json>>(frame);
-                let read = read.map_err(|source| DecodeError::Json { what: what(), source });
-                match read.and_then(|event| T::from_json(event.object, self)) {
+                let object = parse_json::<T, EventObject<T::Json>>(frame)
+                    .and_then(|event| T::from_json(event.object, self));
+                match object {
                     Ok(object) => WatchEvent::Applied(object),
                     Err(error) => WatchEvent::Unreadable(unreadable::<T>(json_key(frame), error)),
                 }
             }
-            "DELETED" => {
-                match serde_json::from_slice::<EventObject<ObjectJson>>(frame).map_err(parse) {
-                    Ok(EventObject { object: ObjectJson { metadata } }) => {
-                        let key = metadata.key();
-                        deleted_event(
-                            key,
-                            metadata.uid.unwrap_or_default(),
-                            metadata.resource_version.unwrap_or_default(),
-                        )
-                    }
-                    Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
+            "DELETED" => match parse_json::<T, EventObject<ObjectJson>>(frame) {
+                Ok(EventObject { object: ObjectJson { metadata } }) => {
+                    let key = metadata.key();
+                    deleted_event(
+                        key,
+                        metadata.uid.unwrap_or_default(),
+                        metadata.resource_version.unwrap_or_default(),
+                    )
                 }
-            }
+                Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
+            },
             "BOOKMARK" => {
-                let metadata = serde_json::from_slice::<EventObject<ObjectJson>>(frame)
-                    .map_err(parse)?
-                    .object
-                    .metadata;
+                let event = parse_json::<T, EventObject<ObjectJson>>(frame)?;
+                let metadata = event.object.metadata;
                 let annotations = metadata.annotations.unwrap_or_default();
                 bookmark(metadata.resource_version.unwrap_or_default(), &annotations)
             }
-            "ERROR" => WatchEvent::Failed(
-                serde_json::from_slice::<EventObject<StatusJson>>(frame)
-                    .map_err(parse)?
-                    .object
-                    .into(),
-            ),
+            "ERROR" => {
+                let event = parse_json::<T, EventObject<StatusJson>>(frame)?;
+                WatchEvent::Failed(event.object.into())
+            }
             _ => WatchEvent::Unknown(kind),
         })
     }
 
     fn proto_event(&self, frame: &Bytes) -> Result<WatchEvent<T>, DecodeError> {
-        let what = || format!("an event of {}", T::RESOURCE);
-        let parse = |source| DecodeError::Proto { what: what(), source };
-        let WatchEventProto { kind, object } =
-            WatchEventProto::decode(frame.clone()).map_err(parse)?;
+        let WatchEventProto { kind, object } = parse_proto::<T, _>(frame.clone())?;
         let raw = proto::unwrap_unknown(object.unwrap_or_default().raw)
-            .map_err(|source| DecodeError::Envelope { what: what(), source })?;
+            .map_err(|source| DecodeError::Envelope { what: event_of::<T>(), source })?;
         Ok(match kind.as_str() {
             "ADDED" | "MODIFIED" => match self.proto(&raw) {
                 Ok(object) => WatchEvent::Applied(object),
-                Err(error) => WatchEvent::Unreadable(unreadable::<T>(
-                    crate::runtime::encoding::decode::proto_name(&raw),
-                    error,
-                )),
+                Err(error) => WatchEvent::Unreadable(unreadable::<T>(proto_name(&raw), error)),
             },
-            "DELETED" => match ObjectProto::decode(raw).map_err(parse) {
+            "DELETED" => match parse_proto::<T, ObjectProto>(raw) {
                 Ok(object) => {
                     let metadata = object.metadata.unwrap_or_default();
                     deleted_event(
@@ -240,21 +230,39 @@ impl<T: CachedObject> Decoder<T> {
                 Err(error) => WatchEvent::Unreadable(unreadable::<T>(None, error)),
             },
             "BOOKMARK" => {
-                let metadata = ObjectProto::decode(raw)
-                    .map_err(parse)?
-                    .metadata
-                    .unwrap_or_default();
-                let text = |b: Bytes| String::from_utf8_lossy(&b).into_owned();
-                let entries = metadata
-                    .annotations
-                    .into_iter()
-                    .map(|EntryProto { key, value }| (text(key), text(value)));
-                bookmark(metadata.resource_version, &entries.collect())
+                let object: ObjectProto = parse_proto::<T, _>(raw)?;
+                let metadata = object.metadata.unwrap_or_default();
+                let mut annotations = BTreeMap::new();
+                for EntryProto { key, value } in metadata.annotations {
+                    annotations.insert(lossy_text(&key), lossy_text(&value));
+                }
+                bookmark(metadata.resource_version, &annotations)
             }
-            "ERROR" => WatchEvent::Failed(StatusProto::decode(raw).map_err(parse)?.into()),
+            "ERROR" => {
+                let status: StatusProto = parse_proto::<T, _>(raw)?;
+                WatchEvent::Failed(status.into())
+            }
             _ => WatchEvent::Unknown(kind),
         })
     }
+}
+
+fn parse_json<T: CachedObject, J: DeserializeOwned>(frame: &[u8]) -> Result<J, DecodeError> {
+    serde_json::from_slice(frame)
+        .map_err(|source| DecodeError::Json { what: event_of::<T>(), source })
+}
+
+fn parse_proto<T: CachedObject, P: Message + Default>(raw: Bytes) -> Result<P, DecodeError> {
+    P::decode(raw).map_err(|source| DecodeError::Proto { what: event_of::<T>(), source })
+}
+
+/// Names an event in errors.
+fn event_of<T: CachedObject>() -> String {
+    format!("an event of {}", T::RESOURCE)
+}
+
+fn lossy_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn deleted_event<T: CachedObject>(
@@ -280,10 +288,9 @@ fn bookmark<T>(resource_version: String, annotations: &BTreeMap<String, String>)
 
 fn unreadable<T: CachedObject>(key: Option<String>, error: DecodeError) -> UnreadableObject {
     let error = match (error, &key) {
-        (DecodeError::Json { source, .. }, Some(key)) => DecodeError::Json {
-            what: crate::runtime::encoding::decode::named::<T>(key),
-            source,
-        },
+        (DecodeError::Json { source, .. }, Some(key)) => {
+            DecodeError::Json { what: decode::named::<T>(key), source }
+        }
         (error, _) => error,
     };
     UnreadableObject { key, error }

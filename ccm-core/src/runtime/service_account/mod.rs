@@ -54,16 +54,12 @@ impl ServiceAccounts {
     /// Makes the token sources of the clients. New tokens are requested only while `gate` is open,
     /// because a request creates a token.
     pub(crate) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
-        let account = |(name, anonymous): (&&'static str, &kube::Client)| {
-            (
-                *name,
-                (
-                    anonymous.clone(),
-                    Arc::new(TokenSource::new(self.root.clone(), name, gate.clone())),
-                ),
-            )
-        };
-        ServiceAccountTokens(self.anonymous.iter().map(account).collect())
+        let mut accounts = BTreeMap::new();
+        for (name, anonymous) in &self.anonymous {
+            let source = TokenSource::new(self.root.clone(), name, gate.clone());
+            accounts.insert(*name, (anonymous.clone(), Arc::new(source)));
+        }
+        ServiceAccountTokens(accounts)
     }
 }
 
@@ -100,7 +96,7 @@ pub fn user(account: &str) -> String {
 
 /// Makes a client that adds a token to each request.
 fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGate) -> kube::Client {
-    let send = move |mut request: Request<Body>| {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
         let anonymous = anonymous.clone();
         let source = source.clone();
         let gate = gate.clone();
@@ -122,6 +118,6 @@ fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGat
             }
             Ok::<_, BoxError>(response)
         }
-    };
-    kube::Client::new(tower::service_fn(send), "default")
+    });
+    kube::Client::new(service, "default")
 }

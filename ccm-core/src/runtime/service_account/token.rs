@@ -171,14 +171,14 @@ impl TokenSource {
     async fn request_token_once(&self) -> Result<Token, TokenError> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.account}});
-        let of_token = format!("{path}/{}/token", self.account);
-        let wanted = json!({
+        let token_path = format!("{path}/{}/token", self.account);
+        let token_request = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"audiences": [], "expirationSeconds": TOKEN_LIFETIME.as_secs()},
         });
-        let asked = Instant::now();
-        let mut answer = self.post(&of_token, &wanted).await?;
+        let requested_at = Instant::now();
+        let mut answer = self.post(&token_path, &token_request).await?;
         if let Err(kube::Error::Api(status)) = &answer
             && status.is_not_found()
         {
@@ -192,7 +192,7 @@ impl TokenSource {
                     "made the ServiceAccount"
                 ),
             }
-            answer = self.post(&of_token, &wanted).await?;
+            answer = self.post(&token_path, &token_request).await?;
         }
         let answer: TokenRequestResponse =
             answer.map_err(|error| self.failure("serviceaccounts/token", &error))?;
@@ -207,8 +207,8 @@ impl TokenSource {
             .max(MIN_REFRESH_INTERVAL);
         Ok(Token {
             header,
-            refresh_at: asked + life.mul_f64(REFRESH_FRACTION),
-            expires_at: asked + life,
+            refresh_at: requested_at + life.mul_f64(REFRESH_FRACTION),
+            expires_at: requested_at + life,
         })
     }
 

@@ -1,3 +1,5 @@
+//! Differences that shadow mode reports.
+
 use std::fmt;
 
 use serde::Serialize;

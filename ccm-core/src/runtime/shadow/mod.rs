@@ -114,33 +114,32 @@ impl Shadow {
     /// # Errors
     /// A line could not be written.
     pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
-        let Self { dry_runs: previews, report: board, output, once } = self;
-        let slots: Vec<Mutex<Option<DryRunFindings>>> =
-            previews.iter().map(|_| Mutex::default()).collect();
+        let Self { dry_runs, report, output, once } = self;
+        let latest: Vec<Mutex<Option<DryRunFindings>>> =
+            dry_runs.iter().map(|_| Mutex::default()).collect();
         // Each dry run has its own loop: if the cloud throttles one of them, the others are not
         // delayed.
-        let look = join_all(
-            previews
-                .iter_mut()
-                .zip(&slots)
-                .map(|(preview, slot)| async move {
-                    loop {
-                        let findings = preview.compare(Instant::now()).await;
-                        *slot.lock() = Some(findings);
-                        tokio::time::sleep(POLL_INTERVAL).await;
-                    }
-                }),
-        );
-        let tell = async {
+        let compare = join_all(dry_runs.iter_mut().zip(&latest).map(
+            |(dry_run, latest)| async move {
+                loop {
+                    let findings = dry_run.compare(Instant::now()).await;
+                    *latest.lock() = Some(findings);
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+            },
+        ));
+        let report = async {
             loop {
                 // Nothing is reported before every dry run has findings.
-                let found: Option<Vec<DryRunFindings>> =
-                    slots.iter().map(|slot| slot.lock().clone()).collect();
-                if let Some(found) = found {
+                let findings: Option<Vec<DryRunFindings>> =
+                    latest.iter().map(|latest| latest.lock().clone()).collect();
+                if let Some(findings) = findings {
                     // Written without the lock, so that a slow reader of the output does not block
                     // the HTTP handler.
-                    let (lines, verdict) = update_report(&mut board.lock(), found, *once);
-                    lines.iter().try_for_each(|line| output(line))?;
+                    let (lines, verdict) = update_report(&mut report.lock(), findings, *once);
+                    for line in &lines {
+                        output(line)?;
+                    }
                     if verdict.is_some() {
                         return Ok(verdict);
                     }
@@ -150,8 +149,8 @@ impl Shadow {
         };
         tokio::select! {
             () = stop.cancelled() => Ok(None),
-            _ = look => Ok(None),
-            told = tell => told,
+            _ = compare => Ok(None),
+            verdict = report => verdict,
         }
     }
 }
@@ -160,15 +159,18 @@ impl Shadow {
 /// end.
 fn update_report(
     report: &mut ShadowReport,
-    found: Vec<DryRunFindings>,
+    findings: Vec<DryRunFindings>,
     once: bool,
 ) -> (Vec<String>, Option<Verdict>) {
-    let news = report.update(found);
-    let verdict = report.verdict().filter(|_| once);
-    let lines = match (once, verdict) {
-        (false, _) => news,
-        (true, None) => Vec::new(),
-        (true, Some(_)) => report.lines(),
+    let new_lines = report.update(findings);
+    if !once {
+        return (new_lines, None);
+    }
+    let verdict = report.verdict();
+    let lines = if verdict.is_some() {
+        report.lines()
+    } else {
+        Vec::new()
     };
     (lines, verdict)
 }

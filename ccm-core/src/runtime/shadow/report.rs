@@ -23,7 +23,7 @@ pub struct ShadowReport {
     compared: BTreeMap<&'static str, usize>,
     unsettled_objects: BTreeSet<Object>,
     awaited: PendingVerdict,
-    told: bool,
+    reported: bool,
 }
 
 /// An object, by kind and name.
@@ -69,7 +69,7 @@ impl ShadowReport {
             compared,
             unsettled_objects,
             awaited: PendingVerdict::Everything,
-            told: false,
+            reported: false,
         }
     }
 
@@ -129,8 +129,8 @@ impl ShadowReport {
                 .map(|item| format!("compared again: {item}")),
         );
         self.drop_settled();
-        let first = !self.told && self.is_settled();
-        self.told |= first;
+        let first = !self.reported && self.is_settled();
+        self.reported |= first;
         if !lines.is_empty() || first {
             lines.push(self.summary().to_string());
         }
@@ -169,15 +169,19 @@ impl ShadowReport {
     /// Returns the verdict, once everything was compared and what was found then has either
     /// persisted or been resolved.
     pub fn verdict(&self) -> Option<Verdict> {
+        if !self.is_settled() {
+            return None;
+        }
         let Summary { differences, not_compared, .. } = self.summary();
-        self.is_settled()
-            .then_some(match (differences, not_compared) {
-                // Without any controller nothing was compared.
-                (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
-                (0, 0) => Verdict::Same,
-                (0, _) => Verdict::Incomplete,
-                (_, _) => Verdict::Different,
-            })
+        // Without any controller nothing was compared.
+        let is_complete = not_compared == 0 && !self.compared.is_empty();
+        Some(if differences > 0 {
+            Verdict::Different
+        } else if is_complete {
+            Verdict::Same
+        } else {
+            Verdict::Incomplete
+        })
     }
 
     /// Returns the differences that have persisted, in order.
@@ -226,11 +230,14 @@ impl fmt::Display for Summary {
             1 => write!(f, "1 difference: ")?,
             more => write!(f, "{more} differences: ")?,
         }
-        let count = |(what, count): (&&str, &usize)| match count {
-            1 => format!("1 {}", what.trim_end_matches('s')),
-            count => format!("{count} {what}"),
-        };
-        let counts: Vec<String> = self.compared.iter().map(count).collect();
+        let mut counts = Vec::new();
+        for (what, count) in &self.compared {
+            if *count == 1 {
+                counts.push(format!("1 {}", what.trim_end_matches('s')));
+            } else {
+                counts.push(format!("{count} {what}"));
+            }
+        }
         if counts.is_empty() {
             write!(f, "nothing compared")?;
         } else {
@@ -257,7 +264,7 @@ struct StableItem<T> {
     item: T,
     first: Instant,
     last: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl<T> Default for StableItems<T> {
@@ -285,33 +292,33 @@ impl<T: Clone + PartialEq> StableItems<T> {
         mut items: BTreeMap<Key, (T, Instant)>,
         settle: Duration,
     ) -> StableChanges<T> {
-        let (mut new, mut gone) = (Vec::new(), Vec::new());
-        let known: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();
-        for key in known {
+        let mut new = Vec::new();
+        let mut removed = Vec::new();
+        let keys: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();
+        for key in keys {
             let Some((item, at)) = items.remove(&key) else {
-                gone.extend(
-                    self.entries
-                        .remove(&key)
-                        .filter(|entry| entry.told)
-                        .map(|entry| entry.item),
-                );
+                if let Some(entry) = self.entries.remove(&key)
+                    && entry.reported
+                {
+                    removed.push(entry.item);
+                }
                 continue;
             };
             let entry = self.entries.entry(key).or_insert_with(|| StableItem {
                 item: item.clone(),
                 first: at,
                 last: at,
-                told: false,
+                reported: false,
             });
             entry.last = at;
             let changed = entry.item != item;
             entry.item = item;
-            if entry.is_settled(settle) && (changed || !entry.told) {
-                entry.told = true;
+            if entry.is_settled(settle) && (changed || !entry.reported) {
+                entry.reported = true;
                 new.push(entry.item.clone());
             }
         }
-        StableChanges { new, removed: gone }
+        StableChanges { new, removed }
     }
 
     fn pending(&self, settle: Duration) -> impl Iterator<Item = &T> {

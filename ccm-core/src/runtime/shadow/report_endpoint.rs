@@ -1,3 +1,5 @@
+//! The HTTP handler of `/shadow`.
+
 use std::sync::Arc;
 
 use axum::{
@@ -28,21 +30,21 @@ pub fn routes(report: Arc<Mutex<ShadowReport>>) -> Router {
         .with_state(report)
 }
 
-async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
+async fn shadow(State(report): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
     // The data is copied under the lock and rendered after it is released.
     if wants_text(&headers) {
-        let lines = board.lock().lines();
+        let lines = report.lock().lines();
         let mut text = lines.join("\n");
         text.push('\n');
         return text.into_response();
     }
-    let page = {
-        let report = board.lock();
+    let response = {
+        let report = report.lock();
         let differences = report.differences().cloned().collect();
         let not_compared = report.uncompared().cloned().collect();
         ShadowResponse { summary: report.summary(), differences, not_compared }
     };
-    Json(page).into_response()
+    Json(response).into_response()
 }
 
 /// A client that accepts any type gets JSON.

@@ -100,7 +100,6 @@ impl Traces {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(DELAY)
             .build();
-        // Then make the tracer with its resource and sampler.
         let resource = Resource::builder()
             .with_service_name(service)
             .with_attributes([
@@ -118,7 +117,6 @@ impl Traces {
             )
             .with_resource(resource)
             .build();
-        // Finally, make the layer.
         let layer = tracing_opentelemetry::layer()
             .with_tracer(provider.tracer(service))
             .with_location(false)
