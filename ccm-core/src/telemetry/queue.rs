@@ -74,21 +74,25 @@ impl QueueMetrics {
     /// When a name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
-            adds: counter(registry, "workqueue_adds_total", "Keys put in line.")?,
+            adds: counter(
+                registry,
+                "workqueue_adds_total",
+                "Total number of keys added to the queue.",
+            )?,
             waiting: histogram(
                 registry,
                 "workqueue_queue_duration_seconds",
-                "How long keys were in line.",
+                "How long keys waited in the queue before a worker processed them.",
             )?,
             working: histogram(
                 registry,
                 "workqueue_work_duration_seconds",
-                "How long keys were worked on.",
+                "How long the processing of keys took.",
             )?,
             retries: counter(
                 registry,
                 "workqueue_retries_total",
-                "Keys that come back after a failure.",
+                "Total number of retries after a failure.",
             )?,
             now: register(registry, QueueGauges::new()?)?,
         })
@@ -160,22 +164,22 @@ fn gauge(name: &str, help: &str) -> prometheus::Result<GaugeVec> {
 impl QueueGauges {
     fn new() -> prometheus::Result<Self> {
         Ok(Self {
-            depth: gauge("workqueue_depth", "Keys in line.")?,
+            depth: gauge("workqueue_depth", "Current number of keys in the queue.")?,
             delayed: gauge(
                 "ccm_workqueue_delayed",
-                "Keys that wait for their time, after a failure or for a look.",
+                "Current number of keys that are delayed, after a failure or until the next check.",
             )?,
             oldest: gauge(
                 "ccm_workqueue_oldest_seconds",
-                "How long the longest-waiting key has been in line.",
+                "How long the oldest key has waited in the queue.",
             )?,
             unfinished: gauge(
                 "workqueue_unfinished_work_seconds",
-                "How long all keys that are worked on now have been so, taken together. It grows where work hangs.",
+                "Total duration of the work in progress. It grows steadily if a worker hangs.",
             )?,
             longest: gauge(
                 "workqueue_longest_running_processor_seconds",
-                "How long the key has been worked on that has been so for the longest time.",
+                "How long the longest-running worker has processed its key.",
             )?,
             queues: Queues::default(),
         })
