@@ -145,10 +145,7 @@ impl InstanceBatcher {
 }
 
 fn stopped() -> CloudError {
-    CloudError::new(
-        ErrorKind::Canceled,
-        "instances are no longer asked about: the process is stopping",
-    )
+    CloudError::new(ErrorKind::Canceled, "instances are no longer queried: the process is stopping")
 }
 
 impl InstanceBatcherDriver {

@@ -167,7 +167,7 @@ impl EventWriter {
                 Ok(outcome) => return outcome,
                 Err(WriteFailure::NotLeader) => return EventOutcome::NotLeader,
                 Err(WriteFailure::Final(error)) => {
-                    tracing::warn!(event = %event.name, reason = event.reason, error, "event was refused");
+                    tracing::warn!(event = %event.name, reason = event.reason, error, "event was rejected");
                     return EventOutcome::Failed;
                 }
                 Err(WriteFailure::Transient(error)) => error,

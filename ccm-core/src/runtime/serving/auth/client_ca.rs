@@ -101,7 +101,7 @@ impl FrontProxies {
         let allowed = self.allowed_names.is_empty()
             || (!name.is_empty() && self.allowed_names.contains(name));
         if !allowed {
-            return Err(format!("common name {name:?} is none of a proxy"));
+            return Err(format!("common name {name:?} is not allowed for a proxy"));
         }
         self.headers.user_info(headers).map_err(str::to_owned)
     }

@@ -201,7 +201,7 @@ impl DelegatedAuth {
         for problem in client_ca.refresh().await {
             if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. })
             {
-                tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
+                tracing::warn!(error = %chain(&problem), "continuing without the cluster's client CAs");
             } else {
                 problems.push(problem);
             }
@@ -273,14 +273,17 @@ impl DelegatedAuth {
             .authenticated(authenticated.is_ok(), started.elapsed());
         let user = authenticated.map_err(|error| match error {
             AuthenticationError::Invalid(why) => {
-                self.log_refusal("a caller's credentials are not accepted", &why);
+                self.log_refusal("a user's credentials are not accepted", &why);
                 AuthRefusal::unauthorized()
             }
             AuthenticationError::Unasked(ReviewError::Busy) => self.busy(),
             // As upstream's filter (apiserver, endpoints/filters/authentication.go): any failure to
             // authenticate is a 401.
             AuthenticationError::Unasked(ReviewError::Failed(why)) => {
-                self.log_refusal("the API server cannot be asked who a caller is", &why);
+                self.log_refusal(
+                    "a user cannot be authenticated, because the TokenReview failed",
+                    &why,
+                );
                 AuthRefusal::unauthorized()
             }
         })?;
@@ -382,7 +385,10 @@ impl DelegatedAuth {
             }
             Err(ReviewError::Busy) => ("error", Err(self.busy())),
             Err(ReviewError::Failed(why)) => {
-                self.log_refusal("the API server cannot be asked what a caller may do", &why);
+                self.log_refusal(
+                    "a request cannot be authorized, because the SubjectAccessReview failed",
+                    &why,
+                );
                 ("error", Err(AuthRefusal::review_failed(path)))
             }
         };
@@ -408,8 +414,8 @@ impl DelegatedAuth {
 
     fn busy(&self) -> AuthRefusal {
         self.log_refusal(
-            "too many callers are being asked about",
-            "more are refused until the API server has answered",
+            "too many reviews are in flight",
+            "further requests are rejected until the API server responds",
         );
         AuthRefusal::too_many_requests()
     }
@@ -454,19 +460,19 @@ fn warn_missing_clients(
 ) {
     if token_client.is_none() {
         tracing::warn!(
-            "no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous"
+            "no --authentication-kubeconfig, and this is not a pod: bearer tokens count as anonymous"
         );
         let has_both_files =
             config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();
         if !config.skip_lookup && !has_both_files {
             tracing::warn!(
-                "client certificates of the cluster's own CAs are not recognised for the same reason"
+                "for the same reason, client certificates of the cluster's own CAs are not recognised"
             );
         }
     }
     if access_client.is_none() {
         tracing::warn!(
-            "no --authorization-kubeconfig, and this is no pod: what is not always allowed is forbidden"
+            "no --authorization-kubeconfig, and this is not a pod: requests that are not always allowed are forbidden"
         );
     }
 }

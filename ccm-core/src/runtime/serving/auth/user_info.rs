@@ -98,15 +98,13 @@ impl AuthRefusal {
 
     /// Too many reviews are in flight.
     pub(super) fn too_many_requests() -> Self {
-        let reason = "too many callers are being asked about, please try again later".into();
+        let reason = "too many reviews are in flight, please try again later".into();
         Self { status: StatusCode::TOO_MANY_REQUESTS, reason }
     }
 
     /// The API server could not review what the user may do.
     pub(super) fn review_failed(path: &str) -> Self {
-        let reason = format!(
-            "Internal Server Error: {path:?}: the API server could not be asked about the caller"
-        );
+        let reason = format!("Internal Server Error: {path:?}: the SubjectAccessReview failed");
         Self {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             reason: harmless(&reason),

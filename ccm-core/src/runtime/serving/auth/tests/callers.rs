@@ -182,7 +182,6 @@ async fn refusals_read_as_a_kube_apiservers() {
         .await
         .unwrap_err();
     assert_eq!(refusal.status, 500);
-    let text =
-        "Internal Server Error: \"/configz\": the API server could not be asked about the caller\n";
+    let text = "Internal Server Error: \"/configz\": the SubjectAccessReview failed\n";
     assert_eq!(body(&refusal), text);
 }

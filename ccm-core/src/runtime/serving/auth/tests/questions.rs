@@ -257,7 +257,7 @@ async fn no_token_is_in_log_metrics_or_debug_output() {
         .await
         .unwrap_err();
     let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
-    assert!(text.contains("cannot be asked") && text.contains("<token>"), "{text}");
+    assert!(text.contains("cannot be authenticated") && text.contains("<token>"), "{text}");
     assert!(!text.contains("s3cr3t"), "{text}");
     assert!(!format!("{:?}", checked.registry.gather()).contains("s3cr3t"));
 }
