@@ -229,14 +229,11 @@ impl Scanner<'_> {
         // Length of the value without trailing blanks; quoted blanks are kept.
         let mut kept = 0;
         let mut quoted = false;
-        loop {
-            // The value ends with the line, or with a comment outside quotes.
-            let Some(c) = self
-                .rest
-                .next_if(|c| *c != '\n' && (quoted || !matches!(c, ';' | '#')))
-            else {
-                break;
-            };
+        // The value ends with the line, or with a comment outside quotes.
+        while let Some(c) = self
+            .rest
+            .next_if(|c| *c != '\n' && (quoted || !matches!(c, ';' | '#')))
+        {
             match c {
                 '"' => quoted = !quoted,
                 '\\' if quoted => value.push(self.escaped()?),

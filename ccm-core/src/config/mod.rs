@@ -124,10 +124,12 @@ where
     let mut config = defaults(product);
     let mut used = BTreeSet::new();
     for args::FlagUse { flag, text } in uses {
-        if let Err(reason) = flag
-            .target
-            .set(&mut config, flag.name, &text, used.insert(flag.name))
-        {
+        let occurrence = if used.insert(flag.name) {
+            value::Occurrence::First
+        } else {
+            value::Occurrence::Repeated
+        };
+        if let Err(reason) = flag.target.set(&mut config, flag.name, &text, occurrence) {
             errors.push(ConfigError::InvalidValue { flag: flag.name, value: text, reason });
         }
     }
@@ -173,7 +175,9 @@ fn defaults(product: &Product) -> Config {
         if flag.default.is_empty() && !matches!(flag.target, value::FlagTarget::Extra { .. }) {
             continue;
         }
-        let result = flag.target.set(&mut config, flag.name, flag.default, true);
+        let result =
+            flag.target
+                .set(&mut config, flag.name, flag.default, value::Occurrence::First);
         debug_assert_eq!(result, Ok(()), "default of --{}", flag.name);
     }
     config

@@ -89,8 +89,7 @@ impl FlagTarget {
         }
     }
 
-    /// Parses and stores one use of the flag. `first` is false if the flag occurred before on this
-    /// command line.
+    /// Parses and stores one use of the flag.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl FlagTarget {
         config: &mut Config,
         name: &'static str,
         text: &str,
-        first: bool,
+        occurrence: Occurrence,
     ) -> Result<(), String> {
         match self {
             Self::Bool(field) => *field(config) = parse_bool(text)?,
@@ -116,22 +115,22 @@ impl FlagTarget {
                     .map_err(|_| format!("failed to parse IP: {text:?}"))?;
             }
             Self::Networks(field) => *field(config) = parse_networks(text)?,
-            Self::List(field) => extend(field(config), parse_list(text)?, first),
+            Self::List(field) => extend(field(config), parse_list(text)?, occurrence),
             Self::Numbers(field) => {
                 let numbers: Result<Vec<i32>, String> =
                     parse_list(text)?.iter().map(|n| parse_int(n)).collect();
-                extend(field(config), numbers?, first);
+                extend(field(config), numbers?, occurrence);
             }
             Self::Switches(field) => {
                 let switches = parse_switches(text)?;
                 let field = field(config);
-                if first {
+                if occurrence == Occurrence::First {
                     field.clear();
                 }
                 field.extend(switches);
             }
             Self::Certificates(field) => {
-                extend(field(config), vec![parse_certificates(text)?], first);
+                extend(field(config), vec![parse_certificates(text)?], occurrence);
             }
             Self::Choice(field) => field(config).assign(text)?,
             Self::Version(field) => *field(config) = parse_version(text)?,
@@ -193,8 +192,16 @@ impl FlagTarget {
     }
 }
 
-fn extend<T>(list: &mut Vec<T>, values: Vec<T>, first: bool) {
-    if first {
+/// Whether a flag occurred before on the command line: the first use of a list replaces its
+/// default, further uses add to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occurrence {
+    First,
+    Repeated,
+}
+
+fn extend<T>(list: &mut Vec<T>, values: Vec<T>, occurrence: Occurrence) {
+    if occurrence == Occurrence::First {
         list.clear();
     }
     list.extend(values);
@@ -374,12 +381,14 @@ fn is_semantic_version(text: &str) -> bool {
     let core_end = text.find(['-', '+']).unwrap_or(text.len());
     let (core, suffix) = text.split_at(core_end);
     let numbers: Vec<&str> = core.split('.').collect();
-    let part_is_fine = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-    };
     numbers.len() == 3
         && numbers
             .iter()
             .all(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
-        && (suffix.is_empty() || suffix[1..].split(['.', '+']).all(part_is_fine))
+        && (suffix.is_empty() || suffix[1..].split(['.', '+']).all(is_version_part))
+}
+
+/// Returns whether the text can be one of the parts after the numbers of a version.
+fn is_version_part(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }

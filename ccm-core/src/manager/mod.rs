@@ -204,6 +204,25 @@ impl fmt::Debug for Manager {
     }
 }
 
+/// Builds a client with the user agent of this name. It does not retry: the work queues count
+/// attempts, and a hidden retry could repeat a write.
+fn build_client(
+    config: &ClientConfig,
+    product: &Product,
+    name: &str,
+) -> Result<kube::Client, ManagerError> {
+    let mut config = config.clone();
+    config
+        .kube
+        .headers
+        .retain(|(header, _)| header != http::header::USER_AGENT);
+    if let Ok(agent) = http::HeaderValue::from_str(&config::kubeconfig::user_agent(product, name)) {
+        config.kube.headers.push((http::header::USER_AGENT, agent));
+    }
+    config::kubeconfig::connect::client(&config)
+        .map_err(|error| ManagerError::Client(Box::new(error)))
+}
+
 impl Manager {
     /// Makes a manager whose clients are configured by the flags.
     ///
@@ -221,22 +240,6 @@ impl Manager {
             .authority()
             .map(ToString::to_string)
             .unwrap_or_default();
-        let build = |config: &ClientConfig, name: &str| {
-            let mut config = config.clone();
-            // The clients do not retry: the work queues count attempts, and a hidden retry could
-            // repeat a write.
-            config
-                .kube
-                .headers
-                .retain(|(header, _)| header != http::header::USER_AGENT);
-            if let Ok(agent) =
-                http::HeaderValue::from_str(&config::kubeconfig::user_agent(&product, name))
-            {
-                config.kube.headers.push((http::header::USER_AGENT, agent));
-            }
-            config::kubeconfig::connect::client(&config)
-                .map_err(|error| ManagerError::Client(Box::new(error)))
-        };
         // All clients are built here, so that a bad certificate is an error now and not later in a
         // controller.
         let mut clients = BTreeMap::new();
@@ -244,18 +247,20 @@ impl Manager {
             .into_iter()
             .chain(["leader-election", "events", "shared-informers"])
         {
-            clients.insert(name, build(&base, name)?);
+            clients.insert(name, build_client(&base, &product, name)?);
         }
-        let manager = build(&base, wk::COMPONENT_MANAGER)?;
+        let manager = build_client(&base, &product, wk::COMPONENT_MANAGER)?;
         let mut accounts = None;
         // Requesting a token is a write, so shadow mode does not use tokens.
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
-            let mut stripped = base.clone();
-            stripped.kube.auth_info = AuthInfo::default();
-            let anonymous =
-                ACCOUNTS.map(|name| Ok((name, build(&stripped, &service_account::user(name))?)));
-            let anonymous: Result<Vec<_>, ManagerError> = anonymous.into_iter().collect();
-            accounts = Some(ServiceAccounts::new(manager.clone(), anonymous?));
+            let mut without_credentials = base.clone();
+            without_credentials.kube.auth_info = AuthInfo::default();
+            let mut anonymous = Vec::new();
+            for name in ACCOUNTS {
+                let user = service_account::user(name);
+                anonymous.push((name, build_client(&without_credentials, &product, &user)?));
+            }
+            accounts = Some(ServiceAccounts::new(manager.clone(), anonymous));
         }
         let clients = move |name: &str| clients.get(name).unwrap_or(&manager).clone();
         Ok(Self {
@@ -393,16 +398,14 @@ impl Manager {
             None => return Ok(ManagerExit::Stopped),
         };
         let main = async { election::task_result(tasks.run(DRAIN_LIMIT).await) };
-        match migration.filter(|_| !migrated.is_empty()) {
-            Some(elector) => {
-                let (main, migrated) = tokio::join!(
-                    main,
-                    election::run_migrated_controllers(elector, migrated, &stop)
-                );
-                main.and(migrated)
-            }
-            None => main.await.map(|()| ManagerExit::Stopped),
+        if let Some(elector) = migration
+            && !migrated.is_empty()
+        {
+            let (main, migrated) =
+                tokio::join!(main, election::run_migrated_controllers(elector, migrated, &stop));
+            return main.and(migrated);
         }
+        main.await.map(|()| ManagerExit::Stopped)
     }
 
     /// Starts the caches, the provider and the controllers, in this order. The controllers are

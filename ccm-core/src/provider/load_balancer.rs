@@ -151,73 +151,75 @@ impl LbSupport {
     /// Lists what `service` requests beyond these features, and what it requests in an invalid
     /// form. Empty when the Service may be served.
     pub fn validate(&self, service: &ServiceView) -> Vec<FieldError> {
-        let mut found = Vec::new();
-        let mut need = |supported: bool, asked: bool, field: &str, message: &str| {
-            if asked && !supported {
-                found.push(FieldError::new(field, message));
-            }
-        };
         let protocols: BTreeSet<_> = service.ports.iter().map(|p| p.protocol).collect();
         let families: BTreeSet<_> = service.ip_families.iter().copied().collect();
         let no_node_port =
             !service.allocate_node_ports && service.ports.iter().any(|p| p.node_port.is_none());
-        need(
-            self.udp,
-            protocols.contains(&Protocol::Udp),
-            "spec.ports",
-            "protocol UDP is not supported",
-        );
-        need(
-            self.sctp,
-            protocols.contains(&Protocol::Sctp),
-            "spec.ports",
-            "protocol SCTP is not supported",
-        );
-        need(
-            self.mixed_protocols,
-            protocols.len() > 1,
-            "spec.ports",
-            "more than one protocol is not supported",
-        );
-        need(
-            self.dual_stack,
-            families.len() > 1,
-            "spec.ipFamilies",
-            "two address families are not supported",
-        );
-        need(
-            self.no_node_ports,
-            no_node_port,
-            "spec.allocateLoadBalancerNodePorts",
-            "ports without a node port are not supported",
-        );
-        let ip = service
+        let requests_address = service
             .load_balancer_ip
             .as_ref()
             .is_some_and(|ip| !ip.is_empty());
-        need(
-            self.load_balancer_ip,
-            ip,
-            "spec.loadBalancerIP",
-            "a requested address is not supported",
-        );
-        let affinity = service.session_affinity != SessionAffinity::None;
-        need(
-            self.client_ip_affinity,
-            affinity,
-            "spec.sessionAffinity",
-            "session affinity is not supported",
-        );
-        match SourceRanges::of(service) {
-            Ok(sources) => need(
-                self.source_ranges,
-                sources.restricts(&service.ip_families),
-                "spec.loadBalancerSourceRanges",
-                "restricting clients by source range is not supported",
+        let requests_affinity = service.session_affinity != SessionAffinity::None;
+        let mut errors = Vec::new();
+        for (is_requested, is_supported, field, message) in [
+            (
+                protocols.contains(&Protocol::Udp),
+                self.udp,
+                "spec.ports",
+                "protocol UDP is not supported",
             ),
-            Err(invalid) => found.extend(invalid),
+            (
+                protocols.contains(&Protocol::Sctp),
+                self.sctp,
+                "spec.ports",
+                "protocol SCTP is not supported",
+            ),
+            (
+                protocols.len() > 1,
+                self.mixed_protocols,
+                "spec.ports",
+                "more than one protocol is not supported",
+            ),
+            (
+                families.len() > 1,
+                self.dual_stack,
+                "spec.ipFamilies",
+                "two address families are not supported",
+            ),
+            (
+                no_node_port,
+                self.no_node_ports,
+                "spec.allocateLoadBalancerNodePorts",
+                "ports without a node port are not supported",
+            ),
+            (
+                requests_address,
+                self.load_balancer_ip,
+                "spec.loadBalancerIP",
+                "a requested address is not supported",
+            ),
+            (
+                requests_affinity,
+                self.client_ip_affinity,
+                "spec.sessionAffinity",
+                "session affinity is not supported",
+            ),
+        ] {
+            if is_requested && !is_supported {
+                errors.push(FieldError::new(field, message));
+            }
         }
-        found
+        match SourceRanges::of(service) {
+            Ok(sources) if sources.restricts(&service.ip_families) && !self.source_ranges => {
+                errors.push(FieldError::new(
+                    "spec.loadBalancerSourceRanges",
+                    "restricting clients by source range is not supported",
+                ));
+            }
+            Ok(_) => {}
+            Err(invalid) => errors.extend(invalid),
+        }
+        errors
     }
 }
 

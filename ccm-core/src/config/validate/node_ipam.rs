@@ -76,7 +76,9 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     } else {
         None
     };
-    if let Some(reason) = misplaced.filter(|_| both != 0) {
+    if let Some(reason) = misplaced
+        && both != 0
+    {
         reject(MASK, both, reason);
         both = 0;
     }
