@@ -69,7 +69,7 @@ pub(crate) enum StaleCacheError {
     },
     /// A confirmation failed a moment ago.
     #[error(
-        "nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked"
+        "nodes were not confirmed a moment ago: most backends are gone from the cache alone, or the API server could not be read"
     )]
     RecentlyUnconfirmed,
     /// The API server has backends that the cache lacks.
@@ -91,27 +91,21 @@ impl BackendNodeCache {
     pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
         let provider = self.cx.provider.clone();
-        let candidate = {
-            let provider = provider.clone();
-            move |node: &Arc<NodeView>| is_candidate(&*provider, node).then(|| node.clone())
-        };
         self.cx.nodes.on_change(move |change: &Change<NodeView>| {
             let (old, new) = match change {
-                Change::Added(new) => (None, candidate(new)),
-                Change::Updated { old, new } => (candidate(old), candidate(new)),
-                Change::Deleted(old) => (candidate(old), None),
+                Change::Added(new) => (None, Some(&**new)),
+                Change::Updated { old, new } => (Some(&**old), Some(&**new)),
+                Change::Deleted(old) => (Some(&**old), None),
             };
-            let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
-            let relabelled =
-                matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
-            let was = old.is_some_and(|n| is_backend(&n));
-            let is = new.is_some_and(|n| is_backend(&n));
-            // The autoscaler's taint, and labels of an uninitialised node, change a set but are not
-            // urgent.
-            if news_of.is_some() || was != is || relabelled {
+            let old = old.filter(|node| is_candidate(&*provider, node));
+            let new = new.filter(|node| is_candidate(&*provider, node));
+            let urgency = urgency(old, new, target(&*provider));
+            if urgency.is_some() || may_change_set(old, new) {
                 state.lock().generation += 1;
             }
-            news_of.into_iter().for_each(&node_changes);
+            if let Some(urgency) = urgency {
+                node_changes(urgency);
+            }
         });
     }
 
@@ -131,23 +125,22 @@ impl BackendNodeCache {
         if self.shrunk_from(requirements, &set).is_none() {
             return Ok(self.store(requirements, generation, set));
         }
-        let _asking = self.confirmation_lock.lock().await;
+        let _confirming = self.confirmation_lock.lock().await;
         // Another caller may have confirmed the set meanwhile.
         if let Some(set) = self.cached(requirements) {
             return Ok(set);
         }
-        self.check_doubt()?;
+        self.fail_if_recently_unconfirmed()?;
         let (generation, set) = self.build(requirements);
         if let Some(before) = self.shrunk_from(requirements, &set) {
             tracing::warn!(
                 left = set.nodes.len(),
                 "most backends are gone; nodes are read again from the API server"
             );
-            self.confirm_removals(requirements, &before, &set)
-                .await
-                .inspect_err(|_| {
-                    self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
-                })?;
+            if let Err(error) = self.confirm_removals(requirements, &before, &set).await {
+                self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
+                return Err(error);
+            }
         }
         Ok(self.store(requirements, generation, set))
     }
@@ -162,10 +155,9 @@ impl BackendNodeCache {
     ) -> Result<(), StaleCacheError> {
         let fresh = self.read(requirements).await?;
         if before.removes_existing_node(set, &fresh) {
-            Err(StaleCacheError::BackendsDiffer)
-        } else {
-            Ok(())
+            return Err(StaleCacheError::BackendsDiffer);
         }
+        Ok(())
     }
 
     /// Compares the cache with the API server, once, before the first change of backends from
@@ -177,40 +169,38 @@ impl BackendNodeCache {
     /// If the cache lacks a node that the API server has, or the API server could not be read, now
     /// or a moment ago.
     pub(crate) async fn confirm_nodes_after_start(&self) -> Result<(), StaleCacheError> {
-        let _asking = self.confirmation_lock.lock().await;
+        let _confirming = self.confirmation_lock.lock().await;
         if self.state.lock().confirmed {
             return Ok(());
         }
-        self.check_doubt()?;
-        let confirmed = match self.read(&[]).await {
-            Ok(fresh) if fresh.removes_existing_node(&self.build(&[]).1, &fresh) => {
-                Err(StaleCacheError::BackendsDiffer)
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
+        self.fail_if_recently_unconfirmed()?;
+        let confirmation = self.confirm_all_nodes().await;
         let mut state = self.state.lock();
-        match confirmed {
+        match confirmation {
             Ok(()) => state.confirmed = true,
             Err(_) => state.unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY),
         }
-        confirmed
+        confirmation
+    }
+
+    /// Reads all nodes from the API server. An error if the cache lacks one of them.
+    async fn confirm_all_nodes(&self) -> Result<(), StaleCacheError> {
+        let fresh = self.read(&[]).await?;
+        let (_, cached) = self.build(&[]);
+        if fresh.removes_existing_node(&cached, &fresh) {
+            return Err(StaleCacheError::BackendsDiffer);
+        }
+        Ok(())
     }
 
     /// Checks that no confirmation of the nodes failed a moment ago.
     ///
     /// # Errors
     /// If one did.
-    pub(crate) fn check_doubt(&self) -> Result<(), StaleCacheError> {
-        let doubted = self
-            .state
-            .lock()
-            .unconfirmed_until
-            .is_some_and(|until| until > Instant::now());
-        if doubted {
-            Err(StaleCacheError::RecentlyUnconfirmed)
-        } else {
-            Ok(())
+    pub(crate) fn fail_if_recently_unconfirmed(&self) -> Result<(), StaleCacheError> {
+        match self.state.lock().unconfirmed_until {
+            Some(until) if until > Instant::now() => Err(StaleCacheError::RecentlyUnconfirmed),
+            _ => Ok(()),
         }
     }
 
@@ -254,13 +244,9 @@ impl BackendNodeCache {
         requirements: &[LabelRequirement],
         set: &BackendNodes,
     ) -> Option<Arc<BackendNodes>> {
-        let before = self
-            .state
-            .lock()
-            .sets
-            .get(requirements)
-            .map(|entry| entry.set.clone());
-        before.filter(|before| set.removes_most_of(before))
+        let state = self.state.lock();
+        let before = &state.sets.get(requirements)?.set;
+        set.removes_most_of(before).then(|| before.clone())
     }
 
     fn store(
@@ -283,6 +269,18 @@ impl BackendNodeCache {
             .lock()
             .sets
             .retain(|requirements, _| used(requirements));
+    }
+}
+
+/// Tells whether a change that is not urgent may change a set: the autoscaler's taint, or labels of
+/// an uninitialised node.
+fn may_change_set(old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
+    if old.is_some_and(is_backend) != new.is_some_and(is_backend) {
+        return true;
+    }
+    match (old, new) {
+        (Some(old), Some(new)) => old.labels != new.labels,
+        _ => false,
     }
 }
 

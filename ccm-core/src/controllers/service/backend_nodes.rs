@@ -3,6 +3,7 @@
 use std::{
     collections::hash_map::DefaultHasher,
     hash::{Hash, Hasher},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -27,10 +28,12 @@ impl BackendNodes {
         requirements: &[LabelRequirement],
         target: NodeTarget,
     ) -> Self {
-        let fits = |node: &&Arc<NodeView>| {
-            is_backend(node) && requirements.iter().all(|r| r.matches(node))
-        };
-        let mut nodes: Vec<_> = all.iter().filter(fits).cloned().collect();
+        let mut nodes = Vec::new();
+        for node in all {
+            if is_backend(node) && requirements.iter().all(|label| label.matches(node)) {
+                nodes.push(node.clone());
+            }
+        }
         nodes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut hasher = DefaultHasher::new();
         for node in &nodes {
@@ -41,12 +44,12 @@ impl BackendNodes {
 
     /// Tells whether `before` has more than one node, and this set lacks more than half of them.
     pub(crate) fn removes_most_of(&self, before: &Self) -> bool {
-        let lost = before
+        let removed = before
             .nodes
             .iter()
             .filter(|node| !self.has(&node.name))
             .count();
-        before.nodes.len() > 1 && lost * 2 > before.nodes.len()
+        before.nodes.len() > 1 && removed * 2 > before.nodes.len()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -55,11 +58,11 @@ impl BackendNodes {
             .is_ok()
     }
 
-    /// Tells whether `after` lacks a node of this set that `truth` still has.
-    pub(crate) fn removes_existing_node(&self, after: &Self, truth: &Self) -> bool {
+    /// Tells whether `after` lacks a node of this set that still exists, according to `fresh`.
+    pub(crate) fn removes_existing_node(&self, after: &Self, fresh: &Self) -> bool {
         self.nodes
             .iter()
-            .any(|node| !after.has(&node.name) && truth.has(&node.name))
+            .any(|node| !after.has(&node.name) && fresh.has(&node.name))
     }
 }
 
@@ -119,21 +122,24 @@ pub(crate) fn urgency(
     new: Option<&NodeView>,
     target: NodeTarget,
 ) -> Option<Urgency> {
-    let was = old.filter(|node| is_backend_ignoring_autoscaler(node));
-    match (was, new.filter(|node| is_backend_ignoring_autoscaler(node))) {
-        (None, None) => None,
-        (Some(_), None) => Some(Urgency::Now),
-        (None, Some(new)) => Some(urgency_by_initialization(new)),
-        (Some(old), Some(new)) if may_stop_being_backend(old, new) => Some(Urgency::Now),
-        // The autoscaler gave up removing the node: without this it would get no traffic until
-        // another node changes.
-        (Some(old), Some(new)) if !is_backend(old) && is_backend(new) => {
-            Some(urgency_by_initialization(new))
-        }
-        (Some(old), Some(new)) => {
-            changes_backends(old, new, target).then(|| urgency_by_initialization(new))
-        }
+    let old = old.filter(|node| is_backend_ignoring_autoscaler(node));
+    let new = new.filter(|node| is_backend_ignoring_autoscaler(node));
+    let Some(new) = new else {
+        return old.map(|_| Urgency::Now);
+    };
+    let Some(old) = old else {
+        return Some(urgency_by_initialization(new));
+    };
+    if may_stop_being_backend(old, new) {
+        return Some(Urgency::Now);
     }
+    // If the autoscaler gave up removing the node, it would otherwise get no traffic until another
+    // node changes.
+    let becomes_backend = !is_backend(old) && is_backend(new);
+    if becomes_backend || changes_backends(old, new, target) {
+        return Some(urgency_by_initialization(new));
+    }
+    None
 }
 
 /// A node that is not initialised yet changes once more, so the update can wait for that.
@@ -148,13 +154,14 @@ fn urgency_by_initialization(node: &NodeView) -> Urgency {
 /// Tells whether a change may remove the node from a set that is selected by label, or its instance
 /// from every set.
 fn may_stop_being_backend(old: &NodeView, new: &NodeView) -> bool {
-    let loses_label = || {
-        old.labels
+    if old.provider_id.is_some() && old.provider_id != new.provider_id {
+        return true;
+    }
+    !old.is_uninitialized()
+        && old
+            .labels
             .iter()
             .any(|(key, value)| new.labels.get(key) != Some(value))
-    };
-    (old.provider_id.is_some() && old.provider_id != new.provider_id)
-        || (!old.is_uninitialized() && loses_label())
 }
 
 fn changes_backends(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool {
@@ -187,15 +194,16 @@ pub(crate) fn endpoints_fingerprint(slices: &[Arc<EndpointSliceView>]) -> u64 {
 
 /// Tells whether a change of a slice removes an endpoint or takes it out of service.
 pub(crate) fn removes_endpoints(old: &EndpointSliceView, new: &EndpointSliceView) -> bool {
-    let serves = |slice: &EndpointSliceView, addresses: &[std::net::IpAddr]| {
-        slice
-            .endpoints
-            .iter()
-            .any(|e| *e.addresses == *addresses && e.serving && !e.terminating)
-    };
-    old.endpoints
-        .iter()
-        .any(|e| serves(old, &e.addresses) && !serves(new, &e.addresses))
+    old.endpoints.iter().any(|endpoint| {
+        has_serving_endpoint(old, &endpoint.addresses)
+            && !has_serving_endpoint(new, &endpoint.addresses)
+    })
+}
+
+fn has_serving_endpoint(slice: &EndpointSliceView, addresses: &[IpAddr]) -> bool {
+    slice.endpoints.iter().any(|endpoint| {
+        *endpoint.addresses == *addresses && endpoint.serving && !endpoint.terminating
+    })
 }
 
 #[cfg(test)]

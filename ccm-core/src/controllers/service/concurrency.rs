@@ -13,9 +13,9 @@ pub(crate) struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// Starts with the limit `most`, at least one.
-    pub(crate) fn new(most: usize) -> Self {
-        let max = most.max(1);
+    /// Starts with the limit `max`, at least one.
+    pub(crate) fn new(max: usize) -> Self {
+        let max = max.max(1);
         Self { current: Mutex::new(max), max }
     }
 
@@ -26,14 +26,14 @@ impl ConcurrencyLimit {
 
     /// Halves the limit, down to one.
     pub(crate) fn decrease(&self) {
-        let mut open = self.current.lock();
-        *open = (*open / 2).max(1);
+        let mut current = self.current.lock();
+        *current = (*current / 2).max(1);
     }
 
     /// Raises the limit by one, up to its maximum.
     pub(crate) fn increase(&self) {
-        let mut open = self.current.lock();
-        *open = (*open + 1).min(self.max);
+        let mut current = self.current.lock();
+        *current = (*current + 1).min(self.max);
     }
 }
 
@@ -42,15 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_halve_down_to_one_and_come_back_one_by_one() {
-        let lanes = ConcurrencyLimit::new(8);
+    fn the_limit_is_halved_down_to_one_and_raised_one_by_one() {
+        let limit = ConcurrencyLimit::new(8);
         for expected in [4, 2, 1, 1] {
-            lanes.decrease();
-            assert_eq!(lanes.current(), expected);
+            limit.decrease();
+            assert_eq!(limit.current(), expected);
         }
         for expected in [2, 3, 4, 5, 6, 7, 8, 8] {
-            lanes.increase();
-            assert_eq!(lanes.current(), expected);
+            limit.increase();
+            assert_eq!(limit.current(), expected);
         }
     }
 }

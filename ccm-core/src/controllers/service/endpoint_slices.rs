@@ -1,3 +1,5 @@
+//! Index of the EndpointSlices by Service.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -38,13 +40,10 @@ impl EndpointSliceIndex {
         if !self.cache.is_synced() {
             return None;
         }
-        Some(
-            self.by_service
-                .lock()
-                .get(service)
-                .map(|slices| slices.values().cloned().collect())
-                .unwrap_or_default(),
-        )
+        match self.by_service.lock().get(service) {
+            Some(slices) => Some(slices.values().cloned().collect()),
+            None => Some(Vec::new()),
+        }
     }
 
     /// Maintains the index, and queues the Services of `services` whose endpoints change: at once
@@ -54,48 +53,37 @@ impl EndpointSliceIndex {
     pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
         let index = self.by_service.clone();
         let services = services.clone();
-        let add = move |key: Arc<str>, after: Duration| {
-            if services.get(&key).is_some() {
-                queue.add_after(key, after);
+        self.cache.on_change(move |change| {
+            update_index(&mut index.lock(), change);
+            for (service, delay) in affected_services(change) {
+                if services.get(&service).is_some() {
+                    queue.add_after(service, delay);
+                }
             }
-        };
-        self.cache
-            .on_change(move |change: &Change<EndpointSliceView>| {
-                let (old, new) = match change {
-                    Change::Added(new) => (None, Some(new)),
-                    Change::Updated { old, new } => (Some(old), Some(new)),
-                    Change::Deleted(old) => (Some(old), None),
-                };
-                if let Some(old) = old {
-                    forget(&mut index.lock(), old);
-                }
-                if let Some(new) = new {
-                    index
-                        .lock()
-                        .entry(service_of(new))
-                        .or_default()
-                        .insert(new.name.clone(), new.clone());
-                }
-                match (old, new) {
-                    // A slice that moves to another Service removes endpoints from the old one: both
-                    // are queued at once.
-                    (Some(old), Some(new))
-                        if old.service == new.service && !removes_endpoints(old, new) =>
-                    {
-                        add(service_of(new), BATCH_DELAY);
-                    }
-                    (None, Some(new)) => add(service_of(new), BATCH_DELAY),
-                    (old, new) => old
-                        .into_iter()
-                        .chain(new)
-                        .for_each(|slice| add(service_of(slice), Duration::ZERO)),
-                }
-            });
+        });
     }
 }
 
-fn forget(index: &mut ByService, slice: &EndpointSliceView) {
-    let key = service_of(slice);
+fn update_index(index: &mut ByService, change: &Change<EndpointSliceView>) {
+    match change {
+        Change::Added(new) => insert(index, new),
+        Change::Deleted(old) => remove(index, old),
+        Change::Updated { old, new } => {
+            remove(index, old);
+            insert(index, new);
+        }
+    }
+}
+
+fn insert(index: &mut ByService, slice: &Arc<EndpointSliceView>) {
+    index
+        .entry(service_key(slice))
+        .or_default()
+        .insert(slice.name.clone(), slice.clone());
+}
+
+fn remove(index: &mut ByService, slice: &EndpointSliceView) {
+    let key = service_key(slice);
     if let Some(slices) = index.get_mut(&key) {
         slices.remove(&slice.name);
         if slices.is_empty() {
@@ -104,7 +92,23 @@ fn forget(index: &mut ByService, slice: &EndpointSliceView) {
     }
 }
 
-fn service_of(slice: &EndpointSliceView) -> Arc<str> {
+/// Returns the Services that a change affects, and after which delay they are to be synced.
+fn affected_services(change: &Change<EndpointSliceView>) -> Vec<(Arc<str>, Duration)> {
+    match change {
+        Change::Added(new) => vec![(service_key(new), BATCH_DELAY)],
+        Change::Deleted(old) => vec![(service_key(old), Duration::ZERO)],
+        Change::Updated { old, new } => {
+            // A slice that moves to another Service removes endpoints from the old one.
+            if old.service != new.service || removes_endpoints(old, new) {
+                vec![(service_key(old), Duration::ZERO), (service_key(new), Duration::ZERO)]
+            } else {
+                vec![(service_key(new), BATCH_DELAY)]
+            }
+        }
+    }
+}
+
+fn service_key(slice: &EndpointSliceView) -> Arc<str> {
     format!("{}/{}", slice.namespace, slice.service).into()
 }
 

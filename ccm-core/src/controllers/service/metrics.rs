@@ -6,6 +6,10 @@ use prometheus::{
 
 use crate::telemetry::metrics::{counters, register};
 
+/// Upper bounds, in seconds, of the buckets of our delays.
+const DELAY_BUCKETS: &[f64] =
+    &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+
 /// Metrics of the service controller.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceMetrics {
@@ -60,17 +64,9 @@ pub(crate) enum ServiceOutcome {
 
 impl ServiceMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help)?);
-        let upstream = exponential_buckets(1.0, 2.0, 15)?;
-        let seconds = vec![0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-        let histogram = |name: &str, help: &str, buckets: &[f64]| {
-            register(
-                registry,
-                Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?,
-            )
-        };
-        // First, our counter of outcomes, with every combination of labels.
-        let works = [
+        let upstream_buckets = exponential_buckets(1.0, 2.0, 15)?;
+        // Each combination of the labels is exposed from the start.
+        let operations = [
             ServiceOperationKind::Ensure,
             ServiceOperationKind::UpdateBackends,
             ServiceOperationKind::CheckDrift,
@@ -83,56 +79,77 @@ impl ServiceMetrics {
             "ccm_service_syncs_total",
             "Work on services by kind and outcome.",
             &[
-                ("work", &works.map(ServiceOperationKind::as_str)),
+                ("work", &operations.map(ServiceOperationKind::as_str)),
                 ("outcome", &["done", "pending", "failed"]),
             ],
         )?;
-        // Then the others. Names and help texts of the first four are upstream's.
+        // Names and help texts of the first four are upstream's.
         Ok(Self {
             host_updates: counter(
+                registry,
                 "service_controller_loadbalancer_sync_total",
                 "A metric counting the amount of times any load balancer has been configured, as an effect of service/node changes on the cluster",
             )?,
             host_update_errors: counter(
+                registry,
                 "service_controller_nodesync_error_total",
                 "A metric counting the amount of times any load balancer has been configured and errored, as an effect of node changes on the cluster",
             )?,
             node_sync: histogram(
+                registry,
                 "service_controller_nodesync_latency_seconds",
                 "A metric measuring the latency for nodesync which updates loadbalancer hosts on cluster node updates.",
-                &upstream,
+                &upstream_buckets,
             )?,
             host_update: histogram(
+                registry,
                 "service_controller_update_loadbalancer_host_latency_seconds",
                 "A metric measuring the latency for updating each load balancer hosts.",
-                &upstream,
+                &upstream_buckets,
             )?,
             drift: counter(
+                registry,
                 "ccm_service_drift_total",
                 "Changes that full checks found necessary although load balancers had been in line.",
             )?,
             address_delay: histogram(
+                registry,
                 "ccm_service_address_delay_seconds",
                 "Seconds from the creation of a service to its first address.",
-                &seconds,
+                DELAY_BUCKETS,
             )?,
             backends_delay: histogram(
+                registry,
                 "ccm_service_backends_delay_seconds",
                 "Seconds from a change of nodes to the update of a load balancer's backends.",
-                &seconds,
+                DELAY_BUCKETS,
             )?,
             outcomes,
         })
     }
 
-    pub(crate) fn count(&self, work: ServiceOperationKind, outcome: ServiceOutcome) {
+    pub(crate) fn count(&self, operation: ServiceOperationKind, outcome: ServiceOutcome) {
         let outcome = match outcome {
             ServiceOutcome::Done => "done",
             ServiceOutcome::Pending => "pending",
             ServiceOutcome::Failed => "failed",
         };
         self.outcomes
-            .with_label_values(&[work.as_str(), outcome])
+            .with_label_values(&[operation.as_str(), outcome])
             .inc();
     }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+    register(registry, IntCounter::new(name, help)?)
+}
+
+fn histogram(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+) -> prometheus::Result<Histogram> {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    register(registry, Histogram::with_opts(options)?)
 }

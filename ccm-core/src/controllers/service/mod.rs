@@ -34,13 +34,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::endpoint_slices::EndpointSliceIndex;
 use self::{
-    backend_node_cache::BackendNodeCache,
-    backend_nodes::Urgency,
-    metrics::ServiceMetrics,
-    node_change_batch::NodeChangeBatcher,
-    plan::{AppliedState, ServiceSyncState},
-    provider_calls::LoadBalancerCalls,
-    sync::SyncResult,
+    backend_node_cache::BackendNodeCache, backend_nodes::Urgency, metrics::ServiceMetrics,
+    node_change_batch::NodeChangeBatcher, plan::ServiceSyncState,
+    provider_calls::LoadBalancerCalls, sync::SyncResult,
 };
 use super::ControllerContext;
 use crate::{
@@ -74,7 +70,7 @@ impl ServiceControllerConfig {
     fn workers(&self) -> usize {
         match self.concurrent_syncs.get() {
             1 => DEFAULT_WORKERS,
-            wished => wished,
+            configured => configured,
         }
     }
 }
@@ -112,6 +108,13 @@ struct NodeChanges {
 struct NodeSyncPass {
     started_at: Option<Instant>,
     remaining: HashMap<Arc<str>, Duration>,
+}
+
+/// A Service with nodes as backends.
+struct ServiceBackends {
+    key: Arc<str>,
+    /// Fingerprint of the backends that were applied last, if that is certain.
+    applied_backends: Option<u64>,
 }
 
 impl ServiceController {
@@ -153,11 +156,9 @@ impl ServiceController {
             began: started_at,
         });
         let backend_nodes = BackendNodeCache::new(cx.clone());
-        let listener = node_changes.clone();
-        backend_nodes.watch_nodes(move |urgency| listener.record(urgency));
+        let recorder = node_changes.clone();
+        backend_nodes.watch_nodes(move |urgency| recorder.record(urgency));
         let cloud = LoadBalancerCalls::new(cx.provider.clone(), cloud, config.workers());
-        let state = Mutex::default();
-        let pass = Mutex::default();
         Ok(Self {
             cx,
             config,
@@ -169,9 +170,9 @@ impl ServiceController {
             op,
             metrics,
             queue,
-            states: state,
+            states: Mutex::default(),
             node_changes,
-            node_sync: pass,
+            node_sync: Mutex::default(),
             began: started_at,
         })
     }
@@ -204,15 +205,15 @@ impl ServiceController {
 
     async fn process(&self, key: Arc<str>) {
         let state = self.states.lock().get(&key).cloned().unwrap_or_default();
-        let (known, next) = self.sync(&key, state).await;
-        match next {
+        let (state, sync_result) = self.sync(&key, state).await;
+        match sync_result {
             SyncResult::Forget => {
                 self.states.lock().remove(&key);
                 self.queue.forget(&key);
             }
-            SyncResult::RequeueAt { until, resets_failures: settled } => {
-                self.states.lock().insert(key.clone(), known);
-                if settled {
+            SyncResult::RequeueAt { until, resets_failures } => {
+                self.states.lock().insert(key.clone(), state);
+                if resets_failures {
                     // Delays stay: one may be from a change that came during the sync.
                     self.queue.succeeded(&key);
                 }
@@ -222,7 +223,7 @@ impl ServiceController {
                 }
             }
             SyncResult::RequeueNow => {
-                self.states.lock().insert(key.clone(), known);
+                self.states.lock().insert(key.clone(), state);
                 self.queue.add(key.clone());
             }
         }
@@ -252,44 +253,37 @@ impl ServiceController {
     /// Queues the Services whose backends differ from those applied last. Costs no request, unless
     /// most nodes seem to be gone.
     async fn queue_changed_backends(&self) {
-        let since = self.node_changes.batcher.lock().start_pass(self.now());
+        let first_change_at = self.node_changes.batcher.lock().start_pass(self.now());
         // A sync in progress may end with older backends than its stored state says, and the first
         // sync of a Service has no stored state yet. Syncing these again costs nothing.
-        self.queue
-            .in_progress()
-            .into_iter()
-            .for_each(|key| self.queue.add(key));
-        let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
-        for (key, known) in &*self.states.lock() {
-            if let Some(BackendKind::Nodes(requirements)) = &known.backend_kind {
-                used.entry(requirements.clone())
-                    .or_default()
-                    .push((key.clone(), known.applied));
-            }
+        for key in self.queue.in_progress() {
+            self.queue.add(key);
         }
+        let services_by_requirements = self.services_by_requirements();
         let mut changed = HashSet::new();
-        for (requirements, services) in &used {
-            match self.backend_nodes.get(requirements).await {
-                Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
-                    let current = applied.is_some_and(|applied: AppliedState| {
-                        applied.backend_fingerprint == Some(set.fingerprint)
-                    });
-                    (!current).then(|| key.clone())
-                })),
-                Err(doubt) => {
+        for (requirements, services) in &services_by_requirements {
+            let set = match self.backend_nodes.get(requirements).await {
+                Ok(set) => set,
+                Err(error) => {
                     tracing::error!(
-                        error = chain(&doubt),
+                        error = chain(&error),
                         "backends of load balancers are not changed"
                     );
                     self.node_changes
                         .batcher
                         .lock()
                         .schedule_by(self.now() + UNCONFIRMED_RETRY);
+                    continue;
+                }
+            };
+            for service in services {
+                if service.applied_backends != Some(set.fingerprint) {
+                    changed.insert(service.key.clone());
                 }
             }
         }
         self.backend_nodes
-            .retain(|requirements| used.contains_key(requirements));
+            .retain(|requirements| services_by_requirements.contains_key(requirements));
         let mut pass = self.node_sync.lock();
         if !changed.is_empty() {
             pass.started_at.get_or_insert_with(Instant::now);
@@ -297,9 +291,27 @@ impl ServiceController {
         for key in changed {
             pass.remaining
                 .entry(key.clone())
-                .or_insert(since.unwrap_or_else(|| self.now()));
+                .or_insert(first_change_at.unwrap_or_else(|| self.now()));
             self.queue.add(key);
         }
+    }
+
+    /// Groups the Services with nodes as backends by what they require of the nodes' labels.
+    fn services_by_requirements(&self) -> HashMap<Vec<LabelRequirement>, Vec<ServiceBackends>> {
+        let mut services: HashMap<_, Vec<ServiceBackends>> = HashMap::new();
+        for (key, state) in &*self.states.lock() {
+            let Some(BackendKind::Nodes(requirements)) = &state.backend_kind else {
+                continue;
+            };
+            let applied_backends = state
+                .applied
+                .and_then(|applied| applied.backend_fingerprint);
+            services
+                .entry(requirements.clone())
+                .or_default()
+                .push(ServiceBackends { key: key.clone(), applied_backends });
+        }
+        services
     }
 
     /// True while a node-change pass is scheduled that has not queued this Service yet. Until then,
@@ -316,11 +328,11 @@ impl ServiceController {
         let mut pass = self.node_sync.lock();
         if pass.remaining.remove(key).is_some()
             && pass.remaining.is_empty()
-            && let Some(began) = pass.started_at.take()
+            && let Some(started_at) = pass.started_at.take()
         {
             self.metrics
                 .node_sync
-                .observe(began.elapsed().as_secs_f64());
+                .observe(started_at.elapsed().as_secs_f64());
         }
     }
 

@@ -25,22 +25,26 @@ impl NodeChangeBatcher {
     /// Records a change.
     pub(crate) fn record(&mut self, urgency: Urgency, now: Duration) {
         let latest = *self.first_change_at.get_or_insert(now) + MAX_BATCH_DELAY;
-        let idle = !self.has_urgent && self.last_pass.is_none_or(|last| now >= last + QUIET_PERIOD);
+        let is_first =
+            !self.has_urgent && self.last_pass.is_none_or(|last| now >= last + QUIET_PERIOD);
         let due = match urgency {
             Urgency::Now => now,
-            Urgency::Soon if idle => now,
+            Urgency::Soon if is_first => now,
             Urgency::Soon => (now + QUIET_PERIOD).min(latest),
             Urgency::Later => self.due.unwrap_or(latest),
         };
         self.has_urgent |= urgency > Urgency::Later;
         // What is due stays due. The quiet period starts again with each change.
-        let overdue = self.due.filter(|due| *due <= now);
-        self.due = Some(overdue.unwrap_or(due));
+        if self.due.is_none_or(|earlier| earlier > now) {
+            self.due = Some(due);
+        }
     }
 
     /// Schedules a pass no later than `at`.
     pub(crate) fn schedule_by(&mut self, at: Duration) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        if self.due.is_none_or(|due| due > at) {
+            self.due = Some(at);
+        }
     }
 
     /// Returns when the next pass is due, if anything changed.
@@ -50,9 +54,9 @@ impl NodeChangeBatcher {
 
     /// Starts a pass over the load balancers. Returns when the first change that it covers came.
     pub(crate) fn start_pass(&mut self, now: Duration) -> Option<Duration> {
-        let first = self.first_change_at;
+        let first_change_at = self.first_change_at;
         *self = Self { last_pass: Some(now), ..Self::default() };
-        first
+        first_change_at
     }
 }
 

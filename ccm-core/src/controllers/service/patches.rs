@@ -10,12 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::plan::same_status;
 use crate::{
-    k8s::{LbIngress, LbStatus, Protocol, ServiceFields, ServiceView, well_known as wk},
+    k8s::{
+        LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServiceView, well_known as wk,
+    },
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
 /// Attempts to write to a Service that somebody else keeps changing.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 /// Delay between these attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -46,30 +48,29 @@ pub(crate) fn status_patch(
     annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
 ) -> Option<Patch> {
     let status = status.filter(|status| !same_status(status, &service.status));
-    let differs =
-        |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) != value;
-    let changed = annotations
-        .iter()
-        .filter(|(key, value)| differs(key, value.as_deref()));
-    let changed: Map<String, Value> = changed
-        .map(|(key, value)| (key.to_string(), json!(value)))
-        .collect();
-    if status.is_none() && changed.is_empty() {
+    let mut changed_annotations = Map::new();
+    for (key, value) in annotations {
+        let current = service.annotations.get(&**key).map(|value| &**value);
+        if current != value.as_deref() {
+            changed_annotations.insert(key.to_string(), json!(value));
+        }
+    }
+    if status.is_none() && changed_annotations.is_empty() {
         return None;
     }
     let mut body = json!({ "metadata": { "uid": &*service.uid } });
-    if !changed.is_empty() {
-        body["metadata"]["annotations"] = Value::Object(changed);
+    if !changed_annotations.is_empty() {
+        body["metadata"]["annotations"] = Value::Object(changed_annotations);
     }
     if let Some(status) = status {
         // A merge patch replaces the whole list, as it should.
-        let ingress: Vec<Value> = status.ingress.iter().map(ingress).collect();
+        let ingress: Vec<Value> = status.ingress.iter().map(ingress_value).collect();
         body["status"] = json!({ "loadBalancer": { "ingress": ingress } });
     }
     Some(Patch::Merge(body))
 }
 
-fn ingress(ingress: &LbIngress) -> Value {
+fn ingress_value(ingress: &LbIngress) -> Value {
     let mut value = Map::new();
     if let Some(ip) = &ingress.ip {
         value.insert("ip".to_owned(), json!(ip));
@@ -81,19 +82,21 @@ fn ingress(ingress: &LbIngress) -> Value {
         value.insert("ipMode".to_owned(), json!(mode));
     }
     if !ingress.ports.is_empty() {
-        let port = |port: &crate::k8s::LbPortStatus| {
-            let mut value = json!({ "port": port.port, "protocol": protocol(port.protocol) });
-            if let Some(error) = &port.error {
-                value["error"] = json!(error);
-            }
-            value
-        };
-        value.insert("ports".to_owned(), ingress.ports.iter().map(port).collect());
+        let ports = ingress.ports.iter().map(port_value).collect();
+        value.insert("ports".to_owned(), ports);
     }
     Value::Object(value)
 }
 
-fn protocol(protocol: Protocol) -> &'static str {
+fn port_value(port: &LbPortStatus) -> Value {
+    let mut value = json!({ "port": port.port, "protocol": protocol_name(port.protocol) });
+    if let Some(error) = &port.error {
+        value["error"] = json!(error);
+    }
+    value
+}
+
+fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",
@@ -132,7 +135,7 @@ pub(crate) async fn release(
         {
             Ok(patched) => return Ok(ReleaseOutcome::Written(patched.resource_version)),
             Err(error) if error.is_not_found() => return Ok(ReleaseOutcome::NothingToRemove),
-            Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
+            Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => {}
             Err(error) => return Err(error),
         }
         tokio::time::sleep(RETRY_DELAY).await;
@@ -159,12 +162,12 @@ pub(crate) async fn release(
 /// meanwhile stays (W9).
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
-    if let Some(at) = service
+    if let Some(index) = service
         .finalizers
         .iter()
-        .position(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+        .position(|finalizer| &**finalizer == wk::FINALIZER_LOAD_BALANCER)
     {
-        let path = format!("/metadata/finalizers/{at}");
+        let path = format!("/metadata/finalizers/{index}");
         operations
             .extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
     }
@@ -183,11 +186,11 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
         }
     }
     if !operations.is_empty() {
-        let identity = [
-            ("/metadata/uid", &service.uid),
-            ("/metadata/resourceVersion", &service.resource_version),
+        let unchanged = [
+            PatchOp::test("/metadata/uid", &service.uid),
+            PatchOp::test("/metadata/resourceVersion", &service.resource_version),
         ];
-        operations.splice(..0, identity.map(|(path, value)| PatchOp::test(path, value)));
+        operations.splice(..0, unchanged);
     }
     operations
 }

@@ -77,7 +77,7 @@ fn annotations_ride_along_with_the_status_and_only_those_that_differ() {
 
 #[test]
 fn an_entry_point_is_written_whole() {
-    let error = crate::k8s::LbPortStatus {
+    let error = LbPortStatus {
         port: 80.try_into().unwrap(),
         protocol: Protocol::Sctp,
         error: Some("PortInUse".into()),

@@ -154,12 +154,13 @@ impl Attempt {
     pub(crate) fn for_delete(
         service: Option<&ServiceView>,
         state: &ServiceSyncState,
-        then: AfterDelete,
+        follow_up: AfterDelete,
     ) -> Self {
-        let seen = service
-            .filter(|_| then == AfterDelete::RemoveFinalizer)
-            .or(state.last_observed.as_deref());
-        Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
+        let mut described_by = state.last_observed.as_deref();
+        if follow_up == AfterDelete::RemoveFinalizer && service.is_some() {
+            described_by = service;
+        }
+        Self::Delete(Digest::of(&described_by.map(|service| &service.annotations)))
     }
 }
 
@@ -238,17 +239,50 @@ pub(crate) enum ServiceAction {
     Wait { until: Option<Duration> },
     /// Report the validation errors to the user.
     ReportInvalid { errors: Vec<FieldError> },
-    /// Apply the desired state to the cloud. `announce`: emit an event at the start.
-    Ensure { read_mode: ReadMode, announce: bool },
+    /// Apply the desired load balancer.
+    Serve(ServeAction),
+    /// Delete the load balancer.
+    Delete { follow_up: AfterDelete, start_event: StartEvent },
+}
+
+/// What to do about the load balancer of a Service that should have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServeAction {
+    /// Apply the desired state to the cloud.
+    Ensure { read_mode: ReadMode, start_event: StartEvent },
     /// Apply the desired backends.
     UpdateBackends,
-    /// Ask the provider what differs. `drift`: differences count as drift, because everything was
-    /// in sync before.
-    CheckDrift { drift: bool },
+    /// Ask the provider what differs.
+    CheckDrift(DriftCheck),
     /// Write finalizer and status again, which somebody else changed.
     RestoreStatus,
-    /// Delete the load balancer, then do what `then` says. `announce`: emit an event at the start.
-    Delete { then: AfterDelete, announce: bool },
+}
+
+/// Why a load balancer is compared with the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DriftCheck {
+    /// An earlier process seems to have finished it.
+    AfterStart,
+    /// It was in sync before, so differences count as drift.
+    Periodic,
+}
+
+/// Whether an event reports the start of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartEvent {
+    Emit,
+    /// The attempt was announced before, or is no news to the owner.
+    Skip,
+}
+
+impl StartEvent {
+    fn unless(already_announced: bool) -> Self {
+        if already_announced {
+            Self::Skip
+        } else {
+            Self::Emit
+        }
+    }
 }
 
 impl ServiceAction {
@@ -257,6 +291,18 @@ impl ServiceAction {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
             Self::ReportInvalid { .. } => "service cannot be served as it is",
+            Self::Serve(action) => action.reason(state),
+            Self::Delete { follow_up: AfterDelete::RemoveFinalizer, .. } => {
+                "load balancer is no longer needed"
+            }
+            Self::Delete { .. } => "service was deleted",
+        }
+    }
+}
+
+impl ServeAction {
+    fn reason(self, state: &ServiceSyncState) -> &'static str {
+        match self {
             Self::Ensure { .. } if state.applied.is_some() => "service changed",
             Self::Ensure { .. } if state.has_attempted => "load balancer is not finished",
             Self::Ensure { .. } => "service created",
@@ -264,13 +310,9 @@ impl ServiceAction {
                 Some(BackendKind::Endpoints) => "endpoints changed",
                 _ => "nodes changed",
             },
-            Self::CheckDrift { drift: true } => "comparison is due",
-            Self::CheckDrift { drift: false } => "first look",
+            Self::CheckDrift(DriftCheck::AfterStart) => "first comparison after the start",
+            Self::CheckDrift(DriftCheck::Periodic) => "comparison is due",
             Self::RestoreStatus => "somebody changed the service",
-            Self::Delete { then: AfterDelete::RemoveFinalizer, .. } => {
-                "load balancer is not wanted any more"
-            }
-            Self::Delete { .. } => "service is gone",
         }
     }
 }
@@ -345,7 +387,7 @@ fn plan_invalid(
     }
     match deferred_until(input, Attempt::Serve(served.digest), Some(served.fingerprint)) {
         Some(until) => ServiceAction::Wait { until: Some(until) },
-        None => ServiceAction::UpdateBackends,
+        None => ServiceAction::Serve(ServeAction::UpdateBackends),
     }
 }
 
@@ -354,7 +396,7 @@ pub(crate) fn invalid_digest(errors: &[FieldError]) -> Digest {
     Digest::of(
         &errors
             .iter()
-            .map(|m| (&*m.field, &*m.message))
+            .map(|error| (&*error.field, &*error.message))
             .collect::<Vec<_>>(),
     )
 }
@@ -363,6 +405,7 @@ pub(crate) fn invalid_digest(errors: &[FieldError]) -> Digest {
 enum ServiceOwnership {
     OtherController,
     Ours,
+    /// It was ours, and its load balancer is to be deleted.
     Releasing,
 }
 
@@ -393,13 +436,15 @@ fn service_ownership(
     }
 }
 
-fn delete(input: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
-    match deferred_until(input, Attempt::for_delete(input.service, input.state, then), None) {
-        Some(until) => ServiceAction::Wait { until: Some(until) },
-        None => ServiceAction::Delete {
-            then,
-            announce: !matches!(input.state.announced_attempt, Some(Attempt::Delete(_))),
-        },
+fn delete(input: PlanInput<'_>, follow_up: AfterDelete) -> ServiceAction {
+    let attempt = Attempt::for_delete(input.service, input.state, follow_up);
+    if let Some(until) = deferred_until(input, attempt, None) {
+        return ServiceAction::Wait { until: Some(until) };
+    }
+    let already_announced = matches!(input.state.announced_attempt, Some(Attempt::Delete(_)));
+    ServiceAction::Delete {
+        follow_up,
+        start_event: StartEvent::unless(already_announced),
     }
 }
 
@@ -413,35 +458,41 @@ fn plan_serve(
     if let Some(until) = deferred_until(input, Attempt::Serve(digest), Some(backends)) {
         return ServiceAction::Wait { until: Some(until) };
     }
-    let announce = state.announced_attempt != Some(Attempt::Serve(digest));
-    // If there was no attempt, only the backends of an invalid Service were updated.
-    let Some(applied) = state.applied.filter(|_| state.has_attempted) else {
-        // If an earlier process seems to have finished it, a drift check is enough to confirm that.
-        return if is_finished(service, state, now) && !state.has_attempted {
-            ServiceAction::CheckDrift { drift: false }
-        } else {
-            ServiceAction::Ensure { read_mode: ReadMode::Fresh, announce }
-        };
+    // If an earlier process seems to have finished it, a drift check is enough to confirm that.
+    if !state.has_attempted && is_finished(service, state, now) {
+        return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart));
+    }
+    let already_announced = state.announced_attempt == Some(Attempt::Serve(digest));
+    let ensure = |read_mode| {
+        let start_event = StartEvent::unless(already_announced);
+        ServiceAction::Serve(ServeAction::Ensure { read_mode, start_event })
+    };
+    // Without an attempt, only the backends of an invalid Service were applied.
+    if !state.has_attempted {
+        return ensure(ReadMode::Fresh);
+    }
+    let Some(applied) = state.applied else {
+        return ensure(ReadMode::Fresh);
     };
     if applied.digest != digest {
-        ServiceAction::Ensure { read_mode: ReadMode::Cached, announce }
-    } else if applied.backend_fingerprint != Some(backends)
+        return ensure(ReadMode::Cached);
+    }
+    if applied.backend_fingerprint != Some(backends)
         && !(input.node_sync_scheduled && applied.backend_fingerprint.is_some())
     {
-        ServiceAction::UpdateBackends
-    } else if applied.verify_at <= now {
-        ServiceAction::CheckDrift { drift: true }
-    } else if !has_finalizer(service, state, now) || !shows_desired_status(service, state, now) {
-        match state
-            .restored_at
-            .map(|last| last + MIN_RESTORE_INTERVAL)
-            .filter(|next| *next > now)
-        {
-            None => ServiceAction::RestoreStatus,
-            Some(next) => ServiceAction::Wait { until: Some(next) },
+        return ServiceAction::Serve(ServeAction::UpdateBackends);
+    }
+    if applied.verify_at <= now {
+        return ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::Periodic));
+    }
+    if has_finalizer(service, state, now) && shows_desired_status(service, state, now) {
+        return ServiceAction::Wait { until: Some(applied.verify_at) };
+    }
+    match state.restored_at {
+        Some(last) if last + MIN_RESTORE_INTERVAL > now => {
+            ServiceAction::Wait { until: Some(last + MIN_RESTORE_INTERVAL) }
         }
-    } else {
-        ServiceAction::Wait { until: Some(applied.verify_at) }
+        _ => ServiceAction::Serve(ServeAction::RestoreStatus),
     }
 }
 
@@ -478,13 +529,13 @@ fn deferred_until(
         .state
         .deferred
         .filter(|deferred| deferred.subject == subject)?;
-    let until = match deferred.backends {
-        Some(tried) if Some(tried.fingerprint) != backends => {
-            deferred.until.min(tried.tried_at + BACKEND_RETRY_DELAY)
-        }
-        _ => deferred.until,
-    };
-    Some(until).filter(|until| *until > input.now)
+    let mut until = deferred.until;
+    if let Some(tried) = deferred.backends
+        && Some(tried.fingerprint) != backends
+    {
+        until = until.min(tried.tried_at + BACKEND_RETRY_DELAY);
+    }
+    (until > input.now).then_some(until)
 }
 
 /// Returns our last write if the cache does not show it yet.
@@ -493,10 +544,10 @@ fn unconfirmed_write(
     state: &ServiceSyncState,
     now: Duration,
 ) -> Option<LastWrite> {
-    let seen = service.resource_version.parse::<u64>().ok()?;
+    let cached_version = service.resource_version.parse::<u64>().ok()?;
     state
         .last_write
-        .filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
+        .filter(|write| cached_version < write.version && now < write.at + WATCH_CONFIRM_TIMEOUT)
 }
 
 /// Returns the Service with our last write applied, if the cache does not show that write yet.
@@ -506,17 +557,20 @@ pub(crate) fn with_unconfirmed_write(
     now: Duration,
 ) -> Option<ServiceView> {
     unconfirmed_write(service, state, now)?;
-    let mut since = service.clone();
-    since.status = state.unconfirmed.status.clone().unwrap_or(since.status);
-    for (key, value) in &state.unconfirmed.annotations {
-        match value {
-            Some(value) => since
-                .annotations
-                .insert(Arc::from(&**key), Arc::from(&**value)),
-            None => since.annotations.remove(&**key),
-        };
+    let mut written = service.clone();
+    if let Some(status) = &state.unconfirmed.status {
+        written.status = status.clone();
     }
-    Some(since)
+    for (key, value) in &state.unconfirmed.annotations {
+        if let Some(value) = value {
+            written
+                .annotations
+                .insert(Arc::from(&**key), Arc::from(&**value));
+        } else {
+            written.annotations.remove(&**key);
+        }
+    }
+    Some(written)
 }
 
 /// Tells whether the Service has our finalizer, according to our last write or the cache.
@@ -525,34 +579,51 @@ pub(crate) fn has_finalizer(
     state: &ServiceSyncState,
     now: Duration,
 ) -> bool {
-    unconfirmed_write(service, state, now)
-        .map_or_else(|| service.has_finalizer(), |written| written.finalizer)
+    match unconfirmed_write(service, state, now) {
+        Some(write) => write.finalizer,
+        None => service.has_finalizer(),
+    }
 }
 
+/// Tells whether the Service has the desired status and annotations, or may have them as soon as
+/// the cache shows our last write.
 fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
-    let is = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) == value;
-    unconfirmed_write(service, state, now).is_some()
-        || (state
-            .desired_status
-            .as_ref()
-            .is_none_or(|published| same_status(&service.status, published))
-            && state
-                .desired_annotations
-                .iter()
-                .all(|(key, value)| is(key, value.as_deref())))
+    if unconfirmed_write(service, state, now).is_some() {
+        return true;
+    }
+    if let Some(status) = &state.desired_status
+        && !same_status(&service.status, status)
+    {
+        return false;
+    }
+    state
+        .desired_annotations
+        .iter()
+        .all(|(key, value)| service.annotations.get(&**key).map(|v| &**v) == value.as_deref())
 }
 
 /// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where
 /// there is an IP address.
 pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
-    let mode = |ingress: &LbIngress| match (&ingress.ip, &ingress.ip_mode) {
-        (Some(_), None) => Some("VIP".to_owned()),
-        (_, mode) => mode.as_deref().map(str::to_owned),
-    };
     a.ingress.len() == b.ingress.len()
-        && a.ingress.iter().zip(&b.ingress).all(|(a, b)| {
-            a.ip == b.ip && a.hostname == b.hostname && a.ports == b.ports && mode(a) == mode(b)
-        })
+        && a.ingress
+            .iter()
+            .zip(&b.ingress)
+            .all(|(a, b)| same_ingress(a, b))
+}
+
+fn same_ingress(a: &LbIngress, b: &LbIngress) -> bool {
+    a.ip == b.ip
+        && a.hostname == b.hostname
+        && a.ports == b.ports
+        && stored_ip_mode(a) == stored_ip_mode(b)
+}
+
+fn stored_ip_mode(ingress: &LbIngress) -> Option<&str> {
+    if ingress.ip.is_some() && ingress.ip_mode.is_none() {
+        return Some("VIP");
+    }
+    ingress.ip_mode.as_deref()
 }
 
 #[cfg(test)]

@@ -108,8 +108,8 @@ fn step(service: &ServiceView, known: &ServiceSyncState, wish: &DesiredState) ->
     at(secs(100), Some(service), known, wish)
 }
 
-fn ensure(read_mode: ReadMode, announce: bool) -> ServiceAction {
-    ServiceAction::Ensure { read_mode, announce }
+fn ensure(read_mode: ReadMode, start_event: StartEvent) -> ServiceAction {
+    ServiceAction::Serve(ServeAction::Ensure { read_mode, start_event })
 }
 
 const RESTS: ServiceAction = ServiceAction::Wait { until: Some(HOUR) };
@@ -123,27 +123,27 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
     let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
     let only_finalizer = carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
     for (name, service, known, wish, expected) in [
-        ("new", service(), fresh(), WISH, ensure(ReadMode::Fresh, true)),
+        ("new", service(), fresh(), WISH, ensure(ReadMode::Fresh, StartEvent::Emit)),
         (
             "finished by an earlier process",
             served_service(),
             fresh(),
             WISH,
-            ServiceAction::CheckDrift { drift: false },
+            ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart)),
         ),
         (
             "begun by an earlier process",
             only_finalizer,
             fresh(),
             WISH,
-            ensure(ReadMode::Fresh, true),
+            ensure(ReadMode::Fresh, StartEvent::Emit),
         ),
         (
             "its finalizer was stripped meanwhile",
             only_status,
             fresh(),
             WISH,
-            ensure(ReadMode::Fresh, true),
+            ensure(ReadMode::Fresh, StartEvent::Emit),
         ),
         ("nothing changed", served_service(), served(), WISH, RESTS),
         (
@@ -151,30 +151,36 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
             served_service(),
             new_digest,
             wish(OTHER, 7),
-            ensure(ReadMode::Cached, true),
+            ensure(ReadMode::Cached, StartEvent::Emit),
         ),
         (
             "and the backends too",
             served_service(),
             served(),
             wish(OTHER, 8),
-            ensure(ReadMode::Cached, true),
+            ensure(ReadMode::Cached, StartEvent::Emit),
         ),
         (
             "the backends changed",
             served_service(),
             served(),
             wish(WISHED, 8),
-            ServiceAction::UpdateBackends,
+            ServiceAction::Serve(ServeAction::UpdateBackends),
         ),
         (
             "an update of them failed",
             served_service(),
             ServiceSyncState { applied: Some(unsure), ..served() },
             WISH,
-            ServiceAction::UpdateBackends,
+            ServiceAction::Serve(ServeAction::UpdateBackends),
         ),
-        ("an ensure failed", served_service(), failed, WISH, ensure(ReadMode::Fresh, false)),
+        (
+            "an ensure failed",
+            served_service(),
+            failed,
+            WISH,
+            ensure(ReadMode::Fresh, StartEvent::Skip),
+        ),
     ] {
         assert_eq!(step(&service, &known, &wish), expected, "{name}");
     }
@@ -185,12 +191,12 @@ fn a_balancer_is_compared_when_its_time_has_come_and_changes_come_first() {
     let service = served_service();
     assert_eq!(
         at(HOUR, Some(&service), &served(), &WISH),
-        ServiceAction::CheckDrift { drift: true }
+        ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::Periodic))
     );
     assert_eq!(at(secs(3599), Some(&service), &served(), &WISH), RESTS);
     assert_eq!(
         at(HOUR, Some(&service), &served(), &wish(WISHED, 8)),
-        ServiceAction::UpdateBackends
+        ServiceAction::Serve(ServeAction::UpdateBackends)
     );
 }
 
@@ -202,7 +208,11 @@ fn what_somebody_changed_on_the_service_is_written_again() {
     for (name, service) in
         [("status", other_ip), ("status cleared", cleared), ("finalizer", stripped)]
     {
-        assert_eq!(step(&service, &served(), &WISH), ServiceAction::RestoreStatus, "{name}");
+        assert_eq!(
+            step(&service, &served(), &WISH),
+            ServiceAction::Serve(ServeAction::RestoreStatus),
+            "{name}"
+        );
     }
 }
 
@@ -214,13 +224,16 @@ fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
     let after = ServiceView { resource_version: "11".into(), ..service() };
     assert_eq!(
         step(&after, &ServiceSyncState { last_write: written, ..served() }, &WISH),
-        ServiceAction::RestoreStatus
+        ServiceAction::Serve(ServeAction::RestoreStatus)
     );
 }
 
 #[test]
 fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
-    let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
+    let delete = ServiceAction::Delete {
+        follow_up: AfterDelete::RemoveFinalizer,
+        start_event: StartEvent::Emit,
+    };
     let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
     let gone_service = ServiceSyncState {
         last_write: Some(LastWrite { version: 11, finalizer: false, at: secs(90) }),
@@ -261,7 +274,7 @@ fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
 
 #[test]
 fn a_class_is_served_only_if_it_is_claimed() {
-    let made = ensure(ReadMode::Fresh, true);
+    let made = ensure(ReadMode::Fresh, StartEvent::Emit);
     for (class, expected) in [
         (Some("ours"), made.clone()),
         (Some("other"), ServiceAction::Ignore),
@@ -275,7 +288,7 @@ fn a_class_is_served_only_if_it_is_claimed() {
 
 #[test]
 fn a_service_that_is_gone_or_replaced_by_a_namesake_loses_its_balancer_first() {
-    let delete = |then| ServiceAction::Delete { then, announce: true };
+    let delete = |follow_up| ServiceAction::Delete { follow_up, start_event: StartEvent::Emit };
     assert_eq!(at(secs(1), None, &fresh(), &WISH), ServiceAction::Forget);
     assert_eq!(at(secs(1), None, &served(), &WISH), delete(AfterDelete::Forget));
     let namesake = ServiceView { uid: "v".into(), ..service() };
@@ -294,12 +307,18 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
         waits,
         "new backends are the same attempt"
     );
-    assert_eq!(step(&served_service(), &serving, &wish(OTHER, 7)), ensure(ReadMode::Fresh, true));
+    assert_eq!(
+        step(&served_service(), &serving, &wish(OTHER, 7)),
+        ensure(ReadMode::Fresh, StartEvent::Emit)
+    );
     assert_eq!(
         at(secs(300), Some(&served_service()), &serving, &WISH),
-        ensure(ReadMode::Fresh, false)
+        ensure(ReadMode::Fresh, StartEvent::Skip)
     );
-    let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
+    let delete = ServiceAction::Delete {
+        follow_up: AfterDelete::RemoveFinalizer,
+        start_event: StartEvent::Emit,
+    };
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..failed };
     let removing = held(
@@ -310,7 +329,7 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
     assert_eq!(at(secs(100), None, &removing, &WISH), waits);
     assert_eq!(
         step(&served_service(), &removing, &WISH),
-        ensure(ReadMode::Fresh, false),
+        ensure(ReadMode::Fresh, StartEvent::Skip),
         "it is wanted again"
     );
 }
@@ -336,7 +355,10 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
         ..annotated("true")
     };
     assert_eq!(step(&touched, &refused, &WISH), waits, "an echo of a write");
-    let again = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: false };
+    let again = ServiceAction::Delete {
+        follow_up: AfterDelete::RemoveFinalizer,
+        start_event: StartEvent::Skip,
+    };
     assert_eq!(step(&annotated("false"), &refused, &WISH), again);
     assert_eq!(step(&deleting(served_service()), &refused, &WISH), again);
 }
@@ -363,7 +385,7 @@ fn a_mistake_is_told_once_and_a_new_one_again() {
     assert!(tells(&fresh(), &mistake("a")));
     assert!(!tells(&told, &mistake("a")));
     assert!(tells(&told, &mistake("b")));
-    assert_eq!(step(&service(), &told, &WISH), ensure(ReadMode::Fresh, true), "mended");
+    assert_eq!(step(&service(), &told, &WISH), ensure(ReadMode::Fresh, StartEvent::Emit), "mended");
     assert_eq!(
         step(&service(), &fresh(), &DesiredState::ImplementedElsewhere),
         ServiceAction::Ignore
@@ -390,7 +412,10 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
         ..fresh()
     };
     assert_eq!(step(&service(), &known, &refused(7)), ServiceAction::Wait { until: None });
-    assert_eq!(step(&service(), &known, &refused(8)), ServiceAction::UpdateBackends);
+    assert_eq!(
+        step(&service(), &known, &refused(8)),
+        ServiceAction::Serve(ServeAction::UpdateBackends)
+    );
     let untold = ServiceSyncState { reported_invalid_digest: None, ..known.clone() };
     assert!(
         matches!(step(&service(), &untold, &refused(8)), ServiceAction::ReportInvalid { .. }),
@@ -415,7 +440,10 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
         reported_invalid_digest: Some(invalid_digest(&mistakes)),
         ..fresh()
     };
-    assert_eq!(step(&served_service(), &told, &refused(7)), ServiceAction::UpdateBackends);
+    assert_eq!(
+        step(&served_service(), &told, &refused(7)),
+        ServiceAction::Serve(ServeAction::UpdateBackends)
+    );
     let applied = Some(AppliedState {
         digest: Digest(5),
         backend_fingerprint: Some(7),
@@ -426,7 +454,10 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
         step(&served_service(), &followed, &refused(7)),
         ServiceAction::Wait { until: None }
     );
-    assert_eq!(step(&served_service(), &followed, &refused(8)), ServiceAction::UpdateBackends);
+    assert_eq!(
+        step(&served_service(), &followed, &refused(8)),
+        ServiceAction::Serve(ServeAction::UpdateBackends)
+    );
     let hold = DeferredAttempt {
         until: secs(400),
         subject: Attempt::Serve(Digest(5)),
@@ -439,7 +470,7 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
     );
     assert_eq!(
         step(&served_service(), &followed, &WISH),
-        ServiceAction::CheckDrift { drift: false },
+        ServiceAction::Serve(ServeAction::CheckDrift(DriftCheck::AfterStart)),
         "mended"
     );
 }
@@ -482,7 +513,7 @@ fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
     assert_eq!(decided(131, same), ServiceAction::Wait { until: Some(secs(400)) });
     let other = hold(Some(DeferredBackends { tried_at: secs(100), fingerprint: 7 }));
     assert_eq!(decided(129, other), ServiceAction::Wait { until: Some(secs(130)) });
-    assert_eq!(decided(130, other), ServiceAction::UpdateBackends);
+    assert_eq!(decided(130, other), ServiceAction::Serve(ServeAction::UpdateBackends));
     assert_eq!(
         decided(130, hold(None)),
         ServiceAction::Wait { until: Some(secs(400)) },
@@ -621,26 +652,26 @@ fn done(
         ServiceAction::ReportInvalid { errors } => {
             known.reported_invalid_digest = Some(invalid_digest(errors));
         }
-        ServiceAction::Ensure { .. } => {
+        ServiceAction::Serve(ServeAction::Ensure { .. }) => {
             (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
                 (true, true, settled, None);
             publish(service, &mut known);
         }
-        ServiceAction::UpdateBackends => {
+        ServiceAction::Serve(ServeAction::UpdateBackends) => {
             known.applied = known
                 .applied
                 .map(|applied| AppliedState { backend_fingerprint: Some(7), ..applied });
             known.deferred = None;
         }
-        ServiceAction::CheckDrift { .. } => {
+        ServiceAction::Serve(ServeAction::CheckDrift(_)) => {
             (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
                 (true, true, settled, None);
             known
                 .desired_status
                 .get_or_insert_with(|| service.as_ref().unwrap().status.clone());
         }
-        ServiceAction::RestoreStatus => publish(service, &mut known),
-        ServiceAction::Delete { then, .. } => match then {
+        ServiceAction::Serve(ServeAction::RestoreStatus) => publish(service, &mut known),
+        ServiceAction::Delete { follow_up, .. } => match follow_up {
             AfterDelete::Forget => return None,
             AfterDelete::Requeue => {
                 known = ServiceSyncState {
@@ -715,7 +746,7 @@ proptest! {
     fn nothing_is_made_or_changed_for_a_service_that_goes_away(service in any_service(), known in any_known()) {
         prop_assume!(service.deleting || !service.is_load_balancer);
         let step = step(&service, &known, &WISH);
-        let touches = matches!(step, ServiceAction::Ensure { .. } | ServiceAction::UpdateBackends | ServiceAction::CheckDrift { .. } | ServiceAction::RestoreStatus);
+        let touches = matches!(step, ServiceAction::Serve(ServeAction::Ensure { .. }) | ServiceAction::Serve(ServeAction::UpdateBackends) | ServiceAction::Serve(ServeAction::CheckDrift(_)) | ServiceAction::Serve(ServeAction::RestoreStatus));
         prop_assert!(!touches, "{step:?}");
     }
 
@@ -723,7 +754,7 @@ proptest! {
     #[test]
     fn backends_are_updated_only_of_a_balancer_that_was_made(service in any_service(), known in any_known()) {
         prop_assume!(known.applied.is_none());
-        prop_assert_ne!(step(&service, &known, &WISH), ServiceAction::UpdateBackends);
+        prop_assert_ne!(step(&service, &known, &WISH), ServiceAction::Serve(ServeAction::UpdateBackends));
     }
 }
 
@@ -781,11 +812,11 @@ fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
         };
         plan(facts)
     };
-    assert_eq!(decided(Some(7), false), ServiceAction::UpdateBackends);
+    assert_eq!(decided(Some(7), false), ServiceAction::Serve(ServeAction::UpdateBackends));
     assert_eq!(decided(Some(7), true), RESTS);
     assert_eq!(
         decided(None, true),
-        ServiceAction::UpdateBackends,
+        ServiceAction::Serve(ServeAction::UpdateBackends),
         "what is in doubt is not left so"
     );
 }

@@ -33,17 +33,17 @@ pub(crate) struct LoadBalancerCalls {
 pub(crate) struct Throttled(pub(crate) Duration);
 
 impl LoadBalancerCalls {
-    /// Creates it with a limit of `most` concurrent syncs.
+    /// Makes the calls of at most `max_syncs` concurrent syncs.
     pub(crate) fn new(
         provider: Arc<dyn CloudProvider>,
         metrics: CloudMetrics,
-        most: usize,
+        max_syncs: usize,
     ) -> Self {
         Self {
             provider,
             metrics,
             throttle: Mutex::default(),
-            concurrency: ConcurrencyLimit::new(most),
+            concurrency: ConcurrencyLimit::new(max_syncs),
         }
     }
 
@@ -53,10 +53,9 @@ impl LoadBalancerCalls {
     }
 
     pub(crate) fn load_balancers(&self) -> Result<&dyn LoadBalancers, CloudError> {
-        let missing = || {
+        self.provider.load_balancers().ok_or_else(|| {
             CloudError::new(ErrorKind::NotImplemented, "the cloud provider has no load balancers")
-        };
-        self.provider.load_balancers().ok_or_else(missing)
+        })
     }
 
     pub(crate) async fn ensure(
@@ -101,6 +100,7 @@ impl LoadBalancerCalls {
         self.call("delete_load_balancer", &op, call, |_| None).await
     }
 
+    /// Makes a call whose outcome may contain an error beside other results.
     async fn outcome(
         &self,
         operation: &'static str,
@@ -114,51 +114,59 @@ impl LoadBalancerCalls {
                 .map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
             Ok(outcome)
         };
-        let failed = |outcome: &LbOutcome| outcome.result.as_ref().err().cloned();
-        Ok(self
-            .call(operation, op, call, failed)
-            .await?
-            .unwrap_or_else(LbOutcome::from))
+        let result = self
+            .call(operation, op, call, |outcome| outcome.result.as_ref().err().cloned())
+            .await?;
+        Ok(result.unwrap_or_else(LbOutcome::from))
     }
 
+    /// Makes a call, unless the cloud is throttling. `error_in`: the error that a successful answer
+    /// may contain.
     async fn call<T>(
         &self,
         operation: &'static str,
         op: &Op,
         call: impl Future<Output = Result<T, CloudError>>,
-        failed: impl Fn(&T) -> Option<CloudError>,
+        error_in: impl Fn(&T) -> Option<CloudError>,
     ) -> Result<Result<T, CloudError>, Throttled> {
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
-            if let Some(until) = throttle.until().filter(|until| *until > started) {
+            if let Some(until) = throttle.until()
+                && until > started
+            {
                 return Err(Throttled(until - started));
             }
             throttle.generation()
         };
-        let call = op.run(call).instrument(call_span(operation));
-        let result = call
+        let result = op
+            .run(call)
+            .instrument(call_span(operation))
             .await
             .map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
-        let error = result
-            .as_ref()
-            .map_or_else(|error| Some(error.clone()), failed);
+        let error = match &result {
+            Ok(answer) => error_in(answer),
+            Err(error) => Some(error.clone()),
+        };
         self.metrics
             .observe(operation, started.elapsed(), error.as_ref());
-        let throttled = error
-            .as_ref()
-            .filter(|error| error.kind() == ErrorKind::Throttled);
+        self.record_throttling(generation, error.as_ref());
+        Ok(result)
+    }
+
+    /// Adapts concurrency and throttling to the end of a call. `generation` was current when the
+    /// call started.
+    fn record_throttling(&self, generation: u64, error: Option<&CloudError>) {
+        let throttled = error.filter(|error| error.kind() == ErrorKind::Throttled);
         let mut throttle = self.throttle.lock();
-        match (&error, throttled) {
-            // A call that started before the last throttling says nothing about the rate since
-            // then.
-            _ if generation != throttle.generation() => {}
-            (_, Some(_)) => self.concurrency.decrease(),
-            (None, None) => self.concurrency.increase(),
-            (Some(_), None) => {}
+        // A call that started before the last throttling says nothing about the rate since then.
+        if generation == throttle.generation() {
+            if throttled.is_some() {
+                self.concurrency.decrease();
+            } else if error.is_none() {
+                self.concurrency.increase();
+            }
         }
         throttle.record(generation, throttled);
-        drop(throttle);
-        Ok(result)
     }
 }

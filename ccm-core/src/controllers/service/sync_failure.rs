@@ -50,47 +50,59 @@ pub(crate) enum ServiceSyncError {
     /// The sync panicked, in the provider's code or ours; the panic's message.
     Panicked(String),
     Cloud {
-        doing: ServiceOperation,
+        operation: ServiceOperation,
         error: CloudError,
     },
     Api {
-        doing: ServiceOperation,
+        operation: ServiceOperation,
         error: ApiError,
     },
 }
 
+/// The event that reports a failed sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailureEvent {
+    pub(crate) reason: &'static str,
+    /// A change of it causes a new event.
+    pub(crate) error_kind: &'static str,
+    pub(crate) note: String,
+}
+
 impl ServiceSyncError {
     /// Makes the error of a failed provider call.
-    pub(crate) fn cloud(doing: ServiceOperation, error: CloudError) -> Self {
+    pub(crate) fn cloud(operation: ServiceOperation, error: CloudError) -> Self {
         match error.kind() {
             ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
-            _ => Self::Cloud { doing, error },
+            _ => Self::Cloud { operation, error },
         }
     }
 
     /// Makes the error of a failed request to the API server.
-    pub(crate) fn api(doing: ServiceOperation, error: ApiError) -> Self {
+    pub(crate) fn api(operation: ServiceOperation, error: ApiError) -> Self {
         match error.kind() {
             ApiErrorKind::Canceled | ApiErrorKind::NotLeader => Self::Stopping,
-            _ => Self::Api { doing, error },
+            _ => Self::Api { operation, error },
         }
     }
 
     /// Returns the delay before a retry after this many failures in a row.
     pub(crate) fn delay(&self, failures: u32) -> Duration {
         match self {
-            Self::Throttled(pause) => *pause,
+            Self::Throttled(duration) => *duration,
             // A person has to act.
             Self::StaleCache(StaleCacheError::MostServicesGone { .. }) => BACKOFF.cap,
             Self::StaleCache(_) => UNCONFIRMED_RETRY,
             Self::Stopping => BACKOFF.delay(1),
             Self::Panicked(_) => BACKOFF.delay(failures),
             Self::Cloud { error, .. } => {
-                error.retry_after().unwrap_or_else(|| match error.kind() {
+                if let Some(retry_after) = error.retry_after() {
+                    retry_after
+                } else if self.needs_user_action() {
                     // A change of the Service is synced at once nevertheless.
-                    _ if self.needs_user_action() => BACKOFF.cap,
-                    _ => BACKOFF.delay(failures),
-                })
+                    BACKOFF.cap
+                } else {
+                    BACKOFF.delay(failures)
+                }
             }
             Self::Api { error, .. } if error.is_conflict() => CONFLICT_DELAY,
             Self::Api { error, .. } => error
@@ -101,12 +113,10 @@ impl ServiceSyncError {
 
     /// Tells whether it persists until a person acts or the desired state changes.
     pub(crate) fn needs_user_action(&self) -> bool {
-        let kind = if let Self::Cloud { error, .. } = self {
-            error.kind()
-        } else {
+        let Self::Cloud { error, .. } = self else {
             return false;
         };
-        matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
+        matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
     }
 
     /// Tells whether it counts as a failed attempt.
@@ -121,28 +131,32 @@ impl ServiceSyncError {
     /// Returns the message for the log, if any.
     pub(crate) fn log(&self) -> Option<String> {
         match self {
-            Self::StaleCache(doubt) => Some(chain(doubt)),
-            _ => self.event().map(|(_, _, note)| note),
+            Self::StaleCache(error) => Some(chain(error)),
+            _ => self.event().map(|event| event.note),
         }
     }
 
-    /// Returns event reason, error kind (a change of it causes a new event) and note; `None` if the
-    /// owner cannot act on it.
-    pub(crate) fn event(&self) -> Option<(&'static str, &'static str, String)> {
+    /// Returns the event for the owner of the Service; `None` if the owner cannot act on it.
+    pub(crate) fn event(&self) -> Option<FailureEvent> {
         match self {
             // An unconfirmed cache affects every load balancer at once and concerns the operator,
             // not the owners.
             Self::Stopping | Self::Throttled(_) | Self::StaleCache(_) => None,
             Self::Panicked(panic) => {
-                let note = format!("Error syncing load balancer: the work panicked: {panic}");
-                Some(("SyncLoadBalancerFailed", "panic", note))
+                let note = format!("Error syncing load balancer: the sync panicked: {panic}");
+                Some(FailureEvent { reason: "SyncLoadBalancerFailed", error_kind: "panic", note })
             }
             Self::Api { error, .. } if error.is_conflict() => None,
-            Self::Api { doing, error } => Some((doing.reason(), "api", doing.note(&chain(error)))),
-            Self::Cloud { doing, error } => {
-                let reason = error.reason().unwrap_or(doing.reason());
-                Some((reason, error.kind().as_str(), doing.note(&error.chain())))
-            }
+            Self::Api { operation, error } => Some(FailureEvent {
+                reason: operation.reason(),
+                error_kind: "api",
+                note: operation.note(&chain(error)),
+            }),
+            Self::Cloud { operation, error } => Some(FailureEvent {
+                reason: error.reason().unwrap_or(operation.reason()),
+                error_kind: error.kind().as_str(),
+                note: operation.note(&error.chain()),
+            }),
         }
     }
 }
@@ -183,13 +197,13 @@ impl ServiceOperation {
 fn format_host_names(hosts: &[Arc<str>]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|name| &**name).collect();
     names.sort_unstable();
-    let more = names.len().saturating_sub(MAX_HOSTS_IN_EVENT);
+    let omitted = names.len().saturating_sub(MAX_HOSTS_IN_EVENT);
     names.truncate(MAX_HOSTS_IN_EVENT);
     let list = names.join(" ");
-    if more == 0 {
+    if omitted == 0 {
         format!("[{list}]")
     } else {
-        format!("[{list} <{more} more>]")
+        format!("[{list} <{omitted} more>]")
     }
 }
 

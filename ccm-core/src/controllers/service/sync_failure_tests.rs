@@ -40,14 +40,14 @@ fn each_kind_of_error_has_its_delay() {
 fn the_cloud_says_itself_when_to_come_again() {
     for kind in [ErrorKind::Transient, ErrorKind::Throttled, ErrorKind::QuotaExceeded] {
         let error = CloudError::new(kind, "later").with_retry_after(Duration::from_secs(42));
-        for doing in [
+        for operation in [
             ServiceOperation::Ensure,
             ServiceOperation::Update { hosts: vec![] },
             ServiceOperation::Delete { service_deleted: true },
             ServiceOperation::Compare,
         ] {
             assert_eq!(
-                ServiceSyncError::cloud(doing, error.clone()).delay(9),
+                ServiceSyncError::cloud(operation, error.clone()).delay(9),
                 Duration::from_secs(42),
                 "{kind}"
             );
@@ -62,9 +62,9 @@ fn the_cloud_says_itself_when_to_come_again() {
 #[test]
 fn a_failure_names_what_was_attempted_in_upstreams_words() {
     let error = || CloudError::transient("no answer").with_source(std::io::Error::other("reset"));
-    let said = |doing| ServiceSyncError::cloud(doing, error()).event().unwrap();
+    let said = |operation| ServiceSyncError::cloud(operation, error()).event().unwrap();
     let sync = "Error syncing load balancer: ";
-    for (doing, reason, note) in [
+    for (operation, reason, note) in [
         (
             ServiceOperation::Ensure,
             "SyncLoadBalancerFailed",
@@ -103,7 +103,8 @@ fn a_failure_names_what_was_attempted_in_upstreams_words() {
             format!("{sync}failed to update load balancer status: no answer: reset"),
         ),
     ] {
-        assert_eq!(said(doing), (reason, "transient", note));
+        let event = said(operation);
+        assert_eq!((event.reason, event.error_kind, event.note), (reason, "transient", note));
     }
 }
 
@@ -159,7 +160,7 @@ fn a_provider_may_choose_the_reason() {
     assert_eq!(
         ServiceSyncError::cloud(ServiceOperation::Ensure, error)
             .event()
-            .map(|event| event.0),
+            .map(|event| event.reason),
         Some("BadSize")
     );
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::{DesiredService, ServiceSync};
+use super::{DesiredLoadBalancer, ServiceSync};
 use crate::{
     config::controller_names::SERVICE_LB,
     controllers::service::{
@@ -25,8 +25,27 @@ use crate::{
 /// The service controller in a dry run.
 struct ServiceDryRun {
     controller: ServiceController,
-    /// Services, and fingerprints of their backends, as they were when they were compared.
-    schedule: CompareSchedule<(Arc<ServiceView>, Option<u64>)>,
+    schedule: CompareSchedule<ComparedService>,
+}
+
+/// A Service, and the fingerprint of its backends, as they were when it was compared.
+struct ComparedService {
+    service: Arc<ServiceView>,
+    fingerprint: Option<u64>,
+}
+
+/// A Service that is due for a comparison.
+struct DueService {
+    key: Arc<str>,
+    compared: ComparedService,
+    planned: Result<PlannedSync, ServiceSyncError>,
+}
+
+/// A Service as observed, and the action that is planned for it.
+struct PlannedSync {
+    sync: ServiceSync,
+    action: ServiceAction,
+    desired: Option<DesiredLoadBalancer>,
 }
 
 impl ServiceController {
@@ -41,61 +60,31 @@ impl ServiceController {
 #[async_trait]
 impl DryRun for ServiceDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
+        let due = self.due_services(now).await;
         let Self { controller, schedule } = self;
-        // First, plan every Service without cloud calls, to find out which ones are due for a
-        // comparison.
-        let mut services = controller.services.list();
-        services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        schedule.retain(|key| controller.services.get(key).is_some());
-        let mut due = Vec::new();
-        for service in services {
-            let key: Arc<str> = service.key().into();
-            let observed = controller.plan_service(&key, &service).await;
-            let fingerprint = observed
-                .as_ref()
-                .map_or(None, |observed| observed.sync.fingerprint);
-            let is_same = |(seen, backends): &(Arc<ServiceView>, Option<u64>)| {
-                Arc::ptr_eq(seen, &service) && *backends == fingerprint
-            };
-            if schedule.is_due(&key, now, is_same) {
-                due.push((key, (service, fingerprint), observed));
-            }
-        }
-        // Then compare these with the cloud, several at a time, and record the findings.
         let controller = &*controller;
-        let compare = |(key, about, observed): (_, _, Result<PlannedSync, ServiceSyncError>)| async move {
-            let outcome = match observed {
-                Ok(observed) => controller.differences(observed).await,
+        let compare = |due: DueService| async move {
+            let result = match due.planned {
+                Ok(planned) => controller.differences(planned).await,
                 Err(error) => Err(error),
             };
-            (key, about, outcome)
+            (due.key, due.compared, result)
         };
-        let mut outcomes = stream::iter(due)
+        let mut results = stream::iter(due)
             .map(compare)
             .buffered(controller.cloud.concurrency());
-        while let Some((key, about, outcome)) = outcomes.next().await {
-            match outcome {
-                Ok(found) => schedule.compared(&key, about, now, found),
-                Err(trouble) => {
-                    let why = match &trouble {
-                        ServiceSyncError::Throttled(_) => {
-                            "the cloud wants to be left alone".to_owned()
-                        }
-                        // The write gate is closed, so a comparison that checks leadership fails
-                        // like that of a process that is not the leader.
-                        trouble => trouble
-                            .log()
-                            .unwrap_or_else(|| "the comparison was broken off".to_owned()),
-                    };
-                    let object = key.to_string();
-                    let retry_after = trouble.delay(1);
-                    let why = NotCompared {
+        while let Some((key, compared, result)) = results.next().await {
+            match result {
+                Ok(differences) => schedule.compared(&key, compared, now, differences),
+                Err(error) => {
+                    let not_compared = NotCompared {
                         kind: ObjectKind::Service,
-                        object,
+                        object: key.to_string(),
                         controller: SERVICE_LB,
-                        why,
+                        why: not_compared_reason(&error),
                     };
-                    schedule.failed(&key, about, now, why, Some(retry_after));
+                    let retry_after = error.delay(1);
+                    schedule.failed(&key, compared, now, not_compared, Some(retry_after));
                 }
             }
         }
@@ -103,15 +92,47 @@ impl DryRun for ServiceDryRun {
     }
 }
 
+impl ServiceDryRun {
+    /// Plans every Service, without cloud calls, and returns those that are due for a comparison.
+    async fn due_services(&mut self, now: Instant) -> Vec<DueService> {
+        let Self { controller, schedule } = self;
+        let mut services = controller.services.list();
+        services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        schedule.retain(|key| controller.services.get(key).is_some());
+        let mut due = Vec::new();
+        for service in services {
+            let key: Arc<str> = service.key().into();
+            let planned = controller.plan_service(&key, &service).await;
+            let mut fingerprint = None;
+            if let Ok(planned) = &planned {
+                fingerprint = planned.sync.fingerprint;
+            }
+            let is_due = schedule.is_due(&key, now, |last: &ComparedService| {
+                Arc::ptr_eq(&last.service, &service) && last.fingerprint == fingerprint
+            });
+            if is_due {
+                let compared = ComparedService { service, fingerprint };
+                due.push(DueService { key, compared, planned });
+            }
+        }
+        due
+    }
+}
+
+/// Says why a Service was not compared.
+fn not_compared_reason(error: &ServiceSyncError) -> String {
+    if let ServiceSyncError::Throttled(_) = error {
+        return "the cloud is throttling".to_owned();
+    }
+    // The write gate is closed, so a comparison that checks leadership fails like that of a process
+    // that is not the leader.
+    error
+        .log()
+        .unwrap_or_else(|| "the comparison was aborted".to_owned())
+}
+
 /// The field of a Service that has the addresses of its load balancer.
 const STATUS: &str = "status.loadBalancer";
-
-/// A Service as observed, and the action that is planned for it.
-struct PlannedSync {
-    sync: ServiceSync,
-    desired: Option<DesiredService>,
-    step: ServiceAction,
-}
 
 impl ServiceController {
     /// Plans a Service without sync state. Makes no cloud call.
@@ -121,115 +142,125 @@ impl ServiceController {
         service: &Arc<ServiceView>,
     ) -> Result<PlannedSync, ServiceSyncError> {
         let state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
-        let mut look = ServiceSync::new(key, Some(service.clone()), state);
-        let (desired_state, desired_service) = match self.service_to_sync(&look) {
-            Some(service) => self.interpret_spec(&mut look, service).await?,
-            None => (None, None),
-        };
-        let step = plan(PlanInput {
-            service: look.service.as_deref(),
-            state: &look.state,
+        let mut sync = ServiceSync::new(key, Some(service.clone()), state);
+        let mut interpreted = None;
+        if let Some(service) = self.service_to_serve(&sync) {
+            interpreted = Some(self.interpret(&mut sync, service).await?);
+        }
+        let action = plan(PlanInput {
+            service: sync.service.as_deref(),
+            state: &sync.state,
             fields: &self.fields,
-            desired: desired_state.as_ref(),
+            desired: interpreted
+                .as_ref()
+                .map(|interpreted| &interpreted.desired_state),
             node_sync_scheduled: false,
             now: self.now(),
         });
-        Ok(PlannedSync { sync: look, desired: desired_service, step })
+        let desired = interpreted.and_then(|interpreted| interpreted.desired);
+        Ok(PlannedSync { sync, action, desired })
     }
 
     /// Returns what applying the action would change.
-    async fn differences(
-        &self,
-        observed: PlannedSync,
-    ) -> Result<Vec<Difference>, ServiceSyncError> {
-        let PlannedSync { sync: look, desired: wanted, step } = observed;
-        let Some(service) = &look.service else {
+    async fn differences(&self, planned: PlannedSync) -> Result<Vec<Difference>, ServiceSyncError> {
+        let PlannedSync { sync, action, desired } = planned;
+        let Some(service) = &sync.service else {
             return Ok(Vec::new());
         };
-        match (step, wanted) {
-            (ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. }, _) => {
+        match action {
+            ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. } => {
                 Ok(Vec::new())
             }
-            (ServiceAction::ReportInvalid { errors }, _) => {
-                Ok(invalid_differences(service, &errors))
+            ServiceAction::ReportInvalid { errors } => Ok(invalid_differences(service, &errors)),
+            ServiceAction::Delete { follow_up, .. } => {
+                self.deletion_differences(&sync, service, follow_up)
             }
-            (ServiceAction::Delete { then, .. }, _) => {
-                self.finalizer_differences(&look, service, then)
-            }
-            (_, Some(wanted)) => {
-                let changes = match self
-                    .cloud
-                    .plan(self.op_for_service(&look), &wanted.spec)
-                    .await?
-                {
-                    Ok(changes) => changes,
-                    // The provider would create nothing, and the status would not be touched. Only
-                    // the finalizer would be added.
-                    Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
-                        return Ok(missing_finalizer(service));
-                    }
-                    Err(error) => {
-                        return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error));
-                    }
-                };
-                let mut found = load_balancer_differences(service, &changes);
-                found.extend(missing_finalizer(service));
-                // Only the load balancer knows the address. A changed address is among the
-                // provider's changes.
-                if service.status.ingress.is_empty() {
-                    let is = Some(NONE.to_owned());
-                    let status = difference(
-                        service,
-                        STATUS.to_owned(),
-                        "the address of its load balancer belongs there",
-                    );
-                    found.push(Difference { current: is, desired: "set".to_owned(), ..status });
-                }
-                Ok(found)
-            }
-            (_, None) => Ok(Vec::new()),
+            ServiceAction::Serve(_) => match desired {
+                Some(desired) => self.serve_differences(&sync, service, &desired).await,
+                None => Ok(Vec::new()),
+            },
         }
     }
 
-    /// Returns the deletion of the load balancer, and what follows from it on the Service.
-    fn finalizer_differences(
+    /// Returns what the load balancer lacks, and what follows from it on the Service.
+    async fn serve_differences(
         &self,
         sync: &ServiceSync,
         service: &ServiceView,
-        then: AfterDelete,
+        desired: &DesiredLoadBalancer,
+    ) -> Result<Vec<Difference>, ServiceSyncError> {
+        let changes = match self
+            .cloud
+            .plan(self.op_for_service(sync), &desired.spec)
+            .await?
+        {
+            Ok(changes) => changes,
+            // The provider would create nothing, and the status would not be touched. Only the
+            // finalizer would be added.
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
+                return Ok(missing_finalizer(service));
+            }
+            Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
+        };
+        let mut differences = load_balancer_differences(service, &changes);
+        differences.extend(missing_finalizer(service));
+        // Only the load balancer knows the address. A changed address is among the provider's
+        // changes.
+        if service.status.ingress.is_empty() {
+            differences.push(Difference {
+                current: Some(NONE.to_owned()),
+                desired: "set".to_owned(),
+                ..difference(
+                    service,
+                    STATUS.to_owned(),
+                    "the address of its load balancer belongs there",
+                )
+            });
+        }
+        Ok(differences)
+    }
+
+    /// Returns the deletion of the load balancer, and what follows from it on the Service.
+    fn deletion_differences(
+        &self,
+        sync: &ServiceSync,
+        service: &ServiceView,
+        follow_up: AfterDelete,
     ) -> Result<Vec<Difference>, ServiceSyncError> {
         let why = if service.deleting {
             "the service is being deleted"
         } else {
             "the service wants no load balancer"
         };
-        let balancer = Difference {
+        let deletion = Difference {
             current: None,
             desired: "deleted".to_owned(),
             ..difference(service, "load balancer".to_owned(), why)
         };
-        let mut found = vec![balancer, finalizer(service, "set", NONE, why)];
-        if !service.deleting {
-            let balancers = self.cloud.load_balancers().map_err(|error| {
-                ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error)
-            })?;
-            let stale = balancers.stale_annotations(&self.lb_ref(sync, then));
-            found.extend(stale.iter().filter_map(|key| {
-                let is = Some(service.annotations.get(&**key)?.to_string());
-                Some(Difference {
-                    current: is,
+        let mut differences = vec![deletion, finalizer(service, "set", NONE, why)];
+        // A Service that is being deleted disappears with its finalizer.
+        if service.deleting {
+            return Ok(differences);
+        }
+        let load_balancers = self
+            .cloud
+            .load_balancers()
+            .map_err(|error| ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error))?;
+        for key in load_balancers.stale_annotations(&self.load_balancer_ref(sync, follow_up)) {
+            if let Some(value) = service.annotations.get(&*key) {
+                differences.push(Difference {
+                    current: Some(value.to_string()),
                     ..difference(service, format!("metadata.annotations[{key}]"), why)
-                })
-            }));
-            if !service.status.ingress.is_empty() {
-                let is = Some("set".to_owned());
-                found.push(Difference {
-                    current: is,
-                    ..difference(service, STATUS.to_owned(), why)
                 });
             }
         }
-        Ok(found)
+        if !service.status.ingress.is_empty() {
+            differences.push(Difference {
+                current: Some("set".to_owned()),
+                ..difference(service, STATUS.to_owned(), why)
+            });
+        }
+        Ok(differences)
     }
 }
 
@@ -239,11 +270,12 @@ fn invalid_differences(service: &ServiceView, errors: &[FieldError]) -> Vec<Diff
     if !service.has_finalizer() && service.status.ingress.is_empty() {
         return Vec::new();
     }
-    let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    let difference = difference(service, "load balancer".to_owned(), &list.join("; "));
-    let is = Some("served".to_owned());
-    let would_be = "refused, and left as it is".to_owned();
-    vec![Difference { current: is, desired: would_be, ..difference }]
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    vec![Difference {
+        current: Some("served".to_owned()),
+        desired: "refused, and left as it is".to_owned(),
+        ..difference(service, "load balancer".to_owned(), &messages.join("; "))
+    }]
 }
 
 /// One difference for each operation on each object, whatever the number of reasons.
@@ -252,32 +284,32 @@ fn load_balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -
     for PlannedChange { object, operation, reason } in changes {
         reasons.entry((object, operation)).or_default().push(reason);
     }
-    let one = |((object, operation), reasons): ((&str, &str), Vec<&str>)| {
+    let mut differences = Vec::new();
+    for ((object, operation), reasons) in reasons {
         let part = format!("load balancer {object}, {operation}");
-        Difference {
+        differences.push(Difference {
             current: None,
             desired: "needed".to_owned(),
             ..difference(service, part, &reasons.join("; "))
-        }
-    };
-    reasons.into_iter().map(one).collect()
+        });
+    }
+    differences
 }
 
 /// The missing finalizer of a Service that should have a load balancer.
 fn missing_finalizer(service: &ServiceView) -> Vec<Difference> {
-    let why = "a load balancer must be deleted before its service";
     if service.has_finalizer() {
-        Vec::new()
-    } else {
-        vec![finalizer(service, NONE, "set", why)]
+        return Vec::new();
     }
+    let why = "a load balancer must be deleted before its service";
+    vec![finalizer(service, NONE, "set", why)]
 }
 
-fn finalizer(service: &ServiceView, is: &str, would_be: &str, why: &str) -> Difference {
+fn finalizer(service: &ServiceView, current: &str, desired: &str, why: &str) -> Difference {
     let part = format!("metadata.finalizers[{}]", wk::FINALIZER_LOAD_BALANCER);
     Difference {
-        current: Some(is.to_owned()),
-        desired: would_be.to_owned(),
+        current: Some(current.to_owned()),
+        desired: desired.to_owned(),
         ..difference(service, part, why)
     }
 }

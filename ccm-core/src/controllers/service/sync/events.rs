@@ -8,11 +8,11 @@ use super::{
         ServiceController,
         metrics::{ServiceOperationKind, ServiceOutcome},
         plan::{ReportedFailure, invalid_digest},
+        sync_failure::{ServiceOperation, ServiceSyncError},
     },
-    DesiredService, ServiceSync, SyncResult, object,
+    DesiredLoadBalancer, FailureScope, ServiceSync, SyncResult, object,
 };
 use crate::{
-    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
     k8s::ServiceView,
     provider::{Backends, Digest, EventType, FieldError, LbSpec},
     telemetry::controller_metrics::ReconcileOutcome as Reconciled,
@@ -20,27 +20,26 @@ use crate::{
 
 /// Least time between two events that report new backends, so that in a cluster whose nodes come
 /// and go they do not hide more important events.
-const BACKENDS_EVENT_GAP: Duration = Duration::from_secs(600);
+const MIN_BACKENDS_EVENT_INTERVAL: Duration = Duration::from_secs(600);
 
 impl ServiceController {
     /// Emits the provider's notices about the Service, each once.
     pub(super) fn report_notices(&self, sync: &mut ServiceSync, service: &ServiceView) {
-        let remarks = self
-            .cloud
-            .load_balancers()
-            .map(|balancers| balancers.notices(service))
-            .unwrap_or_default();
-        let mut seen = BTreeSet::new();
-        for remark in remarks {
-            let digest = Digest::of(&(remark.reason, &remark.note));
+        let mut notices = Vec::new();
+        if let Ok(load_balancers) = self.cloud.load_balancers() {
+            notices = load_balancers.notices(service);
+        }
+        let mut current_digests = BTreeSet::new();
+        for notice in notices {
+            let digest = Digest::of(&(notice.reason, &notice.note));
             if !sync.state.reported_notices.contains(&digest) {
                 self.cx
                     .events
-                    .event(&object(service), remark.kind, remark.reason, &remark.note);
+                    .event(&object(service), notice.kind, notice.reason, &notice.note);
             }
-            seen.insert(digest);
+            current_digests.insert(digest);
         }
-        sync.state.reported_notices = seen;
+        sync.state.reported_notices = current_digests;
     }
 
     /// Reports the validation errors, then requeues: the existing load balancer may need other
@@ -57,7 +56,7 @@ impl ServiceController {
                 "Error syncing load balancer: failed to ensure load balancer: {}",
                 list.join("; ")
             );
-            tracing::warn!(service = %sync.key, error = note, "service refused");
+            tracing::warn!(service = %sync.key, error = note, "service is invalid");
             self.metrics
                 .count(ServiceOperationKind::Reject, ServiceOutcome::Done);
             self.cx.events.event(
@@ -74,57 +73,73 @@ impl ServiceController {
     pub(super) fn handle_error(
         &self,
         sync: &mut ServiceSync,
-        trouble: &ServiceSyncError,
+        error: &ServiceSyncError,
     ) -> SyncResult {
-        let failures = if trouble.is_failure() {
+        let failures = if error.is_failure() {
             self.queue.failed(&sync.key)
         } else {
             1
         };
         let now = self.now();
-        let until = now + trouble.delay(failures);
+        let until = now + error.delay(failures);
         // An outage affects every set of backends, while an exceeded quota or invalid input may
         // concern these backends only.
-        sync.defer(now, until, !trouble.needs_user_action());
-        sync.reconcile_outcome = Reconciled::Pending;
-        if trouble.is_failure() {
+        let scope = if error.needs_user_action() {
+            FailureScope::TheseBackends
+        } else {
+            FailureScope::AllBackends
+        };
+        sync.defer(now, until, scope);
+        if error.is_failure() {
             self.metrics.count(sync.operation, ServiceOutcome::Failed);
             sync.reconcile_outcome = Reconciled::Failed;
+        } else {
+            sync.reconcile_outcome = Reconciled::Pending;
         }
-        if let Some(error) = trouble.log() {
-            tracing::warn!(service = %sync.key, error, failures, work = ?sync.operation, "service not synced");
+        if let Some(message) = error.log() {
+            tracing::warn!(service = %sync.key, error = message, failures, work = ?sync.operation, "service not synced");
         }
-        if let Some((event_reason, error_kind, note)) = trouble.event() {
-            let failure = ReportedFailure { attempt: sync.attempt, event_reason, error_kind };
+        if let Some(event) = error.event() {
+            let failure = ReportedFailure {
+                attempt: sync.attempt,
+                event_reason: event.reason,
+                error_kind: event.error_kind,
+            };
             if sync.state.last_failure_event != Some(failure) {
                 sync.state.last_failure_event = Some(failure);
-                self.emit_event(sync, EventType::Warning, event_reason, &note);
+                self.emit_event(sync, EventType::Warning, event.reason, &event.note);
             }
         }
         SyncResult::RequeueAt { until: Some(until), resets_failures: false }
     }
 
+    /// Reports a load balancer that was ensured, or that got other backends.
     pub(super) fn report_success(
         &self,
         sync: &mut ServiceSync,
-        desired_service: &DesiredService,
-        doing: &ServiceOperation,
+        desired: &DesiredLoadBalancer,
+        operation: &ServiceOperation,
     ) {
         let now = self.now();
-        let since = self.node_sync.lock().remaining.get(&sync.key).copied();
-        if let (ServiceOperation::Update { .. }, Some(since)) = (doing, since) {
-            self.metrics
-                .backends_delay
-                .observe(now.saturating_sub(since).as_secs_f64());
+        let mut has_new_hosts = false;
+        if let ServiceOperation::Update { hosts } = operation {
+            has_new_hosts = !hosts.is_empty();
+            let nodes_changed_at = self.node_sync.lock().remaining.get(&sync.key).copied();
+            if let Some(nodes_changed_at) = nodes_changed_at {
+                self.metrics
+                    .backends_delay
+                    .observe(now.saturating_sub(nodes_changed_at).as_secs_f64());
+            }
         }
         if sync.state.completion_event_due {
-            self.complete_announced(sync, &desired_service.service);
-        } else if matches!(doing, ServiceOperation::Update { hosts } if !hosts.is_empty())
-            && sync
-                .state
-                .backends_event_at
-                .is_none_or(|told| now >= told + BACKENDS_EVENT_GAP)
-        {
+            self.complete_announced(sync, &desired.service);
+            return;
+        }
+        let event_is_due = match sync.state.backends_event_at {
+            Some(last) => now >= last + MIN_BACKENDS_EVENT_INTERVAL,
+            None => true,
+        };
+        if has_new_hosts && event_is_due {
             self.emit_event(
                 sync,
                 EventType::Normal,
@@ -135,25 +150,20 @@ impl ServiceController {
         }
     }
 
+    /// Reports the end of an attempt whose start was reported.
     pub(super) fn complete_announced(&self, sync: &mut ServiceSync, service: &ServiceView) {
         sync.state.completion_event_due = false;
         sync.state.backends_event_at = Some(self.now());
-        let first = service.status.ingress.is_empty();
-        if first
-            && sync
-                .state
-                .desired_status
-                .as_ref()
-                .is_some_and(|status| !status.ingress.is_empty())
-        {
-            let age = self
-                .cx
-                .clock
-                .now()
-                .duration_since(service.created)
-                .as_secs_f64()
-                .max(0.0);
-            self.metrics.address_delay.observe(age);
+        let had_address = !service.status.ingress.is_empty();
+        let has_address = match &sync.state.desired_status {
+            Some(status) => !status.ingress.is_empty(),
+            None => false,
+        };
+        if has_address && !had_address {
+            let age = self.cx.clock.now().duration_since(service.created);
+            self.metrics
+                .address_delay
+                .observe(age.as_secs_f64().max(0.0));
         }
         tracing::info!(service = %sync.key, "load balancer ensured");
         self.emit_event(sync, EventType::Normal, "EnsuredLoadBalancer", "Ensured load balancer");

@@ -8,11 +8,11 @@ use super::{
         metrics::{ServiceOperationKind, ServiceOutcome},
         patches,
         plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
+        sync_failure::{ServiceOperation, ServiceSyncError},
     },
-    DesiredService, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
+    DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
 use crate::{
-    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
     k8s::{LbStatus, ServiceView},
     runtime::api::{ApiError, ApiErrorKind},
     telemetry::controller_metrics::SkippedWrite,
@@ -23,23 +23,23 @@ impl ServiceController {
     pub(super) async fn restore_status(
         &self,
         sync: &mut ServiceSync,
-        desired_service: &DesiredService,
+        desired: &DesiredLoadBalancer,
     ) -> Result<SyncResult, ServiceSyncError> {
         sync.operation = ServiceOperationKind::PublishStatus;
         sync.state.restored_at = Some(self.now());
-        if !self.add_finalizer(sync, &desired_service.service).await? {
+        if !self.add_finalizer(sync, &desired.service).await? {
             return Ok(WAIT_FOR_CHANGE);
         }
         let status = sync.state.desired_status.clone();
         let annotations = sync.state.desired_annotations.clone();
-        self.publish_status(sync, &desired_service.service, status.as_ref(), &annotations)
+        self.publish_status(sync, &desired.service, status.as_ref(), &annotations)
             .await?;
         sync.state.deferred = None;
         sync.state.last_failure_event = None;
         self.metrics
             .count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
         if sync.state.completion_event_due {
-            self.complete_announced(sync, &desired_service.service);
+            self.complete_announced(sync, &desired.service);
         }
         Ok(SyncResult::RequeueAt {
             until: sync.state.applied.map(|applied| applied.verify_at),
@@ -66,14 +66,18 @@ impl ServiceController {
                 sync.state.unconfirmed = UnconfirmedWrites::default();
                 Ok(true)
             }
-            Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(false),
+            Err(error) if self.needs_no_load_balancer_any_more(&error, service).await => Ok(false),
             Err(error) => Err(ServiceSyncError::api(ServiceOperation::AddFinalizer, error)),
         }
     }
 
     /// Tells whether a write was rejected because the Service is gone, is being deleted, or needs
     /// no load balancer any more. The watch reports that change, which queues the Service again.
-    async fn service_gone_or_unwanted(&self, error: &ApiError, service: &ServiceView) -> bool {
+    async fn needs_no_load_balancer_any_more(
+        &self,
+        error: &ApiError,
+        service: &ServiceView,
+    ) -> bool {
         if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
             return error.is_not_found();
         }
@@ -88,6 +92,7 @@ impl ServiceController {
         }
     }
 
+    /// Writes status and annotations, if they differ from those of the Service.
     pub(super) async fn publish_status(
         &self,
         sync: &mut ServiceSync,
@@ -95,9 +100,10 @@ impl ServiceController {
         status: Option<&LbStatus>,
         annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
     ) -> Result<(), ServiceSyncError> {
-        let since = with_unconfirmed_write(service, &sync.state, self.now());
-        let patch = patches::status_patch(since.as_ref().unwrap_or(service), status, annotations);
-        let Some(patch) = patch else {
+        // What we wrote but do not see yet must not be written again.
+        let unconfirmed = with_unconfirmed_write(service, &sync.state, self.now());
+        let current = unconfirmed.as_ref().unwrap_or(service);
+        let Some(patch) = patches::status_patch(current, status, annotations) else {
             self.cx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::ServiceStatus);
@@ -111,18 +117,19 @@ impl ServiceController {
         {
             Ok(patched) => {
                 sync.state.last_write = self.last_write(&patched.resource_version);
-                if since.is_none() {
+                if unconfirmed.is_none() {
                     sync.state.unconfirmed = UnconfirmedWrites::default();
                 }
-                sync.state.unconfirmed.status =
-                    status.cloned().or(sync.state.unconfirmed.status.take());
+                if let Some(status) = status {
+                    sync.state.unconfirmed.status = Some(status.clone());
+                }
                 sync.state
                     .unconfirmed
                     .annotations
                     .extend(annotations.clone());
                 Ok(())
             }
-            Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(()),
+            Err(error) if self.needs_no_load_balancer_any_more(&error, service).await => Ok(()),
             Err(error) => Err(ServiceSyncError::api(ServiceOperation::Publish, error)),
         }
     }

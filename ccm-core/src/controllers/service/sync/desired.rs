@@ -1,0 +1,217 @@
+//! Desired state of a Service: its spec as the provider parses it, and the backends it selects.
+
+use std::sync::Arc;
+
+use super::{
+    super::{
+        ServiceController,
+        backend_nodes::endpoints_fingerprint,
+        plan::{
+            Attempt, DesiredState, ServedBackends, ServedState, invalid_digest, is_finished,
+            served_by_this_process,
+        },
+        sync_failure::{ServiceOperation, ServiceSyncError},
+    },
+    ServiceSync,
+};
+use crate::{
+    k8s::{EndpointSliceView, ServiceView},
+    provider::{
+        BackendKind, Backends, CloudError, Digest, FieldError, LbSpec, ServiceInterpretation,
+        SourceRanges,
+    },
+};
+
+/// Error while the EndpointSlices that a Service uses as backends are not available.
+const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, which needs permission to list and \
+                            watch endpointslices.discovery.k8s.io";
+
+/// What a Service asks for.
+pub(super) struct InterpretedService {
+    pub(super) desired_state: DesiredState,
+    /// The load balancer to apply; `None` if none is to be applied.
+    pub(super) desired: Option<DesiredLoadBalancer>,
+}
+
+impl InterpretedService {
+    fn without_load_balancer(desired_state: DesiredState) -> Self {
+        Self { desired_state, desired: None }
+    }
+}
+
+/// The desired load balancer of a Service.
+pub(super) struct DesiredLoadBalancer {
+    pub(super) service: Arc<ServiceView>,
+    pub(super) digest: Digest,
+    pub(super) backend_fingerprint: u64,
+    pub(super) spec: LbSpec,
+}
+
+impl DesiredLoadBalancer {
+    pub(super) fn served_backends(&self) -> ServedBackends {
+        ServedBackends { digest: self.digest, fingerprint: self.backend_fingerprint }
+    }
+
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt::Serve(self.digest)
+    }
+}
+
+/// Backends that a Service selects, and their fingerprint.
+struct SelectedBackends {
+    backends: Backends,
+    fingerprint: u64,
+}
+
+impl ServiceController {
+    /// Returns the Service if it should have a load balancer of ours.
+    pub(super) fn service_to_serve(&self, sync: &ServiceSync) -> Option<Arc<ServiceView>> {
+        let service = sync.service.as_ref()?;
+        if sync.state.uid != service.uid || !self.fields.is_managed(service) {
+            return None;
+        }
+        Some(service.clone())
+    }
+
+    /// Parses the Service and finds its backends.
+    pub(super) async fn interpret(
+        &self,
+        sync: &mut ServiceSync,
+        service: Arc<ServiceView>,
+    ) -> Result<InterpretedService, ServiceSyncError> {
+        sync.state.last_observed = Some(service.clone());
+        let load_balancers = self
+            .cloud
+            .load_balancers()
+            .map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
+        let interpretation = load_balancers.interpret(&service);
+        // Whichever process served the Service wrote the finalizer before its first cloud call.
+        if interpretation != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer()
+        {
+            sync.state.may_exist_in_cloud = true;
+        }
+        let (backend_kind, digest) = match interpretation {
+            ServiceInterpretation::ImplementedElsewhere => {
+                return Ok(InterpretedService::without_load_balancer(
+                    DesiredState::ImplementedElsewhere,
+                ));
+            }
+            ServiceInterpretation::Invalid(errors) => {
+                let backend_kind = load_balancers.backends_of_invalid(&service);
+                return self
+                    .interpret_invalid(sync, service, errors, backend_kind)
+                    .await;
+            }
+            ServiceInterpretation::Valid { backends, digest } => (backends, digest),
+        };
+        let errors = load_balancers.supports().validate(&service);
+        if !errors.is_empty() {
+            return self
+                .interpret_invalid(sync, service, errors, Some(backend_kind))
+                .await;
+        }
+        sync.state.reported_invalid_digest = None;
+        let desired = self
+            .desired_load_balancer(sync, service, backend_kind, digest)
+            .await?;
+        let desired_state = DesiredState::Serve { digest, backends: desired.backend_fingerprint };
+        Ok(InterpretedService { desired_state, desired: Some(desired) })
+    }
+
+    /// Interprets an invalid Service: if its load balancer still serves an earlier state, the
+    /// backends of that state are desired. `backend_kind`: the kind of backends that the Service
+    /// has as it is.
+    async fn interpret_invalid(
+        &self,
+        sync: &mut ServiceSync,
+        service: Arc<ServiceView>,
+        errors: Vec<FieldError>,
+        backend_kind: Option<BackendKind>,
+    ) -> Result<InterpretedService, ServiceSyncError> {
+        let state = &sync.state;
+        let digest = invalid_digest(&errors);
+        // Report the validation errors first, whatever happens to the backends.
+        if state.reported_invalid_digest != Some(digest) {
+            return Ok(InterpretedService::without_load_balancer(DesiredState::Invalid {
+                errors,
+                served: None,
+            }));
+        }
+        let mut served_state = served_by_this_process(state, &service);
+        // An earlier process may have finished the load balancer. Its Service is not known, so the
+        // Service as it is selects the backends.
+        if served_state.is_none()
+            && is_finished(&service, state, self.now())
+            && let Some(backend_kind) = backend_kind
+        {
+            served_state = Some(ServedState { digest, service: service.clone(), backend_kind });
+        }
+        let Some(served) = served_state else {
+            return Ok(InterpretedService::without_load_balancer(DesiredState::Invalid {
+                errors,
+                served: None,
+            }));
+        };
+        let desired = self
+            .desired_load_balancer(sync, served.service, served.backend_kind, served.digest)
+            .await?;
+        let desired_state =
+            DesiredState::Invalid { errors, served: Some(desired.served_backends()) };
+        Ok(InterpretedService { desired_state, desired: Some(desired) })
+    }
+
+    /// Builds the desired load balancer of a Service.
+    async fn desired_load_balancer(
+        &self,
+        sync: &mut ServiceSync,
+        service: Arc<ServiceView>,
+        backend_kind: BackendKind,
+        digest: Digest,
+    ) -> Result<DesiredLoadBalancer, ServiceSyncError> {
+        sync.attempt = Some(Attempt::Serve(digest));
+        // A Service with invalid source ranges is rejected: only its backends are updated, and no
+        // source is allowed.
+        let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
+        let SelectedBackends { backends, fingerprint } =
+            self.select_backends(&sync.key, &backend_kind).await?;
+        sync.state.backend_kind = Some(backend_kind);
+        sync.fingerprint = Some(fingerprint);
+        let cluster = Arc::from(self.op.cluster_name());
+        let spec = LbSpec { cluster, service: service.clone(), sources, backends };
+        Ok(DesiredLoadBalancer { service, digest, backend_fingerprint: fingerprint, spec })
+    }
+
+    async fn select_backends(
+        &self,
+        key: &str,
+        backend_kind: &BackendKind,
+    ) -> Result<SelectedBackends, ServiceSyncError> {
+        match backend_kind {
+            BackendKind::Nodes(requirements) => {
+                let set = self
+                    .backend_nodes
+                    .get(requirements)
+                    .await
+                    .map_err(ServiceSyncError::StaleCache)?;
+                Ok(SelectedBackends {
+                    backends: Backends::Nodes(set.nodes.clone()),
+                    fingerprint: set.fingerprint,
+                })
+            }
+            BackendKind::Endpoints => {
+                let slices = self.endpoint_slices(key)?;
+                let fingerprint = endpoints_fingerprint(&slices);
+                Ok(SelectedBackends { backends: Backends::Endpoints(slices), fingerprint })
+            }
+        }
+    }
+
+    fn endpoint_slices(&self, key: &str) -> Result<Vec<Arc<EndpointSliceView>>, ServiceSyncError> {
+        let Some(index) = &self.slices else {
+            return Ok(Vec::new());
+        };
+        index.for_service(key).ok_or_else(|| {
+            ServiceSyncError::cloud(ServiceOperation::Ensure, CloudError::transient(NO_ENDPOINTS))
+        })
+    }
+}
