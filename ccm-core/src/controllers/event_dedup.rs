@@ -15,8 +15,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct EventDeduplicator(Mutex<HashMap<Arc<str>, LastEvent>>);
 
-/// UID of the node, and the reason of its last event.
-type LastEvent = (Box<str>, &'static str);
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LastEvent {
+    node_uid: Box<str>,
+    reason: &'static str,
+}
 
 impl EventDeduplicator {
     /// Emits a Warning event, unless the last event of the same node (by UID) had the same reason.
@@ -39,11 +42,9 @@ impl EventDeduplicator {
         reason: &'static str,
         note: &str,
     ) {
-        let told = self
-            .0
-            .lock()
-            .insert(node.name.clone(), (node.uid.clone(), reason));
-        if told.is_none_or(|(uid, last)| uid != node.uid || last != reason) {
+        let event = LastEvent { node_uid: node.uid.clone(), reason };
+        let last = self.0.lock().insert(node.name.clone(), event.clone());
+        if last != Some(event) {
             events.event(&ObjectRef::node(node.name.clone(), &*node.uid), kind, reason, note);
         }
     }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Attempts at a node that other clients keep changing, as upstream.
-const ATTEMPTS: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 /// Delay between attempts; up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -54,23 +54,20 @@ pub(crate) async fn initialize(
 ) -> Result<InitializeOutcome, NodeWriteError> {
     let mut node = node.clone();
     for attempt in 1.. {
-        // Write, and retry only if the node changed meanwhile.
         let result = {
             let _permit = writes.acquire().await;
             initialize_once(api, network, &node, meta).await
         };
-        let retry = match &result {
+        match result {
+            Ok(dropped) => return Ok(InitializeOutcome::Done(dropped)),
             Err(NodeWriteError::Api(error)) if error.is_not_found() => {
                 return Ok(InitializeOutcome::NotNeeded);
             }
-            Err(NodeWriteError::Api(error)) => error.is_conflict(),
-            _ => false,
-        };
-        if !retry || attempt == ATTEMPTS {
-            return result.map(InitializeOutcome::Done);
+            // The node changed meanwhile.
+            Err(NodeWriteError::Api(error)) if error.is_conflict() && attempt < MAX_ATTEMPTS => {}
+            Err(error) => return Err(error),
         }
-        // Then read the node again, and go on only if it is the same node and still needs
-        // initialisation.
+        // Go on only if it is the same node and still needs initialisation.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
@@ -117,7 +114,7 @@ fn update_from_patch(node: &mut NodeView, patched: Patched) {
     node.labels = patched
         .labels
         .iter()
-        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect();
 }
 
@@ -135,8 +132,8 @@ pub(crate) async fn patch_addresses(
     let patched = api
         .patch_node(&node.name, Subresource::Status, &patch)
         .await?;
-    if let Some(rider) = condition_patch {
-        rider.mark_written();
+    if let Some(condition_patch) = condition_patch {
+        condition_patch.mark_written();
     }
     Ok(patched)
 }
@@ -149,19 +146,17 @@ pub(crate) fn address_patch(
     addresses: &[NodeAddress],
     condition: Option<Value>,
 ) -> Patch {
-    let list = addresses
+    let mut list: Vec<Value> = addresses
         .iter()
-        .map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
+        .map(|address| json!({ "type": address.kind.as_str(), "address": &*address.address }))
+        .collect();
     // The UID makes the server reject the patch if another node was registered under this name
     // meanwhile.
     let metadata = json!({ "uid": &*node.uid });
     let Some(condition) = condition else {
-        let list: Vec<Value> = list.collect();
         return Patch::Merge(json!({ "metadata": metadata, "status": { "addresses": list } }));
     };
-    let list: Vec<Value> = std::iter::once(json!({ "$patch": "replace" }))
-        .chain(list)
-        .collect();
+    list.insert(0, json!({ "$patch": "replace" }));
     Patch::Strategic(
         json!({ "metadata": metadata, "status": { "addresses": list, "conditions": [condition] } }),
     )

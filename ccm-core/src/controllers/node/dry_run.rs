@@ -13,7 +13,9 @@ use crate::{
     config::controller_names::CLOUD_NODE,
     error::chain,
     k8s::{NodeAddress, NodeView},
-    provider::{InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState},
+    provider::{
+        CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState,
+    },
     runtime::shadow::{
         CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind,
     },
@@ -30,15 +32,27 @@ impl NodeController {
     /// Turns the controller into one that only reports what it would write. Nodes with differences
     /// are compared again after `settle`.
     pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
-        let paced = CompareSchedule::new(settle, self.config.status_update_period);
-        Box::new(NodeDryRun { controller: self, schedule: paced })
+        let schedule = CompareSchedule::new(settle, self.config.status_update_period);
+        Box::new(NodeDryRun { controller: self, schedule })
     }
 }
 
 #[async_trait]
 impl DryRun for NodeDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
-        // First, choose the nodes that are due for a comparison.
+        let nodes = self.due_nodes(now);
+        let queries = nodes.iter().map(|node| self.query(node)).collect();
+        let answers = self.controller.instances.describe_many(queries).await;
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            self.record_answer(node, answer, now);
+        }
+        self.schedule.findings("nodes", now)
+    }
+}
+
+impl NodeDryRun {
+    /// Returns the nodes that are due for a comparison, sorted by name.
+    fn due_nodes(&mut self, now: Instant) -> Vec<Arc<NodeView>> {
         let controller = &self.controller;
         let mut nodes = controller.cx.nodes.list();
         nodes.retain(|node| controller.is_ours(node));
@@ -54,67 +68,73 @@ impl DryRun for NodeDryRun {
                 .is_due(&node.name, now, |old| !may_change_plan(old, node))
         });
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        // Then read their instances, uncached.
-        let refresh = controller.config.refresh_additional_labels;
-        let query = |node: &Arc<NodeView>| {
-            let need = if node.is_uninitialized() || refresh {
-                MetadataScope::All
-            } else {
-                MetadataScope::Addresses
-            };
-            InstanceQuery { node: node.clone(), scope: need, max_age: Duration::ZERO }
+        nodes
+    }
+
+    fn query(&self, node: &Arc<NodeView>) -> InstanceQuery {
+        let refresh = self.controller.config.refresh_additional_labels;
+        let scope = if node.is_uninitialized() || refresh {
+            MetadataScope::All
+        } else {
+            MetadataScope::Addresses
         };
-        let answers = controller
-            .instances
-            .describe_many(nodes.iter().map(query).collect())
-            .await;
-        // Finally, record for each node what a sync would write.
-        for (node, answer) in nodes.into_iter().zip(answers) {
-            let name = node.name.clone();
-            let meta = match answer {
-                // No instance: nothing of the cloud's would be written. Deletion is the
-                // node-lifecycle controller's.
-                Ok(
-                    InstanceStatus::NotFound
-                    | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
-                ) => None,
-                Ok(InstanceStatus::Found { meta, .. }) => Some(meta),
-                Err(error) => {
-                    self.schedule.failed(
-                        &name,
-                        node,
-                        now,
-                        not_compared(&name, error.chain()),
-                        error.retry_after(),
-                    );
-                    continue;
-                }
-            };
-            let copies = |node| Ok((label_copies(node), None));
-            match meta.map_or_else(|| copies(&node), |meta| differences(&node, &meta, refresh)) {
-                Ok((found, None)) => self.schedule.compared(&name, node, now, found),
-                Ok((found, Some(error))) => {
-                    let why = not_compared(
-                        &name,
-                        format!("addresses cannot be chosen: {}", chain(&error)),
-                    );
-                    self.schedule
-                        .partially_compared(&name, node, now, found, why);
-                }
-                // The controller would write nothing, but whether the node is up to date is
-                // unknown.
-                Err(error) => {
-                    self.schedule.failed(
-                        &name,
-                        node,
-                        now,
-                        not_compared(&name, chain(&error)),
-                        None,
-                    );
-                }
+        InstanceQuery { node: node.clone(), scope, max_age: Duration::ZERO }
+    }
+
+    /// Records what a sync would write to a node.
+    fn record_answer(
+        &mut self,
+        node: Arc<NodeView>,
+        answer: Result<InstanceStatus, CloudError>,
+        now: Instant,
+    ) {
+        let name = node.name.clone();
+        let comparison = match answer {
+            // No instance: nothing of the cloud's would be written. Deletion is the node-lifecycle
+            // controller's.
+            Ok(
+                InstanceStatus::NotFound
+                | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
+            ) => Ok(Comparison::complete(label_copies(&node))),
+            Ok(InstanceStatus::Found { meta, .. }) => {
+                differences(&node, &meta, self.controller.config.refresh_additional_labels)
+            }
+            Err(error) => {
+                let why = not_compared(&name, error.chain());
+                self.schedule
+                    .failed(&name, node, now, why, error.retry_after());
+                return;
+            }
+        };
+        match comparison {
+            Ok(Comparison { differences, address_error: None }) => {
+                self.schedule.compared(&name, node, now, differences);
+            }
+            Ok(Comparison { differences, address_error: Some(error) }) => {
+                let why =
+                    not_compared(&name, format!("addresses cannot be chosen: {}", chain(&error)));
+                self.schedule
+                    .partially_compared(&name, node, now, differences, why);
+            }
+            // The controller would write nothing, but whether the node is up to date is unknown.
+            Err(error) => {
+                let why = not_compared(&name, chain(&error));
+                self.schedule.failed(&name, node, now, why, None);
             }
         }
-        self.schedule.findings("nodes", now)
+    }
+}
+
+/// What would be written to a node.
+struct Comparison {
+    differences: Vec<Difference>,
+    /// Why the addresses could not be compared.
+    address_error: Option<AddressError>,
+}
+
+impl Comparison {
+    fn complete(differences: Vec<Difference>) -> Self {
+        Self { differences, address_error: None }
     }
 }
 
@@ -132,92 +152,95 @@ fn not_compared(node: &str, why: String) -> NotCompared {
     }
 }
 
-/// Returns what would be written to a node with this instance, and the reason if its addresses
-/// could not be compared.
+/// Returns what would be written to a node with this instance.
 fn differences(
     node: &NodeView,
     meta: &InstanceMetadata,
-    refresh: bool,
-) -> Result<(Vec<Difference>, Option<AddressError>), InitializationError> {
+    refresh_labels: bool,
+) -> Result<Comparison, InitializationError> {
+    let mut differences = Vec::new();
     if node.is_uninitialized() {
         let InitializationPlan { addresses, change, .. } = plan::plan_initialization(node, meta)?;
-        let mut found: Vec<_> = addresses
-            .iter()
-            .map(|wanted| address_difference(node, wanted))
-            .collect();
-        found.extend(change_differences(node, &change, "the node is not initialised"));
-        return Ok((found, None));
+        if let Some(addresses) = addresses {
+            differences.push(address_difference(node, &addresses));
+        }
+        differences.extend(change_differences(node, &change, "the node is not initialised"));
+        return Ok(Comparison::complete(differences));
     }
-    let mut found = label_copies(node);
-    // If the addresses cannot be chosen, they stay as they are.
-    let (addresses, trouble) = match plan::plan_addresses(node, &meta.addresses) {
-        Ok(addresses) => (addresses, None),
-        Err(error) => (None, Some(error)),
-    };
-    found.extend(
-        addresses
-            .iter()
-            .map(|wanted| address_difference(node, wanted)),
-    );
-    if refresh {
+    differences.extend(label_copies(node));
+    let mut address_error = None;
+    match plan::plan_addresses(node, &meta.addresses) {
+        Ok(Some(addresses)) => differences.push(address_difference(node, &addresses)),
+        Ok(None) => {}
+        // If the addresses cannot be chosen, they stay as they are.
+        Err(error) => address_error = Some(error),
+    }
+    if refresh_labels {
         let (change, _) = plan::plan_label_refresh(node, meta);
-        found.extend(change_differences(node, &change, "the cloud has another value"));
+        differences.extend(change_differences(node, &change, "the cloud has another value"));
     }
-    Ok((found, trouble))
+    Ok(Comparison { differences, address_error })
 }
 
 fn label_copies(node: &NodeView) -> Vec<Difference> {
     if node.is_uninitialized() {
         return Vec::new();
     }
-    let copy = |(key, value): (&'static str, String)| {
-        let is = node.labels.get(key).unwrap_or(NONE).to_owned();
-        difference(
-            node,
-            format!("metadata.labels[{key}]"),
-            is,
-            value,
-            "it is a copy of the beta label",
-        )
-    };
-    plan::labels::reconciled_labels(node)
-        .into_iter()
-        .map(copy)
-        .collect()
+    let why = "it is a copy of the beta label";
+    let mut differences = Vec::new();
+    for (key, value) in plan::labels::reconciled_labels(node) {
+        differences.push(label_difference(node, key, value, why));
+    }
+    differences
 }
 
-fn address_difference(node: &NodeView, wanted: &[NodeAddress]) -> Difference {
-    let text = |addresses: &[NodeAddress]| match addresses {
-        [] => NONE.to_owned(),
-        some => some
-            .iter()
-            .map(|a| format!("{}={}", a.kind.as_str(), a.address))
-            .collect::<Vec<_>>()
-            .join(","),
-    };
-    let part = "status.addresses".to_owned();
-    difference(node, part, text(&node.addresses), text(wanted), "the cloud has others")
+fn label_difference(node: &NodeView, key: &str, desired: String, why: &str) -> Difference {
+    let current = node.labels.get(key).unwrap_or(NONE).to_owned();
+    difference(node, format!("metadata.labels[{key}]"), current, desired, why)
+}
+
+fn address_difference(node: &NodeView, desired: &[NodeAddress]) -> Difference {
+    difference(
+        node,
+        "status.addresses".to_owned(),
+        format_addresses(&node.addresses),
+        format_addresses(desired),
+        "the cloud has others",
+    )
+}
+
+fn format_addresses(addresses: &[NodeAddress]) -> String {
+    if addresses.is_empty() {
+        return NONE.to_owned();
+    }
+    let texts: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("{}={}", address.kind.as_str(), address.address))
+        .collect();
+    texts.join(",")
 }
 
 fn change_differences(node: &NodeView, change: &NodeChange, why: &str) -> Vec<Difference> {
-    let id = change.provider_id.iter().map(|id| {
-        difference(node, "spec.providerID".to_owned(), NONE.to_owned(), id.to_string(), why)
-    });
-    let labels = change.labels.iter().map(|(key, value)| {
-        let is = node.labels.get(key).unwrap_or(NONE).to_owned();
-        difference(node, format!("metadata.labels[{key}]"), is, value.clone(), why)
-    });
-    let taints = change.remove_taints.iter().map(|(_, key)| {
-        difference(node, format!("spec.taints[{key}]"), "set".to_owned(), NONE.to_owned(), why)
-    });
-    id.chain(labels).chain(taints).collect()
+    let mut differences = Vec::new();
+    if let Some(id) = &change.provider_id {
+        let part = "spec.providerID".to_owned();
+        differences.push(difference(node, part, NONE.to_owned(), id.to_string(), why));
+    }
+    for (key, value) in &change.labels {
+        differences.push(label_difference(node, key, value.clone(), why));
+    }
+    for (_, key) in &change.remove_taints {
+        let part = format!("spec.taints[{key}]");
+        differences.push(difference(node, part, "set".to_owned(), NONE.to_owned(), why));
+    }
+    differences
 }
 
 fn difference(
     node: &NodeView,
     part: String,
-    is: String,
-    would_be: String,
+    current: String,
+    desired: String,
     why: &str,
 ) -> Difference {
     Difference {
@@ -225,8 +248,8 @@ fn difference(
         object: node.name.to_string(),
         part,
         controller: CLOUD_NODE,
-        current: Some(is),
-        desired: would_be,
+        current: Some(current),
+        desired,
         why: why.to_owned(),
     }
 }

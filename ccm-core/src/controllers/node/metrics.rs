@@ -36,14 +36,11 @@ pub(crate) enum NodeOutcome {
 
 impl NodeMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let histogram = |name: &str, help: &str| {
-            Histogram::with_opts(HistogramOpts::new(name, help).buckets(DELAY_BUCKETS.to_vec()))
-        };
-        let taint_removal = histogram(
+        let taint_removal = delay_histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
             "Seconds from the creation of a node to the removal of the cloud provider taint.",
         )?;
-        let initial_sync = histogram(
+        let initial_sync = delay_histogram(
             "node_controller_initial_node_sync_delay_seconds",
             "Seconds from the creation of a node to the end of its initialisation.",
         )?;
@@ -76,4 +73,8 @@ impl NodeMetrics {
         };
         self.outcomes.with_label_values(&[work, outcome]).inc();
     }
+}
+
+fn delay_histogram(name: &str, help: &str) -> prometheus::Result<Histogram> {
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(DELAY_BUCKETS.to_vec()))
 }

@@ -28,8 +28,8 @@ use crate::{
     error::{caught, chain},
     k8s::NodeView,
     provider::{
-        CloudError, ErrorKind, EventType, InstanceBatcher, InstanceQuery, InstanceStatus,
-        MetadataScope, NodeOwnership, PowerState,
+        CloudError, CloudProvider, ErrorKind, EventType, InstanceBatcher, InstanceQuery,
+        InstanceStatus, MetadataScope, NodeOwnership, PowerState,
     },
     runtime::{
         api::{ApiError, ApiErrorKind},
@@ -42,10 +42,11 @@ use crate::{
 
 /// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear
 /// together.
-const MAX_NODES_AT_ONCE: usize = 512;
-/// Lower bound of the limit of API writes in flight, whatever `--concurrent-node-syncs` says: with
-/// upstream's default of one, the start of a large cluster would write one node per round trip.
-const MIN_WRITES_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_NODES: usize = 512;
+/// Lower bound of the limit of API writes in flight, even if `--concurrent-node-syncs` is lower:
+/// with upstream's default of one, the start of a large cluster would write one node per round
+/// trip.
+const MIN_CONCURRENT_WRITES: usize = 16;
 /// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s; a node whose
 /// instance becomes visible a second later waits for the rest of that time (W8).
 const BACKOFF: Backoff = Backoff {
@@ -102,35 +103,17 @@ impl NodeController {
     ) -> prometheus::Result<Self> {
         let metrics = NodeMetrics::register(&cx.metrics)?;
         let queue = WorkQueue::named("Nodes", &cx.controller_metrics.queues);
-        // Queue the provider's nodes that may need a write, whenever they appear or change.
         let sender = queue.clone();
         let provider = cx.provider.clone();
-        cx.nodes
-            .on_change(move |change: &Change<NodeView>| match change {
-                Change::Added(node)
-                    if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours =>
-                {
-                    sender.add(node.name.clone());
-                }
-                Change::Updated { old, new }
-                    if needs_work(new)
-                        && provider.node_ownership(new) == NodeOwnership::Ours
-                        && (needs_sync_after(old, new)
-                            || provider.node_ownership(old) != NodeOwnership::Ours) =>
-                {
-                    sender.add(new.name.clone());
-                }
-                // One last sync clears the node's back-off and event state.
-                Change::Deleted(node) => sender.add(node.name.clone()),
-                Change::Added(_) | Change::Updated { .. } => {}
-            });
+        cx.nodes.on_change(move |change: &Change<NodeView>| {
+            if let Some(node) = node_to_sync(&*provider, change) {
+                sender.add(node.name.clone());
+            }
+        });
         // Limit the writes in flight, separately for syncs and for the periodic update.
-        let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
+        let writes = Semaphore::new(config.concurrent_syncs.max(MIN_CONCURRENT_WRITES));
         let status_writes =
-            Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
-        let event_dedup = EventDeduplicator::default();
-        let network = None;
-        let began = Instant::now();
+            Semaphore::new(config.concurrent_status_updates.max(MIN_CONCURRENT_WRITES));
         Ok(Self {
             cx,
             config,
@@ -139,9 +122,9 @@ impl NodeController {
             queue,
             writes,
             status_writes,
-            event_dedup,
-            network_conditions: network,
-            started_at: began,
+            event_dedup: EventDeduplicator::default(),
+            network_conditions: None,
+            started_at: Instant::now(),
         })
     }
 
@@ -175,8 +158,8 @@ impl NodeController {
             // Once full, accept new nodes only when half of the slots are free, so that they share
             // cloud calls. Replacing each finished node by one new node would mean one cloud call
             // per node.
-            accepts_more = working.len() <= MAX_NODES_AT_ONCE / 2
-                || (accepts_more && working.len() < MAX_NODES_AT_ONCE);
+            accepts_more = working.len() <= MAX_CONCURRENT_NODES / 2
+                || (accepts_more && working.len() < MAX_CONCURRENT_NODES);
         }
         while working.next().await.is_some() {}
     }
@@ -197,28 +180,28 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
             }
-            // Requeue also when the process seems to be stopping: if it goes on after all, the node
+            // Requeue also when the process seems to be stopping: if it does not, the node
             // must not be lost.
             Err(error) => {
                 let failures = self.queue.failed(&name);
                 if let Some(node) = node {
                     self.report_failure(&node, &error, failures);
                 }
-                self.queue.add_after(
-                    name.clone(),
-                    error
-                        .delay()
-                        .unwrap_or_else(|| self.backoff(&error, failures)),
-                );
+                self.queue
+                    .add_after(name.clone(), self.retry_delay(&error, failures));
             }
         }
         self.queue.done(&name);
     }
 
-    /// Returns the delay before the next attempt. Nodes that wait for the cloud are retried at the
-    /// same moments, so that they share a batch; random delays would mean one cloud call per node.
-    /// A write is one request per node in any case, so retries of writes are spread at random.
-    fn backoff(&self, error: &NodeSyncError, failures: u32) -> Duration {
+    /// Returns the delay before the next attempt, unless the error prescribes one. Nodes that wait
+    /// for the cloud are retried at the same moments, so that they share a batch; random delays
+    /// would mean one cloud call per node. A write is one request per node in any case, so retries
+    /// of writes are spread at random.
+    fn retry_delay(&self, error: &NodeSyncError, failures: u32) -> Duration {
+        if let Some(delay) = error.delay() {
+            return delay;
+        }
         match error {
             NodeSyncError::Unknown | NodeSyncError::Cloud(_) => {
                 BACKOFF.shared_delay(failures, self.started_at.elapsed())
@@ -263,9 +246,10 @@ impl NodeController {
                 self.reconcile_labels(node).await
             }
         };
-        caught(work)
-            .await
-            .unwrap_or_else(|panic| Err(NodeSyncError::Panicked(panic)))
+        match caught(work).await {
+            Ok(result) => result,
+            Err(panic) => Err(NodeSyncError::Panicked(panic)),
+        }
     }
 
     async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
@@ -281,7 +265,7 @@ impl NodeController {
             }
             InstanceStatus::Found { meta, .. } => meta,
         };
-        let applied = apply::initialize(
+        let outcome = apply::initialize(
             &self.cx.api,
             &self.cx.node_fields,
             &self.writes,
@@ -290,7 +274,7 @@ impl NodeController {
             &meta,
         )
         .await?;
-        let InitializeOutcome::Done(dropped) = applied else {
+        let InitializeOutcome::Done(dropped) = outcome else {
             return Ok(());
         };
         for label in dropped {
@@ -342,14 +326,14 @@ impl NodeController {
         let Some(reason) = error.event_reason() else {
             return;
         };
-        let work = if node.is_uninitialized() {
+        let operation = if node.is_uninitialized() {
             NodeOperation::Initialize
         } else {
             NodeOperation::Labels
         };
-        self.metrics.count(work, NodeOutcome::Failed);
+        self.metrics.count(operation, NodeOutcome::Failed);
         let note = error.event_note(node);
-        tracing::warn!(node = %node.name, reason, error = note, failures, ?work, "node not synced");
+        tracing::warn!(node = %node.name, reason, error = note, failures, work = ?operation, "node not synced");
         // A transient error usually affects every node at once: do not emit one event per node
         // right away.
         if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
@@ -358,6 +342,29 @@ impl NodeController {
         self.event_dedup
             .warn_once(&self.cx.events, node, reason, &note);
     }
+}
+
+/// Returns the node of a change of the cache, if that may need a sync.
+fn node_to_sync<'a>(
+    provider: &dyn CloudProvider,
+    change: &'a Change<NodeView>,
+) -> Option<&'a NodeView> {
+    let (old, new) = match change {
+        Change::Added(node) => (None, node),
+        Change::Updated { old, new } => (Some(old), new),
+        // One last sync clears the node's back-off and event state.
+        Change::Deleted(node) => return Some(node),
+    };
+    if !needs_work(new) || provider.node_ownership(new) != NodeOwnership::Ours {
+        return None;
+    }
+    if let Some(old) = old
+        && !needs_sync_after(old, new)
+        && provider.node_ownership(old) == NodeOwnership::Ours
+    {
+        return None;
+    }
+    Some(new)
 }
 
 /// Tells whether a sync may have anything to do for the node.
@@ -385,7 +392,7 @@ enum NodeSyncError {
     Unknown,
     #[error("the node changed meanwhile")]
     Race,
-    #[error("the work panicked: {0}")]
+    #[error("the sync panicked: {0}")]
     Panicked(String),
     #[error(transparent)]
     Cloud(CloudError),
@@ -413,10 +420,12 @@ impl NodeSyncError {
     /// Returns the retry delay that the error itself prescribes.
     fn delay(&self) -> Option<Duration> {
         match self {
-            Self::Cloud(error) => error.retry_after().or(match error.kind() {
-                ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => Some(LONG_BACKOFF),
-                _ => None,
-            }),
+            Self::Cloud(error) => match error.kind() {
+                ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => {
+                    Some(error.retry_after().unwrap_or(LONG_BACKOFF))
+                }
+                _ => error.retry_after(),
+            },
             Self::Apply(NodeWriteError::Api(error)) => error.retry_after(),
             _ => None,
         }

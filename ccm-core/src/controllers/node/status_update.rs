@@ -15,7 +15,9 @@ use super::{
 use crate::{
     error::chain,
     k8s::NodeView,
-    provider::{InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState},
+    provider::{
+        CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState,
+    },
     runtime::api::ApiError,
     telemetry::controller_metrics::SkippedWrite,
 };
@@ -24,14 +26,15 @@ use crate::{
 const MAX_AGE_FRACTION: u32 = 10;
 
 impl NodeController {
+    /// Updates all nodes once per period, until `cancel`.
     pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
         let period = self.config.status_update_period;
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         while !cancel.is_cancelled() {
-            let start = Instant::now();
+            let started_at = Instant::now();
             self.update_all(period, cancel).await;
             // After a long pass (a slow cloud), wait at least half a period.
-            let next = (start + period).max(Instant::now() + period / 2);
+            let next = (started_at + period).max(Instant::now() + period / 2);
             cancel
                 .run_until_cancelled(tokio::time::sleep_until(next))
                 .await;
@@ -44,12 +47,12 @@ impl NodeController {
         let mut nodes = self.cx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let size = self.instances.limits().max_batch.get();
-        let slices = nodes.len().div_ceil(size);
-        let gap = period / 2 / u32::try_from(slices.max(1)).unwrap_or(u32::MAX);
-        for (index, slice) in nodes.chunks(size).enumerate() {
+        let batch_size = self.instances.limits().max_batch.get();
+        let slice_count = nodes.len().div_ceil(batch_size);
+        let delay = period / 2 / u32::try_from(slice_count.max(1)).unwrap_or(u32::MAX);
+        for (index, slice) in nodes.chunks(batch_size).enumerate() {
             if index > 0 {
-                cancel.run_until_cancelled(tokio::time::sleep(gap)).await;
+                cancel.run_until_cancelled(tokio::time::sleep(delay)).await;
             }
             if cancel.is_cancelled() {
                 return;
@@ -59,61 +62,54 @@ impl NodeController {
     }
 
     async fn update_slice(&self, nodes: &[Arc<NodeView>], max_age: Duration) {
-        let need = if self.config.refresh_additional_labels {
+        let scope = if self.config.refresh_additional_labels {
             MetadataScope::All
         } else {
             MetadataScope::Addresses
         };
         let queries = nodes
             .iter()
-            .map(|node| InstanceQuery { node: node.clone(), scope: need, max_age })
+            .map(|node| InstanceQuery { node: node.clone(), scope, max_age })
             .collect();
         let answers = self.instances.describe_many(queries).await;
         stream::iter(nodes.iter().zip(answers))
-            .for_each_concurrent(None, |(node, answer)| async move {
-                match answer {
-                    // The node-lifecycle controller proves whether the instance is really gone. The
-                    // addresses that a terminated instance still shows are not the node's.
-                    Ok(
-                        InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
-                    ) => {
-                        tracing::debug!(node = %node.name, "the cloud does not know the instance");
-                    }
-                    Ok(InstanceStatus::Found { meta, .. }) => self.update_node(node, &meta).await,
-                    Err(error) => {
-                        self.metrics.count(NodeOperation::Addresses, NodeOutcome::Failed);
-                        tracing::warn!(node = %node.name, error = error.chain(), "addresses not compared");
-                    }
-                }
-            })
+            .for_each_concurrent(None, |(node, answer)| self.handle_answer(node, answer))
             .await;
     }
 
-    async fn update_node(&self, asked: &NodeView, meta: &InstanceMetadata) {
+    async fn handle_answer(&self, node: &NodeView, answer: Result<InstanceStatus, CloudError>) {
+        match answer {
+            // The node-lifecycle controller proves whether the instance is really gone. The
+            // addresses that a terminated instance still shows are not the node's.
+            Ok(
+                InstanceStatus::NotFound
+                | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
+            ) => {
+                tracing::debug!(node = %node.name, "the cloud does not know the instance");
+            }
+            Ok(InstanceStatus::Found { meta, .. }) => self.update_node(node, &meta).await,
+            Err(error) => {
+                self.metrics
+                    .count(NodeOperation::Addresses, NodeOutcome::Failed);
+                tracing::warn!(node = %node.name, error = error.chain(), "addresses not compared");
+            }
+        }
+    }
+
+    async fn update_node(&self, queried: &NodeView, meta: &InstanceMetadata) {
         // The node may have changed since the query: plan with the node as it is now.
-        let Some(node) = self
-            .cx
-            .nodes
-            .get(&asked.name)
-            .filter(|n| n.uid == asked.uid && !n.is_uninitialized())
-        else {
+        let Some(node) = self.cx.nodes.get(&queried.name) else {
             return;
         };
+        if node.uid != queried.uid || node.is_uninitialized() {
+            return;
+        }
         match plan::plan_addresses(&node, &meta.addresses) {
             Ok(Some(addresses)) => {
                 let _permit = self.status_writes.acquire().await;
-                self.record_result(
-                    &node,
-                    NodeOperation::Addresses,
-                    apply::patch_addresses(
-                        &self.cx.api,
-                        self.network_conditions.as_ref(),
-                        &node,
-                        &addresses,
-                    )
-                    .await
-                    .map(drop),
-                );
+                let network = self.network_conditions.as_ref();
+                let result = apply::patch_addresses(&self.cx.api, network, &node, &addresses).await;
+                self.record_result(&node, NodeOperation::Addresses, result.map(drop));
             }
             Ok(None) => {
                 self.event_dedup.clear(&node.name);
@@ -127,7 +123,7 @@ impl NodeController {
                 self.metrics
                     .count(NodeOperation::Addresses, NodeOutcome::Failed);
                 let note = chain(&error);
-                tracing::warn!(node = %node.name, error = note, "addresses left alone");
+                tracing::warn!(node = %node.name, error = note, "addresses not changed");
                 self.event_dedup
                     .warn_once(&self.cx.events, &node, "InvalidNodeIP", &note);
             }
@@ -148,11 +144,8 @@ impl NodeController {
                 .count_skipped_write(SkippedWrite::NodeLabels);
         } else {
             let _permit = self.status_writes.acquire().await;
-            self.record_result(
-                node,
-                NodeOperation::Labels,
-                apply::patch_node(&self.cx.api, node, &change).await,
-            );
+            let result = apply::patch_node(&self.cx.api, node, &change).await;
+            self.record_result(node, NodeOperation::Labels, result);
         }
     }
 

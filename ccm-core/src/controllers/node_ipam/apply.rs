@@ -18,7 +18,7 @@ pub(crate) enum PatchFailure {
     /// The node may have got the pod CIDRs, or may still get them.
     Unknown,
     /// The request did not change the node, and an immediate retry will not help.
-    Refused,
+    Rejected,
 }
 
 /// Writes the node's pod CIDRs, provided that its resource version is still the one that was read
@@ -46,11 +46,9 @@ pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
         PatchOp::test("/metadata/resourceVersion", &node.resource_version),
     ];
     // The API server requires `podCIDR` to equal the first entry of `podCIDRs`.
-    operations.extend(
-        cidrs
-            .first()
-            .map(|first| PatchOp::Add { path: "/spec/podCIDR".to_owned(), value: first.clone() }),
-    );
+    if let Some(first) = cidrs.first() {
+        operations.push(PatchOp::Add { path: "/spec/podCIDR".to_owned(), value: first.clone() });
+    }
     operations.push(PatchOp::Add { path: "/spec/podCIDRs".to_owned(), value: Value::from(cidrs) });
     operations
 }
@@ -72,6 +70,6 @@ pub(crate) fn classify_failure(error: &ApiError) -> PatchFailure {
         | ApiErrorKind::Gone
         | ApiErrorKind::NotLeader
         | ApiErrorKind::Canceled
-        | ApiErrorKind::Other => PatchFailure::Refused,
+        | ApiErrorKind::Other => PatchFailure::Rejected,
     }
 }

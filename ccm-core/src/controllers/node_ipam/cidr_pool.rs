@@ -89,30 +89,29 @@ impl CidrPool {
             }
         } else {
             self.range_holders
-                .retain(|(known, other)| known != blocks || &**other != holder);
+                .retain(|(range, other)| range != blocks || &**other != holder);
         }
-        let freed = self.set.release(blocks.clone());
-        let mut still = 0;
-        for index in self
-            .single_block_holders
-            .range(blocks.clone())
-            .map(|(index, _)| *index)
-        {
-            still += self.set.occupy(index..index + 1);
+        let released = self.set.release(blocks.clone());
+        let still_taken = self.occupy_held_blocks(blocks);
+        self.changed.freed += released - still_taken;
+    }
+
+    /// Marks those of these blocks as taken that have a holder or overlap with a service CIDR.
+    /// Returns how many of them were free.
+    fn occupy_held_blocks(&mut self, blocks: &Range<u64>) -> u64 {
+        let mut occupied = 0;
+        for (index, _) in self.single_block_holders.range(blocks.clone()) {
+            occupied += self.set.occupy(*index..*index + 1);
         }
-        let services = self.services.iter().map(|(_, held)| held);
-        for held in self
-            .range_holders
-            .iter()
-            .map(|(held, _)| held)
-            .chain(services)
-            .filter(|held| overlap(held, blocks))
-        {
-            still += self
-                .set
-                .occupy(held.start.max(blocks.start)..held.end.min(blocks.end));
+        let held_by_nodes = self.range_holders.iter().map(|(held, _)| held);
+        let held_by_services = self.services.iter().map(|(_, held)| held);
+        for held in held_by_nodes.chain(held_by_services) {
+            if overlap(held, blocks) {
+                let overlapping = held.start.max(blocks.start)..held.end.min(blocks.end);
+                occupied += self.set.occupy(overlapping);
+            }
         }
-        self.changed.freed += freed - still;
+        occupied
     }
 
     /// Returns the other holders of any of these blocks, lazily: if there are many, callers often
@@ -137,10 +136,11 @@ impl CidrPool {
 
     /// Returns the first service CIDR that overlaps with these blocks.
     pub(crate) fn overlapping_service_cidr(&self, blocks: &Range<u64>) -> Option<IpNet> {
-        self.services
+        let (network, _) = self
+            .services
             .iter()
-            .find(|(_, held)| overlap(held, blocks))
-            .map(|(net, _)| *net)
+            .find(|(_, held)| overlap(held, blocks))?;
+        Some(*network)
     }
 
     /// Returns the changes since the last call.

@@ -148,39 +148,36 @@ impl CidrSet {
     /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and
     /// returns the new word and the bits that it flipped. Returns the number of flipped bits.
     fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
-        let mut at = blocks.start;
+        let mut index = blocks.start;
         let end = blocks.end.min(self.len);
         let mut flipped = 0;
-        while at < end {
-            let word = at / WORD;
-            let first = at % WORD;
-            let count = (WORD - first).min(end - at);
-            let mask = (u64::MAX >> (WORD - count)) << first;
-            if let Some(word) = usize::try_from(word)
-                .ok()
-                .and_then(|word| self.words.get_mut(word))
+        while index < end {
+            let first_bit = index % WORD;
+            let count = (WORD - first_bit).min(end - index);
+            let mask = (u64::MAX >> (WORD - count)) << first_bit;
+            if let Ok(position) = usize::try_from(index / WORD)
+                && let Some(word) = self.words.get_mut(position)
             {
                 let (new, changed) = change(*word, mask);
                 *word = new;
                 flipped += u64::from(changed.count_ones());
             }
-            at += count;
+            index += count;
         }
         flipped
     }
 
     fn first_free(&self, within: Range<u64>) -> Option<u64> {
-        let mut at = within.start;
-        while at < within.end {
-            let word = usize::try_from(at / WORD)
-                .ok()
-                .and_then(|word| self.words.get(word))?;
-            let free = !word & (u64::MAX << (at % WORD));
+        let mut start = within.start;
+        while start < within.end {
+            let position = usize::try_from(start / WORD).ok()?;
+            let word = self.words.get(position)?;
+            let free = !word & (u64::MAX << (start % WORD));
             if free != 0 {
-                let index = at - at % WORD + u64::from(free.trailing_zeros());
+                let index = start - start % WORD + u64::from(free.trailing_zeros());
                 return (index < within.end).then_some(index);
             }
-            at += WORD - at % WORD;
+            start += WORD - start % WORD;
         }
         None
     }

@@ -20,22 +20,33 @@ pub(crate) struct NodeIpamMetrics {
 
 impl NodeIpamMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let opts = |name: &str, help: &str| Opts::new(format!("node_ipam_controller_{name}"), help);
         let labels = &["clusterCIDR"];
         let allocations = IntCounterVec::new(
-            opts("cidrset_cidrs_allocations_total", "Blocks of the cluster CIDR that were taken."),
+            Opts::new(
+                "node_ipam_controller_cidrset_cidrs_allocations_total",
+                "Blocks of the cluster CIDR that were taken.",
+            ),
             labels,
         )?;
         let releases = IntCounterVec::new(
-            opts("cidrset_cidrs_releases_total", "Blocks of the cluster CIDR that were released."),
+            Opts::new(
+                "node_ipam_controller_cidrset_cidrs_releases_total",
+                "Blocks of the cluster CIDR that were released.",
+            ),
             labels,
         )?;
         let max = IntGaugeVec::new(
-            opts("cirdset_max_cidrs", "Blocks that the cluster CIDR has."),
+            Opts::new(
+                "node_ipam_controller_cirdset_max_cidrs",
+                "Blocks that the cluster CIDR has.",
+            ),
             labels,
         )?;
         let usage = GaugeVec::new(
-            opts("cidrset_usage_cidrs", "Share of the cluster CIDR's blocks that are taken."),
+            Opts::new(
+                "node_ipam_controller_cidrset_usage_cidrs",
+                "Share of the cluster CIDR's blocks that are taken.",
+            ),
             labels,
         )?;
         let tries = HistogramVec::new(

@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// Nodes processed concurrently, hence the limit of writes in flight; upstream's number of workers.
-const NODES_AT_ONCE: usize = 30;
+const MAX_CONCURRENT_NODES: usize = 30;
 /// Attempts at a node before it is requeued with a back-off, as upstream.
 const MAX_ATTEMPTS: usize = 3;
 /// Delay between two attempts; up to the same amount is added at random. Upstream has no delay
@@ -89,60 +89,61 @@ struct SharedAllocator {
     metrics: NodeIpamMetrics,
     queue: WorkQueue<Arc<str>>,
     initial_nodes_confirmed: Notify,
-    began: Instant,
+    started_at: Instant,
 }
 
 impl SharedAllocator {
-    /// Calls `act` with the allocator, updates the metrics, and queues waiting nodes for which
-    /// blocks became free.
-    fn with_allocator<R>(&self, act: impl FnOnce(&mut CidrAllocator) -> R) -> R {
+    /// Calls `operation` with the allocator, updates the metrics, and queues waiting nodes for
+    /// which blocks became free.
+    fn with_allocator<R>(&self, operation: impl FnOnce(&mut CidrAllocator) -> R) -> R {
         let mut allocator = self.allocator.lock();
-        let result = act(&mut allocator);
-        let (changes, woken) = allocator.take_changes();
-        for (pool, changed) in allocator.pools().iter().zip(changes) {
-            self.metrics.record(pool.set(), &changed);
+        let result = operation(&mut allocator);
+        let (changes, nodes_to_retry) = allocator.take_changes();
+        for (pool, changes) in allocator.pools().iter().zip(changes) {
+            self.metrics.record(pool.set(), &changes);
         }
         drop(allocator);
-        self.add_all(woken);
+        self.queue_all(nodes_to_retry);
         result
     }
 
     /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do
     /// not queue the node.
     fn on_node_change(&self, change: &Change<NodeView>) {
-        let (name, others) = match change {
+        match change {
             Change::Added(node) => {
-                (&node.name, self.with_allocator(|allocator| allocator.observe_node(node)))
+                let other_nodes = self.with_allocator(|allocator| allocator.observe_node(node));
+                self.queue_all(other_nodes);
+                self.queue.add(node.name.clone());
             }
             Change::Updated { old, new }
                 if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting =>
             {
-                return self.wait_for_initial_nodes(&new.name);
+                self.record_change_since_start(&new.name);
             }
             // Record the node's blocks before it counts as confirmed: the confirmation may let the
             // controller start to allocate blocks.
             Change::Updated { new, .. } => {
-                let others = self.with_allocator(|ledger| ledger.observe_node(new));
-                self.wait_for_initial_nodes(&new.name);
-                (&new.name, others)
+                let other_nodes = self.with_allocator(|allocator| allocator.observe_node(new));
+                self.record_change_since_start(&new.name);
+                self.queue_all(other_nodes);
+                self.queue.add(new.name.clone());
             }
             Change::Deleted(node) => {
-                self.with_allocator(|ledger| ledger.node_deleted(node));
-                self.wait_for_initial_nodes(&node.name);
-                (&node.name, Vec::new())
+                self.with_allocator(|allocator| allocator.node_deleted(node));
+                self.record_change_since_start(&node.name);
+                self.queue.add(node.name.clone());
             }
-        };
-        self.add_all(others);
-        self.queue.add(name.clone());
+        }
     }
 
-    fn wait_for_initial_nodes(&self, name: &str) {
+    fn record_change_since_start(&self, name: &str) {
         if self.allocator.lock().node_changed_since_start(name) {
             self.initial_nodes_confirmed.notify_one();
         }
     }
 
-    fn add_all(&self, names: Vec<Arc<str>>) {
+    fn queue_all(&self, names: Vec<Arc<str>>) {
         for name in names {
             self.queue.add(name);
         }
@@ -161,25 +162,27 @@ impl NodeIpamController {
             metrics: NodeIpamMetrics::register(&cx.metrics)?,
             queue: WorkQueue::named("cidrallocator_node", &cx.controller_metrics.queues),
             initial_nodes_confirmed: Notify::new(),
-            began: Instant::now(),
+            started_at: Instant::now(),
         });
         // Export the metrics of all cluster CIDRs from the start.
         shared.with_allocator(|_| ());
-        let follower = shared.clone();
+        let observer = shared.clone();
         cx.nodes
-            .on_change(move |change| follower.on_node_change(change));
+            .on_change(move |change| observer.on_node_change(change));
         Ok(Self { cx, shared, event_dedup: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
     pub async fn run(self, cancel: CancellationToken) {
-        cancel.run_until_cancelled(self.settle()).await;
+        cancel
+            .run_until_cancelled(self.wait_for_initial_nodes())
+            .await;
         let mut working = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
-                name = self.shared.queue.get(), if working.len() < NODES_AT_ONCE => working.push(self.process(name)),
+                name = self.shared.queue.get(), if working.len() < MAX_CONCURRENT_NODES => working.push(self.process(name)),
             }
         }
         while working.next().await.is_some() {}
@@ -188,29 +191,26 @@ impl NodeIpamController {
     /// Waits for the complete list of nodes, and until no request of a previous leader's allocator
     /// can change it any more: after a failover, its last request may be in flight and write a
     /// block that looks free here.
-    async fn settle(&self) {
-        // First, record which nodes have no blocks in the complete list.
+    async fn wait_for_initial_nodes(&self) {
         self.cx.nodes.synced().await;
         let nodes = self.cx.nodes.list();
         self.shared.allocator.lock().record_initial_nodes(&nodes);
-        // Then wait until the watch shows a change of each of them, for as long as such a request
-        // may take effect.
-        let settled = async {
+        // A change of a node in the watch confirms it. Wait for that as long as such a request may
+        // take effect.
+        let confirmed = async {
             while !self.shared.allocator.lock().initial_nodes_confirmed() {
                 self.shared.initial_nodes_confirmed.notified().await;
             }
         };
-        if tokio::time::timeout(LATE_REQUEST_LIMIT, settled)
-            .await
-            .is_ok()
-        {
+        let wait = tokio::time::timeout(LATE_REQUEST_LIMIT, confirmed);
+        if wait.await.is_ok() {
             return;
         }
-        // Finally, read the rest from the API server, until every read has succeeded.
+        // Read the other nodes from the API server, until every read has succeeded.
         for failures in 1.. {
-            let unsettled = self.shared.allocator.lock().unconfirmed_nodes();
-            stream::iter(unsettled)
-                .for_each_concurrent(NODES_AT_ONCE, |name| self.recheck_node(name))
+            let unconfirmed = self.shared.allocator.lock().unconfirmed_nodes();
+            stream::iter(unconfirmed)
+                .for_each_concurrent(MAX_CONCURRENT_NODES, |name| self.recheck_node(name))
                 .await;
             if self.shared.allocator.lock().initial_nodes_confirmed() {
                 return;
@@ -228,10 +228,10 @@ impl NodeIpamController {
                 .with_allocator(|allocator| allocator.confirm_initial_node(&name, Some(&fresh))),
             Err(error) if error.is_not_found() => {
                 self.shared
-                    .with_allocator(|ledger| ledger.confirm_initial_node(&name, None));
+                    .with_allocator(|allocator| allocator.confirm_initial_node(&name, None));
             }
             Err(error) => {
-                tracing::warn!(node = %name, error = chain(&error), "node not read, no pod networks are given yet");
+                tracing::warn!(node = %name, error = chain(&error), "node not read, no pod CIDRs are allocated yet");
             }
         }
     }
@@ -239,81 +239,82 @@ impl NodeIpamController {
     async fn process(&self, name: Arc<str>) {
         let queue = &self.shared.queue;
         let node = self.cx.nodes.get(&name);
-        // First, check the node's pod CIDRs, or allocate some if it has none.
-        let result = match &node {
-            Some(node) if !node.pod_cidrs.is_empty() => {
-                self.report_problems(node);
-                Ok(())
-            }
-            Some(_) if self.behind(&name).is_some() => Ok(()),
-            // A node that is being deleted gets no blocks, but the outcome of an earlier request
-            // must still be found out.
-            Some(node) if !node.deleting || self.is_unanswered(node) => {
-                let allocation = async {
-                    record_reason(if node.deleting {
-                        "an earlier request is unanswered"
-                    } else {
-                        "node has no pod networks"
-                    });
-                    let result = self.allocate(node).await;
-                    (
-                        if result.is_ok() {
-                            ReconcileOutcome::Done
-                        } else {
-                            ReconcileOutcome::Failed
-                        },
-                        result,
-                    )
-                };
-                let result = self
-                    .cx
-                    .controller_metrics
-                    .reconcile(names::NODE_IPAM, &name, allocation)
-                    .await;
-                // The proposed blocks are free again, except those that a request in flight may
-                // still write.
-                self.shared
-                    .with_allocator(|allocator| allocator.cancel(&name, &node.uid));
-                result
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.event_dedup.clear(&name);
-                Ok(())
-            }
-        };
-        // Then requeue the node: after a failure, or if the cache does not show its pod CIDRs yet.
-        match (result, node) {
-            (Err(error), Some(node)) => {
-                let failures = queue.failed(&name);
-                self.report(&node, &error, failures);
-                queue.add_after(
-                    name.clone(),
-                    error.delay().unwrap_or_else(|| BACKOFF.delay(failures)),
-                );
-            }
-            _ => {
-                queue.forget(&name);
-                if let Some(wait) = self.behind(&name) {
-                    queue.add_after(name.clone(), wait);
-                }
+        let mut result = Ok(());
+        match &node {
+            Some(node) => result = self.sync(&name, node).await,
+            None => self.event_dedup.clear(&name),
+        }
+        if let Err(error) = result
+            && let Some(node) = node
+        {
+            let failures = queue.failed(&name);
+            self.report(&node, &error, failures);
+            let delay = error.delay().unwrap_or_else(|| BACKOFF.delay(failures));
+            queue.add_after(name.clone(), delay);
+        } else {
+            queue.forget(&name);
+            // The cache may not show the node's pod CIDRs yet.
+            if let Some(wait) = self.cache_wait(&name) {
+                queue.add_after(name.clone(), wait);
             }
         }
         queue.done(&name);
     }
 
+    /// Checks the node's pod CIDRs, or allocates some if it has none.
+    async fn sync(&self, name: &Arc<str>, node: &Arc<NodeView>) -> Result<(), AllocationError> {
+        if !node.pod_cidrs.is_empty() {
+            self.report_problems(node);
+            return Ok(());
+        }
+        if self.cache_wait(name).is_some() {
+            return Ok(());
+        }
+        // A node that is being deleted gets no blocks, but the outcome of an earlier request must
+        // still be found out.
+        if node.deleting && !self.has_in_flight_patch(node) {
+            return Ok(());
+        }
+        let result = self
+            .cx
+            .controller_metrics
+            .reconcile(names::NODE_IPAM, name, self.allocate_with_outcome(node))
+            .await;
+        // The proposed blocks are free again, except those that a request in flight may still
+        // write.
+        self.shared
+            .with_allocator(|allocator| allocator.cancel(name, &node.uid));
+        result
+    }
+
+    async fn allocate_with_outcome(
+        &self,
+        node: &Arc<NodeView>,
+    ) -> (ReconcileOutcome, Result<(), AllocationError>) {
+        record_reason(if node.deleting {
+            "an earlier request is unanswered"
+        } else {
+            "node has no pod CIDRs"
+        });
+        let result = self.allocate(node).await;
+        let outcome = match &result {
+            Ok(()) => ReconcileOutcome::Done,
+            Err(_) => ReconcileOutcome::Failed,
+        };
+        (outcome, result)
+    }
+
     /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have;
     /// `None` if the cache is not behind.
-    fn behind(&self, name: &str) -> Option<Duration> {
+    fn cache_wait(&self, name: &str) -> Option<Duration> {
         let mut allocator = self.shared.allocator.lock();
-        let now = self.shared.began.elapsed();
+        let now = self.shared.started_at.elapsed();
         // Read the cache under the lock: the allocator processes any later change of the cache
         // after this.
-        let node = self
-            .cx
-            .nodes
-            .get(name)
-            .filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
+        let node = self.cx.nodes.get(name)?;
+        if !node.pod_cidrs.is_empty() || node.deleting {
+            return None;
+        }
         allocator.missing(name, &node.uid, now)
     }
 
@@ -327,18 +328,18 @@ impl NodeIpamController {
         }
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
-        tracing::warn!(node = %node.name, problem = note, "pod CIDR of the node is not as it should be");
+        tracing::warn!(node = %node.name, problem = note, "node has an invalid pod CIDR");
         self.event_dedup
             .warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
     }
 
     async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), AllocationError> {
         let mut node = node.clone();
-        let mut tries = 0;
-        let mut read_first = self.is_unanswered(&node);
+        let mut attempts = 0;
+        let mut must_read_first = self.has_in_flight_patch(&node);
         loop {
-            // Read the node first if an earlier request may have changed it.
-            if read_first {
+            // An earlier request may have changed the node.
+            if must_read_first {
                 tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
                 match self.read(&node).await? {
                     Some(fresh) => node = fresh,
@@ -355,14 +356,19 @@ impl NodeIpamController {
             };
             match self.write(&node, &cidrs).await {
                 PatchOutcome::Applied | PatchOutcome::NotNeeded => return Ok(()),
-                PatchOutcome::Refused(error) => return Err(error.into()),
-                PatchOutcome::Retry(error) if tries + 1 >= MAX_ATTEMPTS => return Err(error.into()),
-                PatchOutcome::Retry(_) => (tries, read_first) = (tries + 1, true),
+                PatchOutcome::Rejected(error) => return Err(error.into()),
+                PatchOutcome::Retry(error) => {
+                    attempts += 1;
+                    if attempts >= MAX_ATTEMPTS {
+                        return Err(error.into());
+                    }
+                    must_read_first = true;
+                }
             }
         }
     }
 
-    fn is_unanswered(&self, node: &NodeView) -> bool {
+    fn has_in_flight_patch(&self, node: &NodeView) -> bool {
         self.shared
             .allocator
             .lock()
@@ -375,7 +381,7 @@ impl NodeIpamController {
                 self.shared
                     .with_allocator(|allocator| allocator.patch_applied(&node.name, &node.uid));
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
-                tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "node got its pod networks");
+                tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "pod CIDRs allocated to node");
                 self.event_dedup.clear(&node.name);
                 return PatchOutcome::Applied;
             }
@@ -384,17 +390,17 @@ impl NodeIpamController {
         match apply::classify_failure(&error) {
             PatchFailure::Gone => {
                 self.shared
-                    .with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
+                    .with_allocator(|allocator| allocator.node_not_found(&node.name, &node.uid));
                 PatchOutcome::NotNeeded
             }
             PatchFailure::Changed => PatchOutcome::Retry(error),
             PatchFailure::Unknown => {
-                self.shared.with_allocator(|ledger| {
-                    ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version);
+                self.shared.with_allocator(|allocator| {
+                    allocator.patch_unanswered(&node.name, &node.uid, &node.resource_version);
                 });
                 PatchOutcome::Retry(error)
             }
-            PatchFailure::Refused => PatchOutcome::Refused(error),
+            PatchFailure::Rejected => PatchOutcome::Rejected(error),
         }
     }
 
@@ -402,16 +408,19 @@ impl NodeIpamController {
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
         match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
             Ok(fresh) => {
-                let others = self
+                let other_nodes = self
                     .shared
                     .with_allocator(|allocator| allocator.node_read(&node.name, &node.uid, &fresh));
-                self.shared.add_all(others);
-                Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting)
-                    .then(|| Arc::new(fresh)))
+                self.shared.queue_all(other_nodes);
+                if fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting {
+                    Ok(Some(Arc::new(fresh)))
+                } else {
+                    Ok(None)
+                }
             }
             Err(error) if error.is_not_found() => {
                 self.shared
-                    .with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
+                    .with_allocator(|allocator| allocator.node_not_found(&node.name, &node.uid));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -422,7 +431,7 @@ impl NodeIpamController {
         let Some(reason) = error.reason(failures) else {
             return;
         };
-        tracing::warn!(node = %node.name, reason, error = chain(error), failures, "node got no pod networks");
+        tracing::warn!(node = %node.name, reason, error = chain(error), failures, "no pod CIDRs allocated to node");
         let note = format!("Node {} status is now: {reason}", node.name);
         self.event_dedup
             .emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
@@ -434,7 +443,7 @@ enum PatchOutcome {
     Applied,
     NotNeeded,
     Retry(ApiError),
-    Refused(ApiError),
+    Rejected(ApiError),
 }
 
 /// Why a node must be retried.

@@ -62,7 +62,7 @@ struct NodeAllocation {
     allocated: Vec<BlockRange>,
     /// The blocks to write next: one of each pool, or none.
     proposed: Vec<BlockRange>,
-    unanswered: Option<InFlightPatch>,
+    in_flight: Option<InFlightPatch>,
     is_waiting: bool,
 }
 
@@ -138,9 +138,10 @@ impl CidrAllocator {
     /// # Errors
     /// When a cluster CIDR cannot be divided into blocks of the given size.
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
-        let pool =
-            |network: &PodNetwork| CidrPool::new(network.cluster, network.node_mask, services);
-        let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
+        let mut pools = Vec::new();
+        for network in networks {
+            pools.push(CidrPool::new(network.cluster, network.node_mask, services)?);
+        }
         Ok(Self {
             pools,
             nodes: HashMap::new(),
@@ -153,16 +154,16 @@ impl CidrAllocator {
     /// Records the state of a node. Returns the other nodes whose blocks overlap with pod CIDRs
     /// that are new.
     pub(crate) fn observe_node(&mut self, node: &NodeView) -> Vec<Arc<str>> {
-        if self
-            .nodes
-            .get(&node.name)
-            .is_some_and(|known| known.uid != node.uid)
+        if let Some(entry) = self.nodes.get(&node.name)
+            && entry.uid != node.uid
         {
             self.remove_node(&node.name);
         }
-        let new = || NodeAllocation { uid: node.uid.clone(), ..NodeAllocation::default() };
-        let entry = self.nodes.entry(node.name.clone()).or_insert_with(new);
-        // Pod CIDRs never change once set: the cache may only be behind, so keep the known ones.
+        let entry = self
+            .nodes
+            .entry(node.name.clone())
+            .or_insert_with(|| NodeAllocation::new(node.uid.clone()));
+        // Pod CIDRs never change once set: the cache may only be behind, so keep the recorded ones.
         if node.pod_cidrs.is_empty() {
             return Vec::new();
         }
@@ -170,30 +171,34 @@ impl CidrAllocator {
         if entry.cidrs == node.pod_cidrs {
             return Vec::new();
         }
-        let held = blocks_of_cidrs(&self.pools, &node.pod_cidrs);
-        let others = held
-            .iter()
-            .flat_map(|hold| self.pools[hold.pool].other_holders(&hold.blocks, &node.name));
-        let others: BTreeSet<Arc<str>> = others.cloned().collect();
+        let allocated = blocks_of_cidrs(&self.pools, &node.pod_cidrs);
+        let mut other_nodes = BTreeSet::new();
+        for range in &allocated {
+            let holders = self.pools[range.pool].other_holders(&range.blocks, &node.name);
+            other_nodes.extend(holders.cloned());
+        }
         self.update(&node.name, |entry| {
-            let uid = std::mem::take(&mut entry.uid);
-            let cidrs = node.pod_cidrs.clone();
-            *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
+            *entry = NodeAllocation {
+                cidrs: node.pod_cidrs.clone(),
+                allocated,
+                ..NodeAllocation::new(node.uid.clone())
+            };
         });
-        others.into_iter().collect()
+        other_nodes.into_iter().collect()
     }
 
     /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to
     /// have some, returns how much longer to wait for the cache to show them; `None` if it has
     /// none, or the cache counts as right by now.
     pub(crate) fn missing(&mut self, name: &str, uid: &str, now: Duration) -> Option<Duration> {
-        let entry = self
-            .nodes
-            .get_mut(name)
-            .filter(|entry| &*entry.uid == uid && !entry.cidrs.is_empty())?;
-        let left = (*entry.missing_since.get_or_insert(now) + ECHO_TIMEOUT).saturating_sub(now);
-        if !left.is_zero() {
-            return Some(left);
+        let entry = self.nodes.get_mut(name)?;
+        if *entry.uid != *uid || entry.cidrs.is_empty() {
+            return None;
+        }
+        let missing_since = *entry.missing_since.get_or_insert(now);
+        let remaining = (missing_since + ECHO_TIMEOUT).saturating_sub(now);
+        if !remaining.is_zero() {
+            return Some(remaining);
         }
         // Its blocks stay taken, to be proposed to it again.
         entry.cidrs = Box::default();
@@ -203,11 +208,7 @@ impl CidrAllocator {
 
     /// Records that the node was deleted. A new node of the same name is kept.
     pub(crate) fn node_deleted(&mut self, node: &NodeView) {
-        if self
-            .nodes
-            .get(&node.name)
-            .is_some_and(|known| known.uid == node.uid)
-        {
+        if self.allocation(&node.name, &node.uid).is_some() {
             self.remove_node(&node.name);
         }
     }
@@ -215,18 +216,20 @@ impl CidrAllocator {
     /// Records the nodes without blocks in the first complete list. Until such a node has changed,
     /// a request that a previous leader's allocator sent last may give it a block that looks free.
     pub(crate) fn record_initial_nodes(&mut self, nodes: &[Arc<NodeView>]) {
-        let early = self.changed_before_start.take().unwrap_or_default();
-        let without = nodes
-            .iter()
-            .filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
-        self.unconfirmed = without.map(|node| node.name.clone()).collect();
+        let changed = self.changed_before_start.take().unwrap_or_default();
+        self.unconfirmed.clear();
+        for node in nodes {
+            if node.pod_cidrs.is_empty() && !changed.contains(&node.name) {
+                self.unconfirmed.insert(node.name.clone());
+            }
+        }
     }
 
     /// Records that a node of the first list changed or was deleted, so that no request that tests
     /// its old resource version can take effect. Returns whether it was the last unconfirmed node.
     pub(crate) fn node_changed_since_start(&mut self, node: &str) -> bool {
-        if let Some(early) = &mut self.changed_before_start {
-            early.insert(Arc::from(node));
+        if let Some(changed) = &mut self.changed_before_start {
+            changed.insert(Arc::from(node));
             return false;
         }
         self.unconfirmed.remove(node) && self.unconfirmed.is_empty()
@@ -241,7 +244,9 @@ impl CidrAllocator {
     /// every request of a previous leader's allocator had ended.
     pub(crate) fn confirm_initial_node(&mut self, name: &str, fresh: Option<&NodeView>) {
         self.unconfirmed.remove(name);
-        if let Some(fresh) = fresh.filter(|fresh| self.allocation(name, &fresh.uid).is_some()) {
+        if let Some(fresh) = fresh
+            && self.allocation(name, &fresh.uid).is_some()
+        {
             self.observe_node(fresh);
         }
     }
@@ -255,36 +260,25 @@ impl CidrAllocator {
     /// the next request.
     pub(crate) fn has_in_flight_patch(&self, name: &str, uid: &str) -> bool {
         self.allocation(name, uid)
-            .is_some_and(|entry| entry.unanswered.is_some())
+            .is_some_and(|entry| entry.in_flight.is_some())
     }
 
     /// Decides which blocks the node gets. Earlier proposals are repeated if they are still valid.
     pub(crate) fn decide(&mut self, name: &Arc<str>, uid: &str) -> AllocationDecision {
-        let Some(entry) = self
-            .allocation(name, uid)
-            .filter(|entry| entry.cidrs.is_empty())
-        else {
+        let Some(entry) = self.allocation(name, uid) else {
             return AllocationDecision::Nothing;
         };
-        // First, keep what was proposed before, except blocks that another allocator gave to
-        // another node meanwhile.
-        let mut offer = entry.proposed.clone();
-        offer.retain(|hold| {
-            self.pools[hold.pool]
-                .other_holders(&hold.blocks, name)
-                .next()
-                .is_none()
-        });
-        // Then prefer the blocks that the node had before a backup was restored.
-        let has = |offer: &[BlockRange], pool| offer.iter().any(|hold| hold.pool == pool);
+        if !entry.cidrs.is_empty() {
+            return AllocationDecision::Nothing;
+        }
+        let mut proposed = Vec::new();
+        let mut missing = Vec::new();
         for pool in 0..self.pools.len() {
-            if !has(&offer, pool) {
-                offer.extend(self.held_before(entry, pool, name));
+            match self.preferred_block(entry, pool, name) {
+                Some(range) => proposed.push(range),
+                None => missing.push(pool),
             }
         }
-        let missing: Vec<usize> = (0..self.pools.len())
-            .filter(|pool| !has(&offer, *pool))
-            .collect();
         // If any cluster CIDR is full, let the node wait. Check all before taking a block, so that
         // nothing leaks if only the second one is full.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
@@ -298,41 +292,36 @@ impl CidrAllocator {
             });
             return AllocationDecision::Full;
         }
-        // Finally, take a free block of every other pool.
         for pool in missing {
-            let block = self.pools[pool].free_block();
-            offer.extend(block.map(|blocks| BlockRange { pool, blocks }));
+            if let Some(blocks) = self.pools[pool].free_block() {
+                proposed.push(BlockRange { pool, blocks });
+            }
         }
-        offer.sort_by_key(|hold| hold.pool);
-        let cidrs = offer
-            .iter()
-            .map(|hold| self.pools[hold.pool].set().block(hold.blocks.start))
-            .collect();
-        self.update(name, |entry| (entry.proposed, entry.is_waiting) = (offer, false));
+        proposed.sort_by_key(|range| range.pool);
+        let cidrs = proposed.iter().map(|range| self.cidr(range)).collect();
+        self.update(name, |entry| {
+            entry.proposed = proposed;
+            entry.is_waiting = false;
+        });
         AllocationDecision::Write(cidrs)
     }
 
     /// Records that the node has the proposed blocks.
     pub(crate) fn patch_applied(&mut self, name: &str, uid: &str) {
-        let Some(entry) = self
-            .allocation(name, uid)
-            .filter(|entry| !entry.proposed.is_empty())
-        else {
+        let Some(entry) = self.allocation(name, uid) else {
             return;
         };
-        let text = |hold: &BlockRange| {
-            Arc::from(
-                self.pools[hold.pool]
-                    .set()
-                    .block(hold.blocks.start)
-                    .to_string(),
-            )
-        };
-        let cidrs = entry.proposed.iter().map(text).collect();
+        if entry.proposed.is_empty() {
+            return;
+        }
+        let cidrs = entry
+            .proposed
+            .iter()
+            .map(|range| Arc::from(self.cidr(range).to_string()))
+            .collect();
         self.update(name, |entry| {
-            let uid = std::mem::take(&mut entry.uid);
-            let held = std::mem::take(&mut entry.proposed);
-            *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
+            let allocated = std::mem::take(&mut entry.proposed);
+            *entry = NodeAllocation { cidrs, allocated, ..NodeAllocation::new(uid.into()) };
         });
     }
 
@@ -343,13 +332,12 @@ impl CidrAllocator {
             return;
         }
         self.update(name, |entry| {
-            let earlier = entry
-                .unanswered
-                .take()
-                .filter(|known| &*known.version == version);
-            let mut holds = earlier.map(|known| known.ranges).unwrap_or_default();
-            holds.extend(entry.proposed.iter().cloned());
-            entry.unanswered = Some(InFlightPatch { version: version.into(), ranges: holds });
+            let mut ranges = match entry.in_flight.take() {
+                Some(earlier) if *earlier.version == *version => earlier.ranges,
+                _ => Vec::new(),
+            };
+            ranges.extend(entry.proposed.iter().cloned());
+            entry.in_flight = Some(InFlightPatch { version: version.into(), ranges });
         });
     }
 
@@ -364,12 +352,10 @@ impl CidrAllocator {
         let Some(entry) = self.allocation(name, uid) else {
             return Vec::new();
         };
-        if entry
-            .unanswered
-            .as_ref()
-            .is_some_and(|known| known.version != fresh.resource_version)
+        if let Some(patch) = &entry.in_flight
+            && patch.version != fresh.resource_version
         {
-            self.update(name, |entry| entry.unanswered = None);
+            self.update(name, |entry| entry.in_flight = None);
         }
         self.observe_node(fresh)
     }
@@ -377,7 +363,10 @@ impl CidrAllocator {
     /// Records that the API server does not have this node any more.
     pub(crate) fn node_not_found(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
-            self.update(name, |entry| (entry.proposed, entry.unanswered) = (Vec::new(), None));
+            self.update(name, |entry| {
+                entry.proposed = Vec::new();
+                entry.in_flight = None;
+            });
         }
     }
 
@@ -411,14 +400,12 @@ impl CidrAllocator {
                 let Some(blocks) = pool.set().blocks_of(&net) else {
                     continue;
                 };
-                let others = pool.other_holders(&blocks, name).next();
-                problems.extend(
-                    others.map(|other| PodCidrProblem::Shared(cidr.clone(), other.clone())),
-                );
-                problems.extend(
-                    pool.overlapping_service_cidr(&blocks)
-                        .map(|service| PodCidrProblem::Service(cidr.clone(), service)),
-                );
+                if let Some(other) = pool.other_holders(&blocks, name).next() {
+                    problems.push(PodCidrProblem::Shared(cidr.clone(), other.clone()));
+                }
+                if let Some(service) = pool.overlapping_service_cidr(&blocks) {
+                    problems.push(PodCidrProblem::Service(cidr.clone(), service));
+                }
             }
         }
         problems
@@ -428,17 +415,19 @@ impl CidrAllocator {
     /// retry: as many as there are blocks that became free, longest waiting first.
     pub(crate) fn take_changes(&mut self) -> (Vec<PoolChanges>, Vec<Arc<str>>) {
         let changes: Vec<PoolChanges> = self.pools.iter_mut().map(CidrPool::take_changes).collect();
-        let freed: u64 = changes.iter().map(|changed| changed.freed).sum();
-        let mut woken = Vec::new();
-        while (woken.len() as u64) < freed
+        let freed: u64 = changes.iter().map(|changes| changes.freed).sum();
+        let mut nodes_to_retry = Vec::new();
+        while (nodes_to_retry.len() as u64) < freed
             && let Some(name) = self.waiting.pop_front()
         {
-            if let Some(entry) = self.nodes.get_mut(&name).filter(|entry| entry.is_waiting) {
+            if let Some(entry) = self.nodes.get_mut(&name)
+                && entry.is_waiting
+            {
                 entry.is_waiting = false;
-                woken.push(name);
+                nodes_to_retry.push(name);
             }
         }
-        (changes, woken)
+        (changes, nodes_to_retry)
     }
 
     /// Returns the pools, one per cluster CIDR.
@@ -457,21 +446,53 @@ impl CidrAllocator {
         }
     }
 
+    fn cidr(&self, range: &BlockRange) -> IpNet {
+        self.pools[range.pool].set().block(range.blocks.start)
+    }
+
+    /// Returns the block of a pool that the node should rather get than any free one: what was
+    /// proposed before, except a block that another allocator gave to another node meanwhile, or
+    /// what the node had before a backup was restored.
+    fn preferred_block(
+        &self,
+        entry: &NodeAllocation,
+        pool: usize,
+        name: &str,
+    ) -> Option<BlockRange> {
+        for range in &entry.proposed {
+            if range.pool == pool && !self.has_other_holder(range, name) {
+                return Some(range.clone());
+            }
+        }
+        self.block_before_restore(entry, pool, name)
+    }
+
     /// Returns a block that the node had before a backup was restored and that no other node or
     /// service CIDR overlaps.
-    fn held_before(&self, entry: &NodeAllocation, pool: usize, name: &str) -> Option<BlockRange> {
-        let held = entry.allocated.iter().filter(|hold| hold.pool == pool);
-        let mut blocks = held
-            .flat_map(|hold| hold.blocks.clone())
-            .map(|block| block..block + 1);
-        let pool_of = &self.pools[pool];
-        let is_free = |block: &Range<u64>| {
-            pool_of.other_holders(block, name).next().is_none()
-                && pool_of.overlapping_service_cidr(block).is_none()
-        };
-        blocks
-            .find(is_free)
-            .map(|blocks| BlockRange { pool, blocks })
+    fn block_before_restore(
+        &self,
+        entry: &NodeAllocation,
+        pool: usize,
+        name: &str,
+    ) -> Option<BlockRange> {
+        for range in &entry.allocated {
+            if range.pool != pool {
+                continue;
+            }
+            for index in range.blocks.clone() {
+                let block = BlockRange { pool, blocks: index..index + 1 };
+                let overlaps_service = self.pools[pool].overlapping_service_cidr(&block.blocks);
+                if !self.has_other_holder(&block, name) && overlaps_service.is_none() {
+                    return Some(block);
+                }
+            }
+        }
+        None
+    }
+
+    fn has_other_holder(&self, range: &BlockRange, name: &str) -> bool {
+        let mut others = self.pools[range.pool].other_holders(&range.blocks, name);
+        others.next().is_some()
     }
 
     /// Changes the allocation of a node, and takes and releases blocks of the pools to match.
@@ -486,47 +507,49 @@ impl CidrAllocator {
         let before = entry.all_blocks();
         change(entry);
         let after = entry.all_blocks();
-        for hold in after.iter().filter(|hold| !before.contains(hold)) {
-            self.pools[hold.pool].allocate_blocks(&hold.blocks, &name);
+        for range in after.iter().filter(|range| !before.contains(range)) {
+            self.pools[range.pool].allocate_blocks(&range.blocks, &name);
         }
-        for hold in before.iter().filter(|hold| !after.contains(hold)) {
-            self.pools[hold.pool].release_blocks(&hold.blocks, &name);
+        for range in before.iter().filter(|range| !after.contains(range)) {
+            self.pools[range.pool].release_blocks(&range.blocks, &name);
         }
     }
 }
 
 impl NodeAllocation {
+    fn new(uid: Box<str>) -> Self {
+        Self { uid, ..Self::default() }
+    }
+
     /// Returns the blocks that the node has, is proposed, or may get by a request in flight,
     /// without duplicates.
     fn all_blocks(&self) -> Vec<BlockRange> {
-        let maybe = self
-            .unanswered
-            .iter()
-            .flat_map(|unanswered| &unanswered.ranges);
-        let mut all: Vec<BlockRange> = Vec::with_capacity(self.allocated.len());
-        for hold in self.allocated.iter().chain(&self.proposed).chain(maybe) {
-            if !all.contains(hold) {
-                all.push(hold.clone());
+        let in_flight = self.in_flight.iter().flat_map(|patch| &patch.ranges);
+        let ranges = self.allocated.iter().chain(&self.proposed).chain(in_flight);
+        let mut distinct: Vec<BlockRange> = Vec::with_capacity(self.allocated.len());
+        for range in ranges {
+            if !distinct.contains(range) {
+                distinct.push(range.clone());
             }
         }
-        all
+        distinct
     }
 }
 
 /// Returns the blocks of all cluster CIDRs that overlap with these networks, whatever their order.
 fn blocks_of_cidrs(pools: &[CidrPool], cidrs: &[Arc<str>]) -> Vec<BlockRange> {
-    let nets = cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok());
-    let blocks = |net: IpNet| {
-        let blocks = move |(index, pool): (usize, &CidrPool)| {
-            Some(BlockRange { pool: index, blocks: pool.set().blocks_of(&net)? })
+    let mut ranges = Vec::new();
+    for cidr in cidrs {
+        let Ok(network) = cidr.parse::<IpNet>() else {
+            continue;
         };
-        pools
-            .iter()
-            .enumerate()
-            .filter_map(blocks)
-            .collect::<Vec<_>>()
-    };
-    nets.flat_map(blocks).collect()
+        for (index, pool) in pools.iter().enumerate() {
+            if let Some(blocks) = pool.set().blocks_of(&network) {
+                ranges.push(BlockRange { pool: index, blocks });
+            }
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]

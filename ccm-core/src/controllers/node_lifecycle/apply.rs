@@ -12,35 +12,47 @@ use crate::{
 
 /// Attempts at a node that keeps changing, and the delay between them (up to the same amount is
 /// added at random), as upstream.
-const ATTEMPTS: usize = 5;
-const PAUSE: Duration = Duration::from_millis(100);
+const MAX_ATTEMPTS: usize = 5;
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// A change of the shutdown taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaintChange {
+    Add,
+    Remove,
+}
 
 /// Adds the shutdown taint, or removes it. Returns whether anything was written.
 pub(super) async fn set_shutdown_taint(
     api: &ApiClient,
     fields: &NodeFields,
     node: &NodeView,
-    wanted: bool,
+    change: TaintChange,
 ) -> Result<bool, ApiError> {
+    let is_tainted_afterwards = change == TaintChange::Add;
     let mut node = node.clone();
     for attempt in 1.. {
-        if node.has_shutdown_taint() == wanted {
+        if node.has_shutdown_taint() == is_tainted_afterwards {
             return Ok(false);
         }
-        let patch = Patch::Json(if wanted {
-            add_taint(&node)
-        } else {
-            remove_taints(&node)
-        });
-        match api.patch_node(&node.name, Subresource::None, &patch).await {
+        let operations = match change {
+            TaintChange::Add => add_taint(&node),
+            TaintChange::Remove => remove_taints(&node),
+        };
+        match api
+            .patch_node(&node.name, Subresource::None, &Patch::Json(operations))
+            .await
+        {
             Ok(_) => return Ok(true),
             Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) if !error.is_conflict() || attempt == ATTEMPTS => return Err(error),
+            Err(error) if !error.is_conflict() || attempt == MAX_ATTEMPTS => return Err(error),
             Err(_) => {}
         }
-        tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
+        tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
-            Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != wanted => node = fresh,
+            Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != is_tainted_afterwards => {
+                node = fresh;
+            }
             // Another node, or its state is no longer a reason for the change.
             Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(false),
@@ -67,25 +79,21 @@ pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     ]
 }
 
+/// Returns a patch that removes the shutdown taint, as often as the node has it.
 pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
-    let positions: Vec<usize> = node
-        .taints
-        .iter()
-        .enumerate()
-        .filter(|(_, taint)| taint.is_shutdown())
-        .map(|(position, _)| position)
-        .collect();
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
-    for position in &positions {
-        operations.push(PatchOp::test(format!("/spec/taints/{position}/key"), wk::TAINT_SHUTDOWN));
-        operations.push(PatchOp::test(
-            format!("/spec/taints/{position}/effect"),
-            TaintEffect::NoSchedule.as_str(),
-        ));
+    let mut removals = Vec::new();
+    for (index, taint) in node.taints.iter().enumerate() {
+        if taint.is_shutdown() {
+            let path = format!("/spec/taints/{index}");
+            operations.push(PatchOp::test(format!("{path}/key"), wk::TAINT_SHUTDOWN));
+            operations
+                .push(PatchOp::test(format!("{path}/effect"), TaintEffect::NoSchedule.as_str()));
+            removals.push(PatchOp::Remove { path });
+        }
     }
-    for position in positions.iter().rev() {
-        operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
-    }
+    // Last index first, because a removal moves the taints behind it.
+    operations.extend(removals.into_iter().rev());
     operations
 }
 
@@ -93,13 +101,13 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeleteOutcome {
     /// This controller deleted it.
-    Yes,
+    Deleted,
     /// Not deleted, because the proof of absence does not apply to the Node as it is now; with the
     /// reason.
     Aborted(&'static str),
 }
 
-/// Deletes a Node whose instance is proved to be gone, after reading it once more from the API
+/// Deletes a Node whose instance is proved not to exist, after reading it once more from the API
 /// server.
 pub(super) async fn delete(
     api: &ApiClient,
@@ -112,8 +120,8 @@ pub(super) async fn delete(
         Err(error) if error.is_not_found() => return Ok(DeleteOutcome::Aborted("gone already")),
         Err(error) => return Err(error),
     };
-    if let Some(refusal) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
-        return Ok(DeleteOutcome::Aborted(refusal));
+    if let Some(reason) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
+        return Ok(DeleteOutcome::Aborted(reason));
     }
     // The precondition on the resource version covers the time between read and delete: a node that
     // became Ready meanwhile is kept.
@@ -121,7 +129,7 @@ pub(super) async fn delete(
         .delete_node(&fresh.name, &fresh.uid, &fresh.resource_version)
         .await
     {
-        Ok(()) => Ok(DeleteOutcome::Yes),
+        Ok(()) => Ok(DeleteOutcome::Deleted),
         Err(error) => match error.kind() {
             ApiErrorKind::NotFound => Ok(DeleteOutcome::Aborted("gone already")),
             ApiErrorKind::Conflict => Ok(DeleteOutcome::Aborted("changed meanwhile")),
@@ -129,7 +137,7 @@ pub(super) async fn delete(
             ApiErrorKind::Unavailable | ApiErrorKind::Timeout
                 if is_gone(api, fields, &fresh).await =>
             {
-                Ok(DeleteOutcome::Yes)
+                Ok(DeleteOutcome::Deleted)
             }
             _ => Err(error),
         },
@@ -139,29 +147,29 @@ pub(super) async fn delete(
 /// Tells whether the Node is known to be deleted; false after an error.
 async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool {
     match api.get_node(&node.name, fields).await {
-        Ok(now) => now.uid != node.uid,
+        Ok(fresh) => fresh.uid != node.uid,
         Err(error) => error.is_not_found(),
     }
 }
 
-/// Returns why the Node as it is now must not be deleted because of a proof about the Node as it
-/// was, or `None` if it may be deleted.
+/// Returns why a proof of absence about the Node `proved` does not apply to the Node as it is now,
+/// or `None` if it does.
 fn reason_not_to_delete(
     provider: &dyn CloudProvider,
-    asked: &NodeView,
-    now: &NodeView,
+    proved: &NodeView,
+    fresh: &NodeView,
 ) -> Option<&'static str> {
-    if now.uid != asked.uid {
+    if fresh.uid != proved.uid {
         Some("registered again meanwhile")
-    } else if now.is_ready() {
+    } else if fresh.is_ready() {
         Some("Ready again")
-    } else if now.provider_id != asked.provider_id {
+    } else if fresh.provider_id != proved.provider_id {
         Some("has another provider ID now")
-    } else if now.machine != asked.machine {
+    } else if fresh.machine != proved.machine {
         Some("another machine has registered under its name")
-    } else if now.deleting {
+    } else if fresh.deleting {
         Some("being deleted already")
-    } else if provider.node_ownership(now) != NodeOwnership::Ours {
+    } else if provider.node_ownership(fresh) != NodeOwnership::Ours {
         Some("not ours any more")
     } else {
         None

@@ -41,18 +41,15 @@ impl NodeLifecycleController {
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
         let tracker = NotReadyTracker::new(self.config.period, self.safety());
         let now = Instant::now();
-        let standing = HashMap::new();
-        let unanswered = BTreeMap::new();
-        let controller = self;
         Box::new(LifecycleDryRun {
-            controller,
+            controller: self,
             tracker,
             started_at: now,
             pass_number: 0,
             next: now,
             nodes: 0,
-            current_findings: standing,
-            failed_queries: unanswered,
+            current_findings: HashMap::new(),
+            failed_queries: BTreeMap::new(),
         })
     }
 }
@@ -65,100 +62,102 @@ impl DryRun for LifecycleDryRun {
             self.pass_number += 1;
             self.next = now + self.controller.config.period;
         }
-        let uncompared = |(name, why): (&Arc<str>, &String)| {
-            let object = name.to_string();
-            let why = why.clone();
-            (
-                NotCompared {
-                    kind: ObjectKind::Node,
-                    object,
-                    controller: CLOUD_NODE_LIFECYCLE,
-                    why,
-                },
-                now,
-            )
-        };
-        let proved = |name: &str| {
-            self.current_findings
-                .get(name)
-                .is_some_and(|(found, _)| found.part == DELETION)
-        };
-        let doubted = self.tracker.suspected_gone().filter(|name| !proved(name));
-        DryRunFindings {
+        let mut findings = DryRunFindings {
             compared: vec![("nodes", self.nodes)],
             differences: self.current_findings.values().cloned().collect(),
-            uncompared: self.failed_queries.iter().map(uncompared).collect(),
-            unsettled: doubted
-                .map(|name| (ObjectKind::Node, name.to_string()))
-                .collect(),
+            uncompared: Vec::new(),
+            unsettled: Vec::new(),
+        };
+        for (name, error) in &self.failed_queries {
+            let not_compared = NotCompared {
+                kind: ObjectKind::Node,
+                object: name.to_string(),
+                controller: CLOUD_NODE_LIFECYCLE,
+                why: error.clone(),
+            };
+            findings.uncompared.push((not_compared, now));
         }
+        for name in self.tracker.suspected_gone() {
+            if !self.is_proved_gone(name) {
+                findings
+                    .unsettled
+                    .push((ObjectKind::Node, name.to_string()));
+            }
+        }
+        findings
     }
 }
 
 impl LifecycleDryRun {
+    fn is_proved_gone(&self, name: &str) -> bool {
+        match self.current_findings.get(name) {
+            Some((difference, _)) => difference.part == DELETION,
+            None => false,
+        }
+    }
+
+    /// Runs a pass like that of the controller, without its writes.
     async fn pass(&mut self, now: Instant) {
         let cx = &self.controller.cx;
         let mut ours = cx.nodes.list();
         ours.retain(|node| cx.provider.node_ownership(node) == NodeOwnership::Ours);
         self.nodes = ours.len();
-        let elapsed = || self.started_at.elapsed();
-        let (queries, mut actions) = self.tracker.plan_queries(&ours, elapsed());
+        let (queries, mut actions) = self.tracker.plan_queries(&ours, self.started_at.elapsed());
         let answers = self.controller.query_cloud(&queries.routine).await;
         for (node, answer) in queries.routine.iter().zip(&answers) {
             actions.extend(self.tracker.record_routine(
                 node,
                 InstanceObservation::of(answer),
-                elapsed(),
+                self.started_at.elapsed(),
             ));
         }
         let mut answered: Vec<_> = queries.routine.iter().cloned().zip(answers).collect();
         for suspects in queries.confirmations.chunks(self.controller.confirm_size()) {
-            let (judged, answers) = self
+            let queried = self
                 .controller
                 .query_with_controls(&ours, suspects, self.pass_number)
                 .await;
             let wall = self.controller.cx.clock.now();
-            for (node, seen, evidence) in judged {
+            for suspect in queried {
                 actions.extend(self.tracker.record_confirmation(
-                    &node,
-                    seen,
-                    &evidence,
-                    elapsed(),
+                    &suspect.node,
+                    InstanceObservation::of(&suspect.answer),
+                    &suspect.evidence,
+                    self.started_at.elapsed(),
                     wall,
                 ));
+                answered.push((suspect.node, suspect.answer));
             }
-            answered.extend(suspects.iter().cloned().zip(answers));
         }
         self.drop_outdated(&ours);
         self.record_answers(&answered);
-        self.current_findings.extend(
-            actions
-                .iter()
-                .filter_map(difference)
-                .map(|(node, found)| (node, (found, now))),
-        );
+        for action in &actions {
+            if let Some(difference) = action_difference(action) {
+                self.current_findings
+                    .insert(Arc::from(&*difference.object), (difference, now));
+            }
+        }
     }
 
     /// Removes findings and errors that no longer apply: of nodes that are deleted, being deleted
     /// or Ready again, and of nodes that have the taint by now.
     fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
-        let nodes: HashMap<&str, &Arc<NodeView>> =
-            ours.iter().map(|node| (&*node.name, node)).collect();
-        let is_suspect = |name: &str| {
-            nodes
-                .get(name)
-                .is_some_and(|node| !node.is_ready() && !node.deleting)
-        };
-        self.failed_queries.retain(|name, _| is_suspect(name));
-        self.current_findings.retain(|name, (found, _)| {
-            let tainted = nodes
-                .get(&**name)
-                .is_some_and(|node| node.has_shutdown_taint());
-            is_suspect(name) && (found.part == DELETION || !tainted)
-        });
+        let mut not_ready: HashMap<&str, &NodeView> = HashMap::new();
+        for node in ours {
+            if !node.is_ready() && !node.deleting {
+                not_ready.insert(&node.name, node);
+            }
+        }
+        self.failed_queries
+            .retain(|name, _| not_ready.contains_key(&**name));
+        self.current_findings
+            .retain(|name, (difference, _)| match not_ready.get(&**name) {
+                Some(node) => difference.part == DELETION || !node.has_shutdown_taint(),
+                None => false,
+            });
     }
 
-    /// Records errors. An answer, whatever it is, removes the node's earlier finding and error.
+    /// Records errors. Any answer removes the node's earlier finding and error.
     fn record_answers(&mut self, answered: &[(Arc<NodeView>, Result<InstanceStatus, CloudError>)]) {
         for (node, answer) in answered {
             match answer {
@@ -166,7 +165,9 @@ impl LifecycleDryRun {
                     self.failed_queries.remove(&node.name);
                     self.current_findings.remove(&node.name);
                 }
-                Err(error) => drop(self.failed_queries.insert(node.name.clone(), error.chain())),
+                Err(error) => {
+                    self.failed_queries.insert(node.name.clone(), error.chain());
+                }
             }
         }
     }
@@ -175,25 +176,37 @@ impl LifecycleDryRun {
 /// Value of [`Difference::part`] for the deletion of the whole Node.
 const DELETION: &str = "the object";
 
-fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
-    let taint = || format!("spec.taints[{}]", wk::TAINT_SHUTDOWN);
-    let (node, part, is, would_be, refusal) = match action {
-        Action::Taint(node) => (node, taint(), NONE, "set", "its instance is shut down"),
-        Action::Untaint(node) => (node, taint(), "set", NONE, "it is Ready"),
+/// Returns what an action changes.
+fn action_difference(action: &Action) -> Option<Difference> {
+    let taint = format!("spec.taints[{}]", wk::TAINT_SHUTDOWN);
+    match action {
+        Action::Taint(node) => {
+            Some(difference(node, taint, NONE, "set", "its instance is shut down"))
+        }
+        Action::Untaint(node) => Some(difference(node, taint, "set", NONE, "it is Ready")),
         Action::Delete(node) => {
-            (node, DELETION.to_owned(), "there", "deleted", "its instance is gone")
+            let part = DELETION.to_owned();
+            Some(difference(node, part, "there", "deleted", "its instance is gone"))
         }
         // Only reported; nothing is written.
-        Action::RefuseDeletion { .. } => return None,
-    };
-    let difference = Difference {
+        Action::RefuseDeletion { .. } => None,
+    }
+}
+
+fn difference(
+    node: &NodeView,
+    part: String,
+    current: &str,
+    desired: &str,
+    why: &str,
+) -> Difference {
+    Difference {
         kind: ObjectKind::Node,
         object: node.name.to_string(),
         part,
         controller: CLOUD_NODE_LIFECYCLE,
-        current: Some(is.to_owned()),
-        desired: would_be.to_owned(),
-        why: refusal.to_owned(),
-    };
-    Some((node.name.clone(), difference))
+        current: Some(current.to_owned()),
+        desired: desired.to_owned(),
+        why: why.to_owned(),
+    }
 }

@@ -8,18 +8,18 @@ mod dry_run;
 pub(crate) mod metrics;
 mod plan;
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    apply::DeleteOutcome,
+    apply::{DeleteOutcome, TaintChange},
     metrics::{DeletionOutcome, LifecycleMetrics},
     plan::{
         Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety,
-        Denied, InstanceObservation, MAX_CONTROLS, NotReadyTracker,
+        InstanceObservation, LostReadyNodes, MAX_CONTROLS, NotReadyTracker,
     },
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
@@ -35,14 +35,14 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome,
 };
 
-/// Deletions per pass at most: if wrong deletions pass every check, somebody notices before all
-/// Nodes are deleted, and each later Node must be proved absent again in its own pass.
+/// Deletions per pass at most: if wrong deletions pass every check, the operator can intervene
+/// before all Nodes are deleted, and each later Node must be proved absent again in its own pass.
 const MAX_DELETIONS_PER_PASS: usize = 50;
 /// Delay between two deletions: at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
-/// Lower bound of the limit of taint writes in flight, whatever `--concurrent-node-lifecycle-syncs`
-/// says.
-const MIN_TAINTS_AT_ONCE: usize = 8;
+/// Lower bound of the limit of taint writes in flight, even if `--concurrent-node-lifecycle-syncs`
+/// is lower.
+const MIN_CONCURRENT_TAINTS: usize = 8;
 
 /// Settings of the node-lifecycle controller.
 #[derive(Clone, Debug)]
@@ -64,6 +64,13 @@ pub struct NodeLifecycleController {
     instances: InstanceBatcher,
     metrics: LifecycleMetrics,
     event_dedup: EventDeduplicator,
+}
+
+/// The cloud's answer about a suspect, and the evidence for and against its deletion.
+struct QueriedSuspect {
+    node: Arc<NodeView>,
+    answer: Result<InstanceStatus, CloudError>,
+    evidence: DeletionEvidence,
 }
 
 impl NodeLifecycleController {
@@ -89,17 +96,24 @@ impl NodeLifecycleController {
     /// Runs until `cancel`; a write in flight is finished.
     pub async fn run(self, cancel: CancellationToken) {
         let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
-        let begin = Instant::now();
+        let started_at = Instant::now();
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut pass_number = 0;
         while !cancel.is_cancelled() {
-            let start = Instant::now();
-            let pass = async { (self.pass(&mut tracker, begin, pass_number, &cancel).await, ()) };
+            let pass_started_at = Instant::now();
+            let pass = async {
+                let outcome = self
+                    .pass(&mut tracker, started_at, pass_number, &cancel)
+                    .await;
+                (outcome, ())
+            };
             self.cx
                 .controller_metrics
                 .reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass)
                 .await;
-            self.metrics.pass.observe(start.elapsed().as_secs_f64());
+            self.metrics
+                .pass
+                .observe(pass_started_at.elapsed().as_secs_f64());
             cancel
                 .run_until_cancelled(tokio::time::sleep(self.config.period))
                 .await;
@@ -120,49 +134,42 @@ impl NodeLifecycleController {
     async fn pass(
         &self,
         tracker: &mut NotReadyTracker,
-        begin: Instant,
+        started_at: Instant,
         pass_number: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
-        // First, query the nodes that are not Ready and not suspected of being gone, and apply what
-        // follows.
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
-        let (queries, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
+        let (queries, mut actions) = tracker.plan_queries(&ours, started_at.elapsed());
         let answers = self.query_cloud(&queries.routine).await;
         let all_failed = !answers.is_empty() && answers.iter().all(Result::is_err);
         for (node, answer) in queries.routine.iter().zip(answers) {
             actions.extend(tracker.record_routine(
                 node,
                 InstanceObservation::of(&answer),
-                begin.elapsed(),
+                started_at.elapsed(),
             ));
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
-        // Then confirm the absence of suspects, batch by batch.
         for suspects in queries.confirmations.chunks(self.confirm_size()) {
             // When no more deletions are allowed, the other suspects wait for the next pass.
             if deletions_left == 0 {
                 break;
             }
             let mut actions = Vec::new();
-            for (node, seen, evidence) in self
-                .query_with_controls(&ours, suspects, pass_number)
-                .await
-                .0
-            {
+            for suspect in self.query_with_controls(&ours, suspects, pass_number).await {
                 actions.extend(tracker.record_confirmation(
-                    &node,
-                    seen,
-                    &evidence,
-                    begin.elapsed(),
+                    &suspect.node,
+                    InstanceObservation::of(&suspect.answer),
+                    &suspect.evidence,
+                    started_at.elapsed(),
                     self.cx.clock.now(),
                 ));
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
-        // Finally, forget nodes and instances that no longer exist.
+        // Forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
         self.event_dedup
             .retain(|name| self.cx.nodes.get(name).is_some());
@@ -175,10 +182,8 @@ impl NodeLifecycleController {
 
     /// Returns how many suspects fit into one batch together with the controls.
     fn confirm_size(&self) -> usize {
-        let batch = self.instances.limits().max_batch;
-        NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS))
-            .unwrap_or(NonZeroUsize::MIN)
-            .get()
+        let max_batch = self.instances.limits().max_batch.get();
+        max_batch.saturating_sub(MAX_CONTROLS).max(1)
     }
 
     async fn query_cloud(
@@ -194,11 +199,7 @@ impl NodeLifecycleController {
         };
         let queries = nodes
             .iter()
-            .map(|node| InstanceQuery {
-                node: node.clone(),
-                scope: MetadataScope::PowerState,
-                max_age,
-            })
+            .map(|node| power_state_query(node, max_age))
             .collect();
         let answers = self.instances.describe_many(queries).await;
         self.record_answers(nodes, &answers);
@@ -206,49 +207,44 @@ impl NodeLifecycleController {
     }
 
     /// Queries suspects and controls in one batch, without cached answers, so that an error in the
-    /// query affects both. Returns for each suspect the observation and the evidence, and then the
-    /// suspects' answers themselves.
+    /// query affects both.
     async fn query_with_controls(
         &self,
         ours: &[Arc<NodeView>],
         suspects: &[Arc<NodeView>],
         pass_number: usize,
-    ) -> (
-        Vec<(Arc<NodeView>, InstanceObservation, DeletionEvidence)>,
-        Vec<Result<InstanceStatus, CloudError>>,
-    ) {
+    ) -> Vec<QueriedSuspect> {
         let records = self.instances.records();
         let controls = plan::choose_controls(ours, suspects, records, pass_number);
-        let before: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
-        let query = |node: &Arc<NodeView>| InstanceQuery {
-            node: node.clone(),
-            scope: MetadataScope::PowerState,
-            max_age: Duration::ZERO,
-        };
-        let queries = suspects.iter().chain(&controls).map(query).collect();
+        // The queries below update the records.
+        let earlier_records: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
+        let queries = suspects
+            .iter()
+            .chain(&controls)
+            .map(|node| power_state_query(node, Duration::ZERO))
+            .collect();
         let mut answers = self.instances.describe_exclusive(queries).await;
         let control_answers = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
-
-        // The records already contain the new answers; `before` has the earlier ones.
-        let tally = ControlResults::from_answers(
+        let control_results = ControlResults::from_answers(
             control_answers
                 .iter()
                 .map(InstanceObservation::of)
-                .zip(before),
+                .zip(earlier_records),
         );
         let cluster = ClusterCount::of(ours, records);
-        let denied = Denied::of(ours, records);
-        let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
+        let lost_ready_nodes = LostReadyNodes::of(ours, records);
+        let mut queried = Vec::new();
+        for (node, answer) in suspects.iter().zip(answers) {
             let evidence = DeletionEvidence {
-                controls: tally,
+                controls: control_results,
                 cluster,
-                denied: denied.near(node),
+                lost_ready_nodes: lost_ready_nodes.near(node),
                 record: records.of(node),
             };
-            (node.clone(), InstanceObservation::of(answer), evidence)
-        });
-        (judged.collect(), answers)
+            queried.push(QueriedSuspect { node: node.clone(), answer, evidence });
+        }
+        queried
     }
 
     fn record_answers(
@@ -272,12 +268,12 @@ impl NodeLifecycleController {
     ) {
         let (deletions, taints): (Vec<_>, Vec<_>) = actions
             .into_iter()
-            .partition(|a| matches!(a, Action::Delete(_)));
-        let at_once = self.config.concurrent_syncs.max(MIN_TAINTS_AT_ONCE);
+            .partition(|action| matches!(action, Action::Delete(_)));
+        let max_concurrent = self.config.concurrent_syncs.max(MIN_CONCURRENT_TAINTS);
         let taints =
             stream::iter(taints).take_while(|_| std::future::ready(!cancel.is_cancelled()));
         taints
-            .for_each_concurrent(at_once, |action| self.apply_one(action))
+            .for_each_concurrent(max_concurrent, |action| self.apply_one(action))
             .await;
         for action in deletions {
             if *deletions_left == 0 || cancel.is_cancelled() {
@@ -293,23 +289,27 @@ impl NodeLifecycleController {
 
     async fn apply_one(&self, action: Action) {
         match action {
-            Action::Taint(node) => self.taint(&node, true).await,
-            Action::Untaint(node) => self.taint(&node, false).await,
+            Action::Taint(node) => self.taint(&node, TaintChange::Add).await,
+            Action::Untaint(node) => self.taint(&node, TaintChange::Remove).await,
             Action::Delete(node) => self.delete(&node).await,
-            Action::RefuseDeletion { node, reason: why, first } => {
-                self.report_refused_deletion(&node, why, first);
+            Action::RefuseDeletion { node, reason, is_first } => {
+                self.metrics.deletion(DeletionOutcome::Refused(reason));
+                if is_first {
+                    self.report_refused_deletion(&node, reason);
+                }
             }
         }
     }
 
-    async fn taint(&self, node: &NodeView, wanted: bool) {
-        match apply::set_shutdown_taint(&self.cx.api, &self.cx.node_fields, node, wanted).await {
+    async fn taint(&self, node: &NodeView, change: TaintChange) {
+        let tainted = change == TaintChange::Add;
+        match apply::set_shutdown_taint(&self.cx.api, &self.cx.node_fields, node, change).await {
             Ok(true) => {
-                tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed");
+                tracing::info!(node = %node.name, tainted, "shutdown taint changed");
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(node = %node.name, tainted = wanted, error = chain(&error), "shutdown taint not changed");
+                tracing::warn!(node = %node.name, tainted, error = chain(&error), "shutdown taint not changed");
             }
         }
     }
@@ -317,7 +317,7 @@ impl NodeLifecycleController {
     async fn delete(&self, node: &NodeView) {
         let object = ObjectRef::node(node.name.clone(), &*node.uid);
         match apply::delete(&self.cx.api, &self.cx.provider, &self.cx.node_fields, node).await {
-            Ok(DeleteOutcome::Yes) => {
+            Ok(DeleteOutcome::Deleted) => {
                 self.metrics.deletion(DeletionOutcome::Deleted);
                 tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
                 let note = format!(
@@ -344,11 +344,7 @@ impl NodeLifecycleController {
         }
     }
 
-    fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal, first: bool) {
-        self.metrics.deletion(DeletionOutcome::Refused(refusal));
-        if !first {
-            return;
-        }
+    fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal) {
         let note = refusal.to_string();
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
         self.cx.events.event(
@@ -357,5 +353,13 @@ impl NodeLifecycleController {
             "NodeDeletionRefused",
             &note,
         );
+    }
+}
+
+fn power_state_query(node: &Arc<NodeView>, max_age: Duration) -> InstanceQuery {
+    InstanceQuery {
+        node: node.clone(),
+        scope: MetadataScope::PowerState,
+        max_age,
     }
 }

@@ -1,7 +1,7 @@
 //! Decides when a node is tainted, untainted or deleted. State and decisions only, no I/O.
 //!
-//! Deleting a Node whose machine still runs is the worst thing this software can do. A deletion
-//! therefore needs two things:
+//! Never delete a Node whose instance still runs: that would be the worst bug of this controller. A
+//! deletion therefore needs two things:
 //!
 //! - Proof: the cloud answered "not found" twice, at least one monitor period apart. The second
 //!   query is not served from a cache, and is sent in one batch with queries for other nodes, the
@@ -41,7 +41,7 @@ pub(crate) const LONG_CONFIRMATION: Duration = Duration::from_secs(300);
 const LOST_CONTROLS: usize = 2;
 /// How long a Ready node whose instance is not found any more counts as evidence against the
 /// cloud's answers.
-const DENIAL_COUNTS: Duration = Duration::from_secs(3600);
+const LOST_READY_NODE_COUNTS_FOR: Duration = Duration::from_secs(3600);
 /// Minimum number of nodes for the mass-loss check: a cluster of this size does not lose most of
 /// its nodes at once.
 const MIN_NODES_FOR_MASS_LOSS: usize = 3;
@@ -82,6 +82,26 @@ struct TrackedNode {
     periods_between_queries: u32,
     /// Why the last deletion was refused, if it was.
     last_refusal: Option<DeletionRefusal>,
+}
+
+impl TrackedNode {
+    fn new(node: &NodeView, now: Duration) -> Self {
+        Self {
+            uid: node.uid.clone(),
+            since: now,
+            machine: node.machine,
+            absence: None,
+            next_query: now,
+            periods_between_queries: 1,
+            last_refusal: None,
+        }
+    }
+
+    /// The state does not change: query the node less often.
+    fn query_less_often(&mut self) {
+        self.periods_between_queries =
+            (self.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
+    }
 }
 
 /// A proof of absence in progress. Times with errors do not count.
@@ -158,7 +178,7 @@ impl fmt::Display for DeletionRefusal {
 }
 
 impl DeletionRefusal {
-    /// Tells whether two refusals have the same reason, whatever their numbers.
+    /// Tells whether two refusals have the same reason, even with other numbers.
     fn same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -190,7 +210,7 @@ pub(crate) enum Action {
         reason: DeletionRefusal,
         /// True for the first of consecutive refusals with this reason; only this one emits an
         /// event.
-        first: bool,
+        is_first: bool,
     },
 }
 
@@ -241,7 +261,7 @@ impl NotReadyTracker {
     ) -> (PlannedQueries, Vec<Action>) {
         let mut actions = Vec::new();
         let mut queries = PlannedQueries::default();
-        let mut known = HashSet::new();
+        let mut not_ready_names = HashSet::new();
         for node in ours {
             if node.is_ready() {
                 if node.has_shutdown_taint() {
@@ -252,7 +272,7 @@ impl NotReadyTracker {
             if node.deleting {
                 continue;
             }
-            known.insert(node.name.clone());
+            not_ready_names.insert(node.name.clone());
             let track = self.track(node, now);
             if now < track.next_query {
                 continue;
@@ -262,7 +282,8 @@ impl NotReadyTracker {
                 None => queries.routine.push(node.clone()),
             }
         }
-        self.tracked.retain(|name, _| known.contains(name));
+        self.tracked
+            .retain(|name, _| not_ready_names.contains(name));
         (queries, actions)
     }
 
@@ -276,19 +297,13 @@ impl NotReadyTracker {
     }
 
     fn track(&mut self, node: &NodeView, now: Duration) -> &mut TrackedNode {
-        let fresh = || TrackedNode {
-            uid: node.uid.clone(),
-            since: now,
-            machine: node.machine,
-            absence: None,
-            next_query: now,
-            periods_between_queries: 1,
-            last_refusal: None,
-        };
-        let track = self.tracked.entry(node.name.clone()).or_insert_with(fresh);
+        let track = self
+            .tracked
+            .entry(node.name.clone())
+            .or_insert_with(|| TrackedNode::new(node, now));
         if track.uid != node.uid {
             // The Node was deleted and registered again: the old state is about another machine.
-            *track = fresh();
+            *track = TrackedNode::new(node, now);
         }
         track
     }
@@ -315,8 +330,7 @@ impl NotReadyTracker {
             InstanceObservation::NotFound | InstanceObservation::Terminated
                 if node.provider_id.is_none() && !node.is_uninitialized() =>
             {
-                track.periods_between_queries =
-                    (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
+                track.query_less_often();
             }
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
                 track.absence = Some(AbsenceConfirmation::start(now));
@@ -326,14 +340,10 @@ impl NotReadyTracker {
             InstanceObservation::Error => track.periods_between_queries = 1,
             InstanceObservation::ShutDown
             | InstanceObservation::Running
-            | InstanceObservation::OtherState => {
-                track.periods_between_queries =
-                    (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
-            }
+            | InstanceObservation::OtherState => track.query_less_often(),
         }
         track.next_query = now + period * track.periods_between_queries;
-        (observation == InstanceObservation::ShutDown && !node.has_shutdown_taint())
-            .then(|| Action::Taint(node.clone()))
+        taint_if_shut_down(node, observation)
     }
 
     /// Records the answer to a confirmation, which was queried uncached and together with controls.
@@ -346,7 +356,6 @@ impl NotReadyTracker {
         now: Duration,
         wall: Timestamp,
     ) -> Option<Action> {
-        // First, continue, suspend or drop the proof of absence.
         let period = self.period;
         let track = self.track(node, now);
         track.next_query = now + period;
@@ -358,10 +367,9 @@ impl NotReadyTracker {
                 *proof
             }
             InstanceObservation::Error => {
-                track
-                    .absence
-                    .iter_mut()
-                    .for_each(AbsenceConfirmation::interrupt);
+                if let Some(absence) = &mut track.absence {
+                    absence.interrupt();
+                }
                 return None;
             }
             InstanceObservation::ShutDown
@@ -371,30 +379,35 @@ impl NotReadyTracker {
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
-                let taint =
-                    observation == InstanceObservation::ShutDown && !node.has_shutdown_taint();
-                return taint.then(|| Action::Taint(node.clone()));
+                return taint_if_shut_down(node, observation);
             }
         };
-        // Then wait until the proof has lasted long enough.
-        if proof.duration < period || is_too_new(node, proof, now.saturating_sub(track.since), wall)
-        {
+        // The proof must have lasted long enough before it is used.
+        let watched = now.saturating_sub(track.since);
+        if proof.duration < period || is_too_new(node, proof, watched, wall) {
             return None;
         }
-        // Finally, delete if the evidence supports the proof.
-        let Some(why) = evidence.refusal(node, observation, proof, track.machine) else {
+        let Some(refusal) = evidence.refusal(node, observation, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
-        if why == DeletionRefusal::Contradicted {
+        if refusal == DeletionRefusal::Contradicted {
             // The query itself is wrong, so the proof is worthless; start over.
             track.absence = Some(AbsenceConfirmation::start(now));
         }
-        let first = track
-            .last_refusal
-            .replace(why)
-            .is_none_or(|before| !before.same_kind(why));
-        Some(Action::RefuseDeletion { node: node.clone(), reason: why, first })
+        let is_first = match track.last_refusal {
+            Some(last) => !last.same_kind(refusal),
+            None => true,
+        };
+        track.last_refusal = Some(refusal);
+        Some(Action::RefuseDeletion { node: node.clone(), reason: refusal, is_first })
     }
+}
+
+fn taint_if_shut_down(node: &Arc<NodeView>, observation: InstanceObservation) -> Option<Action> {
+    if observation == InstanceObservation::ShutDown && !node.has_shutdown_taint() {
+        return Some(Action::Taint(node.clone()));
+    }
+    None
 }
 
 /// Tells whether the cloud may not show the node's instance yet, because the node was never
@@ -406,11 +419,13 @@ fn is_too_new(
     watched: Duration,
     wall: Timestamp,
 ) -> bool {
+    let was_initialised = !node.is_uninitialized() && node.provider_id.is_some();
+    if was_initialised {
+        return false;
+    }
     let age = wall.duration_since(node.created);
-    let limit = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
-    let never_initialised = node.is_uninitialized() || node.provider_id.is_none();
-    never_initialised
-        && (age < limit || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION)
+    let min_age = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
+    age < min_age || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION
 }
 
 /// Evidence for and against a deletion, apart from the answers about the instance itself.
@@ -422,7 +437,7 @@ pub(crate) struct DeletionEvidence {
     pub(crate) cluster: ClusterCount,
     /// Number of Ready nodes in this node's zone whose instances the cloud found until recently and
     /// does not find any more.
-    pub(crate) denied: usize,
+    pub(crate) lost_ready_nodes: usize,
     /// The cloud's answers about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
 }
@@ -438,8 +453,8 @@ impl DeletionEvidence {
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
-        // First, compare the machine: if it has changed, the cloud's answers are about another
-        // machine than the node's.
+        // If the machine has changed, the cloud's answers are about another machine than the
+        // node's.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
             return Some(DeletionRefusal::OtherMachine);
@@ -448,19 +463,22 @@ impl DeletionEvidence {
         if observation == InstanceObservation::Terminated {
             return None;
         }
-        // Next, check for evidence that the answers are wrong.
+        // Evidence that the answers are wrong.
         let ClusterCount { gone, all } = self.cluster;
         if self.cluster.is_mass_loss() {
             return Some(DeletionRefusal::MostGone { gone, all });
         }
         let ControlResults { found, lost, still_lost } = self.controls;
-        if lost > 0 || self.denied > 0 || (found == 0 && still_lost > 0) {
+        if lost > 0 || self.lost_ready_nodes > 0 || (found == 0 && still_lost > 0) {
             return Some(DeletionRefusal::Contradicted);
         }
-        // Last, require evidence that they are right.
-        let seen_before = record.was_found
+        // Evidence that the answers are right.
+        let was_found_before = record.was_found
             && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
-        (found == 0 && !seen_before).then_some(DeletionRefusal::NoEvidence)
+        if found == 0 && !was_found_before {
+            return Some(DeletionRefusal::NoEvidence);
+        }
+        None
     }
 }
 
@@ -482,9 +500,9 @@ impl ControlResults {
         answers: impl IntoIterator<Item = (InstanceObservation, Option<InstanceRecord>)>,
     ) -> Self {
         let mut controls = Self::default();
-        for (seen, before) in answers {
-            let before = before.unwrap_or_default();
-            match seen {
+        for (observation, record) in answers {
+            let before = record.unwrap_or_default();
+            match observation {
                 InstanceObservation::ShutDown
                 | InstanceObservation::Running
                 | InstanceObservation::OtherState
@@ -534,38 +552,38 @@ impl ClusterCount {
 /// any more. While their kubelets report, "not found" answers for nodes in the same zone are not
 /// trusted.
 #[derive(Debug, Default)]
-pub(crate) struct Denied<'a> {
+pub(crate) struct LostReadyNodes<'a> {
     by_zone: HashMap<Option<&'a str>, usize>,
     all: usize,
 }
 
-impl<'a> Denied<'a> {
+impl<'a> LostReadyNodes<'a> {
     /// Counts these nodes among `ours`.
     pub(crate) fn of(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
-        let mut denied = Self::default();
+        let mut lost = Self::default();
         for node in ours.iter().filter(|node| node.is_ready()) {
             // The time limit is for a kubelet that outlives its instance: it must not block
             // deletions indefinitely.
             if records
                 .lost_for(node)
-                .is_some_and(|time| time < DENIAL_COUNTS)
+                .is_some_and(|duration| duration < LOST_READY_NODE_COUNTS_FOR)
             {
-                *denied.by_zone.entry(zone(node)).or_default() += 1;
-                denied.all += 1;
+                *lost.by_zone.entry(zone(node)).or_default() += 1;
+                lost.all += 1;
             }
         }
-        denied
+        lost
     }
 
     /// Returns how many of them are in the zone of a node, or may be because a zone is unknown.
     pub(crate) fn near(&self, node: &NodeView) -> usize {
-        match zone(node) {
-            None => self.all,
-            zone => [zone, None]
-                .iter()
-                .filter_map(|zone| self.by_zone.get(zone))
-                .sum(),
+        let zone = zone(node);
+        if zone.is_none() {
+            return self.all;
         }
+        let in_zone = self.by_zone.get(&zone).copied().unwrap_or_default();
+        let in_unknown_zone = self.by_zone.get(&None).copied().unwrap_or_default();
+        in_zone + in_unknown_zone
     }
 }
 
@@ -584,10 +602,9 @@ pub(crate) fn choose_controls(
     records: &InstanceRecords,
     pass_number: usize,
 ) -> Vec<Arc<NodeView>> {
-    // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are
-    // separate.
     let suspect_zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
-    let names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
+    let suspect_names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
+    // Rank the usable nodes by zone and readiness; Ready nodes that were not found are separate.
     let mut ready_near = Vec::new();
     let mut not_ready_near = Vec::new();
     let mut ready_far = Vec::new();
@@ -595,7 +612,7 @@ pub(crate) fn choose_controls(
     let mut lost = Vec::new();
     for node in ours {
         let usable = node.provider_id.is_some() && !node.is_uninitialized() && !node.deleting;
-        if !usable || names.contains(&node.name) {
+        if !usable || suspect_names.contains(&node.name) {
             continue;
         }
         let record = records.of(node);
@@ -613,7 +630,7 @@ pub(crate) fn choose_controls(
             rank.push(node);
         }
     }
-    // Then rotate each rank, so that every pass starts with other nodes.
+    // Rotate each rank, so that every pass starts with other nodes.
     for nodes in
         [&mut ready_near, &mut not_ready_near, &mut ready_far, &mut not_ready_far, &mut lost]
     {
@@ -624,7 +641,6 @@ pub(crate) fn choose_controls(
             .unwrap_or(0);
         nodes.rotate_left(start);
     }
-    // Finally, fill the places in order.
     let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() {
         MAX_CONTROLS
     } else {

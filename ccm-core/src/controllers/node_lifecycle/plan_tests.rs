@@ -57,7 +57,7 @@ const fn evidence(controls: ControlResults) -> DeletionEvidence {
     DeletionEvidence {
         controls,
         cluster: ClusterCount { gone: 1, all: 10 },
-        denied: 0,
+        lost_ready_nodes: 0,
         record: None,
     }
 }
@@ -169,8 +169,8 @@ fn two_answers_closer_than_a_period_are_no_proof() {
     );
 }
 
-fn refused(node: &Arc<NodeView>, why: DeletionRefusal, first: bool) -> Action {
-    Action::RefuseDeletion { node: node.clone(), reason: why, first }
+fn refused(node: &Arc<NodeView>, reason: DeletionRefusal, is_first: bool) -> Action {
+    Action::RefuseDeletion { node: node.clone(), reason, is_first }
 }
 
 #[test]
@@ -363,7 +363,11 @@ fn in_a_cluster_too_small_for_most_of_it_a_sighting_alone_takes_five_minutes() {
 #[test]
 fn an_instance_that_has_ended_and_is_still_listed_is_evidence_enough() {
     let node = dead("n");
-    let worst = DeletionEvidence { cluster: ClusterCount { gone: 9, all: 10 }, denied: 3, ..BAD };
+    let worst = DeletionEvidence {
+        cluster: ClusterCount { gone: 9, all: 10 },
+        lost_ready_nodes: 3,
+        ..BAD
+    };
     let mut tracker = strict();
     assert_eq!(tracker.record_routine(&node, InstanceObservation::Terminated, secs(0)), None);
     assert_eq!(
@@ -392,7 +396,8 @@ fn an_instance_that_has_ended_and_is_still_listed_is_evidence_enough() {
 #[test]
 fn ready_nodes_nearby_that_are_denied_contradict_whatever_is_found_elsewhere() {
     let node = dead("n");
-    let evidence = DeletionEvidence { denied: 1, controls: GOOD.controls, ..FOUND_BEFORE };
+    let evidence =
+        DeletionEvidence { lost_ready_nodes: 1, controls: GOOD.controls, ..FOUND_BEFORE };
     let action = suspicious(&node).record_confirmation(
         &node,
         InstanceObservation::NotFound,
@@ -418,7 +423,7 @@ async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
         in_zone("b1", "b", up),
     ];
     let records = recorded(&ours.each_ref(), &found());
-    let near = |node: &Arc<NodeView>| Denied::of(&ours, &records).near(node);
+    let near = |node: &Arc<NodeView>| LostReadyNodes::of(&ours, &records).near(node);
     assert_eq!(near(&ours[2]), 0);
     for node in &ours[..3] {
         records.record(node, &Ok(InstanceStatus::NotFound));
@@ -492,7 +497,7 @@ fn a_refusal_is_reported_again_for_another_reason_and_not_for_other_numbers() {
             secs(second),
             wall(),
         );
-        let Some(Action::RefuseDeletion { first, .. }) = action else {
+        let Some(Action::RefuseDeletion { is_first: first, .. }) = action else {
             panic!("{action:?}")
         };
         first
@@ -874,7 +879,7 @@ proptest! {
         for (seen, found, (lost, still_lost, denied), was_found, gone, pause) in steps {
             let controls = ControlResults { found, lost, still_lost };
             let record = was_found.then_some(WAS_FOUND);
-            let evidence = DeletionEvidence { controls, record, denied, cluster: ClusterCount { gone, all: 3 } };
+            let evidence = DeletionEvidence { controls, record, lost_ready_nodes: denied, cluster: ClusterCount { gone, all: 3 } };
             let (questions, _) = tracker.plan_queries(&[node.clone()], now);
             let action = if questions.confirmations.is_empty() {
                 if questions.routine.is_empty() { now += secs(pause); continue }

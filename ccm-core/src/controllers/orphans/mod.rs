@@ -37,7 +37,7 @@ use crate::{
     runtime::events::WallClock,
 };
 
-/// Delay before the first scan, unless the period is shorter: whatever the last leader started has
+/// Delay before the first scan, unless the period is shorter: all calls of the last leader have
 /// ended by then.
 const FIRST_SCAN_DELAY: Duration = Duration::from_secs(600);
 /// Delay after a failed scan, unless the period is shorter.
@@ -70,13 +70,13 @@ impl OrphanController {
     /// When its metrics are registered already.
     pub(crate) fn new(
         scanner: OrphanScanner,
-        settings: OrphansConfig,
+        config: OrphansConfig,
         registry: &prometheus::Registry,
         clock: WallClock,
     ) -> prometheus::Result<Self> {
         Ok(Self {
             scanner,
-            config: settings,
+            config,
             metrics: OrphanMetrics::register(registry)?,
             clock,
         })
@@ -90,14 +90,14 @@ impl OrphanController {
         };
         cancel.run_until_cancelled(synced).await;
         let mut history = OrphanHistory::default();
-        let mut pause = self.config.report_period.min(FIRST_SCAN_DELAY);
+        let mut delay = self.config.report_period.min(FIRST_SCAN_DELAY);
         while cancel
-            .run_until_cancelled(tokio::time::sleep(pause))
+            .run_until_cancelled(tokio::time::sleep(delay))
             .await
             .is_some()
         {
             let period = self.config.report_period;
-            pause = if self.scan_and_collect(&mut history).await {
+            delay = if self.scan_and_collect(&mut history).await {
                 period
             } else {
                 period.min(RETRY_INTERVAL)
@@ -108,16 +108,16 @@ impl OrphanController {
     /// Scans once, and deletes orphans if that is enabled. Returns whether the scan succeeded.
     async fn scan_and_collect(&self, history: &mut OrphanHistory) -> bool {
         let scan = match self.scanner.scan().await {
-            Ok(look) => look,
+            Ok(scan) => scan,
             Err(error) => {
                 self.metrics.failed();
-                tracing::warn!(error = chain(&error), "orphans could not be looked for");
+                tracing::warn!(error = chain(&error), "scan for orphans failed");
                 return false;
             }
         };
         self.report_new(history, &scan);
         if self.config.collect {
-            self.collect(history, scan).await;
+            self.collect(history, &scan).await;
         }
         true
     }
@@ -133,38 +133,34 @@ impl OrphanController {
             .collect();
         history.first_seen.retain(|key, _| current.contains(key));
         for orphan in &scan.orphans {
-            if let Entry::Vacant(place) = history.first_seen.entry(key(&orphan.object)) {
-                place.insert(now);
+            if let Entry::Vacant(entry) = history.first_seen.entry(key(&orphan.object)) {
+                entry.insert(now);
                 self.report_orphan(orphan);
             }
         }
-        tracing::debug!(owned = scan.owned, orphans = scan.orphans.len(), "looked for orphans");
+        tracing::debug!(owned = scan.owned, orphans = scan.orphans.len(), "scanned for orphans");
     }
 
     fn report_orphan(&self, orphan: &Orphan) {
-        let Orphan { object, reason: cause } = orphan;
+        let Orphan { object, reason } = orphan;
         let owner = report::owner(&object.owner);
-        tracing::warn!(kind = %object.kind, id = %object.id, owner, %cause, "cloud object is an orphan");
-        if let Some(about) = object_ref(&object.owner) {
+        tracing::warn!(kind = %object.kind, id = %object.id, owner, cause = %reason, "cloud object is an orphan");
+        if let Some(owner_ref) = object_ref(&object.owner) {
             let note =
-                format!("{} {} was made for this object, but {cause}", object.kind, object.id);
+                format!("{} {} was made for this object, but {reason}", object.kind, object.id);
             self.scanner
                 .events
-                .event(&about, EventType::Warning, "OrphanedCloudObject", &note);
+                .event(&owner_ref, EventType::Warning, "OrphanedCloudObject", &note);
         }
     }
 
     /// Deletes the orphans that are old enough, one after the other.
-    async fn collect(&self, history: &OrphanHistory, scan: OrphanScan) {
-        let old_enough = |orphan: &&Orphan| {
-            let seen_for = history
-                .first_seen
-                .get(&key(&orphan.object))
-                .map(Instant::elapsed)
-                .unwrap_or_default();
-            orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
-        };
-        let due: Vec<&Orphan> = scan.orphans.iter().filter(old_enough).collect();
+    async fn collect(&self, history: &OrphanHistory, scan: &OrphanScan) {
+        let due: Vec<&Orphan> = scan
+            .orphans
+            .iter()
+            .filter(|orphan| self.is_old_enough(history, orphan))
+            .collect();
         if due.is_empty() {
             return;
         }
@@ -187,6 +183,15 @@ impl OrphanController {
         }
     }
 
+    fn is_old_enough(&self, history: &OrphanHistory, orphan: &Orphan) -> bool {
+        let seen_for = history
+            .first_seen
+            .get(&key(&orphan.object))
+            .map(Instant::elapsed)
+            .unwrap_or_default();
+        orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
+    }
+
     async fn collect_one(&self, orphan: &Orphan) {
         let OwnedObject { kind, id, owner, .. } = &orphan.object;
         let owner = report::owner(owner);
@@ -204,7 +209,7 @@ impl OrphanController {
                 CollectResult::Pending
             }
             Ok(CollectOutcome::StillInUse) => {
-                tracing::info!(%kind, %id, owner, "is no orphan any more");
+                tracing::info!(%kind, %id, owner, "object is no longer an orphan");
                 CollectResult::StillInUse
             }
             Err(error) => {

@@ -59,14 +59,16 @@ impl LiveOwners {
         match owner {
             Owner::Cluster => None,
             Owner::Service { namespace, name, uid } => {
-                let Some(found) = self.services.get(&*format!("{namespace}/{name}")) else {
+                let Some(live_uid) = self.services.get(&*format!("{namespace}/{name}")) else {
                     return Some(OrphanReason::NoService);
                 };
-                uid.as_ref()
-                    .is_some_and(|uid| uid != found)
-                    .then_some(OrphanReason::OtherService)
+                match uid {
+                    Some(uid) if uid != live_uid => Some(OrphanReason::OtherService),
+                    _ => None,
+                }
             }
-            Owner::Node { name } => (!self.nodes.contains(&**name)).then_some(OrphanReason::NoNode),
+            Owner::Node { name } if self.nodes.contains(&**name) => None,
+            Owner::Node { .. } => Some(OrphanReason::NoNode),
         }
     }
 }
@@ -106,12 +108,11 @@ impl Orphan {
     /// Returns its minimum age: since the cloud created it or, if that is unknown, for as long as
     /// it has been seen.
     pub fn age(&self, now: Timestamp, seen_for: Duration) -> Duration {
-        let created = self
-            .object
-            .created
-            .map(|created| now.duration_since(created));
+        let Some(created) = self.object.created else {
+            return seen_for;
+        };
         // A creation time in the future counts as now: the cloud's clock is ahead.
-        created.map_or(seen_for, |age| Duration::try_from(age).unwrap_or_default())
+        Duration::try_from(now.duration_since(created)).unwrap_or_default()
     }
 }
 
@@ -120,11 +121,12 @@ pub fn find_orphans(
     owned: impl IntoIterator<Item = OwnedObject>,
     live_owners: &LiveOwners,
 ) -> Vec<Orphan> {
-    let orphan = |object: OwnedObject| {
-        let cause = live_owners.orphan_reason(&object.owner)?;
-        Some(Orphan { object, reason: cause })
-    };
-    let mut orphans: Vec<_> = owned.into_iter().filter_map(orphan).collect();
+    let mut orphans = Vec::new();
+    for object in owned {
+        if let Some(reason) = live_owners.orphan_reason(&object.owner) {
+            orphans.push(Orphan { object, reason });
+        }
+    }
     orphans.sort_by(|a, b| (&a.object.kind, &a.object.id).cmp(&(&b.object.kind, &b.object.id)));
     orphans
 }
@@ -133,17 +135,19 @@ pub fn find_orphans(
 /// that was restored empty, or a manager that was pointed at another cluster, makes orphans of
 /// everything.
 ///
-/// `made_for_somebody`: how many objects were made for a Service or a Node.
+/// `with_owner`: how many objects were made for a Service or a Node.
 pub fn refuse_collection(
     orphans: usize,
-    made_for_somebody: usize,
+    with_owner: usize,
     live_owners: &LiveOwners,
 ) -> Option<&'static str> {
     if live_owners.services.is_empty() {
         return Some("the cluster has no Service of type LoadBalancer at all");
     }
-    let most = orphans >= MASS_ORPHAN_THRESHOLD && orphans * 2 > made_for_somebody;
-    most.then_some("more than half of what the cluster owns would go")
+    if orphans >= MASS_ORPHAN_THRESHOLD && orphans * 2 > with_owner {
+        return Some("more than half of what the cluster owns would go");
+    }
+    None
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use super::{
 };
 use crate::{config::duration, error::chain, provider::Owner};
 
+/// Columns of the table.
+const COLUMNS: usize = 6;
+
 /// The orphans of a cluster, and what was done about them.
 #[derive(Debug)]
 pub struct OrphanReport {
@@ -69,7 +72,7 @@ impl OrphanReport {
     pub fn remaining(&self) -> usize {
         self.orphans
             .iter()
-            .filter(|(_, treatment)| treatment.is_remaining())
+            .filter(|(_, action)| action.is_remaining())
             .count()
     }
 
@@ -77,7 +80,7 @@ impl OrphanReport {
     pub fn failed(&self) -> usize {
         self.orphans
             .iter()
-            .filter(|(_, treatment)| matches!(treatment, OrphanAction::Collected(Err(_))))
+            .filter(|(_, action)| matches!(action, OrphanAction::Collected(Err(_))))
             .count()
     }
 
@@ -87,17 +90,11 @@ impl OrphanReport {
         rows.extend(
             self.orphans
                 .iter()
-                .map(|(orphan, treatment)| self.row(orphan, treatment)),
+                .map(|(orphan, action)| self.row(orphan, action)),
         );
         let mut text = String::new();
         if rows.len() > 1 {
-            let width = |column: usize| {
-                rows.iter()
-                    .map(|row| row[column].chars().count())
-                    .max()
-                    .unwrap_or_default()
-            };
-            let widths: [usize; 6] = std::array::from_fn(width);
+            let widths = column_widths(&rows);
             for row in &rows {
                 let cells: Vec<String> = row
                     .iter()
@@ -108,7 +105,7 @@ impl OrphanReport {
                 text.push('\n');
             }
         }
-        let known = if *self.cluster_id == *self.cluster {
+        let cluster_id = if *self.cluster_id == *self.cluster {
             String::new()
         } else {
             format!(", in the cloud {:?}", self.cluster_id)
@@ -116,7 +113,7 @@ impl OrphanReport {
         // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
-            "cluster {:?}{known}: {} of {} cloud objects are orphans, {} left",
+            "cluster {:?}{cluster_id}: {} of {} cloud objects are orphans, {} left",
             self.cluster,
             self.orphans.len(),
             self.owned,
@@ -125,7 +122,7 @@ impl OrphanReport {
         if self
             .orphans
             .iter()
-            .any(|(_, treatment)| matches!(treatment, OrphanAction::Listed))
+            .any(|(_, action)| matches!(action, OrphanAction::Listed))
         {
             let _ = writeln!(
                 text,
@@ -136,24 +133,21 @@ impl OrphanReport {
         text
     }
 
-    fn row(
-        &self,
-        Orphan { object, reason: cause }: &Orphan,
-        treatment: &OrphanAction,
-    ) -> [String; 6] {
-        let age = object
-            .created
-            .map_or_else(|| "unknown".to_owned(), |created| age(self.at, created));
-        let state = match treatment.detail() {
-            Some(detail) => format!("{}: {detail}", treatment.as_str()),
-            None => treatment.as_str().to_owned(),
+    fn row(&self, Orphan { object, reason }: &Orphan, action: &OrphanAction) -> [String; COLUMNS] {
+        let age = match object.created {
+            Some(created) => age(self.at, created),
+            None => "unknown".to_owned(),
+        };
+        let state = match action.detail() {
+            Some(detail) => format!("{}: {detail}", action.as_str()),
+            None => action.as_str().to_owned(),
         };
         [
             object.kind.to_string(),
             object.id.to_string(),
             owner(&object.owner),
             age,
-            cause.to_string(),
+            reason.to_string(),
             state,
         ]
     }
@@ -163,7 +157,7 @@ impl OrphanReport {
         let orphans = self
             .orphans
             .iter()
-            .map(|(Orphan { object, reason: cause }, treatment)| {
+            .map(|(Orphan { object, reason }, action)| {
                 let made_for = match &object.owner {
                     Owner::Cluster => json!({"kind": "Cluster"}),
                     Owner::Service { namespace, name, uid } => {
@@ -176,9 +170,9 @@ impl OrphanReport {
                     "id": object.id,
                     "madeFor": made_for,
                     "created": object.created,
-                    "why": cause.to_string(),
-                    "state": treatment.as_str(),
-                    "detail": treatment.detail(),
+                    "why": reason.to_string(),
+                    "state": action.as_str(),
+                    "detail": action.detail(),
                 })
             });
         json!({
@@ -190,6 +184,16 @@ impl OrphanReport {
             "orphans": orphans.collect::<Vec<_>>(),
         })
     }
+}
+
+fn column_widths(rows: &[[String; COLUMNS]]) -> [usize; COLUMNS] {
+    let mut widths = [0; COLUMNS];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    widths
 }
 
 /// Formats an owner for people.

@@ -24,7 +24,8 @@ use crate::{
 
 /// Timeout of one provider call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Least time between two requests about one object, whatever the provider says.
+/// Minimum interval between two requests about one object, even if the provider names a shorter
+/// one.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the cloud is listed to check that deleted objects are gone, and the delay between; a
 /// listing may lag.
@@ -73,7 +74,7 @@ pub enum CollectOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum OrphanScanError {
     /// The API server could not be asked whether its owner exists.
-    #[error("it could not be made sure that nobody asks for it")]
+    #[error("whether its owner still exists could not be confirmed")]
     OwnerUnknown(#[source] ApiError),
     /// The cloud rejected the request or failed.
     #[error(transparent)]
@@ -94,34 +95,29 @@ impl OrphanScanner {
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
         let live_owners = LiveOwners::new(self.services.list(), self.nodes.list());
-        let for_somebody = |owner: &Owner| !matches!(owner, Owner::Cluster);
-        let made_for_somebody = owned
+        let owned_count = owned.len();
+        let with_owner = owned
             .iter()
-            .filter(|object| for_somebody(&object.owner))
+            .filter(|object| object.owner != Owner::Cluster)
             .count();
-        let count = owned.len();
         let mut orphans = find_orphans(owned, &live_owners);
-        let mut confirmed = HashMap::new();
-        for owner in orphans.iter().map(|orphan| &orphan.object.owner) {
-            if !confirmed.contains_key(owner) {
-                let cause = self
-                    .cause(owner)
+        let mut confirmed_reasons = HashMap::new();
+        for orphan in &orphans {
+            let owner = &orphan.object.owner;
+            if !confirmed_reasons.contains_key(owner) {
+                let reason = self
+                    .confirmed_reason(owner)
                     .await
                     .map_err(OrphanScanError::OwnerUnknown)?;
-                confirmed.insert(owner.clone(), cause);
+                confirmed_reasons.insert(owner.clone(), reason);
             }
         }
         orphans.retain(|orphan| {
-            confirmed
+            confirmed_reasons
                 .get(&orphan.object.owner)
                 .is_some_and(Option::is_some)
         });
-        Ok(OrphanScan {
-            owned: count,
-            in_use: made_for_somebody,
-            orphans,
-            live_owners,
-        })
+        Ok(OrphanScan { owned: owned_count, in_use: with_owner, orphans, live_owners })
     }
 
     /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud
@@ -132,41 +128,40 @@ impl OrphanScanner {
         limit: Instant,
     ) -> Result<CollectOutcome, OrphanScanError> {
         let object = &orphan.object;
-        let mut waits_for = Box::from("the time for it is over");
+        let mut waits_for = Box::from("the time limit was reached");
         loop {
             if Instant::now() >= limit {
                 return Ok(CollectOutcome::Pending(waits_for));
             }
             // Confirmed before each request: a Service may be created while the cloud is still
             // deleting.
-            if self
-                .cause(&object.owner)
+            let reason = self
+                .confirmed_reason(&object.owner)
                 .await
-                .map_err(OrphanScanError::OwnerUnknown)?
-                .is_none()
-            {
+                .map_err(OrphanScanError::OwnerUnknown)?;
+            if reason.is_none() {
                 return Ok(CollectOutcome::StillInUse);
             }
-            let call = |inventory, op: Op| async move {
-                let inventory: &dyn Inventory = inventory;
-                inventory
-                    .delete_owned(&self.with_events(op, &object.owner), object)
-                    .await
+            let Progress::Pending { after, why } = self.delete(object, limit).await? else {
+                return Ok(CollectOutcome::Deleted);
             };
-            match self.call("delete_owned", limit, call).await? {
-                Progress::Done => return Ok(CollectOutcome::Deleted),
-                Progress::Pending { after, why } => {
-                    let after = after.max(MIN_POLL_INTERVAL);
-                    if self.op.is_cancelled() || Instant::now() + after > limit {
-                        return Ok(CollectOutcome::Pending(why));
-                    }
-                    tokio::select! {
-                        () = self.op.cancelled() => return Ok(CollectOutcome::Pending(why)),
-                        () = tokio::time::sleep(after) => waits_for = why,
-                    }
-                }
+            let delay = after.max(MIN_POLL_INTERVAL);
+            if self.op.is_cancelled() || Instant::now() + delay > limit {
+                return Ok(CollectOutcome::Pending(why));
+            }
+            tokio::select! {
+                () = self.op.cancelled() => return Ok(CollectOutcome::Pending(why)),
+                () = tokio::time::sleep(delay) => waits_for = why,
             }
         }
+    }
+
+    async fn delete(&self, object: &OwnedObject, limit: Instant) -> Result<Progress, CloudError> {
+        self.call("delete_owned", limit, |inventory, op| async move {
+            let op = self.with_events(op, &object.owner);
+            inventory.delete_owned(&op, object).await
+        })
+        .await
     }
 
     /// Returns which of these objects, reported as deleted, are still listed. Lists several times,
@@ -179,23 +174,22 @@ impl OrphanScanner {
         let mut rounds = 0;
         loop {
             let listed = self.list(limit).await?;
-            let there = |gone: &&OwnedObject| {
-                listed
+            let mut still_listed = HashSet::new();
+            for object in deleted {
+                let is_listed = listed
                     .iter()
-                    .any(|o| (&o.kind, &o.id) == (&gone.kind, &gone.id))
-            };
-            let left: HashSet<_> = deleted
-                .iter()
-                .filter(there)
-                .map(|object| object.id.clone())
-                .collect();
+                    .any(|other| other.kind == object.kind && other.id == object.id);
+                if is_listed {
+                    still_listed.insert(object.id.clone());
+                }
+            }
             rounds += 1;
-            if left.is_empty()
+            if still_listed.is_empty()
                 || rounds == MAX_LISTINGS
                 || Instant::now() + LISTING_INTERVAL > limit
                 || self.op.is_cancelled()
             {
-                return Ok(left);
+                return Ok(still_listed);
             }
             tokio::time::sleep(LISTING_INTERVAL).await;
         }
@@ -212,15 +206,15 @@ impl OrphanScanner {
 
     /// Returns the cluster ID in the cloud.
     pub(crate) fn cluster(&self) -> Box<str> {
-        self.provider
-            .inventory()
-            .map(|inventory| inventory.cluster_id(&self.op))
-            .unwrap_or_default()
+        match self.provider.inventory() {
+            Some(inventory) => inventory.cluster_id(&self.op),
+            None => Box::default(),
+        }
     }
 
     /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they
     /// are needed.
-    async fn cause(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
+    async fn confirmed_reason(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
         let live_owners = match owner {
             Owner::Cluster => LiveOwners::default(),
             Owner::Service { namespace, name, .. } => {
@@ -257,14 +251,17 @@ impl OrphanScanner {
     {
         let started = Instant::now();
         let op = self.op.clone().for_call(limit.min(started + CALL_TIMEOUT));
-        let asked = async {
-            let missing = || {
-                CloudError::new(ErrorKind::NotImplemented, "the cloud provider keeps no inventory")
+        let call_inventory = async {
+            let Some(inventory) = self.provider.inventory() else {
+                return Err(CloudError::new(
+                    ErrorKind::NotImplemented,
+                    "the cloud provider keeps no inventory",
+                ));
             };
-            call(self.provider.inventory().ok_or_else(missing)?, op.clone()).await
+            call(inventory, op.clone()).await
         };
         let result = op
-            .run(asked)
+            .run(call_inventory)
             .await
             .map_err(|error| op.as_timeout(error, || format!("{operation} did not end")));
         self.cloud

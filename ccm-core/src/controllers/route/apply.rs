@@ -28,6 +28,16 @@ pub(super) struct ChangeResult {
     pub(super) duration: Duration,
 }
 
+impl ChangeResult {
+    fn not_sent(change: RouteChange) -> Self {
+        Self { change, result: None, duration: Duration::ZERO }
+    }
+
+    pub(super) fn succeeded(&self) -> bool {
+        matches!(self.result, Some(Ok(())))
+    }
+}
+
 impl RouteController {
     /// Applies changes that do not depend on each other. They are sent in this order.
     pub(super) async fn apply(
@@ -51,9 +61,7 @@ impl RouteController {
             let throttle = self.throttle.lock();
             // Checked just before the batch is sent: an earlier call may have been throttled.
             if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
-                let unsent =
-                    |change| ChangeResult { change, result: None, duration: Duration::ZERO };
-                return batch.into_iter().map(unsent).collect();
+                return batch.into_iter().map(ChangeResult::not_sent).collect();
             }
             throttle.generation()
         };
@@ -63,31 +71,32 @@ impl RouteController {
             .for_call(started + CALL_TIMEOUT)
             .with_reason(trigger.reason());
         let results = self.call_apply(&op, &batch).await;
-        let took = started.elapsed();
-        let error = |kind| {
-            results
-                .iter()
-                .filter_map(|result| result.as_ref().err())
-                .find(|error| error.kind() == kind)
-        };
-        self.throttle
-            .lock()
-            .record(generation, error(ErrorKind::Throttled));
-        // The call counts as failed if none of its changes succeeded.
-        let failed = results
+        let duration = started.elapsed();
+        let errors: Vec<&CloudError> = results
             .iter()
-            .all(Result::is_err)
-            .then(|| results.iter().find_map(|result| result.as_ref().err()));
+            .filter_map(|result| result.as_ref().err())
+            .collect();
+        let throttled = errors
+            .iter()
+            .copied()
+            .find(|error| error.kind() == ErrorKind::Throttled);
+        self.throttle.lock().record(generation, throttled);
+        // The call counts as failed if none of its changes succeeded.
+        let call_error = if errors.len() == results.len() {
+            errors.first().copied()
+        } else {
+            None
+        };
         self.cloud
-            .observe_batch("apply_routes", batch.len(), took, failed.flatten());
+            .observe_batch("apply_routes", batch.len(), duration, call_error);
         batch
             .into_iter()
             .zip(results)
-            .map(|(change, result)| self.record_result(change, result, took))
+            .map(|(change, result)| self.record_result(change, result, duration))
             .collect()
     }
 
-    /// Calls the provider. Returns one result per change, whatever the provider does.
+    /// Calls the provider. Returns one result per change, even if the provider does not.
     async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         let Some(routes) = self.cx.provider.routes() else {
             return vec![
@@ -95,19 +104,23 @@ impl RouteController {
                 batch.len()
             ];
         };
-        let call = op
+        let answers = op
             .run(async { Ok(routes.apply(op, batch).await) })
-            .instrument(call_span("apply_routes"));
-        let answers = call.await.and_then(|answers| {
-            if answers.len() == batch.len() {
-                return Ok(answers);
+            .instrument(call_span("apply_routes"))
+            .await;
+        let results = match answers {
+            Ok(results) if results.len() == batch.len() => results,
+            // It is unknown which result belongs to which change, so none of them counts.
+            Ok(results) => {
+                let got = results.len();
+                let want = batch.len();
+                let error = CloudError::transient(format!(
+                    "provider answered {got} of {want} route changes"
+                ));
+                vec![Err(error); want]
             }
-            // It is unknown which answer belongs to which change, so none of them counts.
-            let got = answers.len();
-            let want = batch.len();
-            Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
-        });
-        let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);
+            Err(error) => vec![Err(error); batch.len()],
+        };
         results
             .into_iter()
             .map(|result| result.map_err(|error| op.as_timeout(error, no_response_error)))
@@ -118,20 +131,19 @@ impl RouteController {
         &self,
         change: RouteChange,
         result: Result<(), CloudError>,
-        took: Duration,
+        duration: Duration,
     ) -> ChangeResult {
-        let result = match (&change, result) {
+        let is_deletion = matches!(change, RouteChange::Delete(_));
+        let result = match result {
             // The route to be deleted does not exist.
-            (RouteChange::Delete(_), Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
-            (_, Err(error))
-                if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) =>
-            {
-                return ChangeResult { change, result: None, duration: took };
+            Err(error) if is_deletion && error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
+                return ChangeResult { change, result: None, duration };
             }
-            (_, result) => result,
+            result => result,
         };
         self.metrics.change(&change, result.as_ref().err());
-        ChangeResult { change, result: Some(result), duration: took }
+        ChangeResult { change, result: Some(result), duration }
     }
 }
 

@@ -89,7 +89,7 @@ impl ChangeBackoff {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
         // One event on a node covers all its routes that fail for the same reason.
-        let is_told = match &key {
+        let needs_no_event = match &key {
             ChangeKey::Create(uid, _) => self
                 .for_node(uid)
                 .any(|failure| failure.reported_reason == Some(reason)),
@@ -112,11 +112,11 @@ impl ChangeBackoff {
         });
         failure.retry_at = now + delay;
         // A transient error often affects every node, so it is not reported on all of them at once.
-        let is_news = !is_told && (!is_transient(kind) || failure.count >= FAILURES_BEFORE_EVENT);
-        is_news.then(|| {
-            failure.reported_reason = Some(reason);
-            reason
-        })
+        if needs_no_event || (is_transient(kind) && failure.count < FAILURES_BEFORE_EVENT) {
+            return None;
+        }
+        failure.reported_reason = Some(reason);
+        Some(reason)
     }
 
     /// Removes a change that succeeded.
@@ -124,20 +124,19 @@ impl ChangeBackoff {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
             // The quota has room again.
-            for failure in self
-                .0
-                .values_mut()
-                .filter(|failure| failure.kind == ErrorKind::QuotaExceeded)
-            {
-                failure.retry_at = Duration::ZERO;
+            for failure in self.0.values_mut() {
+                if failure.kind == ErrorKind::QuotaExceeded {
+                    failure.retry_at = Duration::ZERO;
+                }
             }
         }
     }
 
     /// Makes all creations for this node due: something about the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
-        self.for_node(uid)
-            .for_each(|failure| failure.retry_at = Duration::ZERO);
+        for failure in self.for_node(uid) {
+            failure.retry_at = Duration::ZERO;
+        }
     }
 
     /// Returns the failed creations for this node. Logarithmic: in an outage this is called for

@@ -61,13 +61,18 @@ impl RouteController {
 impl DryRun for RouteDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
         if self.next <= now {
-            self.compare(now).await;
+            self.list_and_plan(now).await;
         }
-        let uncompared = self.failed.iter().map(|why| {
-            let object = String::new();
-            let why = why.clone();
-            (NotCompared { kind: ObjectKind::Route, object, controller: NODE_ROUTE, why }, now)
-        });
+        let mut uncompared = Vec::new();
+        if let Some(error) = &self.failed {
+            let not_compared = NotCompared {
+                kind: ObjectKind::Route,
+                object: String::new(),
+                controller: NODE_ROUTE,
+                why: error.clone(),
+            };
+            uncompared.push((not_compared, now));
+        }
         DryRunFindings {
             compared: vec![("routes", self.routes)],
             differences: self
@@ -75,14 +80,14 @@ impl DryRun for RouteDryRun {
                 .iter()
                 .map(|difference| (difference.clone(), self.checked))
                 .collect(),
-            uncompared: uncompared.collect(),
+            uncompared,
             unsettled: Vec::new(),
         }
     }
 }
 
 impl RouteDryRun {
-    async fn compare(&mut self, now: Instant) {
+    async fn list_and_plan(&mut self, now: Instant) {
         match self.controller.plan_without_backoff().await {
             Ok(plan) => {
                 self.checked = now;
@@ -100,63 +105,73 @@ impl RouteDryRun {
             }
             Err(error) => {
                 self.failures += 1;
-                self.next = now
-                    + error
-                        .retry_after()
-                        .unwrap_or_else(|| BACKOFF.delay(self.failures));
+                let delay = error
+                    .retry_after()
+                    .unwrap_or_else(|| BACKOFF.delay(self.failures));
+                self.next = now + delay;
                 self.failed = Some(error.chain());
             }
         }
     }
 }
 
+/// Returns the changes of the routes with one destination.
 fn route_difference(step: &RouteStep) -> Difference {
-    let target = |route: &Route| match (&route.node, route.blackhole) {
-        (Some(node), false) => node.to_string(),
-        (Some(node), true) => format!("{node} (leads nowhere)"),
-        (None, _) => format!("no node ({})", route.name),
+    let current = if step.delete.is_empty() {
+        NONE.to_owned()
+    } else {
+        let targets: Vec<String> = step.delete.iter().map(target).collect();
+        targets.join(", ")
     };
-    let is: Vec<String> = step.delete.iter().map(target).collect();
-    let why = match (&step.create, is.is_empty()) {
-        (Some(_), true) => "the node has it as pod network",
-        (Some(_), false) => "the node has it as pod network, and the route does not fit",
-        (None, _) if step.is_unclaimed => "no node has it as pod network",
-        (None, _) => "another route leads there already",
+    let desired = match &step.create {
+        Some(node) => node.name.to_string(),
+        None => NONE.to_owned(),
+    };
+    let why = if step.create.is_some() && step.delete.is_empty() {
+        "the node has it as pod network"
+    } else if step.create.is_some() {
+        "the node has it as pod network, and the route does not fit"
+    } else if step.is_unclaimed {
+        "no node has it as pod network"
+    } else {
+        "another route leads there already"
     };
     Difference {
         kind: ObjectKind::Route,
         object: step.destination.to_string(),
         part: "target".to_owned(),
         controller: NODE_ROUTE,
-        current: Some(if is.is_empty() {
-            NONE.to_owned()
-        } else {
-            is.join(", ")
-        }),
-        desired: step
-            .create
-            .as_ref()
-            .map_or_else(|| NONE.to_owned(), |node| node.name.to_string()),
+        current: Some(current),
+        desired,
         why: why.to_owned(),
+    }
+}
+
+fn target(route: &Route) -> String {
+    match &route.node {
+        Some(node) if route.blackhole => format!("{node} (leads nowhere)"),
+        Some(node) => node.to_string(),
+        None => format!("no node ({})", route.name),
     }
 }
 
 /// Returns what differs in the condition once every route exists.
 fn condition_difference(plan: &NodePlan) -> Option<Difference> {
     let network = plan::network_status(plan, |_| CreateResult::Created)?;
-    let have = plan.node.network_unavailable.as_ref();
-    if network.matches_condition(have) {
+    let condition = plan.node.network_unavailable.as_ref();
+    if network.matches_condition(condition) {
         return None;
     }
+    let current = match condition {
+        Some(condition) => format!("{}/{}", condition.status.as_str(), condition.reason),
+        None => NONE.to_owned(),
+    };
     Some(Difference {
         kind: ObjectKind::Node,
         object: plan.node.name.to_string(),
         part: format!("status.conditions[{}]", wk::CONDITION_NETWORK_UNAVAILABLE),
         controller: NODE_ROUTE,
-        current: Some(have.map_or_else(
-            || NONE.to_owned(),
-            |have| format!("{}/{}", have.status.as_str(), have.reason),
-        )),
+        current: Some(current),
         desired: format!("{}/{}", network.status().as_str(), network.reason()),
         why: network.message().to_owned(),
     })

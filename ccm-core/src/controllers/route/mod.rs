@@ -65,7 +65,7 @@ pub struct RouteController {
     network: NetworkConditions,
     /// Nodes whose condition may have to be written.
     conditions: WorkQueue<Arc<str>>,
-    signals: Arc<PendingNodeChanges>,
+    pending_changes: Arc<PendingNodeChanges>,
     throttle: Mutex<Throttle>,
     started_at: Instant,
 }
@@ -89,14 +89,11 @@ impl RouteController {
         let watcher = NodeWatcher {
             provider: cx.provider.clone(),
             network: network.clone(),
-            signals: pending_changes.clone(),
-            conditions,
+            pending_changes: pending_changes.clone(),
+            conditions: conditions.clone(),
         };
-        let conditions = watcher.conditions.clone();
         cx.nodes
             .on_change(move |change| watcher.on_node_change(change));
-        let throttle = Mutex::default();
-        let began = Instant::now();
         Ok(Self {
             cx,
             config,
@@ -105,9 +102,9 @@ impl RouteController {
             metrics,
             network,
             conditions,
-            signals: pending_changes,
-            throttle,
-            started_at: began,
+            pending_changes,
+            throttle: Mutex::default(),
+            started_at: Instant::now(),
         })
     }
 
@@ -125,10 +122,10 @@ impl RouteController {
         while !cancel.is_cancelled() {
             let (at, trigger) = state
                 .schedule
-                .next(self.signals.pending(), self.backoff_until(&state));
+                .next(self.pending_changes.pending(), self.backoff_until(&state));
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.signals.changed() => {}
+                () = self.pending_changes.changed() => {}
                 () = tokio::time::sleep_until(at) => {
                     let pass = self.sync_with_outcome(trigger, &mut state);
                     if self.cx.controller_metrics.reconcile(names::NODE_ROUTE, "routes", pass).await == SyncControl::Stop {
@@ -146,7 +143,7 @@ impl RouteController {
 struct NodeWatcher {
     provider: Arc<dyn CloudProvider>,
     network: NetworkConditions,
-    signals: Arc<PendingNodeChanges>,
+    pending_changes: Arc<PendingNodeChanges>,
     conditions: WorkQueue<Arc<str>>,
 }
 
@@ -156,14 +153,17 @@ impl NodeWatcher {
             // A node without pod CIDRs needs no route. An obsolete route can wait for the next
             // period.
             Change::Added(node) if !node.pod_cidrs.is_empty() => {
-                self.signals.record(&node.name, NodeChangeKind::Routes);
+                self.pending_changes
+                    .record(&node.name, NodeChangeKind::Routes);
             }
             Change::Added(_) => {}
-            Change::Deleted(node) => self.signals.record(&node.name, NodeChangeKind::Routes),
+            Change::Deleted(node) => {
+                self.pending_changes
+                    .record(&node.name, NodeChangeKind::Routes);
+            }
             Change::Updated { old, new } => {
-                let news = self.change_of(old, new);
-                if let Some(news) = news {
-                    self.signals.record(&new.name, news);
+                if let Some(kind) = self.kind_of_change(old, new) {
+                    self.pending_changes.record(&new.name, kind);
                 }
                 // For example, the condition waited for the addresses, which exist now.
                 if !self.network.is_up_to_date(new) {
@@ -174,18 +174,25 @@ impl NodeWatcher {
     }
 
     /// Returns what an update affects. Heartbeats and our own writes affect nothing.
-    fn change_of(&self, old: &NodeView, new: &NodeView) -> Option<NodeChangeKind> {
-        let claim = |node| self.provider.node_ownership(node) == NodeOwnership::Ours;
-        let routes = old.pod_cidrs != new.pod_cidrs
+    fn kind_of_change(&self, old: &NodeView, new: &NodeView) -> Option<NodeChangeKind> {
+        let has_pod_cidrs = !old.pod_cidrs.is_empty() || !new.pod_cidrs.is_empty();
+        if has_pod_cidrs && self.may_affect_routes(old, new) {
+            return Some(NodeChangeKind::Routes);
+        }
+        if old.network_unavailable != new.network_unavailable && !self.network.is_up_to_date(new) {
+            return Some(NodeChangeKind::NetworkCondition);
+        }
+        None
+    }
+
+    fn may_affect_routes(&self, old: &NodeView, new: &NodeView) -> bool {
+        old.pod_cidrs != new.pod_cidrs
             || old.addresses != new.addresses
             || old.provider_id != new.provider_id
-            || claim(old) != claim(new);
-        let condition =
-            old.network_unavailable != new.network_unavailable && !self.network.is_up_to_date(new);
-        match (routes && !(old.pod_cidrs.is_empty() && new.pod_cidrs.is_empty()), condition) {
-            (true, _) => Some(NodeChangeKind::Routes),
-            (false, true) => Some(NodeChangeKind::NetworkCondition),
-            (false, false) => None,
-        }
+            || self.is_ours(old) != self.is_ours(new)
+    }
+
+    fn is_ours(&self, node: &NodeView) -> bool {
+        self.provider.node_ownership(node) == NodeOwnership::Ours
     }
 }

@@ -86,7 +86,8 @@ pub(crate) struct ConditionPatch {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
     node: Arc<str>,
     uid: Box<str>,
-    over: Option<NodeCondition>,
+    /// The condition that it replaces.
+    replaced: Option<NodeCondition>,
     network: NetworkStatus,
     now: Timestamp,
 }
@@ -101,10 +102,10 @@ impl NetworkConditions {
     /// Records the desired condition of a node. Returns whether it has to be written.
     pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
         let mut table = self.table.lock();
-        let node_names = table
-            .get_mut(&node.name)
-            .filter(|entry| entry.uid == node.uid && entry.network == network);
-        if node_names.is_none() {
+        let is_recorded = table
+            .get(&node.name)
+            .is_some_and(|entry| entry.uid == node.uid && entry.network == network);
+        if !is_recorded {
             let entry = ConditionEntry {
                 uid: node.uid.clone(),
                 network,
@@ -125,12 +126,12 @@ impl NetworkConditions {
     /// Tells whether the node shows the desired condition, or none is known.
     pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
         let table = self.table.lock();
-        let entry = table.get(&node.name).filter(|entry| entry.uid == node.uid);
-        entry.is_none_or(|entry| {
-            entry
+        match table.get(&node.name) {
+            Some(entry) if entry.uid == node.uid => entry
                 .network
-                .matches_condition(node.network_unavailable.as_ref())
-        })
+                .matches_condition(node.network_unavailable.as_ref()),
+            _ => true,
+        }
     }
 
     /// Returns what the route controller should do about the condition of a node.
@@ -158,12 +159,13 @@ impl NetworkConditions {
     /// decided again at each reconcile.
     pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
         let mut table = self.table.lock();
-        let is_free = |entry: &&mut ConditionEntry| {
-            !entry.write_in_progress
-                && entry.network == NetworkStatus::Ready
-                && entry.watch_confirm_wait(node).is_zero()
-        };
-        let entry = pending_entry(&mut table, node).filter(is_free)?;
+        let entry = pending_entry(&mut table, node)?;
+        if entry.write_in_progress
+            || entry.network != NetworkStatus::Ready
+            || !entry.watch_confirm_wait(node).is_zero()
+        {
+            return None;
+        }
         Some(self.start_patch(entry, node))
     }
 
@@ -173,7 +175,7 @@ impl NetworkConditions {
             table: self.table.clone(),
             node: node.name.clone(),
             uid: node.uid.clone(),
-            over: node.network_unavailable.clone(),
+            replaced: node.network_unavailable.clone(),
             network: entry.network,
             now: self.clock.now(),
         }
@@ -181,11 +183,11 @@ impl NetworkConditions {
 
     /// Returns how long the condition should wait for the node's addresses to be written.
     fn address_patch_wait(&self, entry: &ConditionEntry, node: &NodeView) -> Duration {
-        let is_awaited = self.combines_with_addresses
+        let addresses_are_due = self.combines_with_addresses
             && entry.network == NetworkStatus::Ready
             && node.is_uninitialized()
             && node.addresses.is_empty();
-        if is_awaited {
+        if addresses_are_due {
             ADDRESS_PATCH_WAIT.saturating_sub(entry.since.elapsed())
         } else {
             Duration::ZERO
@@ -198,23 +200,22 @@ fn pending_entry<'a>(
     table: &'a mut HashMap<Arc<str>, ConditionEntry>,
     node: &NodeView,
 ) -> Option<&'a mut ConditionEntry> {
-    let have = node.network_unavailable.as_ref();
+    let current = node.network_unavailable.as_ref();
     table
         .get_mut(&node.name)
-        .filter(|entry| entry.uid == node.uid && !entry.network.matches_condition(have))
+        .filter(|entry| entry.uid == node.uid && !entry.network.matches_condition(current))
 }
 
 impl ConditionEntry {
-    /// Returns how long the watch may still take to show our own write. If somebody restores
+    /// Returns how long the watch may still take to show our own write. If another client restores
     /// exactly the previous condition, that is noticed only afterwards.
     fn watch_confirm_wait(&self, node: &NodeView) -> Duration {
-        let is_before = |written: &&UnconfirmedWrite| {
-            written.replaced.as_ref() == node.network_unavailable.as_ref()
-        };
-        let written = self.unconfirmed.as_ref().filter(is_before);
-        written.map_or(Duration::ZERO, |written| {
-            WATCH_CONFIRM_TIMEOUT.saturating_sub(written.at.elapsed())
-        })
+        match &self.unconfirmed {
+            Some(write) if write.replaced == node.network_unavailable => {
+                WATCH_CONFIRM_TIMEOUT.saturating_sub(write.at.elapsed())
+            }
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -231,11 +232,11 @@ impl ConditionPatch {
             "message": self.network.message(),
             "lastHeartbeatTime": now,
         });
-        if self
-            .over
-            .as_ref()
-            .is_none_or(|over| over.status != self.network.status())
-        {
+        let keeps_status = match &self.replaced {
+            Some(replaced) => replaced.status == self.network.status(),
+            None => false,
+        };
+        if !keeps_status {
             condition["lastTransitionTime"] = Value::from(now);
         }
         condition
@@ -243,9 +244,9 @@ impl ConditionPatch {
 
     /// Records that the condition is written.
     pub(crate) fn mark_written(self) {
-        let written = UnconfirmedWrite { replaced: self.over.clone(), at: Instant::now() };
+        let write = UnconfirmedWrite { replaced: self.replaced.clone(), at: Instant::now() };
         if let Some(entry) = self.entry(&mut self.table.lock()) {
-            entry.unconfirmed = Some(written);
+            entry.unconfirmed = Some(write);
         }
     }
 
@@ -293,14 +294,14 @@ impl RouteController {
     /// is to be one.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.cx.nodes.get(name)?;
-        let writing = match self.network.next_action(&node) {
+        let patch = match self.network.next_action(&node) {
             ConditionAction::None => return None,
             ConditionAction::RetryAfter(delay) => return Some(delay),
-            ConditionAction::Write(writing) => writing,
+            ConditionAction::Write(patch) => patch,
         };
         // The UID makes the API server reject the patch for another node of the same name that was
         // registered meanwhile.
-        let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [writing.condition()] } });
+        let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [patch.condition()] } });
         let result = self
             .cx
             .api
@@ -309,25 +310,24 @@ impl RouteController {
         let error = match result {
             Ok(_) => {
                 self.metrics.condition(ConditionWrite::Written);
-                tracing::debug!(node = %name, network = ?writing.network, "network condition written");
-                writing.mark_written();
+                tracing::debug!(node = %name, network = ?patch.network, "network condition written");
+                patch.mark_written();
                 return None;
             }
             Err(error) if error.is_not_found() => return None,
             Err(error) => error,
         };
-        let is_quiet = error.is_conflict()
+        let is_expected = error.is_conflict()
             || matches!(error.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Canceled);
-        if !is_quiet {
+        if !is_expected {
             self.metrics.condition(ConditionWrite::Failed);
             tracing::warn!(node = %name, error = chain(&error), "network condition not written");
         }
         let failures = self.conditions.failed(name);
-        Some(
-            error
-                .retry_after()
-                .unwrap_or_else(|| BACKOFF.delay(failures)),
-        )
+        match error.retry_after() {
+            Some(retry_after) => Some(retry_after),
+            None => Some(BACKOFF.delay(failures)),
+        }
     }
 }
 

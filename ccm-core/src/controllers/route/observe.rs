@@ -34,9 +34,9 @@ impl RouteController {
     }
 
     fn split_by_ownership(&self, nodes: Vec<Arc<NodeView>>) -> ClusterNodes {
-        let is_ours =
-            |node: &Arc<NodeView>| self.cx.provider.node_ownership(node) == NodeOwnership::Ours;
-        let (ours, foreign) = nodes.into_iter().partition(is_ours);
+        let (ours, foreign) = nodes
+            .into_iter()
+            .partition(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
         ClusterNodes { ours, foreign }
     }
 
@@ -55,9 +55,8 @@ impl RouteController {
             .await
             .map_err(|error| op.as_timeout(error, no_response_error));
         let error = result.as_ref().err();
-        self.throttle
-            .lock()
-            .record(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
+        let throttled = error.filter(|error| error.kind() == ErrorKind::Throttled);
+        self.throttle.lock().record(generation, throttled);
         self.cloud
             .observe_batch("list_routes", nodes.len(), started.elapsed(), error);
         result

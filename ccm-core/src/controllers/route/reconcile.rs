@@ -79,11 +79,11 @@ impl RouteSyncState {
 
     fn record_list_failure(&mut self, error: &RouteSyncError) {
         self.failed_lists += 1;
-        let delay = match error {
+        let retry_after = match error {
             RouteSyncError::Routes(error) => error.retry_after(),
             RouteSyncError::Nodes(error) => error.retry_after(),
         };
-        let delay = delay.unwrap_or_else(|| BACKOFF.delay(self.failed_lists));
+        let delay = retry_after.unwrap_or_else(|| BACKOFF.delay(self.failed_lists));
         self.list_retry_at = Some(Instant::now() + delay);
         tracing::warn!(
             error = chain(error),
@@ -93,7 +93,7 @@ impl RouteSyncState {
     }
 }
 
-/// Whether the reconcile loop goes on.
+/// Whether the reconcile loop continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncControl {
     Continue,
@@ -123,22 +123,19 @@ impl RouteController {
         state: &mut RouteSyncState,
     ) -> (ReconcileOutcome, SyncControl) {
         record_reason(trigger.reason());
-        let before = state.failed_lists;
-        let flow = self.pass(trigger, state).await;
-        let failed = state.failed_lists > before || state.failures.len() > 0;
-        (
-            if failed {
-                ReconcileOutcome::Failed
-            } else {
-                ReconcileOutcome::Done
-            },
-            flow,
-        )
+        let earlier_failed_lists = state.failed_lists;
+        let control = self.pass(trigger, state).await;
+        let list_failed = state.failed_lists > earlier_failed_lists;
+        let outcome = if list_failed || state.failures.len() > 0 {
+            ReconcileOutcome::Failed
+        } else {
+            ReconcileOutcome::Done
+        };
+        (outcome, control)
     }
 
     async fn pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
-        let news = self.signals.take();
-        for name in news {
+        for name in self.pending_changes.take() {
             if let Some(node) = self.cx.nodes.get(&name) {
                 state.failures.retry_now(&node.uid);
             }
@@ -149,7 +146,7 @@ impl RouteController {
             Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
                 tracing::warn!(
                     error = error.chain(),
-                    "cloud provider does not implement routes; none are made"
+                    "cloud provider does not implement routes; none are created"
                 );
                 return SyncControl::Stop;
             }
@@ -168,11 +165,12 @@ impl RouteController {
         self.metrics
             .failing
             .set(i64::try_from(state.failures.len()).unwrap_or(i64::MAX));
-        let retry = state.failures.next_retry().map(|due| self.started_at + due);
-        state.schedule.retry = [state.schedule.retry, retry, state.list_retry_at]
-            .into_iter()
-            .flatten()
-            .min();
+        if let Some(due) = state.failures.next_retry() {
+            state.schedule.retry_by(self.started_at + due);
+        }
+        if let Some(list_retry_at) = state.list_retry_at {
+            state.schedule.retry_by(list_retry_at);
+        }
         SyncControl::Continue
     }
 
@@ -196,7 +194,7 @@ impl RouteController {
         // The nodes are read after the routes. A route that was created since the listing is
         // created again, which does no harm, and a route of a node that is new is not deleted.
         let mut plan = self.plan(&self.cached_nodes(), &routes, &state.failures);
-        let mut nodes_unread = None;
+        let mut node_list_error = None;
         if plan.deletes_most_routes() {
             match self.nodes_from_api_server().await {
                 Ok(nodes) => {
@@ -210,14 +208,14 @@ impl RouteController {
                 }
                 Err(error) => {
                     plan.keep_unclaimed();
-                    nodes_unread = Some(RouteSyncError::Nodes(error));
+                    node_list_error = Some(RouteSyncError::Nodes(error));
                 }
             }
         }
         state.failures.retain(&plan.required_changes());
         self.report_rejected_cidrs(&plan, &mut state.reported);
         let changed = self.apply_plan(&plan, trigger, state).await;
-        if let Some(error) = nodes_unread {
+        if let Some(error) = node_list_error {
             return Err(error);
         }
         state.failed_lists = 0;
@@ -235,15 +233,13 @@ impl RouteController {
         routes: &[Route],
         failures: &ChangeBackoff,
     ) -> RoutePlan {
-        let cluster = &*self.config.cluster_cidrs;
-        let now = self.started_at.elapsed();
         plan::plan(&PlanInput {
             ours: &nodes.ours,
             foreign: &nodes.foreign,
             routes,
-            cluster,
+            cluster: &self.config.cluster_cidrs,
             failures,
-            now,
+            now: self.started_at.elapsed(),
         })
     }
 
@@ -278,32 +274,28 @@ impl RouteController {
     ) -> bool {
         // Deletions come first, with the creations that wait for none: they free space in a full
         // route table.
-        let mut first = Vec::new();
+        let mut changes = Vec::new();
         for step in &plan.steps {
-            first.extend(step.delete.iter().cloned().map(RouteChange::Delete));
+            changes.extend(step.delete.iter().cloned().map(RouteChange::Delete));
         }
         for step in &plan.steps {
             if step.delete.is_empty() {
-                first.extend(creation(step));
+                changes.extend(creation(step));
             }
         }
-        let mut results = self.apply(trigger, first).await;
-        // Then the creations whose deletions succeeded.
+        let mut results = self.apply(trigger, changes).await;
+        // A destination is only free if its deletions succeeded.
         let not_deleted: HashSet<IpNet> = results.iter().filter_map(failed_deletion).collect();
-        let mut second = Vec::new();
+        let mut creations = Vec::new();
         for step in &plan.steps {
-            let was_freed = !step.delete.is_empty() && !not_deleted.contains(&step.destination);
-            if was_freed {
-                second.extend(creation(step));
+            if !step.delete.is_empty() && !not_deleted.contains(&step.destination) {
+                creations.extend(creation(step));
             }
         }
-        results.extend(self.apply(trigger, second).await);
-        // Finally, record the results and decide the conditions.
-        let created = self.record_results(&results, state);
-        self.set_network_status(plan, &created);
-        results
-            .iter()
-            .any(|change| matches!(change.result, Some(Ok(()))))
+        results.extend(self.apply(trigger, creations).await);
+        let create_results = self.record_results(&results, state);
+        self.set_network_status(plan, &create_results);
+        results.iter().any(ChangeResult::succeeded)
     }
 
     /// Records the results in the back-off, reports failures, and returns how the creations ended.
@@ -313,15 +305,10 @@ impl RouteController {
         state: &mut RouteSyncState,
     ) -> HashMap<IpNet, CreateResult> {
         let now = self.started_at.elapsed();
-        let if_not_sent = if self.op.may_write().is_ok() {
-            CreateResult::Failed
-        } else {
-            CreateResult::Unknown
-        };
-        let mut created = HashMap::new();
+        let mut create_results = HashMap::new();
         let mut failures = 0;
         let mut last_error = None;
-        for ChangeResult { change, result, duration: took } in results {
+        for ChangeResult { change, result, duration } in results {
             let key = match change {
                 RouteChange::Create { node, destination } => ChangeKey::create(node, *destination),
                 RouteChange::Delete(route) => ChangeKey::delete(route),
@@ -334,21 +321,18 @@ impl RouteController {
                         last_error = Some(error);
                     }
                     let reason = state.failures.record_failure(key, error, now);
-                    self.report_failure(change, error, *took, reason);
+                    self.report_failure(change, error, *duration, reason);
                 }
                 // It is retried as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
             if let RouteChange::Create { node, destination } = change {
-                let outcome = match result {
+                let create_result = match result {
                     Some(Ok(())) => CreateResult::Created,
                     Some(Err(_)) => CreateResult::Failed,
-                    // A node without the condition can wait: `True` would be one write, and `False`
-                    // soon another one.
-                    None if node.network_unavailable.is_none() => CreateResult::Unknown,
-                    None => if_not_sent,
+                    None => self.unsent_create_result(node),
                 };
-                created.insert(*destination, outcome);
+                create_results.insert(*destination, create_result);
             }
         }
         log_summary(results);
@@ -356,18 +340,31 @@ impl RouteController {
             tracing::warn!(
                 failed = failures,
                 error = error.chain(),
-                "routes not changed, will be tried again"
+                "routes not changed, will be retried"
             );
         }
-        created
+        create_results
     }
 
+    /// Returns the result of a creation that was not sent.
+    fn unsent_create_result(&self, node: &NodeView) -> CreateResult {
+        // A node without the condition can wait: `True` would be one write, and `False` soon
+        // another one.
+        if node.network_unavailable.is_none() || self.op.may_write().is_err() {
+            CreateResult::Unknown
+        } else {
+            CreateResult::Failed
+        }
+    }
+
+    /// Logs a creation that failed, and emits the event, if one is due. A deletion is only part of
+    /// the summary.
     fn report_failure(
         &self,
         change: &RouteChange,
         error: &CloudError,
-        took: Duration,
-        reason: Option<&'static str>,
+        duration: Duration,
+        event_reason: Option<&'static str>,
     ) {
         let RouteChange::Create { node, destination } = change else {
             return;
@@ -376,31 +373,32 @@ impl RouteController {
         let name = &node.name;
         let error = error.chain();
         tracing::debug!(node = %name, %destination, error, "route not created");
-        if let Some(reason) = reason {
+        if let Some(event_reason) = event_reason {
             // Upstream's wording.
-            let took = config::duration::format(took);
+            let duration = config::duration::format(duration);
             let note = format!(
-                "Could not create route {uid} {destination} for node {name} after {took}: {error}"
+                "Could not create route {uid} {destination} for node {name} after {duration}: {error}"
             );
-            self.warn(node, reason, &note);
+            self.warn(node, event_reason, &note);
         }
     }
 
     /// Decides the condition of every node that has or had pod CIDRs.
-    fn set_network_status(&self, plan: &RoutePlan, created: &HashMap<IpNet, CreateResult>) {
-        // A creation without a result was not sent, because a deletion before it failed.
-        let outcome = |destination| {
-            created
-                .get(&destination)
-                .copied()
-                .unwrap_or(CreateResult::Failed)
-        };
-        for node in &plan.nodes {
-            let Some(network) = plan::network_status(node, outcome) else {
+    fn set_network_status(&self, plan: &RoutePlan, create_results: &HashMap<IpNet, CreateResult>) {
+        for node_plan in &plan.nodes {
+            let network = plan::network_status(node_plan, |destination| {
+                // A creation without a result was not sent, because a deletion before it failed.
+                create_results
+                    .get(&destination)
+                    .copied()
+                    .unwrap_or(CreateResult::Failed)
+            });
+            let Some(network) = network else {
                 continue;
             };
-            if self.network.decide(&node.node, network) {
-                self.conditions.add(node.node.name.clone());
+            let node = &node_plan.node;
+            if self.network.decide(node, network) {
+                self.conditions.add(node.name.clone());
             } else {
                 self.cx
                     .controller_metrics
@@ -419,11 +417,9 @@ fn is_uninitialized_node(change: &RouteChange) -> bool {
 }
 
 /// Returns the destination of a deletion that did not succeed.
-fn failed_deletion(answer: &ChangeResult) -> Option<IpNet> {
-    match &answer.change {
-        RouteChange::Delete(route) if !matches!(answer.result, Some(Ok(()))) => {
-            Some(route.destination.trunc())
-        }
+fn failed_deletion(result: &ChangeResult) -> Option<IpNet> {
+    match &result.change {
+        RouteChange::Delete(route) if !result.succeeded() => Some(route.destination.trunc()),
         _ => None,
     }
 }
@@ -438,11 +434,8 @@ fn creation(step: &plan::RouteStep) -> Option<RouteChange> {
 fn log_summary(results: &[ChangeResult]) {
     let mut created = 0;
     let mut deleted = 0;
-    for change in results
-        .iter()
-        .filter(|change| matches!(change.result, Some(Ok(()))))
-    {
-        match change.change {
+    for result in results.iter().filter(|result| result.succeeded()) {
+        match result.change {
             RouteChange::Create { .. } => created += 1,
             RouteChange::Delete(_) => deleted += 1,
         }

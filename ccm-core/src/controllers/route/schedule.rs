@@ -8,10 +8,10 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::metrics::SyncTrigger;
 
-/// Least time from one reconcile to the next: changes that come close together share one. Upstream
-/// lets each change wait 10 s for every one before it (W16).
+/// Minimum interval from one reconcile to the next: changes that come close together share one.
+/// Upstream lets each change wait 10 s for every one before it (W16).
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The same if only a condition was changed by somebody else, so that two controllers that disagree
+/// The same if another client changed only a condition, so that two controllers that disagree
 /// about it do not keep the cloud busy.
 const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -20,7 +20,7 @@ const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum NodeChangeKind {
     /// Its routes may be outdated.
     Routes,
-    /// Its condition: somebody else changed it.
+    /// Its condition: another client changed it.
     NetworkCondition,
 }
 
@@ -35,18 +35,21 @@ pub(super) struct PendingNodeChanges {
 struct NodeChangeSet {
     /// Names of the nodes whose routes may be outdated.
     nodes: HashSet<Arc<str>>,
+    /// True if another client changed a condition.
     condition: bool,
 }
 
 impl PendingNodeChanges {
-    pub(super) fn record(&self, node: &Arc<str>, news: NodeChangeKind) {
+    pub(super) fn record(&self, node: &Arc<str>, change: NodeChangeKind) {
         let mut pending = self.pending.lock();
-        let was = pending.most_urgent();
-        match news {
-            NodeChangeKind::Routes => drop(pending.nodes.insert(node.clone())),
+        let before = pending.most_urgent();
+        match change {
+            NodeChangeKind::Routes => {
+                pending.nodes.insert(node.clone());
+            }
             NodeChangeKind::NetworkCondition => pending.condition = true,
         }
-        if pending.most_urgent() != was {
+        if pending.most_urgent() != before {
             self.wake.notify_one();
         }
     }
@@ -72,10 +75,12 @@ impl PendingNodeChanges {
 
 impl NodeChangeSet {
     fn most_urgent(&self) -> Option<NodeChangeKind> {
-        match (self.nodes.is_empty(), self.condition) {
-            (false, _) => Some(NodeChangeKind::Routes),
-            (true, true) => Some(NodeChangeKind::NetworkCondition),
-            (true, false) => None,
+        if !self.nodes.is_empty() {
+            Some(NodeChangeKind::Routes)
+        } else if self.condition {
+            Some(NodeChangeKind::NetworkCondition)
+        } else {
+            None
         }
     }
 }
@@ -96,35 +101,53 @@ impl Schedule {
         Self { last: None, periodic: now, retry: None }
     }
 
-    /// Records the start of a reconcile. The next one is due after `period`, whatever happens in
-    /// between.
+    /// Records the start of a reconcile. The next one is due after `period`, even without a change.
     pub(super) fn started(&mut self, now: Instant, period: Duration) {
         self.last = Some(now);
         self.periodic = now + period;
         self.retry = None;
     }
 
-    /// Returns when the next reconcile is to start, and why. None starts before `pause` is over.
+    /// Schedules a retry no later than `at`.
+    pub(super) fn retry_by(&mut self, at: Instant) {
+        if self.retry.is_none_or(|earlier| earlier > at) {
+            self.retry = Some(at);
+        }
+    }
+
+    /// Returns when the next reconcile is to start, and why. None starts before `not_before`.
     pub(super) fn next(
         &self,
-        news: Option<NodeChangeKind>,
-        pause: Option<Instant>,
+        change: Option<NodeChangeKind>,
+        not_before: Option<Instant>,
     ) -> (Instant, SyncTrigger) {
-        let after = |gap: Duration| self.last.map_or(self.periodic, |last| last + gap);
-        let by_news = news.map(|news| match news {
-            NodeChangeKind::Routes => after(MIN_INTERVAL),
-            NodeChangeKind::NetworkCondition => after(MIN_CONDITION_INTERVAL),
-        });
-        // A period below the minimum interval is what the operator configured.
-        let by_time = self
-            .retry
-            .map_or(self.periodic, |retry| retry.max(after(MIN_INTERVAL)).min(self.periodic));
-        let (at, trigger) = match by_news {
-            // The first reconcile is due in any case.
-            Some(at) if at <= by_time && self.last.is_some() => (at, SyncTrigger::NodeChange),
-            _ => (by_time, SyncTrigger::Periodic),
+        let (at, trigger) = self.next_without_backoff(change);
+        match not_before {
+            Some(not_before) => (at.max(not_before), trigger),
+            None => (at, trigger),
+        }
+    }
+
+    fn next_without_backoff(&self, change: Option<NodeChangeKind>) -> (Instant, SyncTrigger) {
+        // The first reconcile is due in any case.
+        let Some(last) = self.last else {
+            return (self.periodic, SyncTrigger::Periodic);
         };
-        (pause.map_or(at, |pause| at.max(pause)), trigger)
+        let mut due = self.periodic;
+        if let Some(retry) = self.retry {
+            // A period below the minimum interval is what the operator configured.
+            due = due.min(retry.max(last + MIN_INTERVAL));
+        }
+        let min_interval = match change {
+            Some(NodeChangeKind::Routes) => MIN_INTERVAL,
+            Some(NodeChangeKind::NetworkCondition) => MIN_CONDITION_INTERVAL,
+            None => return (due, SyncTrigger::Periodic),
+        };
+        if last + min_interval <= due {
+            (last + min_interval, SyncTrigger::NodeChange)
+        } else {
+            (due, SyncTrigger::Periodic)
+        }
     }
 }
 
@@ -175,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_wake_once_and_are_taken_together() {
+    async fn changes_wake_once_and_are_taken_together() {
         let signals = PendingNodeChanges::default();
         signals.record(&"a".into(), NodeChangeKind::NetworkCondition);
         assert_eq!(signals.pending(), Some(NodeChangeKind::NetworkCondition));

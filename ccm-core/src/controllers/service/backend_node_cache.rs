@@ -57,7 +57,7 @@ pub(crate) enum StaleCacheError {
         "the API server has the service as one to be served, which the cache does not show yet; its load balancer stays"
     )]
     LoadBalancerNeeded,
-    /// Many Services disappeared at once that nobody deleted.
+    /// Many Services disappeared at once without being deleted.
     #[error(
         "{missing} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"
     )]

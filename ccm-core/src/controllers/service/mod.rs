@@ -92,14 +92,14 @@ pub struct ServiceController {
     states: Mutex<HashMap<Arc<str>, ServiceSyncState>>,
     node_changes: Arc<NodeChanges>,
     node_sync: Mutex<NodeSyncPass>,
-    began: Instant,
+    started_at: Instant,
 }
 
 /// Node changes that are to be applied to load balancers.
 struct NodeChanges {
     batcher: Mutex<NodeChangeBatcher>,
     wake: Notify,
-    began: Instant,
+    started_at: Instant,
 }
 
 /// Services that node-change passes queued and that are not synced yet, each with the time of the
@@ -150,11 +150,8 @@ impl ServiceController {
             slices.watch(&services, queue.clone());
         }
         // Node changes are batched first; `sync_node_changes` queues the Services that they affect.
-        let node_changes = Arc::new(NodeChanges {
-            batcher: Mutex::default(),
-            wake: Notify::new(),
-            began: started_at,
-        });
+        let node_changes =
+            Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), started_at });
         let backend_nodes = BackendNodeCache::new(cx.clone());
         let recorder = node_changes.clone();
         backend_nodes.watch_nodes(move |urgency| recorder.record(urgency));
@@ -173,7 +170,7 @@ impl ServiceController {
             states: Mutex::default(),
             node_changes,
             node_sync: Mutex::default(),
-            began: started_at,
+            started_at,
         })
     }
 
@@ -238,7 +235,7 @@ impl ServiceController {
             let due = self.node_changes.batcher.lock().due();
             let wait = async {
                 match due {
-                    Some(due) => tokio::time::sleep_until(self.began + due).await,
+                    Some(due) => tokio::time::sleep_until(self.started_at + due).await,
                     None => std::future::pending().await,
                 }
             };
@@ -337,13 +334,15 @@ impl ServiceController {
     }
 
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 }
 
 impl NodeChanges {
     fn record(&self, urgency: Urgency) {
-        self.batcher.lock().record(urgency, self.began.elapsed());
+        self.batcher
+            .lock()
+            .record(urgency, self.started_at.elapsed());
         self.wake.notify_one();
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
-/// Attempts to write to a Service that somebody else keeps changing.
+/// Attempts to write to a Service that another client keeps changing.
 const MAX_ATTEMPTS: usize = 5;
 /// Delay between these attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -158,8 +158,8 @@ pub(crate) async fn release(
 
 /// Makes the operations. They apply only to the Service as observed: a request that arrives late
 /// must not remove the finalizer of a Service that has a load balancer again. In addition, every
-/// removal is guarded by a test of the value to remove, so that a finalizer that somebody adds
-/// meanwhile stays (W9).
+/// removal is guarded by a test of the value to remove, so that a finalizer that another client
+/// adds meanwhile stays (W9).
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
     if let Some(index) = service

@@ -24,8 +24,8 @@ const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
 /// other backends. The removal of a node that left must not wait for minutes because of a node that
 /// joined.
 const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Least time between two repairs of what somebody else writes to a Service. Two controllers that
-/// both consider it theirs must not overwrite each other as fast as they can.
+/// Minimum interval between two repairs of what another client writes to a Service. Two controllers
+/// that both consider it theirs must not overwrite each other as fast as they can.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What this process remembers about one Service between syncs, beyond the cache.
@@ -66,7 +66,7 @@ pub(crate) struct ServiceSyncState {
     pub(crate) desired_status: Option<LbStatus>,
     /// Annotations that the Service should have; `None` for one that it should not have.
     pub(crate) desired_annotations: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// When finalizer or status were last restored after somebody else had changed them.
+    /// When finalizer or status were last restored after another client had changed them.
     pub(crate) restored_at: Option<Duration>,
     /// Status and annotations that we wrote, until the cache shows them.
     pub(crate) unconfirmed: UnconfirmedWrites,
@@ -254,7 +254,7 @@ pub(crate) enum ServeAction {
     UpdateBackends,
     /// Ask the provider what differs.
     CheckDrift(DriftCheck),
-    /// Write finalizer and status again, which somebody else changed.
+    /// Write finalizer and status again, which another client changed.
     RestoreStatus,
 }
 
@@ -312,7 +312,7 @@ impl ServeAction {
             },
             Self::CheckDrift(DriftCheck::AfterStart) => "first comparison after the start",
             Self::CheckDrift(DriftCheck::Periodic) => "comparison is due",
-            Self::RestoreStatus => "somebody changed the service",
+            Self::RestoreStatus => "another client changed the service",
         }
     }
 }

@@ -34,20 +34,24 @@ pub(crate) fn desired_addresses(
         };
     }
     let mut all = cloud.to_vec();
-    if !all.iter().any(|a| a.kind == AddressType::Hostname) {
+    if !all.iter().any(is_hostname) {
         all.extend(
             current
                 .iter()
-                .filter(|a| a.kind == AddressType::Hostname)
+                .filter(|address| is_hostname(address))
                 .cloned(),
         );
     }
-    let mut seen = HashSet::new();
-    all.retain(|address| seen.insert(address.clone()));
+    let mut distinct = HashSet::new();
+    all.retain(|address| distinct.insert(address.clone()));
     match provided {
         Some(value) => order_by_provided(&all, &parse_provided(value)?).map(Some),
         None => Ok(Some(all)),
     }
+}
+
+fn is_hostname(address: &NodeAddress) -> bool {
+    address.kind == AddressType::Hostname
 }
 
 /// Puts the provided IPs first, in their order. Of an address type that has a match, only the
@@ -61,7 +65,7 @@ fn order_by_provided(
     for ip in provided {
         let matching: Vec<_> = all
             .iter()
-            .filter(|a| parse_ip(&a.address) == Some(*ip))
+            .filter(|address| parse_ip(&address.address) == Some(*ip))
             .collect();
         if matching.is_empty() {
             return Err(AddressError::NotInCloud(*ip));
@@ -73,7 +77,7 @@ fn order_by_provided(
     }
     chosen.extend(
         all.iter()
-            .filter(|a| !matched_kinds.contains(&a.kind))
+            .filter(|address| !matched_kinds.contains(&address.kind))
             .cloned(),
     );
     Ok(chosen)
@@ -82,18 +86,24 @@ fn order_by_provided(
 /// Parses the annotation strictly, as the CCM side of `k8s.io/cloud-provider/node/helpers` does: no
 /// white space, one IP or two IPs of different families, and no unspecified address in a pair.
 pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
-    let bad = |why| AddressError::BadAnnotation { value: value.to_owned(), why };
-    let ips: Vec<IpAddr> = value
-        .split(',')
-        .map(|part| parse_ip(part).ok_or_else(|| bad("not an IP address")))
-        .collect::<Result<_, _>>()?;
+    match parse_ips(value) {
+        Ok(ips) => Ok(ips),
+        Err(why) => Err(AddressError::BadAnnotation { value: value.to_owned(), why }),
+    }
+}
+
+fn parse_ips(value: &str) -> Result<Vec<IpAddr>, &'static str> {
+    let mut ips = Vec::new();
+    for part in value.split(',') {
+        ips.push(parse_ip(part).ok_or("not an IP address")?);
+    }
     match ips[..] {
-        [a, b] if a.is_ipv4() == b.is_ipv4() => Err(bad("two addresses of one family")),
+        [a, b] if a.is_ipv4() == b.is_ipv4() => Err("two addresses of one family"),
         [a, b] if a.is_unspecified() || b.is_unspecified() => {
-            Err(bad("a pair may not hold an unspecified address"))
+            Err("a pair may not hold an unspecified address")
         }
         [_] | [_, _] => Ok(ips),
-        _ => Err(bad("more than two addresses")),
+        _ => Err("more than two addresses"),
     }
 }
 
@@ -103,21 +113,21 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(ip.to_canonical());
     }
-    let octets: Vec<u8> = text
-        .split('.')
-        .map(|octet| {
-            let digits = !octet.is_empty() && octet.bytes().all(|b| b.is_ascii_digit());
-            // Leading zeros are accepted; the rest must be an octet.
-            digits.then(|| octet.trim_start_matches('0')).and_then(|o| {
-                if o.is_empty() {
-                    Some(0)
-                } else {
-                    o.parse().ok()
-                }
-            })
-        })
-        .collect::<Option<_>>()?;
-    <[u8; 4]>::try_from(octets).ok().map(IpAddr::from)
+    let octets: Vec<u8> = text.split('.').map(parse_octet).collect::<Option<_>>()?;
+    let octets: [u8; 4] = octets.try_into().ok()?;
+    Some(IpAddr::from(octets))
+}
+
+fn parse_octet(text: &str) -> Option<u8> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let digits = text.trim_start_matches('0');
+    if digits.is_empty() {
+        Some(0)
+    } else {
+        digits.parse().ok()
+    }
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
         (&meta.zone, [wk::LABEL_ZONE_BETA, wk::LABEL_ZONE]),
         (&meta.region, [wk::LABEL_REGION_BETA, wk::LABEL_REGION]),
     ] {
-        let Some(value) = value.as_deref().filter(|v| !v.is_empty()) else {
+        let Some(value) = value.as_deref().filter(|value| !value.is_empty()) else {
             continue;
         };
         for key in keys {
@@ -91,19 +91,21 @@ pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> 
 /// of the beta label, if the beta label exists. Without a beta label nothing changes, as upstream
 /// (defect W10, kept on purpose).
 pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
-    let differs = |(beta, stable): (&'static str, &'static str)| {
-        let truth = node.labels.get(beta)?;
-        (node.labels.get(stable) != Some(truth)).then(|| (stable, truth.to_owned()))
-    };
-    PAIRS.into_iter().filter_map(differs).collect()
+    let mut copies = BTreeMap::new();
+    for (beta, stable) in PAIRS {
+        if let Some(value) = node.labels.get(beta)
+            && node.labels.get(stable) != Some(value)
+        {
+            copies.insert(stable, value.to_owned());
+        }
+    }
+    copies
 }
 
 /// Returns the beta label that a stable label is copied from.
 pub(crate) fn beta_label_of(stable: &str) -> Option<&'static str> {
-    PAIRS
-        .into_iter()
-        .find(|(_, copy)| *copy == stable)
-        .map(|(beta, _)| beta)
+    let (beta, _) = PAIRS.into_iter().find(|(_, copy)| *copy == stable)?;
+    Some(beta)
 }
 
 #[derive(Clone, Copy)]
@@ -113,26 +115,26 @@ enum OverwritePolicy {
 }
 
 impl LabelPlan {
-    fn drop(&mut self, key: &str, why: DropReason) {
+    fn drop(&mut self, key: &str, reason: DropReason) {
         self.dropped
-            .push(DroppedLabel { key: key.to_owned(), reason: why });
+            .push(DroppedLabel { key: key.to_owned(), reason });
     }
 
     fn add_additional(
         &mut self,
         meta: &InstanceMetadata,
         existing: &LabelMap,
-        on_difference: OverwritePolicy,
+        overwrite: OverwritePolicy,
     ) {
         for (key, value) in &meta.additional_labels {
-            let known = existing.get(key);
+            let current = existing.get(key);
             if is_reserved(key) {
                 self.drop(key, DropReason::Reserved);
             } else if !is_label_key(key) || !is_label_value(value) {
                 self.drop(key, DropReason::Invalid);
-            } else if known == Some(value) {
+            } else if current == Some(value) {
                 // The node already has it.
-            } else if known.is_some() && matches!(on_difference, OverwritePolicy::Keep) {
+            } else if current.is_some() && matches!(overwrite, OverwritePolicy::Keep) {
                 self.drop(key, DropReason::Different);
             } else {
                 self.set.insert(key.to_string(), value.to_string());
@@ -146,12 +148,13 @@ impl LabelPlan {
 fn is_reserved(key: &str) -> bool {
     // Upstream searches the whole key for `(^|\.)(kubernetes|k8s)\.io/`, which only a prefix can
     // match.
-    key.split_once('/').is_some_and(|(prefix, _)| {
-        ["kubernetes.io", "k8s.io"].iter().any(|domain| {
-            prefix
-                .strip_suffix(domain)
-                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        })
+    let Some((prefix, _)) = key.split_once('/') else {
+        return false;
+    };
+    ["kubernetes.io", "k8s.io"].iter().any(|domain| {
+        prefix
+            .strip_suffix(domain)
+            .is_some_and(|subdomain| subdomain.is_empty() || subdomain.ends_with('.'))
     })
 }
 
@@ -164,14 +167,16 @@ fn is_label_key(key: &str) -> bool {
 }
 
 fn is_subdomain(text: &str) -> bool {
-    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let part = |part: &str| {
-        let edge = |byte: Option<u8>| byte.is_some_and(lower);
-        part.bytes().all(|b| lower(b) || b == b'-')
-            && edge(part.bytes().next())
-            && edge(part.bytes().last())
-    };
-    text.len() <= MAX_PREFIX && text.split('.').all(part)
+    text.len() <= MAX_PREFIX && text.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 #[cfg(test)]

@@ -62,32 +62,32 @@ pub(crate) fn plan_initialization(
     node: &NodeView,
     meta: &InstanceMetadata,
 ) -> Result<InitializationPlan, InitializationError> {
-    let reported = meta.provider_id.as_deref().filter(|id| !id.is_empty());
-    let provider_id = match (&node.provider_id, reported) {
-        (Some(_), _) => None,
-        (None, Some(id)) => Some(Box::from(id)),
-        (None, None) => return Err(InitializationError::NoProviderId(node.name.to_string())),
-    };
+    let mut provider_id = None;
+    if node.provider_id.is_none() {
+        match meta.provider_id.as_deref() {
+            Some(id) if !id.is_empty() => provider_id = Some(Box::from(id)),
+            _ => return Err(InitializationError::NoProviderId(node.name.to_string())),
+        }
+    }
     let addresses = plan_addresses(node, &meta.addresses)
         .map_err(|source| InitializationError::Address { node: node.name.to_string(), source })?;
     let LabelPlan { set, additional, dropped } = labels::initial_labels(meta, &node.labels);
-    let remove_taints: Vec<_> = node
-        .taints
-        .iter()
-        .enumerate()
-        .filter(|(_, taint)| &*taint.key == wk::TAINT_UNINITIALIZED)
-        .map(|(position, taint)| (position, taint.key.to_string()))
-        .collect();
+    let mut remove_taints = Vec::new();
+    for (position, taint) in node.taints.iter().enumerate() {
+        if &*taint.key == wk::TAINT_UNINITIALIZED {
+            remove_taints.push((position, taint.key.to_string()));
+        }
+    }
     // A JSON Patch cannot create a missing map without replacing one that another writer created
     // meanwhile.
-    let exact = additional || (!set.is_empty() && !node.has_labels);
+    let creates_label_map = !set.is_empty() && !node.has_labels;
     Ok(InitializationPlan {
         addresses,
         change: NodeChange {
             provider_id,
             labels: set,
             remove_taints,
-            requires_unchanged_node: exact,
+            requires_unchanged_node: additional || creates_label_map,
         },
         dropped,
     })
@@ -101,8 +101,8 @@ pub(crate) fn plan_addresses(
     cloud: &[NodeAddress],
 ) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
-    let wanted = desired_addresses(cloud, &node.addresses, provided)?;
-    Ok(wanted.filter(|wanted| wanted[..] != node.addresses[..]))
+    let desired = desired_addresses(cloud, &node.addresses, provided)?;
+    Ok(desired.filter(|desired| desired[..] != node.addresses[..]))
 }
 
 /// Plans the refresh of additional labels on an initialised node.
@@ -111,15 +111,13 @@ pub(crate) fn plan_label_refresh(
     meta: &InstanceMetadata,
 ) -> (NodeChange, Vec<DroppedLabel>) {
     let LabelPlan { set, dropped, .. } = labels::refreshed_labels(meta, &node.labels);
-    let exact = !set.is_empty() && !node.has_labels;
-    (
-        NodeChange {
-            labels: set,
-            requires_unchanged_node: exact,
-            ..NodeChange::default()
-        },
-        dropped,
-    )
+    let creates_label_map = !set.is_empty() && !node.has_labels;
+    let change = NodeChange {
+        labels: set,
+        requires_unchanged_node: creates_label_map,
+        ..NodeChange::default()
+    };
+    (change, dropped)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::network;
 use crate::{k8s::NodeView, provider::Route};
 
-/// Names and pod CIDRs of foreign nodes. Routes to these nodes, whatever their destination, and
+/// Names and pod CIDRs of foreign nodes. Routes to these nodes, with any destination, and
 /// routes to these CIDRs are unmanaged.
 pub(super) struct ForeignNodes<'a> {
     names: HashSet<&'a str>,
@@ -21,24 +21,29 @@ pub(super) struct ForeignNodes<'a> {
 
 impl<'a> ForeignNodes<'a> {
     pub(super) fn new(nodes: &'a [Arc<NodeView>], routes: &[Route]) -> Self {
-        let names: HashSet<&str> = nodes.iter().map(|node| &*node.name).collect();
-        let networks = nodes
-            .iter()
-            .flat_map(|node| node.pod_cidrs.iter())
-            .filter_map(|cidr| network(cidr))
-            .collect();
-        let is_theirs = |route: &&Route| {
-            route
-                .node
-                .as_deref()
-                .is_some_and(|node| names.contains(node))
+        let mut foreign = Self {
+            names: nodes.iter().map(|node| &*node.name).collect(),
+            networks: nodes
+                .iter()
+                .flat_map(|node| node.pod_cidrs.iter())
+                .filter_map(|cidr| network(cidr))
+                .collect(),
+            route_destinations: HashSet::new(),
         };
-        let route_destinations = routes
-            .iter()
-            .filter(is_theirs)
-            .map(|route| route.destination.trunc())
-            .collect();
-        Self { names, networks, route_destinations }
+        for route in routes {
+            if foreign.is_target_of(route) {
+                foreign.route_destinations.insert(route.destination.trunc());
+            }
+        }
+        foreign
+    }
+
+    /// Tells whether a route leads to a foreign node.
+    fn is_target_of(&self, route: &Route) -> bool {
+        match &route.node {
+            Some(node) => self.names.contains(&**node),
+            None => false,
+        }
     }
 
     /// Tells whether a route with this destination leads to a foreign node.
@@ -48,11 +53,7 @@ impl<'a> ForeignNodes<'a> {
 
     /// Tells whether a route is unmanaged because of foreign nodes.
     pub(super) fn owns_route(&self, route: &Route, destination: &IpNet) -> bool {
-        route
-            .node
-            .as_deref()
-            .is_some_and(|node| self.names.contains(node))
-            || self.overlaps(destination)
+        self.is_target_of(route) || self.overlaps(destination)
     }
 
     /// Tells whether the network overlaps a foreign CIDR. Logarithmic, because it is called for
@@ -63,13 +64,12 @@ impl<'a> ForeignNodes<'a> {
         }
         // Of two networks that overlap, one contains the other. In the order, a network is followed
         // by those that it contains.
-        let contained = self
-            .networks
-            .range(network..)
-            .next()
-            .is_some_and(|next| network.contains(next));
-        contained
-            || std::iter::successors(network.supernet(), IpNet::supernet)
-                .any(|net| self.networks.contains(&net))
+        if let Some(next) = self.networks.range(network..).next()
+            && network.contains(next)
+        {
+            return true;
+        }
+        std::iter::successors(network.supernet(), IpNet::supernet)
+            .any(|supernet| self.networks.contains(&supernet))
     }
 }

@@ -3,8 +3,8 @@
 //! from the results.
 //!
 //! This controller manages a route if its destination lies within a cluster CIDR. Upstream also
-//! manages one that merely begins or ends in a cluster CIDR, and deletes a wider route of somebody
-//! else (W17b).
+//! manages one that merely begins or ends in a cluster CIDR, and deletes a wider route that is not
+//! its own (W17b).
 
 mod foreign_nodes;
 
@@ -150,13 +150,13 @@ impl RoutePlan {
     /// Then the nodes should be read again first: a cache may lag, and the routes carry the traffic
     /// of the whole cluster.
     pub(crate) fn deletes_most_routes(&self) -> bool {
-        let unwanted: usize = self
+        let unclaimed: usize = self
             .steps
             .iter()
             .filter(|step| step.is_unclaimed)
             .map(|step| step.delete.len())
             .sum();
-        self.managed_routes > 1 && unwanted * 2 > self.managed_routes
+        self.managed_routes > 1 && unclaimed * 2 > self.managed_routes
     }
 
     /// Removes the steps for destinations that no node seems to claim, so that their routes stay.
@@ -166,47 +166,57 @@ impl RoutePlan {
 
     /// Returns every change that is needed, now or later.
     pub(crate) fn required_changes(&self) -> HashSet<ChangeKey> {
-        let keys = self.steps.iter().flat_map(|step| {
-            let create = step
-                .create
-                .iter()
-                .map(|node| ChangeKey::create(node, step.destination));
-            step.delete.iter().map(ChangeKey::delete).chain(create)
-        });
-        keys.chain(self.backed_off.iter().cloned()).collect()
+        let mut changes: HashSet<ChangeKey> = self.backed_off.iter().cloned().collect();
+        for step in &self.steps {
+            changes.extend(step.delete.iter().map(ChangeKey::delete));
+            if let Some(node) = &step.create {
+                changes.insert(ChangeKey::create(node, step.destination));
+            }
+        }
+        changes
     }
 }
 
 /// Plans all changes.
 pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
     let foreign = ForeignNodes::new(input.foreign, input.routes);
-    let listed = managed_routes(input, &foreign);
-    let CidrClaims { claims, rejected: mut refused } = collect_claims(input, &foreign);
+    let managed = managed_routes(input, &foreign);
+    let CidrClaims { claims, mut rejected } = collect_claims(input, &foreign);
     let mut plan = RoutePlan {
-        managed_routes: listed.values().map(Vec::len).sum(),
+        managed_routes: managed.values().map(Vec::len).sum(),
         ..RoutePlan::default()
     };
-    let mut cidr_states: HashMap<(&str, IpNet), PodCidrState> = HashMap::new();
-    let destinations: BTreeSet<IpNet> = claims.keys().chain(listed.keys()).copied().collect();
+    let mut cidr_states = CidrStates::new();
+    let destinations: BTreeSet<IpNet> = claims.keys().chain(managed.keys()).copied().collect();
     for destination in destinations {
-        let routes = listed.get(&destination).map_or(&[][..], Vec::as_slice);
-        let claims = claims.get(&destination).map_or(&[][..], Vec::as_slice);
-        let owner = choose_claim(claims, routes);
-        if let Some(owner) = owner {
-            for loser in claims.iter().filter(|claim| claim.node.name != owner.name) {
-                refused.push(loser.rejected(RejectReason::OwnedByNode(owner.name.clone())));
-            }
-            let want = plan_claimed(input, &mut plan, destination, owner, routes);
-            cidr_states.insert((&owner.name, destination), want);
-        } else {
+        let routes = managed
+            .get(&destination)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let claims = claims
+            .get(&destination)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let Some(owner) = choose_owner(claims, routes) else {
             plan_unclaimed(input, &mut plan, destination, routes);
+            continue;
+        };
+        for claim in claims {
+            if claim.node.name != owner.name {
+                rejected.push(claim.rejected(RejectReason::OwnedByNode(owner.name.clone())));
+            }
         }
+        let state = plan_claimed(input, &mut plan, destination, owner, routes);
+        cidr_states.insert((&owner.name, destination), state);
     }
-    refused.sort_by(|a, b| (&a.node.name, &a.cidr).cmp(&(&b.node.name, &b.cidr)));
-    plan.rejected_cidrs = refused;
-    plan.nodes = node_plans(input, &listed, &cidr_states);
+    rejected.sort_by(|a, b| (&a.node.name, &a.cidr).cmp(&(&b.node.name, &b.cidr)));
+    plan.rejected_cidrs = rejected;
+    plan.nodes = node_plans(input, &managed, &cidr_states);
     plan
 }
+
+/// States of the destinations that a node claims, by node name and destination.
+type CidrStates<'a> = HashMap<(&'a str, IpNet), PodCidrState>;
 
 /// A node's claim to a destination.
 #[derive(Clone, Copy)]
@@ -216,15 +226,16 @@ struct CidrClaim<'a> {
 }
 
 impl CidrClaim<'_> {
-    fn rejected(&self, why: RejectReason) -> RejectedPodCidr {
+    fn rejected(&self, reject_reason: RejectReason) -> RejectedPodCidr {
         RejectedPodCidr {
             node: self.node.clone(),
             cidr: self.cidr.clone(),
-            reject_reason: why,
+            reject_reason,
         }
     }
 }
 
+/// The destinations that our nodes claim, and the pod CIDRs that are rejected.
 struct CidrClaims<'a> {
     claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>>,
     rejected: Vec<RejectedPodCidr>,
@@ -233,7 +244,8 @@ struct CidrClaims<'a> {
 /// Parses a pod CIDR. Bits past the prefix are cleared, because the text of two equal networks may
 /// differ (W17g).
 fn network(cidr: &str) -> Option<IpNet> {
-    cidr.parse::<IpNet>().ok().map(|net| net.trunc())
+    let network: IpNet = cidr.parse().ok()?;
+    Some(network.trunc())
 }
 
 fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
@@ -244,42 +256,50 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
 /// are rejected.
 fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
-    let mut refused = Vec::new();
-    // A route to our node stays even if a foreign node has a route with the same destination.
-    let has_route = |node: &NodeView, net: &IpNet| {
-        input
-            .routes
-            .iter()
-            .any(|route| route.destination.trunc() == *net && targets_node(route, node))
-    };
-    let is_taken = |node: &NodeView, net: &IpNet| foreign.has_route(net) && !has_route(node, net);
+    let mut rejected = Vec::new();
     for node in input.ours {
         for cidr in &node.pod_cidrs {
             let claim = CidrClaim { node, cidr };
-            let why = match network(cidr) {
-                None => RejectReason::NotANetwork,
-                Some(net) if !is_within(input.cluster, &net) => RejectReason::OutsideCluster,
-                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => {
-                    RejectReason::Foreign
-                }
-                Some(net) => {
-                    let same = claims.entry(net).or_default();
-                    if !same
-                        .iter()
-                        .any(|node_names| node_names.node.name == node.name)
-                    {
-                        same.push(claim);
+            match routable_network(input, foreign, claim) {
+                Ok(network) => {
+                    let claimants = claims.entry(network).or_default();
+                    // A node may list the same CIDR twice.
+                    if claimants.iter().all(|other| other.node.name != node.name) {
+                        claimants.push(claim);
                     }
-                    continue;
                 }
-            };
-            refused.push(claim.rejected(why));
+                Err(reject_reason) => rejected.push(claim.rejected(reject_reason)),
+            }
         }
     }
-    for same in claims.values_mut() {
-        same.sort_by(|a, b| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
+    for claimants in claims.values_mut() {
+        claimants
+            .sort_by(|a, b| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
     }
-    CidrClaims { claims, rejected: refused }
+    CidrClaims { claims, rejected }
+}
+
+/// Returns the network of a pod CIDR, or why it cannot get a route. Claims of other nodes of ours
+/// do not matter here.
+fn routable_network(
+    input: &PlanInput<'_>,
+    foreign: &ForeignNodes<'_>,
+    claim: CidrClaim<'_>,
+) -> Result<IpNet, RejectReason> {
+    let network = network(claim.cidr).ok_or(RejectReason::NotANetwork)?;
+    if !is_within(input.cluster, &network) {
+        return Err(RejectReason::OutsideCluster);
+    }
+    if foreign.overlaps(&network) {
+        return Err(RejectReason::Foreign);
+    }
+    // A route to our node stays even if a foreign node has a route with the same destination.
+    let has_route =
+        |route: &Route| route.destination.trunc() == network && targets_node(route, claim.node);
+    if foreign.has_route(&network) && !input.routes.iter().any(has_route) {
+        return Err(RejectReason::Foreign);
+    }
+    Ok(network)
 }
 
 /// Returns the routes that this controller manages, by destination.
@@ -287,29 +307,28 @@ fn managed_routes<'a>(
     input: &PlanInput<'a>,
     foreign: &ForeignNodes<'_>,
 ) -> BTreeMap<IpNet, Vec<&'a Route>> {
-    let mut listed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
+    let mut managed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
     for route in input.routes {
         let destination = route.destination.trunc();
         if is_within(input.cluster, &destination) && !foreign.owns_route(route, &destination) {
-            listed.entry(destination).or_default().push(route);
+            managed.entry(destination).or_default().push(route);
         }
     }
-    for same in listed.values_mut() {
-        same.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
+    for routes in managed.values_mut() {
+        routes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
     }
-    listed
+    managed
 }
 
 /// Chooses one of several nodes with the same pod CIDR: the one whose route exists, otherwise the
 /// oldest. So the route never moves without a reason.
-fn choose_claim<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
-    let has_route =
-        |claim: &&CidrClaim<'_>| routes.iter().any(|route| targets_node(route, claim.node));
-    claims
-        .iter()
-        .find(has_route)
-        .or(claims.first())
-        .map(|claim| claim.node)
+fn choose_owner<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
+    for claim in claims {
+        if routes.iter().any(|route| targets_node(route, claim.node)) {
+            return Some(claim.node);
+        }
+    }
+    claims.first().map(|oldest| oldest.node)
 }
 
 fn targets_node(route: &Route, node: &NodeView) -> bool {
@@ -319,13 +338,14 @@ fn targets_node(route: &Route, node: &NodeView) -> bool {
 /// Tells whether the route was made for the current addresses of the node. As in upstream, both
 /// must have the same number of addresses, and the route must have each of the node's.
 fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
-    route.node_addresses.as_ref().is_none_or(|addresses| {
-        addresses.len() == node.addresses.len()
-            && node
-                .addresses
-                .iter()
-                .all(|address| addresses.contains(address))
-    })
+    let Some(addresses) = &route.node_addresses else {
+        return true;
+    };
+    addresses.len() == node.addresses.len()
+        && node
+            .addresses
+            .iter()
+            .all(|address| addresses.contains(address))
 }
 
 /// Plans a destination that a node claims.
@@ -336,41 +356,38 @@ fn plan_claimed(
     owner: &Arc<NodeView>,
     routes: &[&Route],
 ) -> PodCidrState {
-    let is_good =
-        |route: &&&Route| targets_node(route, owner) && matches_node_addresses(route, owner);
-    let is_there = routes.iter().any(|route| is_good(&route));
+    let is_desired =
+        |route: &Route| targets_node(route, owner) && matches_node_addresses(route, owner);
+    let is_routed = routes.iter().any(|route| is_desired(route));
     let create = ChangeKey::create(owner, destination);
-    let create_deferred = !is_there && input.failures.is_backed_off(&create, input.now);
-    // A route to this node with outdated addresses is not deleted as long as its replacement is
-    // deferred.
-    let spared = |route: &Route| create_deferred && targets_node(route, owner);
-    let obsolete = routes
-        .iter()
-        .filter(|route| !is_good(route) && !spared(route));
-    let (held, delete): (Vec<_>, Vec<_>) = obsolete.partition(|route| {
-        input
-            .failures
-            .is_backed_off(&ChangeKey::delete(route), input.now)
-    });
+    let create_deferred = !is_routed && input.failures.is_backed_off(&create, input.now);
+    let mut obsolete = Vec::new();
+    for route in routes {
+        // A route to this node with outdated addresses stays as long as its replacement is
+        // deferred.
+        let is_kept_meanwhile = create_deferred && targets_node(route, owner);
+        if !is_desired(route) && !is_kept_meanwhile {
+            obsolete.push(*route);
+        }
+    }
+    let Deletions { due, deferred } = split_deletions(input, &obsolete);
     // The creation waits until every other route with this destination is deleted (W17a).
-    let blocked = create_deferred || !held.is_empty();
-    plan.backed_off
-        .extend(held.into_iter().copied().map(ChangeKey::delete));
-    let want = match (is_there, blocked) {
-        (true, _) => PodCidrState::Routed,
-        (false, true) => PodCidrState::BackedOff,
-        (false, false) => PodCidrState::Create(destination),
-    };
-    if want == PodCidrState::BackedOff {
+    let is_blocked = create_deferred || !deferred.is_empty();
+    plan.backed_off.extend(deferred);
+    let state = if is_routed {
+        PodCidrState::Routed
+    } else if is_blocked {
         plan.backed_off.push(create);
-    }
-    let create = matches!(want, PodCidrState::Create(_)).then(|| owner.clone());
-    if create.is_some() || !delete.is_empty() {
-        let delete = delete.into_iter().map(|route| (*route).clone()).collect();
+        PodCidrState::BackedOff
+    } else {
+        PodCidrState::Create(destination)
+    };
+    let create = matches!(state, PodCidrState::Create(_)).then(|| owner.clone());
+    if create.is_some() || !due.is_empty() {
         plan.steps
-            .push(RouteStep { destination, delete, create, is_unclaimed: false });
+            .push(RouteStep { destination, delete: due, create, is_unclaimed: false });
     }
-    want
+    state
 }
 
 /// Plans a destination that no node claims.
@@ -380,69 +397,85 @@ fn plan_unclaimed(
     destination: IpNet,
     routes: &[&Route],
 ) {
-    let (held, delete): (Vec<_>, Vec<_>) = routes.iter().partition(|route| {
-        input
-            .failures
-            .is_backed_off(&ChangeKey::delete(route), input.now)
-    });
-    plan.backed_off
-        .extend(held.into_iter().copied().map(ChangeKey::delete));
-    if !delete.is_empty() {
-        let delete = delete.into_iter().map(|route| (*route).clone()).collect();
+    let Deletions { due, deferred } = split_deletions(input, routes);
+    plan.backed_off.extend(deferred);
+    if !due.is_empty() {
         plan.steps
-            .push(RouteStep { destination, delete, create: None, is_unclaimed: true });
+            .push(RouteStep { destination, delete: due, create: None, is_unclaimed: true });
     }
+}
+
+/// Routes to delete now, and deletions that are deferred because they failed.
+#[derive(Default)]
+struct Deletions {
+    due: Vec<Route>,
+    deferred: Vec<ChangeKey>,
+}
+
+fn split_deletions(input: &PlanInput<'_>, obsolete: &[&Route]) -> Deletions {
+    let mut deletions = Deletions::default();
+    for route in obsolete {
+        let deletion = ChangeKey::delete(route);
+        if input.failures.is_backed_off(&deletion, input.now) {
+            deletions.deferred.push(deletion);
+        } else {
+            deletions.due.push((*route).clone());
+        }
+    }
+    deletions
 }
 
 fn node_plans(
     input: &PlanInput<'_>,
-    listed: &BTreeMap<IpNet, Vec<&Route>>,
-    cidr_states: &HashMap<(&str, IpNet), PodCidrState>,
+    managed: &BTreeMap<IpNet, Vec<&Route>>,
+    cidr_states: &CidrStates<'_>,
 ) -> Vec<NodePlan> {
-    let targets: HashSet<&str> = listed
+    let targets: HashSet<&str> = managed
         .values()
         .flatten()
         .filter_map(|route| route.node.as_deref())
         .collect();
-    let concerned = input
-        .ours
-        .iter()
-        .filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
-    let mut plans: Vec<NodePlan> = concerned
-        .map(|node| {
-            let want = |cidr: &Arc<str>| {
-                let network = network(cidr);
-                match network.and_then(|network| cidr_states.get(&(&*node.name, network)).copied())
-                {
-                    Some(want) => Some(want),
-                    // A CIDR that is not in the map was rejected. One of another address family
-                    // does not count.
-                    None => (!network
-                        .is_some_and(|network| is_other_family(input.cluster, &network)))
-                    .then_some(PodCidrState::Rejected),
-                }
-            };
-            let wants: Vec<_> = node.pod_cidrs.iter().filter_map(want).collect();
-            // A node that has only CIDRs of the other family is as unreachable as one with a
-            // rejected CIDR.
-            let wants = if wants.is_empty() {
-                node.pod_cidrs
-                    .iter()
-                    .map(|_| PodCidrState::Rejected)
-                    .collect()
-            } else {
-                wants
-            };
-            NodePlan { node: node.clone(), cidrs: wants }
-        })
-        .collect();
+    let mut plans = Vec::new();
+    for node in input.ours {
+        if !node.pod_cidrs.is_empty() || targets.contains(&*node.name) {
+            let cidrs = pod_cidr_states(input, node, cidr_states);
+            plans.push(NodePlan { node: node.clone(), cidrs });
+        }
+    }
     plans.sort_by(|a, b| a.node.name.cmp(&b.node.name));
     plans
 }
 
+/// Returns the states of a node's pod CIDRs. One of an address family that the cluster CIDRs lack
+/// does not count, unless the node has no others: then it is as unreachable as a node with a
+/// rejected CIDR.
+fn pod_cidr_states(
+    input: &PlanInput<'_>,
+    node: &NodeView,
+    cidr_states: &CidrStates<'_>,
+) -> Vec<PodCidrState> {
+    let mut states = Vec::new();
+    for cidr in &node.pod_cidrs {
+        // A CIDR without a state was rejected.
+        let Some(network) = network(cidr) else {
+            states.push(PodCidrState::Rejected);
+            continue;
+        };
+        if let Some(state) = cidr_states.get(&(&*node.name, network)) {
+            states.push(*state);
+        } else if !is_other_family(input.cluster, &network) {
+            states.push(PodCidrState::Rejected);
+        }
+    }
+    if states.is_empty() {
+        states = vec![PodCidrState::Rejected; node.pod_cidrs.len()];
+    }
+    states
+}
+
 /// Tells whether no cluster CIDR is of this network's address family, as where `--cluster-cidr`
-/// names one family of a dual-stack cluster. Then somebody else makes the routes of the family, and
-/// missing ones do not make a node unavailable.
+/// names one family of a dual-stack cluster. Then another component makes the routes of the family,
+/// and missing ones do not make a node unavailable.
 fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
     !cluster
         .iter()
@@ -485,8 +518,10 @@ impl NetworkStatus {
 
     /// Tells whether the node already has the condition. As in upstream, only status and reason
     /// count.
-    pub(crate) fn matches_condition(self, have: Option<&NodeCondition>) -> bool {
-        have.is_some_and(|have| have.status == self.status() && &*have.reason == self.reason())
+    pub(crate) fn matches_condition(self, current: Option<&NodeCondition>) -> bool {
+        current.is_some_and(|current| {
+            current.status == self.status() && &*current.reason == self.reason()
+        })
     }
 }
 
@@ -504,17 +539,17 @@ pub(crate) enum CreateResult {
 /// result is unknown.
 pub(crate) fn network_status(
     plan: &NodePlan,
-    created: impl Fn(IpNet) -> CreateResult,
+    create_result: impl Fn(IpNet) -> CreateResult,
 ) -> Option<NetworkStatus> {
     let mut network = if plan.cidrs.is_empty() {
         NetworkStatus::NotReady
     } else {
         NetworkStatus::Ready
     };
-    for want in &plan.cidrs {
-        match want {
+    for state in &plan.cidrs {
+        match state {
             PodCidrState::Routed => {}
-            PodCidrState::Create(destination) => match created(*destination) {
+            PodCidrState::Create(destination) => match create_result(*destination) {
                 CreateResult::Created => {}
                 CreateResult::Failed => network = NetworkStatus::NotReady,
                 CreateResult::Unknown => return None,

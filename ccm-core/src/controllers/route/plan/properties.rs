@@ -56,7 +56,7 @@ impl Cluster {
                 if fails() {
                     gone = false;
                 } else {
-                    self.routes.retain(|node_names| node_names != obsolete);
+                    self.routes.retain(|route| route != obsolete);
                 }
             }
             if let Some(node) = step.create.as_ref().filter(|_| gone && !fails()) {

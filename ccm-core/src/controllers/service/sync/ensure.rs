@@ -75,8 +75,8 @@ impl ServiceController {
             .await
     }
 
-    /// Counts a failure of `ensure`, and keeps the backends of the existing load balancer up to date
-    /// if the failure is likely to last.
+    /// Counts a failure of `ensure`, and keeps the backends of the existing load balancer up to
+    /// date if the failure is likely to last.
     async fn record_failed_ensure(
         &self,
         sync: &mut ServiceSync,

@@ -18,8 +18,8 @@ use crate::{
     telemetry::controller_metrics::ReconcileOutcome as Reconciled,
 };
 
-/// Least time between two events that report new backends, so that in a cluster whose nodes come
-/// and go they do not hide more important events.
+/// Minimum interval between two events that report new backends, so that in a cluster whose nodes
+/// come and go they do not hide more important events.
 const MIN_BACKENDS_EVENT_INTERVAL: Duration = Duration::from_secs(600);
 
 impl ServiceController {

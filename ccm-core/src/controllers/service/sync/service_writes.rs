@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl ServiceController {
-    /// Restores what somebody else changed on the Service.
+    /// Restores what another client changed on the Service.
     pub(super) async fn restore_status(
         &self,
         sync: &mut ServiceSync,
