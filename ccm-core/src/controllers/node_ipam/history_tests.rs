@@ -253,7 +253,12 @@ impl SimulatedCluster {
         else {
             return;
         };
-        if !node.deleting && self.ledger.missing(name, &node.uid, self.now).is_some() {
+        if !node.deleting
+            && self
+                .ledger
+                .record_missing_cidrs(name, &node.uid, self.now)
+                .is_some()
+        {
             return;
         }
         let look = self.look.remove(name) || self.ledger.has_in_flight_patch(name, &node.uid);

@@ -315,7 +315,7 @@ impl NodeIpamController {
         if !node.pod_cidrs.is_empty() || node.deleting {
             return None;
         }
-        allocator.missing(name, &node.uid, now)
+        allocator.record_missing_cidrs(name, &node.uid, now)
     }
 
     /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks

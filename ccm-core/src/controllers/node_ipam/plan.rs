@@ -190,7 +190,12 @@ impl CidrAllocator {
     /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to
     /// have some, returns how much longer to wait for the cache to show them; `None` if it has
     /// none, or the cache counts as right by now.
-    pub(crate) fn missing(&mut self, name: &str, uid: &str, now: Duration) -> Option<Duration> {
+    pub(crate) fn record_missing_cidrs(
+        &mut self,
+        name: &str,
+        uid: &str,
+        now: Duration,
+    ) -> Option<Duration> {
         let entry = self.nodes.get_mut(name)?;
         if *entry.uid != *uid || entry.cidrs.is_empty() {
             return None;

@@ -416,8 +416,8 @@ fn secs(seconds: u64) -> Duration {
 /// Lets the cache show a node without what it has for so long that it is believed.
 fn lose(ledger: &mut CidrAllocator, name: &str) {
     ledger.observe_node(&node(name, &[]));
-    assert_eq!(ledger.missing(name, name, secs(1000)), Some(secs(60)), "{name}");
-    assert_eq!(ledger.missing(name, name, secs(1060)), None, "{name}");
+    assert_eq!(ledger.record_missing_cidrs(name, name, secs(1000)), Some(secs(60)), "{name}");
+    assert_eq!(ledger.record_missing_cidrs(name, name, secs(1060)), None, "{name}");
 }
 
 #[test]
@@ -426,13 +426,17 @@ fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_s
         let mut ledger = ledger(&DUAL[..if dual { 2 } else { 1 }], &[]);
         let before = give(&mut ledger, "a");
         give(&mut ledger, "b");
-        assert_eq!(ledger.missing("c", "c", secs(0)), None, "it is not known");
-        assert_eq!(ledger.missing("a", "a", secs(10)), Some(secs(60)));
-        assert_eq!(ledger.missing("a", "a", secs(69)), Some(secs(1)));
+        assert_eq!(ledger.record_missing_cidrs("c", "c", secs(0)), None, "it is not known");
+        assert_eq!(ledger.record_missing_cidrs("a", "a", secs(10)), Some(secs(60)));
+        assert_eq!(ledger.record_missing_cidrs("a", "a", secs(69)), Some(secs(1)));
         assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
-        assert_eq!(ledger.missing("a", "other", secs(70)), None, "a namesake has nothing");
+        assert_eq!(
+            ledger.record_missing_cidrs("a", "other", secs(70)),
+            None,
+            "a namesake has nothing"
+        );
         assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
-        assert_eq!(ledger.missing("a", "a", secs(70)), None);
+        assert_eq!(ledger.record_missing_cidrs("a", "a", secs(70)), None);
         let taken_before = taken(&ledger);
         for _ in 0..2 {
             assert_eq!(propose(&mut ledger, "a"), before);
@@ -446,7 +450,11 @@ fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_s
         }
         assert!(!propose(&mut ledger, "c").contains(&before[0]));
         assert_eq!(give(&mut ledger, "a"), before);
-        assert_eq!(ledger.missing("a", "a", secs(71)), Some(secs(60)), "from the beginning");
+        assert_eq!(
+            ledger.record_missing_cidrs("a", "a", secs(71)),
+            Some(secs(60)),
+            "from the beginning"
+        );
         ledger.node_deleted(&node("a", &[]));
         assert_eq!(propose(&mut ledger, "a").len(), before.len());
     }
@@ -456,10 +464,10 @@ fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_s
 fn a_cache_that_shows_what_a_node_has_again_is_waited_for_anew() {
     let mut ledger = ledger(SMALL, &[]);
     let cidrs = give(&mut ledger, "a");
-    assert_eq!(ledger.missing("a", "a", secs(0)), Some(secs(60)));
+    assert_eq!(ledger.record_missing_cidrs("a", "a", secs(0)), Some(secs(60)));
     ledger.observe_node(&node("a", &[&cidrs[0]]));
-    assert_eq!(ledger.missing("a", "a", secs(3600)), Some(secs(60)));
-    assert_eq!(ledger.missing("a", "a", secs(3660)), None);
+    assert_eq!(ledger.record_missing_cidrs("a", "a", secs(3600)), Some(secs(60)));
+    assert_eq!(ledger.record_missing_cidrs("a", "a", secs(3660)), None);
     ledger.observe_node(&node("a", &[&cidrs[0]]));
     assert_eq!(
         (ledger.decide(&Arc::from("a"), "a"), taken(&ledger)),
