@@ -16,12 +16,12 @@ pub enum ConfigErrors {
         source: std::io::Error,
     },
     /// Validation errors, in the order of the text, one per line.
-    #[error("{}", lines(file.as_deref(), mistakes))]
+    #[error("{}", lines(file.as_deref(), issues))]
     Invalid {
         /// The file, if the text comes from one.
         file: Option<PathBuf>,
         /// At least one.
-        mistakes: Vec<ConfigIssue>,
+        issues: Vec<ConfigIssue>,
     },
 }
 
@@ -30,18 +30,19 @@ impl ConfigErrors {
     pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::Unreadable { .. } => &[],
-            Self::Invalid { mistakes, .. } => mistakes,
+            Self::Invalid { issues, .. } => issues,
         }
     }
 }
 
 fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
-    let file = file
-        .map(|file| format!(" {}", file.display()))
-        .unwrap_or_default();
+    let file = match file {
+        Some(file) => format!(" {}", file.display()),
+        None => String::new(),
+    };
     let lines: Vec<String> = issues
         .iter()
-        .map(|mistake| format!("cloud config{file}: {mistake}"))
+        .map(|issue| format!("cloud config{file}: {issue}"))
         .collect();
     lines.join("\n")
 }

@@ -48,7 +48,7 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
             Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
-    parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes: issues })
+    parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), issues })
 }
 
 /// Parses text.
@@ -56,7 +56,7 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
 /// # Errors
 /// All validation errors.
 pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
-    read(text).map_err(|issues| ConfigErrors::Invalid { file: None, mistakes: issues })
+    read(text).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
 }
 
 fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
@@ -65,29 +65,25 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
     let mut global = Global::default();
     let mut overrides = Vec::new();
     for section in &document.sections {
-        let is = |name: &str| section.name.eq_ignore_ascii_case(name);
-        if is("Global") && section.sub.is_none() {
-            fill(&mut global, Global::KEYS, section, &mut report);
-        } else if is("ServiceOverride") {
-            fill(
-                OverrideSection::of(&mut overrides, section),
-                Override::KEYS,
-                section,
-                &mut report,
-            );
-        } else {
-            let place = title(&section.name, section.sub.as_ref());
-            report.warnings.push(ConfigIssue::at(
+        match section.name.to_ascii_lowercase().as_str() {
+            "global" if section.sub.is_none() => {
+                read_keys(section, Global::KEYS, &mut global, &mut report);
+            }
+            "serviceoverride" => {
+                let service_override = OverrideSection::of(&mut overrides, section);
+                read_keys(section, Override::KEYS, service_override, &mut report);
+            }
+            _ => report.warnings.push(ConfigIssue::at(
                 section.line,
-                place,
+                title(&section.name, section.sub.as_ref()),
                 "unknown section, which has no effect",
-            ));
+            )),
         }
     }
     let overrides = service_overrides::check(&overrides, &mut report);
     let mut settings = validate::settings(&global, overrides, &mut report);
     if !report.errors.is_empty() {
-        report.errors.sort_by_key(|mistake| mistake.line);
+        report.errors.sort_by_key(|error| error.line);
         return Err(report.errors);
     }
     report.warnings.sort_by_key(|warning| warning.line);
@@ -95,23 +91,31 @@ fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
     Ok(settings)
 }
 
-fn fill<T>(into: &mut T, keys: &[ConfigKey<T>], section: &Section, report: &mut ValidationReport) {
+/// Reads the entries of a section into its typed values.
+fn read_keys<T>(
+    section: &Section,
+    keys: &[ConfigKey<T>],
+    values: &mut T,
+    report: &mut ValidationReport,
+) {
+    let title = title(&section.name, section.sub.as_ref());
     for entry in &section.entries {
-        let key = keys
+        let Some(key) = keys
             .iter()
-            .find(|key| key.name.eq_ignore_ascii_case(&entry.key));
-        let name = key.map_or(entry.key.as_str(), |key| key.name);
-        let place = || format!("{} {name}", title(&section.name, section.sub.as_ref()));
-        match key.map(|key| key.apply(into, entry.line, entry.value.as_deref())) {
-            Some(Ok(())) => {}
-            Some(Err(why)) => report
-                .errors
-                .push(ConfigIssue::at(entry.line, place(), why)),
-            None => report.warnings.push(ConfigIssue::at(
+            .find(|key| key.name.eq_ignore_ascii_case(&entry.key))
+        else {
+            report.warnings.push(ConfigIssue::at(
                 entry.line,
-                place(),
+                format!("{title} {}", entry.key),
                 "unknown key, which has no effect",
-            )),
+            ));
+            continue;
+        };
+        if let Err(message) = key.apply(values, entry.line, entry.value.as_deref()) {
+            let location = format!("{title} {}", key.name);
+            report
+                .errors
+                .push(ConfigIssue::at(entry.line, location, message));
         }
     }
 }
@@ -359,14 +363,13 @@ pub struct Rate {
 
 impl Default for Limits {
     fn default() -> Self {
-        let rate = |per_second, burst| Rate { per_second, burst };
         Self {
-            ec2_read: rate(20.0, 100),
-            ec2_write: rate(5.0, 50),
-            topology: rate(1.0, 1),
-            elb_read: rate(10.0, 40),
-            elb_register: rate(4.0, 20),
-            elb_write: rate(3.0, 20),
+            ec2_read: Rate { per_second: 20.0, burst: 100 },
+            ec2_write: Rate { per_second: 5.0, burst: 50 },
+            topology: Rate { per_second: 1.0, burst: 1 },
+            elb_read: Rate { per_second: 10.0, burst: 40 },
+            elb_register: Rate { per_second: 4.0, burst: 20 },
+            elb_write: Rate { per_second: 3.0, burst: 20 },
         }
     }
 }

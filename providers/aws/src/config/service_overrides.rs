@@ -22,28 +22,50 @@ impl OverrideSection {
     /// Returns the values of the section's name, and creates them if the name is new.
     pub(super) fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
         let name = section.sub.as_deref().unwrap_or_default();
-        let at = all
-            .iter()
-            .position(|written| written.name == name)
-            .unwrap_or_else(|| {
+        let index = match all.iter().position(|known| known.name == name) {
+            Some(index) => index,
+            None => {
                 all.push(Self {
                     name: name.to_owned(),
                     line: section.line,
                     raw: Override::default(),
                 });
                 all.len() - 1
-            });
-        &mut all[at].raw
+            }
+        };
+        &mut all[index].raw
     }
 
     fn location(&self) -> String {
-        title("ServiceOverride", Some(&self.name).filter(|name| !name.is_empty()))
+        if self.name.is_empty() {
+            title("ServiceOverride", None)
+        } else {
+            title("ServiceOverride", Some(&self.name))
+        }
+    }
+
+    /// Returns an issue of one of the section's keys.
+    fn issue_at(&self, value: &ConfigValue<String>, message: impl Into<Box<str>>) -> ConfigIssue {
+        ConfigIssue::at(
+            value.line.unwrap_or(self.line),
+            format!("{} {}", self.location(), value.key),
+            message,
+        )
+    }
+
+    /// Returns whether the section names only this service, in this region.
+    fn names(&self, service: &OverriddenService, region: &str) -> bool {
+        trimmed(&self.raw.region) == region
+            && OverriddenService::named(trimmed(&self.raw.service)) == std::slice::from_ref(service)
     }
 }
 
 /// Returns a section header as it is written in the file.
 pub(super) fn title(name: &str, sub: Option<&String>) -> String {
-    sub.map_or_else(|| format!("[{name}]"), |sub| format!("[{name} {sub:?}]"))
+    match sub {
+        Some(sub) => format!("[{name} {sub:?}]"),
+        None => format!("[{name}]"),
+    }
 }
 
 /// Validates the sections and returns one override per client.
@@ -53,77 +75,67 @@ pub(super) fn check(
 ) -> Vec<ServiceOverride> {
     // First, report sections that lack required keys.
     let mut complete = Vec::new();
-    for written in all {
-        let missing = missing(written);
+    for section in all {
+        let missing = missing_keys(section);
         if missing.is_empty() {
-            complete.push(written);
+            complete.push(section);
         }
         report.errors.extend(missing);
     }
     // Then validate the complete sections, and expand each to the clients that it names.
-    let mut seen = BTreeSet::new();
+    let mut overridden = BTreeSet::new();
     let mut overrides = Vec::new();
-    for written in &complete {
-        let Override { service, region, url, signing_region, signing_name, .. } = &written.raw;
-        let name = trimmed(service);
-        let region = trimmed(region);
-        let services = OverriddenService::named(name);
-        if let Err(why) = check_url(trimmed(url)) {
-            report.errors.push(ConfigIssue::at(
-                url.line.unwrap_or(written.line),
-                format!("{} URL", written.location()),
-                why,
-            ));
+    for section in &complete {
+        let name = trimmed(&section.raw.service);
+        let region = trimmed(&section.raw.region);
+        let mut services = OverriddenService::named(name);
+        if let Err(message) = check_url(trimmed(&section.raw.url)) {
+            report
+                .errors
+                .push(section.issue_at(&section.raw.url, message));
         }
         if let [OverriddenService::Other(other)] = &services[..]
             && !other.eq_ignore_ascii_case("kms")
         {
-            let words = format!(
+            let message = format!(
                 "no client of this program is called {name:?}: it calls EC2, Elastic Load Balancing v2, Elastic Load Balancing, STS and ec2imds"
             );
-            report.warnings.push(ConfigIssue::at(
-                service.line.unwrap_or(written.line),
-                format!("{} Service", written.location()),
-                words,
-            ));
+            report
+                .warnings
+                .push(section.issue_at(&section.raw.service, message));
         }
         // A section for both kinds of load balancer yields to a section for one of them.
-        let general = services.len() > 1;
-        let named =
-            |service: &OverriddenService| complete.iter().any(|other| other.names(service, region));
-        for service in services
-            .into_iter()
-            .filter(|service| !(general && named(service)))
-        {
-            if !seen.insert((service.clone(), region.to_owned())) {
-                let n = &written.name;
-                let words = format!(
-                    "duplicate entry found for service override [{n}] ({name} in {region})"
+        if services.len() > 1 {
+            services.retain(|service| !complete.iter().any(|other| other.names(service, region)));
+        }
+        for service in services {
+            if !overridden.insert((service.clone(), region.to_owned())) {
+                let message = format!(
+                    "duplicate entry found for service override [{}] ({name} in {region})",
+                    section.name
                 );
                 report
                     .errors
-                    .push(ConfigIssue::at(written.line, written.location(), words));
+                    .push(ConfigIssue::at(section.line, section.location(), message));
                 break;
             }
-            overrides.push(ServiceOverride {
-                service,
-                region: region.into(),
-                url: trimmed(url).into(),
-                signing_region: trimmed(signing_region).into(),
-                signing_name: Some(trimmed(signing_name))
-                    .filter(|name| !name.is_empty())
-                    .map(Into::into),
-            });
+            overrides.push(service_override(service, &section.raw));
         }
     }
     overrides
 }
 
-impl OverrideSection {
-    /// Returns whether the section names only this service, in this region.
-    fn names(&self, service: &OverriddenService, region: &str) -> bool {
-        trimmed(&self.raw.region) == region
-            && OverriddenService::named(trimmed(&self.raw.service)) == std::slice::from_ref(service)
+fn service_override(service: OverriddenService, raw: &Override) -> ServiceOverride {
+    let signing_name = match trimmed(&raw.signing_name) {
+        "" => None,
+        name => Some(name.into()),
+    };
+    ServiceOverride {
+        service,
+        region: trimmed(&raw.region).into(),
+        url: trimmed(&raw.url).into(),
+        signing_region: trimmed(&raw.signing_region).into(),
+        signing_name,
     }
 }
 
@@ -132,39 +144,45 @@ fn trimmed(value: &ConfigValue<String>) -> &str {
     value.value.trim()
 }
 
-fn missing(written: &OverrideSection) -> Vec<ConfigIssue> {
-    let raw = &written.raw;
+/// Returns one issue for each required key without a value.
+fn missing_keys(section: &OverrideSection) -> Vec<ConfigIssue> {
+    let raw = &section.raw;
     let required = [
         (&raw.service, "service name"),
         (&raw.region, "service region"),
         (&raw.url, "url"),
         (&raw.signing_region, "signingRegion"),
     ];
-    let empty = required
-        .into_iter()
-        .filter(|(spot, _)| trimmed(spot).is_empty());
-    empty
-        .map(|(spot, what)| {
-            let words =
-                format!("{what} is missing [{} is \"\"] in override {}", spot.key, written.name);
-            ConfigIssue::at(spot.line.unwrap_or(written.line), written.location(), words)
-        })
-        .collect()
+    let mut issues = Vec::new();
+    for (value, what) in required {
+        if trimmed(value).is_empty() {
+            let message =
+                format!("{what} is missing [{} is \"\"] in override {}", value.key, section.name);
+            let line = value.line.unwrap_or(section.line);
+            issues.push(ConfigIssue::at(line, section.location(), message));
+        }
+    }
+    issues
 }
 
 fn check_url(url: &str) -> Result<(), String> {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    let authority = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    let host = authority.map(|authority| authority.rsplit('@').next().unwrap_or_default());
-    let blank = url.contains(|c: char| c.is_whitespace() || c.is_control());
-    if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && !blank {
-        Ok(())
-    } else {
+    let has_blanks = url.contains(|c: char| c.is_whitespace() || c.is_control());
+    let host = host_of(url).unwrap_or_default();
+    if host.is_empty() || host.starts_with(':') || has_blanks {
         // The message omits the URL, which may contain a password.
         Err("is not a URL of the form http://host:port or https://host".to_owned())
+    } else {
+        Ok(())
     }
+}
+
+/// Returns host and port of a URL; `None` if it is neither HTTP nor HTTPS.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"))?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    authority.rsplit('@').next()
 }
 
 impl OverriddenService {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use ccm_core::k8s::IpFamily;
 
-use super::{DefaultType, OverriddenService, Rate, Settings};
+use super::{DefaultType, OverriddenService, ServiceOverride, Settings};
 
 impl Settings {
     /// Returns every key with its effective value, which is empty if unset; `Zone` is shown as the
@@ -21,26 +21,10 @@ impl Settings {
             ("KubernetesClusterID", option(self.cluster_id.as_ref())),
             ("DisableSecurityGroupIngress", self.disable_security_group_ingress.to_string()),
             ("ElbSecurityGroup", option(self.protected_security_group.as_ref())),
-            (
-                "NodeIPFamilies",
-                self.node_ip_families
-                    .iter()
-                    .copied()
-                    .map(family)
-                    .collect::<Vec<_>>()
-                    .join(","),
-            ),
+            ("NodeIPFamilies", self.families()),
             ("ClusterServiceLoadBalancerHealthProbeMode", self.probe_mode().to_owned()),
             ("SupportedTopologyInstanceTypePattern", self.topology_types.as_str().to_owned()),
-            (
-                "NLBSecurityGroupMode",
-                if self.managed_security_groups {
-                    "Managed"
-                } else {
-                    ""
-                }
-                .to_owned(),
-            ),
+            ("NLBSecurityGroupMode", self.security_group_mode().to_owned()),
             ("DefaultLoadBalancerType", self.default_type.as_str().to_owned()),
             ("ClaimExternalLoadBalancers", self.claim_external.to_string()),
             ("LoadBalancerClass", list(&self.classes)),
@@ -54,13 +38,25 @@ impl Settings {
             shown.push(("ClusterServiceSharedLoadBalancerHealthProbePath", probe.path.to_string()));
         }
         shown.extend(self.rates());
-        shown.extend(self.overrides.iter().map(|o| {
-            (
-                "ServiceOverride",
-                format!("{} in {}: {}", service(&o.service), o.region, without_secrets(&o.url)),
-            )
-        }));
+        for ServiceOverride { service, region, url, .. } in &self.overrides {
+            let service = service_name(service);
+            let text = format!("{service} in {region}: {}", without_secrets(url));
+            shown.push(("ServiceOverride", text));
+        }
         shown
+    }
+
+    fn families(&self) -> String {
+        let names: Vec<_> = self.node_ip_families.iter().copied().map(family).collect();
+        names.join(",")
+    }
+
+    fn security_group_mode(&self) -> &'static str {
+        if self.managed_security_groups {
+            "Managed"
+        } else {
+            ""
+        }
     }
 
     fn probe_mode(&self) -> &'static str {
@@ -73,18 +69,20 @@ impl Settings {
 
     fn rates(&self) -> Vec<(&'static str, String)> {
         let limits = &self.limits;
-        let rate = |qps, burst, rate: Rate| {
-            [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())]
-        };
-        [
-            rate("EC2ReadQPS", "EC2ReadBurst", limits.ec2_read),
-            rate("EC2WriteQPS", "EC2WriteBurst", limits.ec2_write),
-            rate("EC2TopologyQPS", "EC2TopologyBurst", limits.topology),
-            rate("ELBReadQPS", "ELBReadBurst", limits.elb_read),
-            rate("ELBRegisterQPS", "ELBRegisterBurst", limits.elb_register),
-            rate("ELBWriteQPS", "ELBWriteBurst", limits.elb_write),
-        ]
-        .concat()
+        let rates = [
+            ("EC2ReadQPS", "EC2ReadBurst", limits.ec2_read),
+            ("EC2WriteQPS", "EC2WriteBurst", limits.ec2_write),
+            ("EC2TopologyQPS", "EC2TopologyBurst", limits.topology),
+            ("ELBReadQPS", "ELBReadBurst", limits.elb_read),
+            ("ELBRegisterQPS", "ELBRegisterBurst", limits.elb_register),
+            ("ELBWriteQPS", "ELBWriteBurst", limits.elb_write),
+        ];
+        let mut shown = Vec::new();
+        for (qps_key, burst_key, rate) in rates {
+            shown.push((qps_key, rate.per_second.to_string()));
+            shown.push((burst_key, rate.burst.to_string()));
+        }
+        shown
     }
 
     /// Logs what has no effect, what differs from the defaults, and at debug level everything.
@@ -94,12 +92,12 @@ impl Settings {
         }
         let defaults = Self::default().effective();
         let effective = self.effective();
-        let set: Vec<String> = effective
+        let changed: Vec<String> = effective
             .iter()
             .filter(|entry| !defaults.contains(entry))
             .map(|(key, value)| format!("{key}={value:?}"))
             .collect();
-        tracing::info!(settings = set.join(" "), "cloud config: what differs from the defaults");
+        tracing::info!(settings = changed.join(" "), "cloud config: what differs from the defaults");
         for (key, value) in effective {
             tracing::debug!(key, value, "cloud config");
         }
@@ -122,11 +120,8 @@ fn option<T: Display>(value: Option<&T>) -> String {
 }
 
 fn list<T: Display>(values: &[T]) -> String {
-    values
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    texts.join(",")
 }
 
 fn family(family: IpFamily) -> &'static str {
@@ -136,8 +131,8 @@ fn family(family: IpFamily) -> &'static str {
     }
 }
 
-fn service(of: &OverriddenService) -> &str {
-    match of {
+fn service_name(service: &OverriddenService) -> &str {
+    match service {
         OverriddenService::Ec2 => "EC2",
         OverriddenService::Elb => "Elastic Load Balancing v2",
         OverriddenService::Classic => "Elastic Load Balancing",
@@ -153,7 +148,8 @@ pub(super) fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return String::new();
     };
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let path_start = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(path_start);
     let host = authority.rsplit('@').next().unwrap_or_default();
     format!("{scheme}://{host}{path}")
 }

@@ -42,9 +42,13 @@ impl ValidationReport {
         value: &ConfigValue<T>,
         result: Result<V, impl Into<Box<str>>>,
     ) -> Option<V> {
-        result
-            .map_err(|message| self.add_error(value, message))
-            .ok()
+        match result {
+            Ok(valid) => Some(valid),
+            Err(message) => {
+                self.add_error(value, message);
+                None
+            }
+        }
     }
 
     /// Validates an ID, if the key has a value.
@@ -53,7 +57,8 @@ impl ValidationReport {
         value: &ConfigValue<String>,
         prefix: &str,
     ) -> Option<T> {
-        text(value).and_then(|id| self.check_value(value, checked_id(id, prefix)))
+        let id = text(value)?;
+        self.check_value(value, checked_id(id, prefix))
     }
 }
 
@@ -81,15 +86,15 @@ pub(super) fn settings(
     report: &mut ValidationReport,
 ) -> Settings {
     let defaults = Settings::default();
-    let (cluster_id, cluster_tag) = cluster(raw, report);
+    check_cluster(raw, report);
     Settings {
         region: region(raw, report),
         vpc: report.id(&raw.vpc, "vpc-"),
         subnet: report.id(&raw.subnet, "subnet-"),
         route_tables: route_tables(raw, report),
         role: role(raw, report),
-        cluster_id,
-        cluster_tag,
+        cluster_id: text(&raw.cluster_id).map(Into::into),
+        cluster_tag: text(&raw.cluster_tag).map(Into::into),
         disable_security_group_ingress: raw.disable_ingress.value,
         protected_security_group: report.id(&raw.elb_group, "sg-"),
         node_ip_families: families(raw, report).unwrap_or(defaults.node_ip_families),
@@ -113,26 +118,36 @@ pub(super) fn settings(
 }
 
 fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
-    let region = text(&raw.region).and_then(|region| {
-        let well_formed = region
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let checked = well_formed
-            .then(|| region.into())
-            .ok_or_else(|| format!("{region:?} is not the name of a region"));
-        report.check_value(&raw.region, checked)
-    });
-    match text(&raw.zone) {
-        Some(zone) => report.check_value(&raw.zone, region_of_zone(zone)),
-        None => region,
+    let mut region = None;
+    if let Some(name) = text(&raw.region) {
+        region = report.check_value(&raw.region, checked_region(name));
+    }
+    if let Some(zone) = text(&raw.zone) {
+        region = report.check_value(&raw.zone, region_of_zone(zone));
+    }
+    region
+}
+
+fn checked_region(name: &str) -> Result<Box<str>, String> {
+    if name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    {
+        Ok(name.into())
+    } else {
+        Err(format!("{name:?} is not the name of a region"))
     }
 }
 
 fn route_tables(raw: &Global, report: &mut ValidationReport) -> Vec<crate::api::RouteTableId> {
     let value = &raw.route_tables;
-    let ids = value.value.iter().filter(|id| !id.is_empty());
-    ids.filter_map(|id| report.check_value(value, checked_id(id, "rtb-")))
-        .collect()
+    let mut ids = Vec::new();
+    for id in &value.value {
+        if !id.is_empty() {
+            ids.extend(report.check_value(value, checked_id(id, "rtb-")));
+        }
+    }
+    ids
 }
 
 fn role(raw: &Global, report: &mut ValidationReport) -> Option<Role> {
@@ -159,10 +174,9 @@ fn account_of(arn: &str) -> Result<&str, String> {
     }
 }
 
-fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Option<Box<str>>) {
-    let id = text(&raw.cluster_id);
-    let tag = text(&raw.cluster_tag);
-    if let (Some(id), Some(tag)) = (id, tag)
+fn check_cluster(raw: &Global, report: &mut ValidationReport) {
+    if let Some(id) = text(&raw.cluster_id)
+        && let Some(tag) = text(&raw.cluster_tag)
         && id != tag
     {
         report.add_error(
@@ -170,7 +184,6 @@ fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Op
             format!("clusterID tags did not match: {id:?} vs {tag:?}"),
         );
     }
-    (id.map(Into::into), tag.map(Into::into))
 }
 
 fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>> {
@@ -194,7 +207,11 @@ fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>
             families.push(family);
         }
     }
-    Some(families).filter(|families| !families.is_empty())
+    if families.is_empty() {
+        None
+    } else {
+        Some(families)
+    }
 }
 
 fn probe(raw: &Global, report: &mut ValidationReport) -> Option<SharedProbe> {
@@ -237,11 +254,8 @@ fn topology(raw: &Global, report: &mut ValidationReport) -> Option<TypePattern> 
 /// below it.
 fn one_line(error: &regex::Error) -> String {
     let text = error.to_string();
-    text.lines()
-        .last()
-        .unwrap_or_default()
-        .trim_start_matches("error: ")
-        .to_owned()
+    let last_line = text.lines().last().unwrap_or_default();
+    last_line.trim_start_matches("error: ").to_owned()
 }
 
 fn managed_groups(raw: &Global, report: &mut ValidationReport) -> bool {
@@ -314,11 +328,6 @@ fn backend_group(
 }
 
 fn limits(raw: &Global) -> Limits {
-    let rate =
-        |qps: &ConfigValue<Option<f64>>, burst: &ConfigValue<Option<u32>>, default: Rate| Rate {
-            per_second: qps.value.unwrap_or(default.per_second),
-            burst: burst.value.unwrap_or(default.burst),
-        };
     let defaults = Limits::default();
     Limits {
         ec2_read: rate(&raw.ec2_read_qps, &raw.ec2_read_burst, defaults.ec2_read),
@@ -327,5 +336,16 @@ fn limits(raw: &Global) -> Limits {
         elb_read: rate(&raw.elb_read_qps, &raw.elb_read_burst, defaults.elb_read),
         elb_register: rate(&raw.elb_register_qps, &raw.elb_register_burst, defaults.elb_register),
         elb_write: rate(&raw.elb_write_qps, &raw.elb_write_burst, defaults.elb_write),
+    }
+}
+
+fn rate(
+    qps: &ConfigValue<Option<f64>>,
+    burst: &ConfigValue<Option<u32>>,
+    default: Rate,
+) -> Rate {
+    Rate {
+        per_second: qps.value.unwrap_or(default.per_second),
+        burst: burst.value.unwrap_or(default.burst),
     }
 }

@@ -59,13 +59,10 @@ struct AddressList<'a> {
 
 impl AddressList<'_> {
     fn ipv4(&mut self, instance: &Instance) -> Result<(), CloudError> {
-        for ip in instance
-            .interfaces
-            .iter()
-            .filter(|i| i.in_use)
-            .flat_map(|i| &i.private_ips)
-        {
-            self.private_ipv4(ip)?;
+        for interface in instance.interfaces.iter().filter(|i| i.in_use) {
+            for ip in &interface.private_ips {
+                self.private_ipv4(ip)?;
+            }
         }
         if !instance.public_ip.is_empty() {
             self.check::<Ipv4Addr>("public", &instance.public_ip)?;
@@ -101,14 +98,11 @@ impl AddressList<'_> {
     }
 
     fn check<T: std::str::FromStr>(&self, which: &str, ip: &str) -> Result<(), CloudError> {
-        match ip.parse::<T>() {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let message =
-                    format!("EC2 instance had invalid {which} address: {} ({ip:?})", self.owner);
-                Err(CloudError::new(ErrorKind::Transient, message))
-            }
+        if ip.parse::<T>().is_ok() {
+            return Ok(());
         }
+        let message = format!("EC2 instance had invalid {which} address: {} ({ip:?})", self.owner);
+        Err(CloudError::new(ErrorKind::Transient, message))
     }
 
     fn add(&mut self, kind: AddressType, address: &str) {

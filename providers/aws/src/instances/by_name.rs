@@ -5,7 +5,8 @@
 //! change the domain, its address with the private address.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
+    net::Ipv4Addr,
     sync::Arc,
     time::Duration,
 };
@@ -24,62 +25,58 @@ pub(super) type NameLookup = Result<Option<Arc<Instance>>, CloudError>;
 /// did not exist. This way it is found, and the missing tag is reported.
 pub(super) async fn find(
     op: &Op,
-    store: &InstanceCache,
+    cache: &InstanceCache,
     names: &HashMap<Arc<str>, Duration>,
 ) -> HashMap<Arc<str>, NameLookup> {
     // First, match names with cached instances.
-    let mut search = NameSearch { results: HashMap::new(), untagged: HashMap::new() };
-    let arrival = store.query_time();
-    let mut ages: BTreeMap<Duration, HashSet<&Arc<str>>> = BTreeMap::new();
-    for (name, age) in names {
-        ages.entry(*age).or_default().insert(name);
+    let mut search = NameSearch::default();
+    let arrival = cache.query_time();
+    let mut names_by_max_age: BTreeMap<Duration, Vec<Arc<str>>> = BTreeMap::new();
+    for (name, max_age) in names {
+        names_by_max_age
+            .entry(*max_age)
+            .or_default()
+            .push(name.clone());
     }
-    for (age, names) in &ages {
-        search.match_rows(&store.cached_since(*age, arrival), names.iter().copied(), by_name);
+    for (max_age, names) in &names_by_max_age {
+        search.match_dns_names(&cache.cached_since(*max_age, arrival), names);
     }
     // If many names are left, list the cluster's instances.
-    if plan::prefers_listing_for_names(search.unanswered(names).len(), store.listed()) {
-        match store.list_all(op).await {
-            Ok(()) => {
-                let open = search.unanswered(names);
-                search.match_rows(
-                    &store.cached_since(Duration::ZERO, arrival),
-                    open.iter(),
-                    by_name,
-                );
-            }
-            Err(error) => return search.fail(names, &error.into()),
+    if plan::prefers_listing_for_names(search.unanswered(names).len(), cache.listed()) {
+        if let Err(error) = cache.list_all(op).await {
+            return search.fail(names, &error.into());
         }
+        let unanswered = search.unanswered(names);
+        search.match_dns_names(&cache.cached_since(Duration::ZERO, arrival), &unanswered);
     }
     // Then search for the remaining names by private DNS name,
-    let open = search.unanswered(names);
-    let values: Vec<Box<str>> = open.iter().map(|name| (&**name).into()).collect();
-    match store.find(op, "private-dns-name", &values, None).await {
-        Ok(rows) => search.match_rows(&rows, open.iter(), by_name),
+    let unanswered = search.unanswered(names);
+    let values: Vec<Box<str>> = unanswered.iter().map(|name| (&**name).into()).collect();
+    match cache.find(op, "private-dns-name", &values, None).await {
+        Ok(instances) => search.match_dns_names(&instances, &unanswered),
         Err(error) => return search.fail(names, &error.into()),
     }
     // and finally by the address in the name.
-    let open: Vec<_> = search
-        .unanswered(names)
-        .into_iter()
-        .filter(|name| address_of_name(name).is_some())
-        .collect();
-    let values: Vec<Box<str>> = open
-        .iter()
-        .filter_map(|name| address_of_name(name))
-        .map(|ip| ip.to_string().into())
-        .collect();
-    let vpc = Filter::new("vpc-id", [store.scope().vpc.as_str()]);
-    match store
+    let mut with_address = Vec::new();
+    let mut values = Vec::new();
+    for name in search.unanswered(names) {
+        if let Some(address) = address_of_name(&name) {
+            with_address.push(name);
+            values.push(address.to_string().into());
+        }
+    }
+    let vpc = Filter::new("vpc-id", [cache.scope().vpc.as_str()]);
+    match cache
         .find(op, "private-ip-address", &values, Some(vpc))
         .await
     {
-        Ok(rows) => search.match_rows(&rows, open.iter(), by_address),
+        Ok(instances) => search.match_addresses(&instances, &with_address),
         Err(error) => return search.fail(names, &error.into()),
     }
-    search.finish(names, &store.scope().region)
+    search.finish(names, &cache.scope().region)
 }
 
+#[derive(Default)]
 struct NameSearch {
     results: HashMap<Arc<str>, NameLookup>,
     /// Instances that match the name but lack the cluster's tag.
@@ -88,41 +85,69 @@ struct NameSearch {
 
 impl NameSearch {
     fn unanswered(&self, names: &HashMap<Arc<str>, Duration>) -> Vec<Arc<str>> {
-        let mut open: Vec<_> = names
+        let mut unanswered: Vec<_> = names
             .keys()
             .filter(|name| !self.results.contains_key(*name))
             .cloned()
             .collect();
-        open.sort();
-        open
+        unanswered.sort();
+        unanswered
     }
 
-    /// Records the result for each name that an instance matches.
-    fn match_rows<'a, K: std::hash::Hash + Eq>(
-        &mut self,
-        rows: &[Arc<Instance>],
-        names: impl Iterator<Item = &'a Arc<str>>,
-        keys: fn(&str, Option<&Instance>) -> Option<K>,
-    ) {
-        let mut found: HashMap<K, Vec<&Arc<Instance>>> = HashMap::new();
-        for row in rows.iter().filter(|row| !row.is_terminated()) {
-            if let Some(key) = keys("", Some(row)) {
-                found.entry(key).or_default().push(row);
+    /// Records the result for each name that is the private DNS name of an instance.
+    fn match_dns_names(&mut self, instances: &[Arc<Instance>], names: &[Arc<str>]) {
+        let mut by_dns_name: HashMap<&str, Vec<&Arc<Instance>>> = HashMap::new();
+        for instance in existing(instances) {
+            by_dns_name
+                .entry(&instance.private_dns_name)
+                .or_default()
+                .push(instance);
+        }
+        // Instances without a DNS name have an empty one.
+        by_dns_name.remove("");
+        for name in names {
+            if let Some(matches) = by_dns_name.get(&**name) {
+                self.record_matches(name, matches);
+            }
+        }
+    }
+
+    /// Records the result for each name that contains the private address of an instance.
+    fn match_addresses(&mut self, instances: &[Arc<Instance>], names: &[Arc<str>]) {
+        let mut by_address: HashMap<Ipv4Addr, Vec<&Arc<Instance>>> = HashMap::new();
+        for instance in existing(instances) {
+            if let Ok(address) = instance.private_ip.parse() {
+                by_address.entry(address).or_default().push(instance);
             }
         }
         for name in names {
-            let Some(rows) = keys(name, None).and_then(|key| found.get(&key)) else {
-                continue;
-            };
-            let ours: Vec<_> = rows.iter().filter(|row| row.in_cluster).collect();
-            match ours.as_slice() {
-                [] => drop(self.untagged.insert(name.clone(), rows[0].clone())),
-                [one] => drop(self.results.insert(name.clone(), Ok(Some(Arc::clone(one))))),
-                _ => {
-                    let message = format!("multiple instances found for name: {name}");
-                    self.results
-                        .insert(name.clone(), Err(CloudError::new(ErrorKind::Conflict, message)));
+            if let Some(address) = address_of_name(name)
+                && let Some(matches) = by_address.get(&address)
+            {
+                self.record_matches(name, matches);
+            }
+        }
+    }
+
+    fn record_matches(&mut self, name: &Arc<str>, matches: &[&Arc<Instance>]) {
+        let in_cluster: Vec<_> = matches
+            .iter()
+            .filter(|instance| instance.in_cluster)
+            .collect();
+        match in_cluster.as_slice() {
+            [] => {
+                if let Some(untagged) = matches.first() {
+                    self.untagged.insert(name.clone(), Arc::clone(untagged));
                 }
+            }
+            [instance] => {
+                self.results
+                    .insert(name.clone(), Ok(Some(Arc::clone(instance))));
+            }
+            _ => {
+                let message = format!("multiple instances found for name: {name}");
+                self.results
+                    .insert(name.clone(), Err(CloudError::new(ErrorKind::Conflict, message)));
             }
         }
     }
@@ -145,24 +170,22 @@ impl NameSearch {
         region: &str,
     ) -> HashMap<Arc<str>, NameLookup> {
         for name in self.unanswered(names) {
-            let answer = match self.untagged.get(&name) {
-                Some(instance) => {
-                    let message = format!(
-                        "instance {} has the private DNS name or address of node {name} and does not carry the cluster's tag",
-                        instance.id
-                    );
-                    Err(CloudError::new(ErrorKind::NotFound, message))
-                }
-                None if is_proof(&name, region) => Ok(None),
-                None => {
-                    let message = format!(
-                        "instance not found: none has the private DNS name {name:?}, which does not prove that there is none; \
-                         the node needs spec.providerID or a name that EC2 gave"
-                    );
-                    Err(CloudError::new(ErrorKind::NotFound, message))
-                }
+            let result = if let Some(instance) = self.untagged.get(&name) {
+                let message = format!(
+                    "instance {} has the private DNS name or address of node {name} and does not carry the cluster's tag",
+                    instance.id
+                );
+                Err(CloudError::new(ErrorKind::NotFound, message))
+            } else if is_proof(&name, region) {
+                Ok(None)
+            } else {
+                let message = format!(
+                    "instance not found: none has the private DNS name {name:?}, which does not prove that there is none; \
+                     the node needs spec.providerID or a name that EC2 gave"
+                );
+                Err(CloudError::new(ErrorKind::NotFound, message))
             };
-            self.results.insert(name, answer);
+            self.results.insert(name, result);
         }
         self.results
     }
@@ -181,16 +204,10 @@ fn is_proof(name: &str, region: &str) -> bool {
     address_of_name(name).is_some() && name.split_once('.').is_some_and(|(_, rest)| rest == domain)
 }
 
-fn by_name(name: &str, instance: Option<&Instance>) -> Option<Box<str>> {
-    let name = instance.map_or(name, |instance| &instance.private_dns_name);
-    (!name.is_empty()).then(|| name.into())
-}
-
-fn by_address(name: &str, instance: Option<&Instance>) -> Option<std::net::Ipv4Addr> {
-    match instance {
-        Some(instance) => instance.private_ip.parse().ok(),
-        None => address_of_name(name),
-    }
+fn existing(instances: &[Arc<Instance>]) -> impl Iterator<Item = &Arc<Instance>> {
+    instances
+        .iter()
+        .filter(|instance| !instance.is_terminated())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::{sync::MutexGuard, time::Instant};
 
 use super::{
     fetch::{Fetch, INSTANCE_ID_MALFORMED},
-    instance::Instance,
+    instance::{Instance, Interface},
     plan,
     zones::Zones,
 };
@@ -99,20 +99,22 @@ struct CachedInstance {
 }
 
 impl CachedInstance {
-    /// Returns whether this entry answers a lookup that arrived at `now`, after `round`.
-    fn satisfies(&self, max_age: Duration, now: Instant, round: u64) -> bool {
+    /// Returns whether this entry answers a lookup that arrived at this time.
+    fn satisfies(&self, max_age: Duration, arrival: QueryTime) -> bool {
         let limit = match &self.result {
             Ok(Some(_)) => max_age,
             Ok(None) => max_age.min(MAX_ABSENCE_AGE),
             Err(error) if error.has_code(INSTANCE_ID_MALFORMED) => INVALID_ID_TTL,
             Err(_) => Duration::ZERO,
         };
-        self.round > round
-            || (!limit.is_zero() && now.saturating_duration_since(self.fetched_at) <= limit)
+        if self.round > arrival.round {
+            return true;
+        }
+        !limit.is_zero() && arrival.at.saturating_duration_since(self.fetched_at) <= limit
     }
 }
 
-/// Arrival time and round of a lookup.
+/// When a lookup arrived or a request was sent: the time and the round.
 #[derive(Clone, Copy)]
 pub(super) struct QueryTime {
     at: Instant,
@@ -148,73 +150,78 @@ impl InstanceCache {
         ids: &[InstanceId],
         max_age: Duration,
     ) -> Result<HashMap<InstanceId, Option<Arc<Instance>>>, AwsError> {
-        let answers = self
+        let lookups = self
             .get_each(op, ids.iter().map(|id| (id.clone(), max_age)))
             .await;
-        let malformed = |answer: &InstanceLookup| {
-            answer
-                .as_ref()
-                .is_err_and(|error| error.has_code(INSTANCE_ID_MALFORMED))
-        };
-        let told = answers.into_iter().filter(|(_, answer)| !malformed(answer));
-        told.map(|(id, answer)| Ok((id, answer?))).collect()
+        let mut instances = HashMap::with_capacity(lookups.len());
+        for (id, lookup) in lookups {
+            match lookup {
+                Ok(instance) => drop(instances.insert(id, instance)),
+                Err(error) if error.has_code(INSTANCE_ID_MALFORMED) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(instances)
     }
 
     /// Like [`get_many`](Self::get_many), but with a maximum age and a result for each instance.
     pub async fn get_each(
         &self,
         op: &Op,
-        questions: impl IntoIterator<Item = (InstanceId, Duration)>,
+        queries: impl IntoIterator<Item = (InstanceId, Duration)>,
     ) -> HashMap<InstanceId, InstanceLookup> {
         // First, answer from the cache what is fresh enough.
-        let mut open: HashMap<InstanceId, Duration> = HashMap::new();
-        for (id, age) in questions {
-            open.entry(id)
-                .and_modify(|known| *known = age.min(*known))
-                .or_insert(age);
+        let mut unanswered: HashMap<InstanceId, Duration> = HashMap::new();
+        for (id, max_age) in queries {
+            unanswered
+                .entry(id)
+                .and_modify(|strictest| *strictest = max_age.min(*strictest))
+                .or_insert(max_age);
         }
-        let mut answers = HashMap::with_capacity(open.len());
+        let mut lookups = HashMap::with_capacity(unanswered.len());
         let arrival = self.query_time();
-        self.answer(&mut open, &mut answers, arrival);
-        if open.is_empty() {
-            return answers;
+        self.answer(&mut unanswered, &mut lookups, arrival);
+        if unanswered.is_empty() {
+            return lookups;
         }
         // Then wait for the request lock. Another lookup may meanwhile have fetched what this one
         // needs.
-        self.state.lock().requested.extend(open.keys().cloned());
-        let turn = match self.acquire(op).await {
-            Ok(turn) => turn,
-            Err(error) => {
-                answers.extend(open.into_keys().map(|id| (id, Err(error.clone()))));
-                return answers;
-            }
-        };
-        self.answer(&mut open, &mut answers, arrival);
         self.state
             .lock()
             .requested
-            .retain(|id| !answers.contains_key(id));
-        if open.is_empty() {
-            return answers;
+            .extend(unanswered.keys().cloned());
+        let request_lock = match self.acquire_request_lock(op).await {
+            Ok(request_lock) => request_lock,
+            Err(error) => {
+                lookups.extend(unanswered.into_keys().map(|id| (id, Err(error.clone()))));
+                return lookups;
+            }
+        };
+        self.answer(&mut unanswered, &mut lookups, arrival);
+        self.state
+            .lock()
+            .requested
+            .retain(|id| !lookups.contains_key(id));
+        if unanswered.is_empty() {
+            return lookups;
         }
         // Finally, fetch the rest.
-        let refused = self
-            .fetch_missing(op, open.keys().cloned().collect())
-            .await
-            .err();
-        self.answer(&mut open, &mut answers, arrival);
-        drop(turn);
-        let gone = || {
+        let fetched = self
+            .fetch_missing(op, unanswered.keys().cloned().collect())
+            .await;
+        self.answer(&mut unanswered, &mut lookups, arrival);
+        drop(request_lock);
+        if unanswered.is_empty() {
+            return lookups;
+        }
+        let error = fetched.err().unwrap_or_else(|| {
             AwsError::no_response(
                 Action::DescribeInstances,
-                "the answer does not hold what was asked for",
+                "the answer lacks an instance that was requested",
             )
-        };
-        answers.extend(
-            open.into_keys()
-                .map(|id| (id, Err(refused.clone().unwrap_or_else(gone)))),
-        );
-        answers
+        });
+        lookups.extend(unanswered.into_keys().map(|id| (id, Err(error.clone()))));
+        lookups
     }
 
     /// Lists the instances of the cluster and caches them for later lookups. Calls that arrive
@@ -224,14 +231,22 @@ impl InstanceCache {
     /// AWS' answer; the cache keeps its entries.
     pub async fn list_all(&self, op: &Op) -> Result<(), AwsError> {
         let ended = self.state.lock().listing.ended;
-        let _turn = self.acquire(op).await?;
-        let shared = {
-            let listing = &self.state.lock().listing;
-            (listing.ended != ended).then(|| listing.failure.clone())
-        };
-        match shared {
-            Some(failure) => failure.map_or(Ok(()), Err),
-            None => self.list(op).await,
+        let _request_lock = self.acquire_request_lock(op).await?;
+        if let Some(result) = self.listing_since(ended) {
+            return result;
+        }
+        self.list(op).await
+    }
+
+    /// Returns the result of the last listing if more than this number of listings ended.
+    fn listing_since(&self, ended: u64) -> Option<Result<(), AwsError>> {
+        let listing = &self.state.lock().listing;
+        if listing.ended == ended {
+            return None;
+        }
+        match &listing.failure {
+            Some(error) => Some(Err(error.clone())),
+            None => Some(Ok(())),
         }
     }
 
@@ -241,7 +256,7 @@ impl InstanceCache {
         let fresh = state
             .entries
             .values()
-            .filter(|entry| entry.satisfies(max_age, arrival.at, arrival.round));
+            .filter(|entry| entry.satisfies(max_age, arrival));
         fresh
             .filter_map(|entry| entry.result.clone().ok().flatten())
             .collect()
@@ -257,40 +272,22 @@ impl InstanceCache {
     ) -> InterfacesByAddress {
         let state = self.state.lock();
         let mut found = InterfacesByAddress::default();
-        let mut seen: BTreeMap<IpAddr, Instant> = BTreeMap::new();
-        for entry in state
-            .entries
-            .values()
-            .filter(|entry| entry.fetched_at.elapsed() < max_age)
-        {
+        let mut fetched_at: BTreeMap<IpAddr, Instant> = BTreeMap::new();
+        for entry in state.entries.values() {
             let Ok(Some(instance)) = &entry.result else {
                 continue;
             };
-            for interface in instance
-                .interfaces
-                .iter()
-                .filter(|_| !instance.is_terminated())
-            {
+            if entry.fetched_at.elapsed() >= max_age || instance.is_terminated() {
+                continue;
+            }
+            for interface in &instance.interfaces {
                 found.prefixes |= !interface.prefixes.is_empty();
-                let own = interface
-                    .private_ips
-                    .iter()
-                    .chain(&interface.ipv6_addresses);
-                let own = own
-                    .filter_map(|text| text.parse().ok())
-                    .filter(|address| addresses.contains(address));
-                let within = |address: &&IpAddr| {
-                    interface
-                        .prefixes
-                        .iter()
-                        .any(|prefix| prefix.contains(*address))
-                };
-                for address in own.chain(addresses.iter().filter(within).copied()) {
-                    if seen
+                for address in addresses_of_interface(interface, addresses) {
+                    let is_newer = fetched_at
                         .get(&address)
-                        .is_none_or(|before| *before < entry.fetched_at)
-                    {
-                        seen.insert(address, entry.fetched_at);
+                        .is_none_or(|known| *known < entry.fetched_at);
+                    if is_newer {
+                        fetched_at.insert(address, entry.fetched_at);
                         found
                             .of
                             .insert(address, (instance.clone(), interface.security_groups.clone()));
@@ -320,27 +317,25 @@ impl InstanceCache {
         op: &Op,
         filter: &str,
         values: &[Box<str>],
-        and: Option<Filter>,
+        additional_filter: Option<Filter>,
     ) -> Result<Vec<Arc<Instance>>, AwsError> {
         let mut found = Vec::new();
         for values in values.chunks(plan::MAX_FILTER_VALUES) {
-            let (round, seen) = self.begin_round();
-            let filters = [Filter::new(filter, values.iter().cloned())]
-                .into_iter()
-                .chain(and.clone())
-                .collect();
-            let rows: Vec<_> = self
+            let request = self.begin_round();
+            let mut filters = vec![Filter::new(filter, values.iter().cloned())];
+            filters.extend(additional_filter.clone());
+            let instances: Vec<_> = self
                 .fetch(op)
                 .by_values(filters)
                 .await?
                 .into_iter()
                 .map(Arc::new)
                 .collect();
-            let answers = rows
+            let lookups = instances
                 .iter()
-                .map(|row| (row.id.clone(), Ok(Some(row.clone()))));
-            self.state.lock().record(round, seen, answers)?;
-            found.extend(rows);
+                .map(|instance| (instance.id.clone(), Ok(Some(instance.clone()))));
+            self.state.lock().record(request, lookups)?;
+            found.extend(instances);
         }
         Ok(found)
     }
@@ -362,50 +357,36 @@ impl InstanceCache {
         Fetch { scope: &self.scope, strings: &self.strings, op }
     }
 
-    async fn acquire(&self, op: &Op) -> Result<MutexGuard<'_, ()>, AwsError> {
-        let turn = op
-            .run(async { Ok(op.wait_shared(self.request_lock.lock()).await) })
-            .await;
-        turn.map_err(|error| AwsError {
-            action: Some(Action::DescribeInstances),
-            cause: AwsErrorCause::NotSent(error),
-        })
+    async fn acquire_request_lock(&self, op: &Op) -> Result<MutexGuard<'_, ()>, AwsError> {
+        op.run(async { Ok(op.wait_shared(self.request_lock.lock()).await) })
+            .await
+            .map_err(|error| AwsError {
+                action: Some(Action::DescribeInstances),
+                cause: AwsErrorCause::NotSent(error),
+            })
     }
 
-    /// Begins a round and returns its number and start time, which is the age of whatever the round
-    /// returns.
-    fn begin_round(&self) -> (u64, Instant) {
+    /// Begins a round. Whatever its request returns is as old as the returned time.
+    fn begin_round(&self) -> QueryTime {
         let mut state = self.state.lock();
         state.round += 1;
-        (state.round, Instant::now())
+        QueryTime { at: Instant::now(), round: state.round }
     }
 
-    /// Moves to `answers` what the cache can answer, and what failed after the lookup arrived.
+    /// Moves to `lookups` what the cache can answer, and what failed after the lookup arrived.
     fn answer(
         &self,
-        open: &mut HashMap<InstanceId, Duration>,
-        answers: &mut HashMap<InstanceId, InstanceLookup>,
-        came: QueryTime,
+        unanswered: &mut HashMap<InstanceId, Duration>,
+        lookups: &mut HashMap<InstanceId, InstanceLookup>,
+        arrival: QueryTime,
     ) {
-        let now = Instant::now();
         let mut state = self.state.lock();
-        let CacheState { entries: known, failures: failed, .. } = &mut *state;
-        open.retain(|id, max_age| {
-            let answer = match known
-                .get_mut(id)
-                .filter(|entry| entry.satisfies(*max_age, came.at, came.round))
-            {
-                Some(entry) => {
-                    entry.last_used = now;
-                    entry.result.clone()
-                }
-                None => match failed.get(id) {
-                    Some((round, error)) if *round > came.round => Err(error.clone()),
-                    _ => return true,
-                },
-            };
-            answers.insert(id.clone(), answer);
-            false
+        unanswered.retain(|id, max_age| match state.lookup(id, *max_age, arrival) {
+            Some(lookup) => {
+                lookups.insert(id.clone(), lookup);
+                false
+            }
+            None => true,
         });
     }
 
@@ -417,33 +398,34 @@ impl InstanceCache {
         op.sleep(BATCH_WINDOW).await;
         ids.extend(std::mem::take(&mut self.state.lock().requested));
         if plan::prefers_listing(ids.len(), self.listed()) {
-            let before = self.query_time().round;
+            let round_before = self.query_time().round;
             if let Err(error) = self.list(op).await {
+                let listing = QueryTime { at: Instant::now(), round: round_before + 1 };
                 let failed = ids.into_iter().map(|id| (id, Err(error.clone())));
-                return self.state.lock().record(before + 1, Instant::now(), failed);
+                return self.state.lock().record(listing, failed);
             }
             let state = self.state.lock();
             ids.retain(|id| {
                 state
                     .entries
                     .get(id)
-                    .is_none_or(|entry| entry.round <= before)
+                    .is_none_or(|entry| entry.round <= round_before)
             });
         }
         if ids.is_empty() {
             return Ok(());
         }
-        let (round, seen) = self.begin_round();
-        let answers = self.fetch(op).by_ids(ids).await;
-        let answers = answers
+        let request = self.begin_round();
+        let results = self.fetch(op).by_ids(ids).await;
+        let lookups = results
             .into_iter()
-            .map(|(id, answer)| (id, answer.map(|found| found.map(Arc::new))));
-        self.state.lock().record(round, seen, answers)
+            .map(|(id, result)| (id, result.map(|instance| instance.map(Arc::new))));
+        self.state.lock().record(request, lookups)
     }
 
     /// Lists the instances of the cluster. The request lock must be held.
     async fn list(&self, op: &Op) -> Result<(), AwsError> {
-        let (round, seen) = self.begin_round();
+        let request = self.begin_round();
         let result = self.fetch(op).list().await;
         let mut state = self.state.lock();
         let failure = result.as_ref().err().cloned();
@@ -451,63 +433,114 @@ impl InstanceCache {
             state.listing.ended += 1;
             state.listing.failure = failure;
         }
-        let rows = result?;
-        state.listing.size = Some(rows.len());
-        state.record(
-            round,
-            seen,
-            rows.into_iter()
-                .map(|row| (row.id.clone(), Ok(Some(Arc::new(row))))),
-        )
+        let instances = result?;
+        state.listing.size = Some(instances.len());
+        let lookups = instances
+            .into_iter()
+            .map(|instance| (instance.id.clone(), Ok(Some(Arc::new(instance)))));
+        state.record(request, lookups)
     }
 }
 
 impl CacheState {
-    /// Stores the results of a round and evicts idle entries.
+    /// Stores the results of a request and evicts idle entries.
     ///
     /// # Errors
     /// The operation was canceled; canceled results are not stored.
     fn record(
         &mut self,
-        round: u64,
-        seen: Instant,
-        answers: impl IntoIterator<Item = (InstanceId, InstanceLookup)>,
+        request: QueryTime,
+        lookups: impl IntoIterator<Item = (InstanceId, InstanceLookup)>,
     ) -> Result<(), AwsError> {
         let now = Instant::now();
         self.entries
             .retain(|_, entry| now.saturating_duration_since(entry.last_used) < IDLE_TTL);
         self.failures
-            .retain(|_, (failed, _)| *failed + FAILURE_ROUNDS > round);
-        let mut result = Ok(());
-        for (id, answer) in answers {
-            match answer {
-                Err(error) if was_canceled(&error) => result = Err(error),
+            .retain(|_, (failed_round, _)| *failed_round + FAILURE_ROUNDS > request.round);
+        let mut canceled = Ok(());
+        for (id, lookup) in lookups {
+            match lookup {
+                Err(error) if was_canceled(&error) => canceled = Err(error),
                 Err(error) if !error.has_code(INSTANCE_ID_MALFORMED) => {
-                    drop(self.failures.insert(id, (round, error)));
+                    drop(self.failures.insert(id, (request.round, error)));
                 }
-                // Lookups by name do not hold the request lock, so an older result may arrive
-                // later.
-                _ if self
-                    .entries
-                    .get(&id)
-                    .is_some_and(|known| known.round > round) => {}
-                answer => {
-                    let asked = self.entries.get(&id).map_or(now, |known| known.last_used);
-                    self.failures.remove(&id);
-                    self.entries.insert(
-                        id,
-                        CachedInstance {
-                            result: answer,
-                            fetched_at: seen,
-                            round,
-                            last_used: asked,
-                        },
-                    );
-                }
+                lookup => self.record_instance(id, lookup, request, now),
             }
         }
-        result
+        canceled
     }
+
+    /// Stores a result, unless a later round has returned one: lookups by name do not hold the
+    /// request lock, so an older result may arrive later.
+    fn record_instance(
+        &mut self,
+        id: InstanceId,
+        result: InstanceLookup,
+        request: QueryTime,
+        now: Instant,
+    ) {
+        let mut last_used = now;
+        if let Some(entry) = self.entries.get(&id) {
+            if entry.round > request.round {
+                return;
+            }
+            last_used = entry.last_used;
+        }
+        self.failures.remove(&id);
+        let entry = CachedInstance {
+            result,
+            fetched_at: request.at,
+            round: request.round,
+            last_used,
+        };
+        self.entries.insert(id, entry);
+    }
+
+    /// Answers a lookup from the entries, or with the error of a request that failed after the
+    /// lookup arrived.
+    fn lookup(
+        &mut self,
+        id: &InstanceId,
+        max_age: Duration,
+        arrival: QueryTime,
+    ) -> Option<InstanceLookup> {
+        if let Some(entry) = self.entries.get_mut(id)
+            && entry.satisfies(max_age, arrival)
+        {
+            entry.last_used = Instant::now();
+            return Some(entry.result.clone());
+        }
+        match self.failures.get(id) {
+            Some((round, error)) if *round > arrival.round => Some(Err(error.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// Returns which of these addresses an interface has, itself or in a delegated prefix.
+fn addresses_of_interface(interface: &Interface, addresses: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for text in interface
+        .private_ips
+        .iter()
+        .chain(&interface.ipv6_addresses)
+    {
+        if let Ok(address) = text.parse::<IpAddr>()
+            && addresses.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+    // Only interfaces with a prefix are compared with every address.
+    for prefix in &interface.prefixes {
+        found.extend(
+            addresses
+                .iter()
+                .filter(|address| prefix.contains(*address))
+                .copied(),
+        );
+    }
+    found
 }
 
 /// Returns whether nothing was sent because the operation was canceled, which says nothing about

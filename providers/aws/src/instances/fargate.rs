@@ -24,10 +24,13 @@ use crate::{
 /// The ID contains no address.
 pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
     let text = id.strip_prefix("fargate-").unwrap_or(id);
-    let address = address_of_name(text).or_else(|| text.parse().ok());
-    address.ok_or_else(|| {
-        CloudError::new(ErrorKind::InvalidInput, format!("Fargate node ID {id:?} holds no address"))
-    })
+    match address_of_name(text).or_else(|| text.parse().ok()) {
+        Some(address) => Ok(address),
+        None => Err(CloudError::new(
+            ErrorKind::InvalidInput,
+            format!("Fargate node ID {id:?} holds no address"),
+        )),
+    }
 }
 
 /// Parses the address in a name that EC2 assigns, `ip-a-b-c-d` with any domain; `None` for other
@@ -47,7 +50,7 @@ pub(super) async fn find(
     scope: &Scope,
     addresses: &BTreeSet<Ipv4Addr>,
 ) -> HashMap<Ipv4Addr, InterfaceLookup> {
-    let mut answers = HashMap::new();
+    let mut lookups = HashMap::new();
     let addresses: Vec<_> = addresses.iter().copied().collect();
     for chunk in addresses.chunks(plan::MAX_FILTER_VALUES) {
         let filters = vec![
@@ -56,36 +59,31 @@ pub(super) async fn find(
             Filter::new("private-ip-address", chunk.iter().map(Ipv4Addr::to_string)),
         ];
         let request = DescribeNetworkInterfaces { filters, token: None };
-        let rows = scope
+        let found = scope
             .client
             .read_all(op, request, |request, token| request.token = Some(token))
             .await;
-        match rows {
-            Ok(rows) => answers.extend(
-                chunk
-                    .iter()
-                    .map(|address| (*address, single_match(&rows, *address))),
-            ),
-            Err(error) => {
-                answers.extend(chunk.iter().map(|address| (*address, Err(error.clone()))));
-            }
+        for address in chunk {
+            let lookup = match &found {
+                Ok(interfaces) => single_match(interfaces, *address),
+                Err(error) => Err(error.clone()),
+            };
+            lookups.insert(*address, lookup);
         }
     }
-    answers
+    lookups
 }
 
-fn single_match(rows: &[NetworkInterface], address: Ipv4Addr) -> InterfaceLookup {
-    let mut rows = rows
+fn single_match(interfaces: &[NetworkInterface], address: Ipv4Addr) -> InterfaceLookup {
+    let mut matches = interfaces
         .iter()
-        .filter(|row| row.private_ip.parse() == Ok(address));
-    match (rows.next(), rows.next()) {
-        (first, None) => Ok(first.cloned().map(Arc::new)),
-        (_, Some(_)) => {
-            let message =
-                format!("multiple network interfaces found with private address {address}");
-            Err(AwsError::no_response(Action::DescribeNetworkInterfaces, message))
-        }
+        .filter(|interface| interface.private_ip.parse() == Ok(address));
+    let interface = matches.next();
+    if matches.next().is_some() {
+        let message = format!("multiple network interfaces found with private address {address}");
+        return Err(AwsError::no_response(Action::DescribeNetworkInterfaces, message));
     }
+    Ok(interface.cloned().map(Arc::new))
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-use std::collections::{HashMap, HashSet};
+//! Requests for instances: all of the cluster, by the values of a filter, or by ID.
+
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use ccm_core::{k8s::Interner, provider::Op};
 
@@ -46,11 +48,11 @@ impl Fetch<'_> {
     /// ⌈instances/1000⌉ calls.
     pub(super) async fn list(&self) -> Result<Vec<Instance>, AwsError> {
         let scope = self.scope;
-        let ours = scope
-            .cluster
-            .filter()
-            .unwrap_or_else(|| Filter::new("vpc-id", [scope.vpc.as_str()]));
-        self.filtered(vec![ours, existing()]).await
+        let cluster_or_vpc = match scope.cluster.filter() {
+            Some(cluster) => cluster,
+            None => Filter::new("vpc-id", [scope.vpc.as_str()]),
+        };
+        self.filtered(vec![cluster_or_vpc, existing()]).await
     }
 
     /// Finds instances by at most [`plan::MAX_FILTER_VALUES`] values of a filter, in any state but
@@ -66,59 +68,54 @@ impl Fetch<'_> {
     /// Queries instances by ID and returns one result for each. An ID that AWS rejects does not
     /// affect the others: they are queried again without it.
     pub(super) async fn by_ids(&self, ids: HashSet<InstanceId>) -> Vec<(InstanceId, FetchResult)> {
-        let mut answers = Vec::new();
-        let mut batches = plan::batches(ids);
-        batches.reverse();
-        let mut refusals = 0;
-        while let Some(batch) = batches.pop() {
+        let mut results = Vec::new();
+        let mut batches = VecDeque::from(plan::batches(ids));
+        let mut rejections = 0;
+        while let Some(batch) = batches.pop_front() {
             let error = match self.batch(&batch).await {
-                Ok(found) => {
-                    answers.extend(found);
+                Ok(batch_results) => {
+                    results.extend(batch_results);
                     continue;
                 }
                 Err(error) => error,
             };
             // A rejection proves that a single ID does not exist; a batch is split.
-            refusals += 1;
-            let about_ids =
+            rejections += 1;
+            let is_about_ids =
                 error.has_code(INSTANCE_NOT_FOUND) || error.has_code(INSTANCE_ID_MALFORMED);
             match batch {
                 Batch::Ids(ids) if ids.len() == 1 && error.has_code(INSTANCE_NOT_FOUND) => {
-                    answers.extend(ids.into_iter().map(|id| (id, Ok(None))));
+                    results.extend(ids.into_iter().map(|id| (id, Ok(None))));
                 }
-                Batch::Ids(ids) if ids.len() > 1 && about_ids => {
-                    let split = if refusals < MAX_SPLITS {
+                Batch::Ids(ids) if ids.len() > 1 && is_about_ids => {
+                    let smaller_batches = if rejections < MAX_SPLITS {
                         plan::split(&ids, &error.to_string())
                     } else {
                         plan::split_safely(&ids)
                     };
-                    batches.extend(split.into_iter().rev());
-                }
-                batch => answers.extend(
-                    batch
-                        .ids()
-                        .iter()
-                        .map(|id| (id.clone(), Err(error.clone()))),
-                ),
-            }
-            if !about_ids || refusals >= MAX_REJECTIONS {
-                // Any other error would repeat for the rest; in particular, no more requests are
-                // sent while AWS throttles.
-                let error = || {
-                    if about_ids {
-                        AwsError::no_response(
-                            Action::DescribeInstances,
-                            "not asked for: too many others are refused",
-                        )
-                    } else {
-                        error.clone()
+                    for smaller_batch in smaller_batches.into_iter().rev() {
+                        batches.push_front(smaller_batch);
                     }
+                }
+                batch => results.extend(failed(batch, &error)),
+            }
+            // Any other error would repeat for the rest; in particular, no more requests are sent
+            // while AWS throttles.
+            if !is_about_ids || rejections >= MAX_REJECTIONS {
+                let error = if is_about_ids {
+                    AwsError::no_response(
+                        Action::DescribeInstances,
+                        "not requested, because AWS rejected too many other IDs",
+                    )
+                } else {
+                    error
                 };
-                let rest = batches.drain(..).flat_map(|batch| batch.ids().to_vec());
-                answers.extend(rest.map(|id| (id, Err(error()))));
+                for batch in batches.drain(..) {
+                    results.extend(failed(batch, &error));
+                }
             }
         }
-        answers
+        results
     }
 
     async fn batch(&self, batch: &Batch) -> Result<Vec<(InstanceId, FetchResult)>, AwsError> {
@@ -136,17 +133,18 @@ impl Fetch<'_> {
         for row in rows {
             found.entry(row.id.clone()).or_default().push(row);
         }
-        let mut one = |id: &InstanceId| {
+        let mut results = Vec::with_capacity(batch.ids().len());
+        for id in batch.ids() {
             let mut rows = found.remove(id).unwrap_or_default();
-            match rows.len() {
-                0 | 1 => Ok(rows.pop()),
-                _ => {
-                    let message = format!("multiple instances found for instance: {id}");
-                    Err(AwsError::no_response(Action::DescribeInstances, message))
-                }
-            }
-        };
-        Ok(batch.ids().iter().map(|id| (id.clone(), one(id))).collect())
+            let result = if rows.len() > 1 {
+                let message = format!("multiple instances found for instance: {id}");
+                Err(AwsError::no_response(Action::DescribeInstances, message))
+            } else {
+                Ok(rows.pop())
+            };
+            results.push((id.clone(), result));
+        }
+        Ok(results)
     }
 
     async fn filtered(&self, filters: Vec<Filter>) -> Result<Vec<Instance>, AwsError> {
@@ -159,13 +157,24 @@ impl Fetch<'_> {
     }
 
     async fn pages(&self, request: DescribeInstances) -> Result<Vec<Instance>, AwsError> {
-        let turn = |request: &mut DescribeInstances, token| request.token = Some(token);
-        let rows: Vec<ec2::Instance> = self.scope.client.read_all(self.op, request, turn).await?;
+        let rows: Vec<ec2::Instance> = self
+            .scope
+            .client
+            .read_all(self.op, request, |request, token| request.token = Some(token))
+            .await?;
         Ok(rows
             .into_iter()
             .map(|row| Instance::of(row, &self.scope.cluster, self.strings))
             .collect())
     }
+}
+
+/// Returns this error for every ID of a batch.
+fn failed(batch: Batch, error: &AwsError) -> impl Iterator<Item = (InstanceId, FetchResult)> {
+    batch
+        .into_ids()
+        .into_iter()
+        .map(|id| (id, Err(error.clone())))
 }
 
 fn existing() -> Filter {

@@ -1,3 +1,5 @@
+//! The cached form of an EC2 instance.
+
 use std::sync::Arc;
 
 use ccm_core::{k8s::Interner, provider::PowerState};
@@ -71,7 +73,7 @@ impl Instance {
         let mut interfaces: Vec<Interface> = instance
             .interfaces
             .into_iter()
-            .map(|i| Interface::of(i, strings))
+            .map(|interface| Interface::of(interface, strings))
             .collect();
         interfaces.sort_by_key(|interface| interface.device_index.unwrap_or(i32::MAX));
         Self {

@@ -47,7 +47,7 @@ use ccm_core::{
 };
 use parking_lot::Mutex;
 
-use self::topology::Topology;
+use self::{by_name::NameLookup, fargate::InterfaceLookup, topology::Topology};
 pub use self::{
     cache::{InstanceCache, InstanceLookup},
     instance::{Instance, Interface},
@@ -96,6 +96,13 @@ enum ComputeResource {
     Fargate(Arc<NetworkInterface>),
 }
 
+/// Results of looking up the targets of nodes.
+struct NodeLookups {
+    by_id: HashMap<InstanceId, InstanceLookup>,
+    by_name: HashMap<Arc<str>, NameLookup>,
+    by_address: HashMap<Ipv4Addr, InterfaceLookup>,
+}
+
 impl Ec2Instances {
     /// Creates the instances capability. The cache is shared with load balancers and routes.
     pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
@@ -114,6 +121,7 @@ impl Ec2Instances {
             .iter()
             .map(|query| target_of_node(&query.node))
             .collect();
+        // Each instance is looked up once, with the smallest maximum age of its queries.
         let mut ids: HashMap<InstanceId, Duration> = HashMap::new();
         let mut names: HashMap<Arc<str>, Duration> = HashMap::new();
         let mut addresses = BTreeSet::new();
@@ -131,25 +139,43 @@ impl Ec2Instances {
             by_name::find(op, &self.instance_cache, &names),
             fargate::find(op, &self.scope, &addresses)
         );
-        let lost = || Err(CloudError::transient("there is no answer for the node"));
-        let one = |(query, target): (&InstanceQuery, Result<NodeTarget, CloudError>)| match target?
-        {
-            NodeTarget::Instance(id) => by_id.get(&id).map_or_else(lost, |known| match known {
+        let lookups = NodeLookups { by_id, by_name, by_address };
+        let mut resources = Vec::with_capacity(queries.len());
+        for (query, target) in queries.iter().zip(targets) {
+            let resource = match target {
+                Ok(target) => self.resource_of_node(&query.node, &target, &lookups),
+                Err(error) => Err(error),
+            };
+            resources.push(resource);
+        }
+        resources
+    }
+
+    /// Finds the compute resource of a node in the lookups.
+    fn resource_of_node(
+        &self,
+        node: &NodeView,
+        target: &NodeTarget,
+        lookups: &NodeLookups,
+    ) -> Result<Option<ComputeResource>, CloudError> {
+        match target {
+            NodeTarget::Instance(id) => match lookups.by_id.get(id).ok_or_else(no_answer)? {
                 Ok(instance) => Ok(instance.clone().map(ComputeResource::Instance)),
-                Err(error) => Err(self.failed(&query.node, error)),
-            }),
-            NodeTarget::Named(name) => by_name
-                .get(&name)
-                .map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Instance))),
-            NodeTarget::Fargate(address) => by_address
-                .get(&address)
-                .map_or_else(lost, |known| Ok(known.clone()?.map(ComputeResource::Fargate))),
-        };
-        queries.iter().zip(targets).map(one).collect()
+                Err(error) => Err(self.lookup_error(node, error)),
+            },
+            NodeTarget::Named(name) => {
+                let instance = lookups.by_name.get(name).ok_or_else(no_answer)?.clone()?;
+                Ok(instance.map(ComputeResource::Instance))
+            }
+            NodeTarget::Fargate(address) => {
+                let interface = lookups.by_address.get(address).ok_or_else(no_answer)?;
+                Ok(interface.clone()?.map(ComputeResource::Fargate))
+            }
+        }
     }
 
     /// Converts the error of a node, and logs once per node that its instance ID is malformed.
-    fn failed(&self, node: &NodeView, error: &AwsError) -> CloudError {
+    fn lookup_error(&self, node: &NodeView, error: &AwsError) -> CloudError {
         if error.has_code(fetch::INSTANCE_ID_MALFORMED) {
             let mut logged = self.logged.lock();
             if logged.len() >= MAX_LOGGED {
@@ -167,20 +193,20 @@ impl Ec2Instances {
         &self,
         op: &Op,
         queries: &[InstanceQuery],
-        machines: &[Result<Option<ComputeResource>, CloudError>],
+        resources: &[Result<Option<ComputeResource>, CloudError>],
     ) -> Labels {
         let mut zones = BTreeSet::new();
         let mut instances = Vec::new();
-        for (query, machine) in queries.iter().zip(machines) {
-            let Ok(Some(machine)) = machine else { continue };
-            if !needs_labels(query, machine) {
+        for (query, resource) in queries.iter().zip(resources) {
+            let Ok(Some(resource)) = resource else { continue };
+            if !needs_labels(query, resource) {
                 continue;
             }
-            if is_missing_zone_id(&query.node, machine) {
-                zones.insert(machine.zone());
+            if is_missing_zone_id(&query.node, resource) {
+                zones.insert(resource.zone());
             }
-            if let (ComputeResource::Instance(instance), true) =
-                (machine, is_missing_layers(&query.node))
+            if let ComputeResource::Instance(instance) = resource
+                && is_missing_layers(&query.node)
             {
                 instances.push((instance.id.clone(), instance.instance_type.clone()));
             }
@@ -197,50 +223,49 @@ impl Ec2Instances {
     /// Returns `NotFound`, unless the node may be in a region to which no request was sent.
     fn not_found_status(&self, node: &NodeView) -> Result<InstanceStatus, CloudError> {
         let zone = node.provider_id.as_deref().and_then(provider_id::zone_of);
-        match zone.and_then(|zone| region_of_zone(zone).ok()) {
-            Some(region) if *region != *self.scope.region => {
-                Err(CloudError::invalid_input(format!(
-                    "node {} is in region {region} by its provider ID, and this manager works in {}",
-                    node.name, self.scope.region
-                )))
-            }
-            _ => Ok(InstanceStatus::NotFound),
+        if let Some(zone) = zone
+            && let Ok(region) = region_of_zone(zone)
+            && *region != *self.scope.region
+        {
+            return Err(CloudError::invalid_input(format!(
+                "node {} is in region {region} by its provider ID, and this manager works in {}",
+                node.name, self.scope.region
+            )));
         }
+        Ok(InstanceStatus::NotFound)
     }
 
     fn instance_status(
         &self,
         query: &InstanceQuery,
-        machine: Option<&ComputeResource>,
+        resource: Option<&ComputeResource>,
         labels: &Labels,
     ) -> Result<InstanceStatus, CloudError> {
-        let Some(machine) = machine else {
+        let Some(resource) = resource else {
             return self.not_found_status(&query.node);
         };
-        let power = machine.power();
+        let power = resource.power();
         let mut meta = InstanceMetadata {
-            provider_id: query
-                .node
-                .provider_id
-                .as_deref()
-                .map(Box::from)
-                .or_else(|| machine.provider_id()),
-            instance_type: some(machine.instance_type()),
-            zone: some(&machine.zone()),
-            region: some(&self.scope.region),
+            provider_id: match &query.node.provider_id {
+                Some(provider_id) => Some((&**provider_id).into()),
+                None => resource.provider_id(),
+            },
+            instance_type: non_empty(resource.instance_type()),
+            zone: non_empty(&resource.zone()),
+            region: non_empty(&self.scope.region),
             ..InstanceMetadata::default()
         };
         if query.scope >= MetadataScope::Addresses && power != PowerState::Terminated {
             let families = &self.scope.settings.node_ip_families;
-            meta.addresses = match machine {
+            meta.addresses = match resource {
                 ComputeResource::Instance(instance) => addresses::of_instance(instance, families)?,
                 ComputeResource::Fargate(interface) => {
                     addresses::of_interface(interface, families)?
                 }
             };
         }
-        if needs_labels(query, machine) {
-            meta.additional_labels = labels.of(&query.node, machine)?;
+        if needs_labels(query, resource) {
+            meta.additional_labels = labels.of(&query.node, resource)?;
         }
         Ok(InstanceStatus::Found { power_state: power, meta })
     }
@@ -269,13 +294,16 @@ impl Instances for Ec2Instances {
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
-        let machines = self.resolve_nodes(op, queries).await;
-        let labels = self.labels(op, queries, &machines).await;
-        let answer =
-            |(query, machine): (&InstanceQuery, Result<Option<ComputeResource>, CloudError>)| {
-                self.instance_status(query, machine?.as_ref(), &labels)
-            };
-        Ok(queries.iter().zip(machines).map(answer).collect())
+        let resources = self.resolve_nodes(op, queries).await;
+        let labels = self.labels(op, queries, &resources).await;
+        let mut statuses = Vec::with_capacity(queries.len());
+        for (query, resource) in queries.iter().zip(resources) {
+            statuses.push(match resource {
+                Ok(resource) => self.instance_status(query, resource.as_ref(), &labels),
+                Err(error) => Err(error),
+            });
+        }
+        Ok(statuses)
     }
 }
 
@@ -325,27 +353,28 @@ impl Labels {
     fn of(
         &self,
         node: &NodeView,
-        machine: &ComputeResource,
+        resource: &ComputeResource,
     ) -> Result<BTreeMap<Box<str>, Box<str>>, CloudError> {
         let mut labels = BTreeMap::new();
-        if is_missing_zone_id(node, machine) {
-            let zone = machine.zone();
-            let id = self.zones.as_ref().map_err(Clone::clone)?.get(&zone);
-            let id = id.ok_or_else(|| {
-                CloudError::transient(format!("zone {zone:?} is not among those of the region"))
-            })?;
+        if is_missing_zone_id(node, resource) {
+            let zone = resource.zone();
+            let zone_ids = self.zones.as_ref().map_err(Clone::clone)?;
+            let Some(id) = zone_ids.get(&zone) else {
+                let message = format!("zone {zone:?} is not among those of the region");
+                return Err(CloudError::transient(message));
+            };
             labels.insert(ZONE_ID_LABEL.into(), (&**id).into());
         }
-        let ComputeResource::Instance(instance) = machine else {
+        let ComputeResource::Instance(instance) = resource else {
             return Ok(labels);
         };
-        if let (true, Some(layers)) = (is_missing_layers(node), self.layers.get(&instance.id)) {
-            for (layer, network_node) in (1..).zip(
-                layers
-                    .as_ref()
-                    .map_err(|error| CloudError::from(error.clone()))?
-                    .iter(),
-            ) {
+        if is_missing_layers(node)
+            && let Some(layers) = self.layers.get(&instance.id)
+        {
+            let layers = layers
+                .as_ref()
+                .map_err(|error| CloudError::from(error.clone()))?;
+            for (layer, network_node) in (1..).zip(layers.iter()) {
                 labels.insert(format!("{LAYER_LABEL_PREFIX}{layer}").into(), network_node.clone());
             }
         }
@@ -353,12 +382,16 @@ impl Labels {
     }
 }
 
-fn needs_labels(query: &InstanceQuery, machine: &ComputeResource) -> bool {
-    query.scope >= MetadataScope::All && machine.power() != PowerState::Terminated
+fn no_answer() -> CloudError {
+    CloudError::transient("there is no answer for the node")
 }
 
-fn is_missing_zone_id(node: &NodeView, machine: &ComputeResource) -> bool {
-    !node.labels.contains(ZONE_ID_LABEL) && !machine.zone().is_empty()
+fn needs_labels(query: &InstanceQuery, resource: &ComputeResource) -> bool {
+    query.scope >= MetadataScope::All && resource.power() != PowerState::Terminated
+}
+
+fn is_missing_zone_id(node: &NodeView, resource: &ComputeResource) -> bool {
+    !node.labels.contains(ZONE_ID_LABEL) && !resource.zone().is_empty()
 }
 
 fn is_missing_layers(node: &NodeView) -> bool {
@@ -374,10 +407,14 @@ fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
         None if node.name.is_empty() => {
             Err(CloudError::invalid_input("the node has neither provider ID nor name"))
         }
-        None => Ok(match node.name.split('.').next() {
-            Some(id) if id.starts_with("i-") => NodeTarget::Instance(id.into()),
-            _ => NodeTarget::Named(node.name.clone()),
-        }),
+        None => {
+            let host = node.name.split('.').next().unwrap_or_default();
+            if host.starts_with("i-") {
+                Ok(NodeTarget::Instance(host.into()))
+            } else {
+                Ok(NodeTarget::Named(node.name.clone()))
+            }
+        }
     }
 }
 
@@ -395,12 +432,16 @@ fn keep_stricter<K: Clone + Eq + std::hash::Hash>(
     age: Duration,
 ) {
     ages.entry(key.clone())
-        .and_modify(|known| *known = age.min(*known))
+        .and_modify(|strictest| *strictest = age.min(*strictest))
         .or_insert(age);
 }
 
-fn some(text: &str) -> Option<Box<str>> {
-    (!text.is_empty()).then(|| text.into())
+fn non_empty(text: &str) -> Option<Box<str>> {
+    if text.is_empty() {
+        None
+    } else {
+        Some(text.into())
+    }
 }
 
 #[cfg(test)]

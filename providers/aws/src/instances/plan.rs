@@ -19,17 +19,18 @@ const LISTING_THRESHOLD: usize = 200;
 /// queried with a filter, which costs one call per 150 of them.
 const MAX_SINGLE_REQUESTS: usize = 4;
 
-/// Returns whether to list the cluster's instances before a request for `wanted` IDs; `listed` is
-/// the size of the last listing, if there was one. If that is much smaller than `wanted`, instances
-/// lack the cluster's tag and a listing would not contain them, so they are queried by ID at once.
-pub fn prefers_listing(wanted: usize, listed: Option<usize>) -> bool {
-    let listed = listed.unwrap_or(wanted);
-    wanted >= LISTING_THRESHOLD && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MAX_IDS)
+/// Returns whether to list the cluster's instances before a request for some IDs; `listed` is the
+/// size of the last listing, if there was one. If that is much smaller than the number of IDs,
+/// instances lack the cluster's tag and a listing would not contain them, so they are queried by ID
+/// at once.
+pub fn prefers_listing(ids: usize, listed: Option<usize>) -> bool {
+    let listed = listed.unwrap_or(ids);
+    ids >= LISTING_THRESHOLD && listed >= ids / 2 && pages(listed) <= ids.div_ceil(MAX_IDS)
 }
 
-/// Returns whether to list the cluster's instances instead of searching for `wanted` names.
-pub fn prefers_listing_for_names(wanted: usize, listed: Option<usize>) -> bool {
-    pages(listed.unwrap_or(wanted)) < wanted.div_ceil(MAX_FILTER_VALUES)
+/// Returns whether to list the cluster's instances instead of searching for this number of names.
+pub fn prefers_listing_for_names(names: usize, listed: Option<usize>) -> bool {
+    pages(listed.unwrap_or(names)) < names.div_ceil(MAX_FILTER_VALUES)
 }
 
 fn pages(instances: usize) -> usize {
@@ -52,17 +53,23 @@ impl Batch {
             Self::Ids(ids) | Self::Filter(ids) => ids,
         }
     }
+
+    /// Consumes the batch and returns the requested IDs.
+    pub fn into_ids(self) -> Vec<InstanceId> {
+        match self {
+            Self::Ids(ids) | Self::Filter(ids) => ids,
+        }
+    }
 }
 
 /// Splits IDs into requests. IDs without EC2's format get their own requests, so that they cannot
 /// fail the others.
 pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
-    let (usual, odd): (BTreeSet<_>, BTreeSet<_>) =
+    let (well_formed, malformed): (BTreeSet<_>, BTreeSet<_>) =
         ids.into_iter().partition(|id| has_ec2_id_format(id));
-    [usual, odd]
-        .into_iter()
-        .flat_map(|ids| by_ids(&Vec::from_iter(ids), MAX_IDS))
-        .collect()
+    let mut batches = by_ids(&Vec::from_iter(well_formed), MAX_IDS);
+    batches.extend(by_ids(&Vec::from_iter(malformed), MAX_IDS));
+    batches
 }
 
 /// Splits a batch that was rejected because of one of its IDs. IDs that the error message names are
@@ -71,9 +78,6 @@ pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
 pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     let words: HashSet<&str> = message
         .split(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c))
-        .collect();
-    let words: HashSet<&str> = words
-        .iter()
         .map(|word| word.trim_end_matches(['.', ':']))
         .collect();
     let (suspects, others): (Vec<_>, Vec<_>) =
@@ -93,12 +97,13 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
 /// Splits IDs so that no ID can fail the others: those with EC2's format are queried with a filter,
 /// the others one by one.
 pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
-    let (usual, odd): (Vec<_>, Vec<_>) = ids.iter().cloned().partition(|id| has_ec2_id_format(id));
-    let mut batches: Vec<_> = usual
+    let (well_formed, malformed): (Vec<_>, Vec<_>) =
+        ids.iter().cloned().partition(|id| has_ec2_id_format(id));
+    let mut batches: Vec<_> = well_formed
         .chunks(MAX_FILTER_VALUES)
         .map(|ids| Batch::Filter(ids.to_vec()))
         .collect();
-    batches.extend(by_ids(&odd, 1));
+    batches.extend(by_ids(&malformed, 1));
     batches
 }
 

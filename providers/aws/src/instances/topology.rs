@@ -46,63 +46,80 @@ pub struct Topology(Mutex<TopologyCache>);
 struct TopologyCache {
     region: Option<Instant>,
     types: HashMap<Arc<str>, Instant>,
-    instances: HashMap<InstanceId, (Instant, Layers)>,
+    instances: HashMap<InstanceId, CachedLayers>,
+}
+
+struct CachedLayers {
+    layers: Layers,
+    fetched_at: Instant,
+}
+
+impl CachedLayers {
+    fn is_fresh(&self) -> bool {
+        let ttl = if self.layers.is_empty() {
+            NO_TOPOLOGY_TTL
+        } else {
+            TTL
+        };
+        self.fetched_at.elapsed() < ttl
+    }
 }
 
 impl TopologyCache {
     fn layers(&self, id: &InstanceId, instance_type: &Arc<str>) -> Option<Layers> {
-        let recent = |at: &Instant| at.elapsed() < NO_TOPOLOGY_TTL;
-        if instance_type.is_empty()
-            || self.region.as_ref().is_some_and(recent)
-            || self.types.get(instance_type).is_some_and(recent)
-        {
+        if self.has_no_topology(instance_type) {
             return Some(Layers::default());
         }
-        let (at, layers) = self.instances.get(id)?;
-        (at.elapsed()
-            < if layers.is_empty() {
-                NO_TOPOLOGY_TTL
-            } else {
-                TTL
-            })
-        .then(|| layers.clone())
+        let cached = self.instances.get(id)?;
+        if cached.is_fresh() {
+            Some(cached.layers.clone())
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether the region, or this type in the region, is known to have no topology.
+    fn has_no_topology(&self, instance_type: &Arc<str>) -> bool {
+        instance_type.is_empty()
+            || is_recent(self.region.as_ref())
+            || is_recent(self.types.get(instance_type))
     }
 
     /// Stores the answer for the instances of one request.
     fn store(
         &mut self,
-        asked: &[(InstanceId, Arc<str>)],
-        rows: Vec<InstanceTopology>,
+        requested: &[(InstanceId, Arc<str>)],
+        topologies: Vec<InstanceTopology>,
         required: &TypePattern,
     ) {
-        let now = Instant::now();
-        self.instances.retain(|_, (at, layers)| {
-            at.elapsed()
-                < if layers.is_empty() {
-                    NO_TOPOLOGY_TTL
-                } else {
-                    TTL
-                }
-        });
-        let mut rows: HashMap<InstanceId, Layers> = rows
+        let fetched_at = Instant::now();
+        self.instances.retain(|_, cached| cached.is_fresh());
+        let mut layers_by_id: HashMap<InstanceId, Layers> = topologies
             .into_iter()
-            .map(|row| (row.id, row.network_nodes.into()))
+            .map(|topology| (topology.id, topology.network_nodes.into()))
             .collect();
-        let supported: HashSet<&Arc<str>> = asked
+        let supported_types: HashSet<&Arc<str>> = requested
             .iter()
-            .filter(|(id, _)| rows.contains_key(id))
+            .filter(|(id, _)| layers_by_id.contains_key(id))
             .map(|(_, instance_type)| instance_type)
             .collect();
-        for (id, instance_type) in asked {
-            if let Some(layers) = rows.remove(id) {
-                self.instances.insert(id.clone(), (now, layers));
-            } else if required.matches(instance_type) || supported.contains(instance_type) {
-                self.instances.insert(id.clone(), (now, Layers::default()));
+        for (id, instance_type) in requested {
+            if let Some(layers) = layers_by_id.remove(id) {
+                self.instances
+                    .insert(id.clone(), CachedLayers { layers, fetched_at });
+            } else if required.matches(instance_type) || supported_types.contains(instance_type) {
+                let layers = Layers::default();
+                self.instances
+                    .insert(id.clone(), CachedLayers { layers, fetched_at });
             } else {
-                self.types.insert(instance_type.clone(), now);
+                self.types.insert(instance_type.clone(), fetched_at);
             }
         }
     }
+}
+
+fn is_recent(no_topology_since: Option<&Instant>) -> bool {
+    no_topology_since.is_some_and(|since| since.elapsed() < NO_TOPOLOGY_TTL)
 }
 
 impl Topology {
@@ -119,40 +136,44 @@ impl Topology {
         required: &TypePattern,
         instances: &[(InstanceId, Arc<str>)],
     ) -> HashMap<InstanceId, Result<Layers, AwsError>> {
-        let mut answers = HashMap::new();
+        let mut results = HashMap::new();
         if instances.is_empty() {
-            return answers;
+            return results;
         }
         // Held during the requests, so that concurrent calls use each other's results.
         let mut cache = op.wait_shared(self.0.lock()).await;
-        let mut open: Vec<_> = instances.to_vec();
+        let mut unanswered: Vec<_> = instances.to_vec();
         // Required types come first: they need their requests, and the other types may then need
         // none.
-        open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
-        open.dedup();
+        unanswered
+            .sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
+        unanswered.dedup();
         for requests in 0.. {
             // First, answer what the cache knows.
-            open.retain(|(id, instance_type)| {
-                let known = cache.layers(id, instance_type);
-                known
-                    .map(|layers| answers.insert(id.clone(), Ok(layers)))
-                    .is_none()
-                    && !answers.contains_key(id)
+            unanswered.retain(|(id, instance_type)| {
+                if let Some(layers) = cache.layers(id, instance_type) {
+                    results.insert(id.clone(), Ok(layers));
+                }
+                !results.contains_key(id)
             });
             // Then query the next batch.
-            let batch: Vec<_> = open.iter().take(MAX_IDS).cloned().collect();
+            let batch: Vec<_> = unanswered.iter().take(MAX_IDS).cloned().collect();
             if batch.is_empty() {
                 break;
             }
             if requests == MAX_REQUESTS {
-                let later = || AwsError {
-                    action: Some(Action::DescribeInstanceTopology),
-                    cause: AwsErrorCause::RateLimited(RETRY_DELAY),
-                };
-                answers.extend(open.into_iter().map(|(id, _)| (id, Err(later()))));
+                for (id, _) in unanswered {
+                    let error = AwsError {
+                        action: Some(Action::DescribeInstanceTopology),
+                        cause: AwsErrorCause::RateLimited(RETRY_DELAY),
+                    };
+                    results.insert(id, Err(error));
+                }
                 break;
             }
-            let Err((error, asked)) = fetch(op, client, required, &mut cache, batch).await else {
+            let Err(FetchError { error, left_out }) =
+                fetch(op, client, required, &mut cache, batch).await
+            else {
                 continue;
             };
             if no_topology(&error) {
@@ -163,26 +184,30 @@ impl Topology {
             tracing::debug!(error = %error, "network topology not known");
             // Rejected IDs do not affect other instances; any other error would repeat for them.
             let failed = if names_an_id(&error) {
-                asked
+                left_out
             } else {
-                std::mem::take(&mut open)
+                std::mem::take(&mut unanswered)
             };
-            let later =
+            // An error that asks to come back later is no answer about the type.
+            let retry_later =
                 matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
             for (id, instance_type) in failed {
-                let fatal = later || required.matches(&instance_type);
-                answers.insert(
-                    id,
-                    if fatal {
-                        Err(error.clone())
-                    } else {
-                        Ok(Layers::default())
-                    },
-                );
+                let result = if retry_later || required.matches(&instance_type) {
+                    Err(error.clone())
+                } else {
+                    Ok(Layers::default())
+                };
+                results.insert(id, result);
             }
         }
-        answers
+        results
     }
+}
+
+/// A request without an answer for some of its instances.
+struct FetchError {
+    error: AwsError,
+    left_out: Vec<(InstanceId, Arc<str>)>,
 }
 
 /// Queries at most 100 instances and stores the answer. Instances whose IDs AWS rejects are left
@@ -193,8 +218,8 @@ async fn fetch(
     required: &TypePattern,
     cache: &mut TopologyCache,
     mut batch: Vec<(InstanceId, Arc<str>)>,
-) -> Result<(), (AwsError, Vec<(InstanceId, Arc<str>)>)> {
-    let mut refused: Option<AwsError> = None;
+) -> Result<(), FetchError> {
+    let mut last_rejection: Option<AwsError> = None;
     let mut left_out = Vec::new();
     for _ in 0..=MAX_REJECTIONS {
         let ids = batch.iter().map(|(id, _)| id.clone()).collect();
@@ -203,9 +228,12 @@ async fn fetch(
             .read_all(op, request, |request, token| request.token = Some(token))
             .await
         {
-            Ok(rows) => {
-                cache.store(&batch, rows, required);
-                return refused.map_or(Ok(()), |error| Err((error, left_out)));
+            Ok(topologies) => {
+                cache.store(&batch, topologies, required);
+                return match last_rejection {
+                    Some(error) => Err(FetchError { error, left_out }),
+                    None => Ok(()),
+                };
             }
             Err(error) => error,
         };
@@ -216,15 +244,15 @@ async fn fetch(
             .partition(|(id, _)| message.contains(&**id));
         if !names_an_id(&error) || named.is_empty() || others.is_empty() {
             left_out.append(&mut batch);
-            return Err((error, left_out));
+            return Err(FetchError { error, left_out });
         }
         left_out.extend(named);
         batch = others;
-        refused = Some(error);
+        last_rejection = Some(error);
     }
     left_out.append(&mut batch);
-    let error = refused.expect("the loop ends here after refusals only");
-    Err((error, left_out))
+    let error = last_rejection.expect("the loop only ends after a rejection");
+    Err(FetchError { error, left_out })
 }
 
 /// Returns whether no request can succeed: the region has no topology, or the permission is

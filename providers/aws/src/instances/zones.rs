@@ -53,13 +53,16 @@ impl Zones {
         if zones.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let known = self.with(op, client, zones).await?;
-        let id = |zone: &Arc<str>| Some((zone.clone(), Arc::<str>::from(&*known.get(&**zone)?.id)));
-        Ok(zones
-            .iter()
-            .filter_map(id)
-            .filter(|(_, id)| !id.is_empty())
-            .collect())
+        let cached_zones = self.with(op, client, zones).await?;
+        let mut ids = BTreeMap::new();
+        for name in zones {
+            if let Some(zone) = cached_zones.get(&**name)
+                && !zone.id.is_empty()
+            {
+                ids.insert(name.clone(), Arc::from(&*zone.id));
+            }
+        }
+        Ok(ids)
     }
 
     /// Returns all cached zones. Queries AWS first if the cache is too old or lacks one of `zones`.
@@ -73,44 +76,60 @@ impl Zones {
         zones: &BTreeSet<Arc<str>>,
     ) -> Result<ByName, AwsError> {
         // Held during the call, so that concurrent callers that need the same zone share one call.
-        let mut known = op.wait_shared(self.0.lock()).await;
-        if !zones.is_empty() && !known.covers(zones) {
-            let read = Instant::now();
-            match client.read(op, DescribeAvailabilityZones).await {
-                Ok(rows) => {
-                    known.zones = Arc::new(
-                        rows.into_iter()
-                            .map(|zone| (zone.name.clone(), zone))
-                            .collect(),
-                    );
-                    known.read = Some(read);
-                    let unknown = zones
-                        .iter()
-                        .filter(|zone| !known.zones.contains_key(&***zone));
-                    known.unlisted = unknown.map(|zone| (zone.clone(), read)).collect();
-                }
-                // If all zones are known, an old answer will do: a zone's ID and type do not
-                // change.
-                Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => {
-                    return Err(error);
-                }
-                Err(error) => tracing::debug!(error = %error, "zones not read again"),
-            }
+        let mut cache = op.wait_shared(self.0.lock()).await;
+        if zones.is_empty() || cache.covers(zones) {
+            return Ok(cache.zones.clone());
         }
-        Ok(known.zones.clone())
+        let requested_at = Instant::now();
+        match client.read(op, DescribeAvailabilityZones).await {
+            Ok(listed) => cache.store(listed, zones, requested_at),
+            // An old answer that has all zones will do: a zone's ID and type do not change.
+            Err(error) if zones.iter().all(|zone| cache.contains(zone)) => {
+                tracing::debug!(error = %error, "zones not read again");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(cache.zones.clone())
     }
 }
 
 impl ZoneCache {
     /// Returns whether the cache is fresh and answers for all these zones.
     fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
-        let known = |zone: &Arc<str>| {
-            self.zones.contains_key(&**zone)
-                || self
-                    .unlisted
-                    .get(zone)
-                    .is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
-        };
-        self.read.is_some_and(|read| read.elapsed() < TTL) && zones.iter().all(known)
+        self.read.is_some_and(|read| read.elapsed() < TTL)
+            && zones
+                .iter()
+                .all(|zone| self.contains(zone) || self.is_unlisted(zone))
+    }
+
+    fn contains(&self, zone: &str) -> bool {
+        self.zones.contains_key(zone)
+    }
+
+    /// Returns whether AWS did not list this zone a short time ago.
+    fn is_unlisted(&self, zone: &str) -> bool {
+        let unlisted_at = self.unlisted.get(zone);
+        unlisted_at.is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
+    }
+
+    /// Replaces the cached zones by those of an answer, which may lack some of the `requested` ones.
+    fn store(
+        &mut self,
+        listed: Vec<AvailabilityZone>,
+        requested: &BTreeSet<Arc<str>>,
+        requested_at: Instant,
+    ) {
+        let by_name: BTreeMap<_, _> = listed
+            .into_iter()
+            .map(|zone| (zone.name.clone(), zone))
+            .collect();
+        self.zones = Arc::new(by_name);
+        self.read = Some(requested_at);
+        self.unlisted.clear();
+        for zone in requested {
+            if !self.contains(zone) {
+                self.unlisted.insert(zone.clone(), requested_at);
+            }
+        }
     }
 }

@@ -41,22 +41,23 @@ impl Ec2Routes {
         instances: &Result<InstancesById, RouteError>,
     ) -> Result<(), RouteError> {
         let id = target_id(node)?;
-        let found = target(node, &id, instances.as_ref().map_err(Clone::clone)?)?;
-        match self.set_route(op, destination, &found).await {
-            Err(error) if error.requires_interface() && found.interface.is_none() => {
-                // The instance got another interface since it was cached.
-                let fresh = self
-                    .instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO)
-                    .await?;
-                let found = target(node, &id, &fresh)?;
-                if found.interface.is_none() {
-                    Err(error)
-                } else {
-                    self.set_route(op, destination, &found).await
-                }
-            }
-            result => result,
+        let cached_instances = instances.as_ref().map_err(Clone::clone)?;
+        let target = node_target(node, &id, cached_instances)?;
+        let Err(error) = self.set_route(op, destination, &target).await else {
+            return Ok(());
+        };
+        if !error.requires_interface() || target.interface.is_some() {
+            return Err(error);
         }
+        // The instance got another interface since it was cached.
+        let fresh_instances = self
+            .instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO)
+            .await?;
+        let target = node_target(node, &id, &fresh_instances)?;
+        if target.interface.is_none() {
+            return Err(error);
+        }
+        self.set_route(op, destination, &target).await
     }
 
     /// Routes a destination to a target, in every table.
@@ -67,12 +68,12 @@ impl Ec2Routes {
         target: &NodeTarget,
     ) -> Result<(), RouteError> {
         self.disable_source_dest_check(op, target).await?;
-        for (table, occupant) in self
+        let existing_routes = self
             .tables
             .existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_CREATE))
-            .await?
-        {
-            self.set_route_in_table(op, destination, target, &table, occupant)
+            .await?;
+        for (table, existing_route) in existing_routes {
+            self.set_route_in_table(op, destination, target, &table, existing_route)
                 .await?;
         }
         Ok(())
@@ -86,12 +87,12 @@ impl Ec2Routes {
         destination: IpNet,
         target: &NodeTarget,
         table: &RouteTableId,
-        mut occupant: ExistingRoute,
+        mut existing_route: ExistingRoute,
     ) -> Result<(), RouteError> {
-        let mut seen = ago(route_tables::MAX_AGE_FOR_CREATE);
+        let mut read_since = ago(route_tables::MAX_AGE_FOR_CREATE);
         for _ in 0..MAX_TABLE_READS {
-            let enough = ago(route_tables::MAX_AGE_FOR_DELETE);
-            match self.plan_creation(op, &occupant, target).await? {
+            let oldest_read_for_replace = ago(route_tables::MAX_AGE_FOR_DELETE);
+            match self.plan_creation(op, &existing_route, target).await? {
                 CreateAction::Done => return Ok(()),
                 CreateAction::DestinationInUse(target) => {
                     return Err(RouteError::DestinationInUse {
@@ -100,22 +101,27 @@ impl Ec2Routes {
                         target,
                     });
                 }
-                CreateAction::Replace if seen >= enough => {
+                CreateAction::Replace if read_since >= oldest_read_for_replace => {
                     return self
-                        .replace_in_table(op, destination, target, table, &occupant)
+                        .replace_in_table(op, destination, target, table, &existing_route)
                         .await;
                 }
-                CreateAction::Replace => seen = enough,
+                CreateAction::Replace => read_since = oldest_read_for_replace,
                 CreateAction::Create => {
-                    if self.create_in_table(op, destination, target, table).await? {
-                        return Ok(());
+                    match self.create_in_table(op, destination, target, table).await? {
+                        CreateOutcome::Created => return Ok(()),
+                        CreateOutcome::AlreadyExists => read_since = Instant::now(),
                     }
-                    seen = Instant::now();
                 }
             }
-            let tables = self.tables.existing_routes(op, &destination, seen).await?;
-            let at_table = tables.into_iter().find(|(id, _)| id == table);
-            occupant = at_table.map_or(ExistingRoute::None, |(_, occupant)| occupant);
+            let existing_routes = self
+                .tables
+                .existing_routes(op, &destination, read_since)
+                .await?;
+            existing_route = match existing_routes.into_iter().find(|(id, _)| id == table) {
+                Some((_, route)) => route,
+                None => ExistingRoute::None,
+            };
         }
         Err(RouteError::NotVisible { destination, table: table.clone() })
     }
@@ -123,42 +129,39 @@ impl Ec2Routes {
     async fn plan_creation(
         &self,
         op: &Op,
-        occupant: &ExistingRoute,
+        existing_route: &ExistingRoute,
         target: &NodeTarget,
     ) -> Result<CreateAction, RouteError> {
-        let foreign = match occupant {
+        let foreign_hops = match existing_route {
             ExistingRoute::Hop { hop, blackhole: false } if !target.has_hop(hop) => {
                 self.foreign_hops(op, std::slice::from_ref(hop)).await?
             }
             _ => Vec::new(),
         };
-        Ok(plan::create(occupant, target, |hop| foreign.contains(hop)))
+        Ok(plan::create(existing_route, target, |hop| foreign_hops.contains(hop)))
     }
 
-    /// Creates a route in one table. Returns `false` if EC2 answers that the destination already
-    /// has a route.
+    /// Creates a route in one table.
     async fn create_in_table(
         &self,
         op: &Op,
         destination: IpNet,
         target: &NodeTarget,
         table: &RouteTableId,
-    ) -> Result<bool, RouteError> {
+    ) -> Result<CreateOutcome, RouteError> {
         let request = CreateRoute { table: table.clone(), destination, target: target.to_route() };
-        match self
-            .scope
-            .client
-            .write(op, request, &format!("no route leads to {target}"))
-            .await
-        {
+        let why = format!("no route leads to {target}");
+        match self.scope.client.write(op, request, &why).await {
             Ok(()) => {}
-            Err(error) if error.has_code("RouteAlreadyExists") => return Ok(false),
+            Err(error) if error.has_code("RouteAlreadyExists") => {
+                return Ok(CreateOutcome::AlreadyExists);
+            }
             Err(source) => return Err(RouteError::Create { destination, source }),
         }
         self.tables
             .record_change(op, table, destination, Some(target))
             .await;
-        Ok(true)
+        Ok(CreateOutcome::Created)
     }
 
     async fn replace_in_table(
@@ -167,9 +170,9 @@ impl Ec2Routes {
         destination: IpNet,
         target: &NodeTarget,
         table: &RouteTableId,
-        occupant: &ExistingRoute,
+        existing_route: &ExistingRoute,
     ) -> Result<(), RouteError> {
-        let why = match occupant {
+        let why = match existing_route {
             ExistingRoute::Hop { hop, blackhole: true } => {
                 format!("the route to {hop} leads nowhere, not to {target}")
             }
@@ -177,8 +180,11 @@ impl Ec2Routes {
             ExistingRoute::None | ExistingRoute::Foreign(_) => String::new(),
         };
         let request = ReplaceRoute { table: table.clone(), destination, target: target.to_route() };
-        let result = self.scope.client.write(op, request, &why).await;
-        result.map_err(|source| RouteError::Replace { destination, source })?;
+        self.scope
+            .client
+            .write(op, request, &why)
+            .await
+            .map_err(|source| RouteError::Replace { destination, source })?;
         self.tables
             .record_change(op, table, destination, Some(target))
             .await;
@@ -192,66 +198,61 @@ impl Ec2Routes {
         op: &Op,
         target: &NodeTarget,
     ) -> Result<(), RouteError> {
-        let what = match &target.interface {
+        let id = match &target.interface {
             Some(interface) => interface.as_str(),
             None => target.instance.as_str(),
         };
-        if !target.source_dest_check
-            || self
-                .source_dest_check_disabled
-                .lock()
-                .get(what)
-                .is_some_and(|at| at.elapsed() < INSTANCE_AGE)
-        {
+        if !target.source_dest_check || self.recently_disabled_source_dest_check(id) {
             return Ok(());
         }
         let why = "packets of pods pass through";
-        let result = match &target.interface {
+        let (kind, result) = match &target.interface {
             Some(interface) => {
                 let request = ModifyNetworkInterfaceAttribute {
                     id: interface.clone(),
                     source_dest_check: false,
                 };
-                self.scope.client.write(op, request, why).await
+                ("interface", self.scope.client.write(op, request, why).await)
             }
             None => {
                 let request = ModifyInstanceAttribute {
                     id: target.instance.clone(),
                     source_dest_check: false,
                 };
-                self.scope.client.write(op, request, why).await
+                ("instance", self.scope.client.write(op, request, why).await)
             }
         };
-        let kind = if target.interface.is_some() {
-            "interface"
-        } else {
-            "instance"
-        };
         result.map_err(|source| RouteError::SourceDestCheck {
-            what: format!("{kind} {what}").into(),
+            what: format!("{kind} {id}").into(),
             source,
         })?;
-        let mut unchecked = self.source_dest_check_disabled.lock();
+        let mut disabled = self.source_dest_check_disabled.lock();
         // Cached instances are refreshed by then.
-        unchecked.retain(|_, at| at.elapsed() < INSTANCE_AGE);
-        unchecked.insert(what.into(), Instant::now());
+        disabled.retain(|_, at| at.elapsed() < INSTANCE_AGE);
+        disabled.insert(id.into(), Instant::now());
         Ok(())
+    }
+
+    fn recently_disabled_source_dest_check(&self, id: &str) -> bool {
+        let disabled = self.source_dest_check_disabled.lock();
+        disabled.get(id).is_some_and(|at| at.elapsed() < INSTANCE_AGE)
     }
 
     /// Deletes a listed route from the tables that had it, where it still has the same target.
     pub(super) async fn delete(&self, op: &Op, route: &Route) -> Result<(), RouteError> {
         let destination = route.destination;
-        let unknown = |()| RouteError::UnknownRoute { destination, name: route.name.clone() };
-        let listed: RouteHandle = route.name.parse().map_err(unknown)?;
-        for (table, occupant) in self
+        let Ok(listed) = route.name.parse::<RouteHandle>() else {
+            return Err(RouteError::UnknownRoute { destination, name: route.name.clone() });
+        };
+        let existing_routes = self
             .tables
             .existing_routes(op, &destination, ago(route_tables::MAX_AGE_FOR_DELETE))
-            .await?
-        {
+            .await?;
+        for (table, existing_route) in existing_routes {
             if !listed.tables.contains(&table) {
                 continue;
             }
-            match plan::delete(&occupant, &listed.hop, route.blackhole) {
+            match plan::delete(&existing_route, &listed.hop, route.blackhole) {
                 DeleteAction::Done => {}
                 DeleteAction::RouteInUse => {
                     return Err(RouteError::RouteInUse {
@@ -276,12 +277,8 @@ impl Ec2Routes {
         listed: &RouteHandle,
     ) -> Result<(), RouteError> {
         let request = DeleteRoute { table: table.clone(), destination };
-        match self
-            .scope
-            .client
-            .write(op, request, &format!("no node wants it to lead to {}", listed.hop))
-            .await
-        {
+        let why = format!("no node wants it to lead to {}", listed.hop);
+        match self.scope.client.write(op, request, &why).await {
             Ok(()) => {}
             Err(error) if error.has_code("InvalidRoute.NotFound") => {}
             Err(source) => return Err(RouteError::Delete { destination, source }),
@@ -293,30 +290,37 @@ impl Ec2Routes {
     }
 }
 
-/// Returns the instance to which routes of a node lead.
-fn target_id(node: &NodeView) -> Result<InstanceId, RouteError> {
-    let name = || Box::from(&*node.name);
-    match ProviderId::of(node) {
-        Ok(Some(ProviderId::Instance { id, .. })) => Ok(id),
-        Ok(None) => Err(RouteError::NoProviderId { node: name() }),
-        Ok(Some(ProviderId::Fargate { .. })) => {
-            Err(RouteError::NoInstance { node: name(), why: "it runs on Fargate".into() })
-        }
-        Err(error) => Err(RouteError::NoInstance { node: name(), why: error.to_string().into() }),
-    }
+/// Result of a request to create a route.
+enum CreateOutcome {
+    Created,
+    /// EC2 answers that the destination already has a route.
+    AlreadyExists,
 }
 
-fn target(
+/// Returns the instance to which routes of a node lead.
+fn target_id(node: &NodeView) -> Result<InstanceId, RouteError> {
+    let why = match ProviderId::of(node) {
+        Ok(Some(ProviderId::Instance { id, .. })) => return Ok(id),
+        Ok(Some(ProviderId::Fargate { .. })) => "it runs on Fargate".into(),
+        Ok(None) => return Err(RouteError::NoProviderId { node: (&*node.name).into() }),
+        Err(error) => error.to_string().into(),
+    };
+    Err(RouteError::NoInstance { node: (&*node.name).into(), why })
+}
+
+fn node_target(
     node: &NodeView,
     id: &InstanceId,
-    known: &InstancesById,
+    instances: &InstancesById,
 ) -> Result<NodeTarget, RouteError> {
-    let name = || Box::from(&*node.name);
-    let Some(instance) = known.get(id).and_then(Option::as_ref) else {
-        return Err(RouteError::InstanceNotFound { node: name(), instance: id.as_str().into() });
+    let Some(Some(instance)) = instances.get(id) else {
+        return Err(RouteError::InstanceNotFound {
+            node: (&*node.name).into(),
+            instance: id.as_str().into(),
+        });
     };
     NodeTarget::of(instance).ok_or_else(|| RouteError::NoInstance {
-        node: name(),
+        node: (&*node.name).into(),
         why: format!("instance {id} has several network interfaces and none with device index 0")
             .into(),
     })

@@ -1,3 +1,5 @@
+//! Errors of listing and changing routes.
+
 use ccm_core::provider::{CloudError, ErrorKind};
 use ipnet::IpNet;
 

@@ -43,8 +43,8 @@ use crate::{
 /// Greatest age of cached instances: interfaces and tags seldom change, and EC2 rejects what is no
 /// longer right.
 const INSTANCE_AGE: Duration = Duration::from_secs(600);
-/// Changes in flight. The client's rate limiters limit them anyway.
-const CONCURRENT: usize = 10;
+/// Maximum number of changes in flight. The client's rate limiters limit them anyway.
+const MAX_CONCURRENT_CHANGES: usize = 10;
 
 /// Instances by ID; `None` for those that are proven not to exist.
 type InstancesById = HashMap<InstanceId, Option<Arc<Instance>>>;
@@ -90,25 +90,19 @@ impl Ec2Routes {
     /// cluster's tag, interfaces (their instance is unknown), and instances about which nothing is
     /// known. An instance that does not exist is not foreign: it was a node.
     async fn foreign_hops(&self, op: &Op, hops: &[RouteHop]) -> Result<Vec<RouteHop>, RouteError> {
-        let instances = hops.iter().filter_map(|hop| match hop {
-            RouteHop::Instance(id) => Some(id.clone()),
-            RouteHop::Interface(_) => None,
-        });
-        let known = self
-            .instances_by_id(op, &instances.collect::<Vec<_>>(), INSTANCE_AGE)
-            .await?;
-        let is_foreign = |hop: &&RouteHop| match hop {
-            RouteHop::Instance(id) => match known.get(id) {
-                Some(Some(instance)) => !instance.in_cluster,
-                Some(None) => false,
-                None => true,
-            },
-            RouteHop::Interface(_) => true,
-        };
-        Ok(hops.iter().filter(is_foreign).cloned().collect())
+        let mut ids = Vec::new();
+        for hop in hops {
+            if let RouteHop::Instance(id) = hop {
+                ids.push(id.clone());
+            }
+        }
+        let instances = self.instances_by_id(op, &ids, INSTANCE_AGE).await?;
+        let mut foreign_hops = hops.to_vec();
+        foreign_hops.retain(|hop| is_foreign(hop, &instances));
+        Ok(foreign_hops)
     }
 
-    fn apply_one<'a>(
+    fn apply_change<'a>(
         &'a self,
         op: &'a Op,
         change: &'a RouteChange,
@@ -132,33 +126,39 @@ impl Ec2Routes {
         nodes: &[Arc<NodeView>],
     ) -> Result<Vec<Route>, RouteError> {
         let tables = self.tables.read(op).await?;
-        let mut known = NodesByHop::default();
+        let mut nodes_by_hop = NodesByHop::default();
         let mut ids = Vec::new();
         for node in nodes {
             if let Some(id) = instance_of(node) {
-                known.add(id.clone(), node);
+                nodes_by_hop.add(id.clone(), node);
                 ids.push(id);
             }
         }
-        let is_interface = |hop: &RouteHop| matches!(hop, RouteHop::Interface(_));
-        if plan::unmatched_hops(&tables, &known)
+        // Which interfaces belong to an instance is read only if a route leads to an interface.
+        if plan::unmatched_hops(&tables, &nodes_by_hop)
             .iter()
-            .any(is_interface)
+            .any(|hop| matches!(hop, RouteHop::Interface(_)))
         {
-            // Only the instances say which interfaces are theirs.
-            for instance in self
-                .instances_by_id(op, &ids, INSTANCE_AGE)
-                .await?
-                .into_values()
-                .flatten()
-            {
-                known.add_interfaces(&instance);
+            let instances = self.instances_by_id(op, &ids, INSTANCE_AGE).await?;
+            for instance in instances.into_values().flatten() {
+                nodes_by_hop.add_interfaces(&instance);
             }
         }
-        let foreign = self
-            .foreign_hops(op, &plan::unmatched_hops(&tables, &known))
-            .await?;
-        Ok(plan::list(&tables, &known, |hop| foreign.contains(hop)))
+        let unmatched_hops = plan::unmatched_hops(&tables, &nodes_by_hop);
+        let foreign_hops = self.foreign_hops(op, &unmatched_hops).await?;
+        Ok(plan::list(&tables, &nodes_by_hop, |hop| foreign_hops.contains(hop)))
+    }
+}
+
+/// Returns whether a hop that is no node's is foreign, see [`Ec2Routes::foreign_hops`].
+fn is_foreign(hop: &RouteHop, instances: &InstancesById) -> bool {
+    let RouteHop::Instance(id) = hop else {
+        return true;
+    };
+    match instances.get(id) {
+        Some(Some(instance)) => !instance.in_cluster,
+        Some(None) => false,
+        None => true,
     }
 }
 
@@ -169,21 +169,25 @@ impl Routes for Ec2Routes {
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        let wanted = changes.iter().filter_map(|change| match change {
-            RouteChange::Create { node, .. } => instance_of(node),
-            RouteChange::Delete(_) => None,
-        });
-        let mut wanted: Vec<InstanceId> = wanted.collect();
-        wanted.sort();
-        wanted.dedup();
+        let mut ids = Vec::new();
+        for change in changes {
+            if let RouteChange::Create { node, .. } = change {
+                ids.extend(instance_of(node));
+            }
+        }
+        ids.sort();
+        ids.dedup();
         // Look up the instances once for all changes; if that fails, every creation fails with the
         // same error.
-        let instances = &self.instances_by_id(op, &wanted, INSTANCE_AGE).await;
-        let answers: Vec<_> = changes
+        let instances = &self.instances_by_id(op, &ids, INSTANCE_AGE).await;
+        let results: Vec<_> = changes
             .iter()
-            .map(|change| self.apply_one(op, change, instances))
+            .map(|change| self.apply_change(op, change, instances))
             .collect();
-        stream::iter(answers).buffered(CONCURRENT).collect().await
+        stream::iter(results)
+            .buffered(MAX_CONCURRENT_CHANGES)
+            .collect()
+            .await
     }
 }
 

@@ -2,7 +2,7 @@
 //! functions.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     str::FromStr,
     sync::Arc,
@@ -102,10 +102,12 @@ impl FromStr for RouteHop {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            text if text.starts_with("i-") => Ok(Self::Instance(text.into())),
-            text if text.starts_with("eni-") => Ok(Self::Interface(text.into())),
-            _ => Err(()),
+        if text.starts_with("i-") {
+            Ok(Self::Instance(text.into()))
+        } else if text.starts_with("eni-") {
+            Ok(Self::Interface(text.into()))
+        } else {
+            Err(())
         }
     }
 }
@@ -142,34 +144,31 @@ impl NodeTarget {
     /// Determines the route target for an instance. `None` if it has several interfaces and no
     /// primary one.
     pub(super) fn of(instance: &Instance) -> Option<Self> {
-        let attached: Vec<_> = instance
-            .interfaces
+        let interfaces = &instance.interfaces;
+        let attached = interfaces
             .iter()
-            .filter(|eni| eni.device_index.is_some())
-            .collect();
-        let interfaces = instance
-            .interfaces
-            .iter()
-            .map(|eni| eni.id.clone())
-            .collect();
+            .filter(|interface| interface.device_index.is_some())
+            .count();
         let primary = instance.primary_interface();
-        let (interface, check) = match (attached.len(), primary) {
-            (0 | 1, primary) => (
-                None,
-                instance
-                    .source_dest_check
-                    .or(primary.and_then(|eni| eni.source_dest_check)),
-            ),
-            (_, Some(primary)) => {
-                (Some(primary.id.clone()), primary.source_dest_check.or(instance.source_dest_check))
-            }
-            (_, None) => return None,
-        };
+        let primary_check = primary.and_then(|interface| interface.source_dest_check);
+        // With several interfaces, the target is the primary one, and so its check counts first.
+        let interface;
+        let source_dest_check;
+        if attached > 1 {
+            interface = Some(primary?.id.clone());
+            source_dest_check = primary_check.or(instance.source_dest_check);
+        } else {
+            interface = None;
+            source_dest_check = instance.source_dest_check.or(primary_check);
+        }
         Some(Self {
             instance: instance.id.clone(),
             interface,
-            interfaces,
-            source_dest_check: check != Some(false),
+            interfaces: interfaces
+                .iter()
+                .map(|interface| interface.id.clone())
+                .collect(),
+            source_dest_check: source_dest_check != Some(false),
         })
     }
 
@@ -229,8 +228,14 @@ impl NodesByHop {
     /// pod CIDR is preferred.
     fn at(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
         let nodes = self.by_hop.get(hop)?;
-        let wants = nodes.iter().find(|node| has_pod_cidr(node, destination));
-        wants.or_else(|| nodes.iter().min_by(|a, b| a.name.cmp(&b.name)))
+        let with_pod_cidr = nodes.iter().find(|node| has_pod_cidr(node, destination));
+        with_pod_cidr.or_else(|| nodes.iter().min_by(|a, b| a.name.cmp(&b.name)))
+    }
+
+    /// Returns whether a hop leads to the node that has the destination as pod CIDR.
+    fn leads_to_pod_cidr(&self, hop: &RouteHop, destination: &IpNet) -> bool {
+        self.at(hop, destination)
+            .is_some_and(|node| has_pod_cidr(node, destination))
     }
 }
 
@@ -243,31 +248,31 @@ fn has_pod_cidr(node: &NodeView, destination: &IpNet) -> bool {
 
 /// Returns a route's target if it is an instance or an interface.
 fn hop(route: &Route) -> Option<RouteHop> {
-    match (&route.gateway, &route.instance, &route.interface) {
-        (Some(_), ..) | (None, None, None) => None,
-        (None, Some(instance), _) => Some(RouteHop::Instance(instance.clone())),
-        (None, None, Some(interface)) => Some(RouteHop::Interface(interface.clone())),
+    if route.gateway.is_some() {
+        return None;
     }
+    if let Some(instance) = &route.instance {
+        return Some(RouteHop::Instance(instance.clone()));
+    }
+    let interface = route.interface.as_ref()?;
+    Some(RouteHop::Interface(interface.clone()))
 }
 
 /// Returns what a table has for a destination.
 pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> ExistingRoute {
-    let is_there = |route: &&Route| {
+    let Some(route) = table.routes.iter().find(|route| {
         route
             .destination
             .is_some_and(|net| net.trunc() == destination.trunc())
-    };
-    let Some(route) = table.routes.iter().find(is_there) else {
+    }) else {
         return ExistingRoute::None;
     };
-    match hop(route) {
-        Some(hop) => ExistingRoute::Hop { hop, blackhole: route.blackhole },
-        None => ExistingRoute::Foreign(
-            route
-                .gateway
-                .clone()
-                .unwrap_or_else(|| "something that is no instance".into()),
-        ),
+    if let Some(hop) = hop(route) {
+        return ExistingRoute::Hop { hop, blackhole: route.blackhole };
+    }
+    match &route.gateway {
+        Some(gateway) => ExistingRoute::Foreign(gateway.clone()),
+        None => ExistingRoute::Foreign("something that is no instance".into()),
     }
 }
 
@@ -293,15 +298,26 @@ pub(super) fn apply_change(
 
 /// Returns the targets of routes that belong to no node.
 pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<RouteHop> {
-    let hops = tables
-        .iter()
-        .flat_map(|table| &table.routes)
-        .filter(|route| !route.blackhole)
-        .filter_map(hop);
-    let mut hops: Vec<RouteHop> = hops.filter(|hop| !nodes.contains(hop)).collect();
-    hops.sort();
-    hops.dedup();
-    hops
+    let mut unmatched = BTreeSet::new();
+    for route in tables.iter().flat_map(|table| &table.routes) {
+        if route.blackhole {
+            continue;
+        }
+        if let Some(hop) = hop(route)
+            && !nodes.contains(&hop)
+        {
+            unmatched.insert(hop);
+        }
+    }
+    unmatched.into_iter().collect()
+}
+
+/// A route that may be in several tables.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ListedRoute {
+    destination: IpNet,
+    hop: RouteHop,
+    blackhole: bool,
 }
 
 /// Lists the routes to instances, and blackhole routes, except routes to hops for which
@@ -318,54 +334,53 @@ pub(super) fn list(
     nodes: &NodesByHop,
     is_foreign: impl Fn(&RouteHop) -> bool,
 ) -> Vec<provider::Route> {
-    let mut found: BTreeMap<(IpNet, RouteHop, bool), Vec<RouteTableId>> = BTreeMap::new();
+    // First, find out which tables have each route.
+    let mut tables_by_route: BTreeMap<ListedRoute, Vec<RouteTableId>> = BTreeMap::new();
     for table in tables {
         for route in &table.routes {
             let (Some(destination), Some(hop)) = (route.destination, hop(route)) else {
                 continue;
             };
             let destination = destination.trunc();
-            let is_right = || {
-                nodes
-                    .at(&hop, &destination)
-                    .is_some_and(|node| has_pod_cidr(node, &destination))
-            };
-            let blackhole = route.blackhole && !is_right();
+            let blackhole = route.blackhole && !nodes.leads_to_pod_cidr(&hop, &destination);
             if blackhole || nodes.contains(&hop) || !is_foreign(&hop) {
-                found
-                    .entry((destination, hop, blackhole))
+                tables_by_route
+                    .entry(ListedRoute { destination, hop, blackhole })
                     .or_default()
                     .push(table.id.clone());
             }
         }
     }
-    let route =
-        |((destination, hop, blackhole), mut has): ((IpNet, RouteHop, bool), Vec<RouteTableId>)| {
-            has.sort();
-            let node = if blackhole {
-                None
-            } else {
-                nodes.at(&hop, &destination)
-            };
-            let is_partial = has.len() < tables.len();
-            if is_partial && node.is_some_and(|node| has_pod_cidr(node, &destination)) {
-                return None;
+    // Then list each route once, with its node.
+    let mut routes = Vec::new();
+    for (route, mut tables_with_route) in tables_by_route {
+        let ListedRoute { destination, hop, blackhole } = route;
+        tables_with_route.sort();
+        let is_partial = tables_with_route.len() < tables.len();
+        let mut node = None;
+        if !blackhole {
+            if is_partial && nodes.leads_to_pod_cidr(&hop, &destination) {
+                continue;
             }
-            let node = node.map(|node| node.name.clone());
-            let name = RouteHandle { hop, tables: has }.to_string().into();
-            Some(provider::Route { name, node, node_addresses: None, destination, blackhole })
-        };
-    found.into_iter().filter_map(route).collect()
+            node = nodes.at(&hop, &destination);
+        }
+        let node = node.map(|node| node.name.clone());
+        let name = RouteHandle { hop, tables: tables_with_route }
+            .to_string()
+            .into();
+        routes.push(provider::Route { name, node, node_addresses: None, destination, blackhole });
+    }
+    routes
 }
 
 /// Decides how to create a route to `target` in a table. `is_foreign` says whether another hop is
 /// not this cluster's.
 pub(super) fn create(
-    occupant: &ExistingRoute,
+    existing_route: &ExistingRoute,
     target: &NodeTarget,
     is_foreign: impl Fn(&RouteHop) -> bool,
 ) -> CreateAction {
-    match occupant {
+    match existing_route {
         ExistingRoute::None => CreateAction::Create,
         ExistingRoute::Foreign(what) => CreateAction::DestinationInUse(what.clone()),
         // If this is a blackhole, the instance is stopped.
@@ -379,12 +394,12 @@ pub(super) fn create(
 
 /// Decides how to delete a route, listed with this hop, from a table.
 pub(super) fn delete(
-    occupant: &ExistingRoute,
-    listed: &RouteHop,
+    existing_route: &ExistingRoute,
+    listed_hop: &RouteHop,
     was_blackhole: bool,
 ) -> DeleteAction {
-    match occupant {
-        ExistingRoute::Hop { hop, blackhole } if hop == listed => {
+    match existing_route {
+        ExistingRoute::Hop { hop, blackhole } if hop == listed_hop => {
             if was_blackhole && !blackhole {
                 DeleteAction::RouteInUse
             } else {

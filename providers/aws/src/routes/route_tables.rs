@@ -45,11 +45,8 @@ impl RouteTableCache {
     /// Reads the tables.
     pub(super) async fn read(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
         let mut last = op.wait_shared(self.last.lock()).await;
-        self.refresh(op, &mut last).await?;
-        Ok(last
-            .as_ref()
-            .map(|snapshot| snapshot.tables.clone())
-            .unwrap_or_default())
+        let snapshot = self.refresh(op, &mut last).await?;
+        Ok(snapshot.tables.clone())
     }
 
     /// Returns what each table has for a destination, from a read that began at `since` or later.
@@ -80,70 +77,95 @@ impl RouteTableCache {
     ) {
         let mut last = op.wait_shared(self.last.lock()).await;
         let tables = last.iter_mut().flat_map(|snapshot| &mut snapshot.tables);
-        for table in tables.filter(|known| known.id == *table) {
-            plan::apply_change(table, destination, target);
+        for cached_table in tables.filter(|cached_table| cached_table.id == *table) {
+            plan::apply_change(cached_table, destination, target);
         }
     }
 
-    async fn refresh(&self, op: &Op, last: &mut Option<TablesSnapshot>) -> Result<(), RouteError> {
+    /// Reads the tables again. The cached tables are dropped even if the read fails.
+    async fn refresh<'a>(
+        &self,
+        op: &Op,
+        last: &'a mut Option<TablesSnapshot>,
+    ) -> Result<&'a TablesSnapshot, RouteError> {
         let since = Instant::now();
-        // The cached tables are dropped even if the read fails.
         *last = None;
         let tables = self.discover(op).await?;
-        *last = Some(TablesSnapshot { tables, since });
-        Ok(())
+        Ok(last.insert(TablesSnapshot { tables, since }))
     }
 
+    /// Returns the configured tables, or else the one table in the VPC that has the cluster's tag.
     async fn discover(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
-        let cluster = || Box::from(op.cluster_name());
-        let named = &self.scope.settings.route_tables;
-        let filters = if named.is_empty() {
-            self.filters()
+        let configured_ids = &self.scope.settings.route_tables;
+        if configured_ids.is_empty() {
+            self.discover_by_tag(op).await
         } else {
-            vec![Filter::new("route-table-id", named.iter().map(RouteTableId::as_str))]
-        };
+            self.discover_by_id(op, configured_ids).await
+        }
+    }
+
+    async fn discover_by_tag(&self, op: &Op) -> Result<Vec<RouteTable>, RouteError> {
+        let mut tables = self.read_filtered(op, self.filters()).await?;
+        tables.retain(|table| table.vpc == self.scope.vpc && self.scope.cluster.has(&table.tags));
+        match tables.len() {
+            0 => Err(RouteError::NoTable { cluster: op.cluster_name().into() }),
+            1 => Ok(tables),
+            _ => Err(RouteError::SeveralTables { cluster: op.cluster_name().into() }),
+        }
+    }
+
+    async fn discover_by_id(
+        &self,
+        op: &Op,
+        ids: &[RouteTableId],
+    ) -> Result<Vec<RouteTable>, RouteError> {
+        let filter = Filter::new("route-table-id", ids.iter().map(RouteTableId::as_str));
+        let mut tables = self.read_filtered(op, vec![filter]).await?;
+        tables.retain(|table| ids.contains(&table.id));
+        if tables.is_empty() {
+            return Err(RouteError::NoTable { cluster: op.cluster_name().into() });
+        }
+        let mut missing: Vec<Box<str>> = Vec::new();
+        for id in ids {
+            if !tables.iter().any(|table| table.id == *id) {
+                missing.push(id.as_str().into());
+            }
+        }
+        if missing.is_empty() {
+            Ok(tables)
+        } else {
+            Err(RouteError::MissingTables { cluster: op.cluster_name().into(), missing })
+        }
+    }
+
+    /// Reads the tables that match filters, each once, in the order of their IDs.
+    async fn read_filtered(
+        &self,
+        op: &Op,
+        filters: Vec<Filter>,
+    ) -> Result<Vec<RouteTable>, RouteError> {
         let request = DescribeRouteTables { filters, ..DescribeRouteTables::default() };
-        let turn = |request: &mut DescribeRouteTables, token| request.token = Some(token);
         let mut tables = self
             .scope
             .client
-            .read_all(op, request, turn)
+            .read_all(op, request, |request, token| request.token = Some(token))
             .await
             .map_err(RouteError::Tables)?;
         tables.sort_by(|a, b| a.id.cmp(&b.id));
         tables.dedup_by(|a, b| a.id == b.id);
-        if named.is_empty() {
-            tables
-                .retain(|table| table.vpc == self.scope.vpc && self.scope.cluster.has(&table.tags));
-        } else {
-            tables.retain(|table| named.contains(&table.id));
-        }
-        let is_there = |id: &RouteTableId| tables.iter().any(|table| table.id == *id);
-        let missing: Vec<_> = named
-            .iter()
-            .filter(|id| !is_there(id))
-            .map(|id| Box::from(id.as_str()))
-            .collect();
-        match (tables.len(), named.len()) {
-            (0, _) => Err(RouteError::NoTable { cluster: cluster() }),
-            (2.., 0) => Err(RouteError::SeveralTables { cluster: cluster() }),
-            _ if !missing.is_empty() => {
-                Err(RouteError::MissingTables { cluster: cluster(), missing })
-            }
-            _ => Ok(tables),
-        }
+        Ok(tables)
     }
 
     /// Returns filters for the tables of the VPC that have the cluster's tag. A table of a cluster
     /// with the legacy tag may have either tag, which no filter can express; then only the VPC is
     /// filtered.
     fn filters(&self) -> Vec<Filter> {
-        let vpc = Filter::new("vpc-id", [self.scope.vpc.as_str()]);
-        let tag = self
-            .scope
-            .cluster
-            .filter()
-            .filter(|filter| &*filter.name == "tag-key");
-        std::iter::once(vpc).chain(tag).collect()
+        let mut filters = vec![Filter::new("vpc-id", [self.scope.vpc.as_str()])];
+        if let Some(tag) = self.scope.cluster.filter()
+            && &*tag.name == "tag-key"
+        {
+            filters.push(tag);
+        }
+        filters
     }
 }

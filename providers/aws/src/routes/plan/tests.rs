@@ -225,8 +225,8 @@ fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
     ];
     for (there, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
-        let occupant = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
-        let decision = create(&occupant, &target, |hop| *hop == RouteHop::Instance("i-nat".into()));
+        let existing = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
+        let decision = create(&existing, &target, |hop| *hop == RouteHop::Instance("i-nat".into()));
         assert_eq!(decision, expected, "{there:?}");
     }
 }
@@ -248,9 +248,9 @@ fn deletion_takes_nothing_but_the_route_that_was_listed() {
     ];
     for (there, listed, was_blackhole, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
-        let occupant = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
+        let existing = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
         assert_eq!(
-            delete(&occupant, &listed.parse().unwrap(), was_blackhole),
+            delete(&existing, &listed.parse().unwrap(), was_blackhole),
             expected,
             "{there:?} {listed}"
         );
