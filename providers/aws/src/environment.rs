@@ -119,26 +119,25 @@ pub async fn discover(
     op: &Op,
 ) -> Result<AwsEnvironment, EnvironmentError> {
     let region = region(settings, metadata).await?;
-    let (cluster, own) = match configured_cluster(settings) {
-        Some(cluster) => (cluster, None),
+    let mut vpc = settings.vpc.clone();
+    let mut subnet = settings.subnet.clone();
+    let cluster = match configured_cluster(settings) {
+        Some(cluster) => cluster,
         None => {
-            let own = own_instance(client, metadata, op).await?;
-            let cluster = cluster_of(&own.tags)
-                .map_err(|why| EnvironmentError::Tags { id: own.id.clone(), why })?;
-            (cluster, Some(own))
+            let instance = own_instance(client, metadata, op).await?;
+            let cluster = cluster_of(&instance.tags)
+                .map_err(|why| EnvironmentError::Tags { id: instance.id, why })?;
+            // The configuration wins over what the own instance says.
+            vpc = vpc.or(instance.vpc);
+            subnet = subnet.or(instance.subnet);
+            cluster
         }
     };
-    let (own_vpc, own_subnet) = own.map_or((None, None), |own| (own.vpc, own.subnet));
-    let vpc = match settings.vpc.clone().or(own_vpc) {
+    let vpc = match vpc {
         Some(vpc) => vpc,
         None => vpc_of_interfaces(metadata).await?,
     };
-    Ok(AwsEnvironment {
-        region,
-        vpc,
-        subnet: settings.subnet.clone().or(own_subnet),
-        cluster,
-    })
+    Ok(AwsEnvironment { region, vpc, subnet, cluster })
 }
 
 /// Returns the configured region, or else the one that the metadata service returns.
@@ -195,21 +194,23 @@ fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
         .filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX))
         .filter(|id| !id.is_empty());
     let id = ids.next();
-    if let (Some(one), Some(two)) = (id, ids.next()) {
+    if let Some(first) = id
+        && let Some(second) = ids.next()
+    {
         return Err(format!(
-            "Found multiple cluster tags with prefix {CLUSTER_TAG_PREFIX} ({one:?} and {two:?})"
+            "Found multiple cluster tags with prefix {CLUSTER_TAG_PREFIX} ({first:?} and {second:?})"
         ));
     }
-    let legacy = tags
-        .get(LEGACY_CLUSTER_TAG)
-        .map(|id| &**id)
-        .filter(|id| !id.is_empty());
-    match (id, legacy) {
-        (Some(id), Some(legacy)) if id != legacy => {
-            Err(format!("clusterID tags did not match: {id:?} vs {legacy:?}"))
-        }
-        (id, legacy) => Ok(Cluster::new(id.or(legacy).unwrap_or_default(), legacy.is_some())),
+    let legacy_id = match tags.get(LEGACY_CLUSTER_TAG) {
+        Some(legacy_id) if !legacy_id.is_empty() => legacy_id,
+        _ => return Ok(Cluster::new(id.unwrap_or_default(), false)),
+    };
+    if let Some(id) = id
+        && *id != **legacy_id
+    {
+        return Err(format!("clusterID tags did not match: {id:?} vs {legacy_id:?}"));
     }
+    Ok(Cluster::new(&**legacy_id, true))
 }
 
 async fn own_instance(
@@ -224,8 +225,10 @@ async fn own_instance(
         .ok_or(EnvironmentError::NotInMetadata { what, key })?;
     let id = InstanceId::from(id);
     let request = DescribeInstances { ids: vec![id.clone()], ..DescribeInstances::default() };
-    let answer = client.read(op, request).await;
-    let page = answer.map_err(|source| EnvironmentError::Describe { id: id.clone(), source })?;
+    let page = client
+        .read(op, request)
+        .await
+        .map_err(|source| EnvironmentError::Describe { id: id.clone(), source })?;
     page.items
         .into_iter()
         .find(|instance| instance.id == id)
@@ -239,13 +242,13 @@ async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, Environment
     let macs = get_metadata(metadata, MACS, what, key)
         .await?
         .unwrap_or_default();
-    for mac in macs
-        .lines()
-        .map(|mac| mac.trim().trim_end_matches('/'))
-        .filter(|mac| !mac.is_empty())
-    {
-        if let Some(vpc) = get_metadata(metadata, &format!("{MACS}{mac}/vpc-id"), what, key).await?
-        {
+    for line in macs.lines() {
+        let mac = line.trim().trim_end_matches('/');
+        if mac.is_empty() {
+            continue;
+        }
+        let path = format!("{MACS}{mac}/vpc-id");
+        if let Some(vpc) = get_metadata(metadata, &path, what, key).await? {
             return Ok(vpc.into());
         }
     }
@@ -259,11 +262,15 @@ async fn get_metadata(
     what: &'static str,
     key: &'static str,
 ) -> Result<Option<String>, EnvironmentError> {
-    let answer = metadata.get(path).await;
-    let text = answer.map_err(|source| EnvironmentError::NoMetadata { what, key, source })?;
-    Ok(text
-        .map(|text| text.trim().to_owned())
-        .filter(|text| !text.is_empty()))
+    let text = metadata
+        .get(path)
+        .await
+        .map_err(|source| EnvironmentError::NoMetadata { what, key, source })?
+        .unwrap_or_default();
+    match text.trim() {
+        "" => Ok(None),
+        text => Ok(Some(text.to_owned())),
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@ use crate::{
     tagging,
 };
 
-/// First and longest delay between attempts to discover the environment while AWS does not answer.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// First delay between attempts to discover the environment while AWS does not answer. It doubles.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Limit of that delay.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Describes this program to the framework.
 pub fn product() -> Product {
@@ -55,32 +57,36 @@ where
     settings.log();
     let Connection { region, transport, metadata } = connect(settings.clone()).await?;
     let settings = Settings { region: Some(region), ..settings };
-    let mut pause = PAUSE.0;
+    let mut pause = FIRST_RETRY_DELAY;
     loop {
-        let error =
-            match AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await
-            {
-                Ok(provider) => return Ok(provider.with_tagging(tagging)),
-                Err(error) => error,
-            };
+        let connected =
+            AwsProvider::connect(settings.clone(), transport.clone(), metadata.clone()).await;
+        let error = match connected {
+            Ok(provider) => return Ok(provider.with_tagging(tagging)),
+            Err(error) => error,
+        };
         if !error.is_transient() {
             return Err(error.into());
         }
         // An outage must not cause a restart loop. A signal ends the wait.
-        tracing::warn!(error = %chain(&error), ?pause, "AWS does not say which cluster this is; asking again");
+        tracing::warn!(error = %chain(&error), ?pause, "cannot discover region, VPC and cluster yet; retrying");
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
     }
 }
 
 /// Reads the cloud config, and the tagging controller's flags if it is enabled.
 fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
-    let file = config.generic.cloud_config.as_deref();
-    let settings = file.map_or_else(|| Ok(Settings::default()), config::load);
-    let selected = config.generic.controllers.is_enabled(tagging::NAME);
-    let tagging = selected
-        .then(|| tagging::Options::parse(&config.extra))
-        .transpose();
+    let settings = match &config.generic.cloud_config {
+        Some(file) => config::load(file),
+        None => Ok(Settings::default()),
+    };
+    let tagging = if config.generic.controllers.is_enabled(tagging::NAME) {
+        tagging::Options::parse(&config.extra).map(Some)
+    } else {
+        Ok(None)
+    };
+    // All errors are reported together.
     match (settings, tagging) {
         (Ok(settings), Ok(tagging)) => Ok((settings, tagging)),
         (Err(file), Ok(_)) => Err(file.into()),

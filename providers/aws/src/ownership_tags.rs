@@ -39,17 +39,17 @@ impl Cluster {
     /// Returns whether an object belongs to this cluster, owned or shared: it has the legacy tag
     /// with our ID, or the cluster tag with any value. Without an ID, every object does.
     pub fn has(&self, tags: &Tags) -> bool {
-        self.id.is_empty() || self.legacy_tag(tags) || tags.contains_key(&*self.key())
+        self.id.is_empty() || self.has_legacy_tag(tags) || tags.contains_key(&*self.key())
     }
 
     /// Returns whether this cluster created an object: it has the legacy tag with our ID, or the
     /// cluster tag with value `owned`. Without an ID, no object does.
     pub fn owns(&self, tags: &Tags) -> bool {
-        let owned = || {
-            tags.get(&*self.key())
-                .is_some_and(|value| **value == *OWNED)
-        };
-        !self.id.is_empty() && (self.legacy_tag(tags) || owned())
+        if self.id.is_empty() {
+            return false;
+        }
+        let cluster_tag = tags.get(&*self.key());
+        self.has_legacy_tag(tags) || cluster_tag.is_some_and(|value| **value == *OWNED)
     }
 
     /// Returns whether any cluster's tag is present.
@@ -71,10 +71,12 @@ impl Cluster {
 
     /// Returns the filter for objects of the cluster; `None` without an ID.
     pub fn filter(&self) -> Option<Filter> {
-        match (self.id.is_empty(), self.legacy) {
-            (true, _) => None,
-            (false, true) => Some(Filter::new(format!("tag:{LEGACY_CLUSTER_TAG}"), [&*self.id])),
-            (false, false) => Some(Filter::new("tag-key", [self.key()])),
+        if self.id.is_empty() {
+            None
+        } else if self.legacy {
+            Some(Filter::new(format!("tag:{LEGACY_CLUSTER_TAG}"), [&*self.id]))
+        } else {
+            Some(Filter::new("tag-key", [self.key()]))
         }
     }
 
@@ -82,7 +84,7 @@ impl Cluster {
         format!("{CLUSTER_TAG_PREFIX}{}", self.id).into()
     }
 
-    fn legacy_tag(&self, tags: &Tags) -> bool {
+    fn has_legacy_tag(&self, tags: &Tags) -> bool {
         tags.get(LEGACY_CLUSTER_TAG)
             .is_some_and(|value| **value == *self.id)
     }

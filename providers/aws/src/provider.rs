@@ -24,7 +24,7 @@ use crate::{
     api::{Action, Metadata, RequestClass, Transport},
     client::Client,
     config::Settings,
-    environment::{self, EnvironmentError},
+    environment::{self, AwsEnvironment, EnvironmentError},
     instances::{Ec2Instances, InstanceCache},
     lb::NetworkLoadBalancers,
     routes::Ec2Routes,
@@ -65,15 +65,9 @@ impl AwsProvider {
         let client = Client::new(transport).with_limits(&settings.limits);
         // Leadership is not needed: discovery only reads.
         let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
-        let found = environment::discover(&settings, &client, &*metadata, &op).await?;
-        let settings = Settings {
-            region: Some((&*found.region).into()),
-            subnet: found.subnet,
-            ..settings
-        };
-        let region = found.region;
-        let vpc = found.vpc;
-        let cluster = found.cluster;
+        let AwsEnvironment { region, vpc, subnet, cluster } =
+            environment::discover(&settings, &client, &*metadata, &op).await?;
+        let settings = Settings { region: Some((&*region).into()), subnet, ..settings };
         tracing::info!(%region, %vpc, cluster = cluster.id(), "AWS");
         if cluster.id().is_empty() {
             tracing::error!(
@@ -117,14 +111,14 @@ impl AwsProvider {
     /// Registers the request metrics, once.
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
-        if !*registered {
-            let refused = |error| {
-                CloudError::invalid_input("metrics of AWS requests cannot be offered")
-                    .with_source(error)
-            };
-            self.scope.client.register(registry).map_err(refused)?;
-            *registered = true;
+        if *registered {
+            return Ok(());
         }
+        if let Err(error) = self.scope.client.register(registry) {
+            let message = "metrics of AWS requests cannot be registered";
+            return Err(CloudError::invalid_input(message).with_source(error));
+        }
+        *registered = true;
         Ok(())
     }
 
@@ -161,22 +155,23 @@ impl CloudProvider for AwsProvider {
     /// The scheme of the provider ID decides. A malformed ID with our scheme is ours, so that it is
     /// reported. So is an ID without a scheme, which is a bare instance ID.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
-        match node
-            .provider_id
-            .as_deref()
-            .and_then(|id| id.split_once("://"))
+        if let Some(provider_id) = &node.provider_id
+            && let Some((scheme, _)) = provider_id.split_once("://")
+            && scheme != NAME
         {
-            Some((scheme, _)) if scheme != NAME => NodeOwnership::Foreign,
-            _ => NodeOwnership::Ours,
+            return NodeOwnership::Foreign;
         }
+        NodeOwnership::Ours
     }
 
     fn mutation_operations(&self) -> &'static [&'static str] {
         static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-            let writes = Action::ALL
-                .iter()
-                .filter(|action| action.class() == RequestClass::Write);
-            let names: BTreeSet<_> = writes.map(|action| action.operation()).collect();
+            let mut names = BTreeSet::new();
+            for action in Action::ALL {
+                if action.class() == RequestClass::Write {
+                    names.insert(action.operation());
+                }
+            }
             names.into_iter().collect()
         });
         &WRITES
@@ -213,11 +208,10 @@ impl CloudProvider for AwsProvider {
     }
 
     fn controllers(&self) -> Vec<ProviderController> {
-        let tagging = self.tagging.clone();
-        tagging
-            .map(|options| tagging::controller(options, self.scope.clone()))
-            .into_iter()
-            .collect()
+        match &self.tagging {
+            Some(options) => vec![tagging::controller(options.clone(), self.scope.clone())],
+            None => Vec::new(),
+        }
     }
 }
 

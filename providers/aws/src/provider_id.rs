@@ -50,7 +50,11 @@ impl From<InvalidProviderId> for CloudError {
 impl ProviderId {
     /// Creates the provider ID of an instance in a zone.
     pub fn instance(zone: &str, id: InstanceId) -> Self {
-        Self::Instance { zone: (!zone.is_empty()).then(|| zone.into()), id }
+        let zone = match zone {
+            "" => None,
+            zone => Some(zone.into()),
+        };
+        Self::Instance { zone, id }
     }
 
     /// Parses a provider ID. Text without the scheme is a bare ID; an account before the path is
@@ -62,18 +66,23 @@ impl ProviderId {
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
         // Upstream uses the last part whatever the scheme, so another cloud's `i-1` would be an
         // instance there.
-        let foreign = text.contains("://") && !text.starts_with(SCHEME);
+        let is_foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
-        let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MAX_PARTS) else {
+        if is_foreign || parts.len() > MAX_PARTS {
             return Err(InvalidProviderId(text.into()));
+        }
+        let (zone, id) = match parts[..] {
+            [id] => ("", id),
+            [zone, .., id] => (zone, id),
+            [] => return Err(InvalidProviderId(text.into())),
         };
         if id.starts_with(FARGATE) {
-            return Ok(Self::Fargate { id: id.into() });
+            Ok(Self::Fargate { id: id.into() })
+        } else if id.starts_with(INSTANCE) {
+            Ok(Self::instance(zone, InstanceId::from(id)))
+        } else {
+            Err(InvalidProviderId(text.into()))
         }
-        if !id.starts_with(INSTANCE) {
-            return Err(InvalidProviderId(text.into()));
-        }
-        Ok(Self::instance(if parts.len() > 1 { parts[0] } else { "" }, InstanceId::from(id)))
     }
 
     /// Parses the provider ID of a Node; `None` if it has none yet.
@@ -121,10 +130,10 @@ impl fmt::Display for ProviderId {
 /// Returns the instance in a Node's provider ID; `None` without one, for Fargate, and for another
 /// cloud's Node.
 pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
-    ProviderId::of(node)
-        .ok()
-        .flatten()
-        .and_then(|id| id.instance_id().cloned())
+    match ProviderId::of(node) {
+        Ok(Some(ProviderId::Instance { id, .. })) => Some(id),
+        _ => None,
+    }
 }
 
 /// Returns the instances of those Nodes that have one, in their order. Fargate nodes and Nodes

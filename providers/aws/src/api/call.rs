@@ -1,3 +1,5 @@
+//! The table of requests, from which their types, actions and answers are made.
+
 #[allow(
     clippy::wildcard_imports,
     reason = "the table below names nearly every type of both"

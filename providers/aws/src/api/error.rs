@@ -1,3 +1,5 @@
+//! Errors of requests to AWS.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use ccm_core::provider::CloudError;

@@ -1,3 +1,5 @@
+//! Types of IDs and ARNs.
+
 use std::{fmt, ops::Deref, sync::Arc};
 
 macro_rules! ids {

@@ -33,7 +33,7 @@ pub(crate) enum ErrorClass {
     /// Too many requests.
     Throttled,
     /// The object does not exist.
-    Absent,
+    NotFound,
     /// AWS rejects what the user requested.
     User,
     /// A quota is exceeded.
@@ -76,7 +76,7 @@ impl ErrorClass {
             | "InvalidGroup.NotFound"
             | "InvalidInstanceID.NotFound"
             | "InvalidRoute.NotFound"
-            | "InvalidRouteTableID.NotFound" => Self::Absent,
+            | "InvalidRouteTableID.NotFound" => Self::NotFound,
             "CertificateNotFound"
             | "SSLPolicyNotFound"
             | "UnsupportedProtocol"
@@ -136,30 +136,31 @@ impl From<AwsError> for CloudError {
     fn from(error: AwsError) -> Self {
         let (code, request_id) = match &error.cause {
             AwsErrorCause::Response { code, request_id, .. } => (code, request_id),
-            AwsErrorCause::NotSent(refused) => return refused.clone(),
+            AwsErrorCause::NotSent(reason) => return reason.clone(),
             AwsErrorCause::RateLimited(after) => {
-                let spent = Self::new(ErrorKind::Throttled, error.to_string());
-                return spent.with_retry_after(*after).with_reason(reason::BUDGET);
+                return Self::new(ErrorKind::Throttled, error.to_string())
+                    .with_retry_after(*after)
+                    .with_reason(reason::BUDGET);
             }
             AwsErrorCause::NoResponse(cause) => {
                 return Self::transient(error.to_string()).with_source(cause.clone());
             }
         };
-        let new = |kind| Self::new(kind, error.to_string());
+        let text = error.to_string();
         let cloud = match ErrorClass::of(code) {
-            ErrorClass::Throttled => new(ErrorKind::Throttled),
-            ErrorClass::Absent => new(ErrorKind::NotFound),
-            ErrorClass::Conflict => new(ErrorKind::Conflict),
-            ErrorClass::User => new(ErrorKind::InvalidInput)
+            ErrorClass::Throttled => Self::new(ErrorKind::Throttled, text),
+            ErrorClass::NotFound => Self::new(ErrorKind::NotFound, text),
+            ErrorClass::Conflict => Self::new(ErrorKind::Conflict, text),
+            ErrorClass::User => Self::new(ErrorKind::InvalidInput, text)
                 .with_retry_after(USER_ERROR)
                 .with_reason(reason::REFUSED),
-            ErrorClass::Quota => new(ErrorKind::QuotaExceeded)
+            ErrorClass::Quota => Self::new(ErrorKind::QuotaExceeded, text)
                 .with_retry_after(QUOTA)
                 .with_reason(reason::QUOTA),
-            ErrorClass::Permission => Self::new(ErrorKind::Denied, denied(&error))
+            ErrorClass::Permission => Self::new(ErrorKind::Denied, access_denied_message(&error))
                 .with_retry_after(PERMISSION)
                 .with_reason(reason::PERMISSION),
-            ErrorClass::Other => new(ErrorKind::Transient),
+            ErrorClass::Other => Self::new(ErrorKind::Transient, text),
         };
         match request_id {
             Some(id) => cloud.with_request_id(&**id),
@@ -171,9 +172,11 @@ impl From<AwsError> for CloudError {
 /// Returns when a request that our own rate limiter held back may be sent; `None` for every other
 /// error. AWS never received that request, so it had no effect.
 pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
-    error
-        .retry_after()
-        .filter(|_| error.reason() == Some(reason::BUDGET))
+    if error.reason() == Some(reason::BUDGET) {
+        error.retry_after()
+    } else {
+        None
+    }
 }
 
 /// Waits for something that another call holds, such as a lock, for at most the time that this call
@@ -189,17 +192,19 @@ pub(crate) async fn wait_in_line<T>(
     let waited = op
         .wait_shared(tokio::time::timeout(op.remaining_sleep(), wait))
         .await;
-    waited.map_err(|_| {
-        let error =
-            CloudError::new(ErrorKind::Throttled, "others change the same object at the moment");
-        error
-            .with_retry_after(LOCK_RETRY_DELAY)
-            .with_reason(reason::BUDGET)
-    })
+    match waited {
+        Ok(output) => Ok(output),
+        Err(_) => {
+            let message = "another operation is changing the same object";
+            Err(CloudError::new(ErrorKind::Throttled, message)
+                .with_retry_after(LOCK_RETRY_DELAY)
+                .with_reason(reason::BUDGET))
+        }
+    }
 }
 
 /// Returns the message of an access-denied error, with the action that the policy has to allow.
-fn denied(error: &AwsError) -> String {
+fn access_denied_message(error: &AwsError) -> String {
     match error.action {
         Some(action) => {
             format!(

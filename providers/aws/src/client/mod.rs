@@ -48,8 +48,8 @@ impl Client {
     }
 
     /// Returns a client that answers reads from this cache and stores new answers in it.
-    pub(crate) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
-        Self { responses: Some(answers.clone()), ..self.clone() }
+    pub(crate) fn with_response_cache(&self, responses: &ResponseCache) -> Self {
+        Self { responses: Some(responses.clone()), ..self.clone() }
     }
 
     /// Sets the rate limits.
@@ -74,37 +74,36 @@ impl Client {
     /// rate limiter requires a longer wait than this call may still sleep.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Read, "{:?}", R::ACTION);
-        if let Some(answer) = self
-            .responses
-            .as_ref()
-            .and_then(|answers| answers.get(&request.clone().into_call()))
+        if let Some(responses) = &self.responses
+            && let Some(response) = responses.get(&request.clone().into_call())
         {
-            return answer.and_then(unwrap_reply::<R>);
+            return response.and_then(unwrap_reply::<R>);
         }
-        let sent = async {
-            if let Err(error) = self.acquire::<R>(op).await {
-                return Ok(Err(error));
-            }
-            let mut attempts = 0;
-            Ok(loop {
-                let started = Instant::now();
-                match self.attempt(request.clone()).await {
-                    Ok(reply) => break Ok(reply),
-                    Err(error) => {
-                        if let Err(error) = self
-                            .wait_to_retry::<R>(op, &mut attempts, started, error)
-                            .await
-                        {
-                            break Err(error);
-                        }
-                    }
-                }
-            })
-        };
-        op.run(sent).await.map_err(rejected::<R>)?
+        op.run(async { Ok(self.read_with_retries(op, request).await) })
+            .await
+            .map_err(not_sent::<R>)?
     }
 
-    /// Reads every page of an answer; `turn` puts the token of the next page into the request.
+    async fn read_with_retries<R: Request>(
+        &self,
+        op: &Op,
+        request: R,
+    ) -> Result<R::Reply, AwsError> {
+        self.acquire::<R>(op).await?;
+        let mut attempts = 0;
+        loop {
+            let started = Instant::now();
+            match self.attempt(request.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => {
+                    self.wait_to_retry::<R>(op, &mut attempts, started, error)
+                        .await?;
+                }
+            }
+        }
+    }
+
+    /// Reads every page of an answer; `set_token` puts the token of the next page into the request.
     ///
     /// # Errors
     /// As [`read`](Self::read), or the answer has more than 1,000 pages.
@@ -112,7 +111,7 @@ impl Client {
         &self,
         op: &Op,
         mut request: R,
-        mut turn: impl FnMut(&mut R, String),
+        mut set_token: impl FnMut(&mut R, String),
     ) -> Result<Vec<T>, AwsError>
     where
         R: Request<Reply = Page<T>>,
@@ -122,7 +121,7 @@ impl Client {
             let page = self.read(op, request.clone()).await?;
             items.extend(page.items);
             match page.next {
-                Some(token) => turn(&mut request, token),
+                Some(token) => set_token(&mut request, token),
                 None => return Ok(items),
             }
         }
@@ -147,40 +146,43 @@ impl Client {
         self.acquire::<R>(op).await?;
         loop {
             let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).with_detail(why);
-            let failure: Mutex<Option<AwsError>> = Mutex::new(None);
-            let sent = async {
-                self.attempt(request.clone())
-                    .await
-                    .map(MutationResponse::new)
-                    .map_err(|error| {
-                        let cloud = CloudError::from(error.clone());
-                        *failure.lock() = Some(error);
-                        cloud
-                    })
+            // The operation only passes a `CloudError` on, so AWS' error is kept beside it.
+            let aws_error: Mutex<Option<AwsError>> = Mutex::new(None);
+            let attempt = async {
+                match self.attempt(request.clone()).await {
+                    Ok(reply) => Ok(MutationResponse::new(reply)),
+                    Err(error) => {
+                        *aws_error.lock() = Some(error.clone());
+                        Err(CloudError::from(error))
+                    }
+                }
             };
             let started = Instant::now();
-            let result = op.mutate(mutation, sent).await;
-            let failure = failure.into_inner();
-            match result.map_err(|error| failure.unwrap_or_else(|| rejected::<R>(error))) {
+            let cloud_error = match op.mutate(mutation, attempt).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) => {
-                    self.wait_to_retry::<R>(op, &mut attempts, started, error)
-                        .await?;
-                }
-            }
+                Err(error) => error,
+            };
+            let error = match aws_error.into_inner() {
+                Some(error) => error,
+                None => not_sent::<R>(cloud_error),
+            };
+            self.wait_to_retry::<R>(op, &mut attempts, started, error)
+                .await?;
         }
     }
 
     /// Waits for a token of the request's rate limiter.
     async fn acquire<R: Request>(&self, op: &Op) -> Result<(), AwsError> {
-        let Some(budgets) = &self.rate_limiters else {
+        let Some(rate_limiters) = &self.rate_limiters else {
             return Ok(());
         };
-        let turn = budgets.acquire(op, R::ACTION).await;
-        turn.map_err(|wait| AwsError {
-            action: Some(R::ACTION),
-            cause: AwsErrorCause::RateLimited(wait),
-        })
+        rate_limiters
+            .acquire(op, R::ACTION)
+            .await
+            .map_err(|wait| AwsError {
+                action: Some(R::ACTION),
+                cause: AwsErrorCause::RateLimited(wait),
+            })
     }
 
     /// Waits before the next attempt of a request, whose last attempt began at `started`: first the
@@ -197,12 +199,12 @@ impl Client {
         error: AwsError,
     ) -> Result<(), AwsError> {
         *attempts += 1;
-        if let (ErrorClass::Throttled, Some(budgets)) =
-            (ErrorClass::of(error.code()), &self.rate_limiters)
+        if let Some(rate_limiters) = &self.rate_limiters
+            && ErrorClass::of(error.code()) == ErrorClass::Throttled
         {
-            budgets.halve_rate(R::ACTION);
+            rate_limiters.halve_rate(R::ACTION);
         }
-        if *attempts >= retry::ATTEMPTS
+        if *attempts >= retry::MAX_ATTEMPTS
             || !retry::should_retry(R::ACTION.class(), started.elapsed(), &error)
         {
             return Err(error);
@@ -219,15 +221,14 @@ impl Client {
     async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let started = Instant::now();
         let call = request.into_call();
-        let asked = self
-            .responses
-            .as_ref()
-            .filter(|_| R::ACTION.class() == RequestClass::Read)
-            .map(|all| (all, call.clone()));
-        let reply = self.transport.send(call).await;
-        if let Some((answers, call)) = asked {
-            answers.store(call, &reply);
-        }
+        let reply = match &self.responses {
+            Some(responses) if R::ACTION.class() == RequestClass::Read => {
+                let reply = self.transport.send(call.clone()).await;
+                responses.store(call, &reply);
+                reply
+            }
+            _ => self.transport.send(call).await,
+        };
         let reply = reply.and_then(unwrap_reply::<R>);
         self.metrics
             .record_attempt(R::ACTION, started, reply.as_ref().err());
@@ -240,7 +241,7 @@ fn unwrap_reply<R: Request>(reply: api::Reply) -> Result<R::Reply, AwsError> {
         .ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
 }
 
-fn rejected<R: Request>(error: CloudError) -> AwsError {
+fn not_sent<R: Request>(error: CloudError) -> AwsError {
     AwsError {
         action: Some(R::ACTION),
         cause: AwsErrorCause::NotSent(error),

@@ -28,13 +28,17 @@ enum RequestKind {
 
 impl RequestKind {
     fn of(action: Action) -> Self {
-        match (action, action.service(), action.class()) {
-            (Action::DescribeInstanceTopology, ..) => Self::Topology,
-            (Action::RegisterTargets | Action::DeregisterTargets, ..) => Self::ElbRegister,
-            (_, Service::Ec2, RequestClass::Read) => Self::Ec2Read,
-            (_, Service::Ec2, RequestClass::Write) => Self::Ec2Write,
-            (_, Service::Elb | Service::Classic, RequestClass::Read) => Self::ElbRead,
-            (_, Service::Elb | Service::Classic, RequestClass::Write) => Self::ElbWrite,
+        // These have limits of their own.
+        match action {
+            Action::DescribeInstanceTopology => return Self::Topology,
+            Action::RegisterTargets | Action::DeregisterTargets => return Self::ElbRegister,
+            _ => {}
+        }
+        match (action.service(), action.class()) {
+            (Service::Ec2, RequestClass::Read) => Self::Ec2Read,
+            (Service::Ec2, RequestClass::Write) => Self::Ec2Write,
+            (Service::Elb | Service::Classic, RequestClass::Read) => Self::ElbRead,
+            (Service::Elb | Service::Classic, RequestClass::Write) => Self::ElbWrite,
         }
     }
 }
@@ -110,7 +114,11 @@ impl TokenBucket {
         }
     }
 
-    fn take(&mut self, now: Instant, longest: Duration) -> Result<Duration, Duration> {
+    /// Takes a token, in advance if necessary, and returns the wait until it is available.
+    ///
+    /// # Errors
+    /// That wait, if it is longer than `max_wait`; then no token is taken.
+    fn take(&mut self, now: Instant, max_wait: Duration) -> Result<Duration, Duration> {
         self.fill(now);
         let missing = 1.0 - self.tokens;
         let wait = if missing <= 0.0 {
@@ -118,7 +126,7 @@ impl TokenBucket {
         } else {
             Duration::from_secs_f64(missing / self.current_rate(now))
         };
-        if wait > longest {
+        if wait > max_wait {
             return Err(wait);
         }
         self.tokens -= 1.0;
@@ -137,11 +145,12 @@ impl TokenBucket {
             return;
         };
         // Time before the end of the halving counts half.
-        let elapsed = now.saturating_duration_since(at).as_secs_f64();
-        let slow = self
-            .halved_until
-            .map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
-        let gained = (elapsed - slow / 2.0) * self.rate.per_second;
+        let mut seconds = now.saturating_duration_since(at).as_secs_f64();
+        if let Some(end) = self.halved_until {
+            let halved = end.min(now).saturating_duration_since(at);
+            seconds -= halved.as_secs_f64() / 2.0;
+        }
+        let gained = seconds * self.rate.per_second;
         self.tokens = (self.tokens + gained).min(f64::from(self.rate.burst));
     }
 

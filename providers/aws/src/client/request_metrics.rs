@@ -49,9 +49,10 @@ impl ApiMetrics {
             Box::new(self.throttled.clone()),
             Box::new(self.status.clone()),
         ];
-        collectors
-            .into_iter()
-            .try_for_each(|collector| registry.register(collector))
+        for collector in collectors {
+            registry.register(collector)?;
+        }
+        Ok(())
     }
 
     /// Counts one attempt. As upstream, only successful attempts have a duration.

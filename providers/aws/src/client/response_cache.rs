@@ -24,31 +24,31 @@ pub(crate) struct ResponseCache(Arc<Mutex<Vec<CachedResponse>>>);
 
 #[derive(Debug)]
 struct CachedResponse {
-    to: Call,
-    at: Instant,
+    call: Call,
+    received_at: Instant,
     reply: Result<Reply, AwsError>,
 }
 
 impl ResponseCache {
     /// Returns the cached response to a request, if there is one.
     pub(super) fn get(&self, call: &Call) -> Option<Result<Reply, AwsError>> {
-        let all = self.0.lock();
-        all.iter()
-            .find(|answer| answer.to == *call && answer.at.elapsed() < TTL)
-            .map(|answer| answer.reply.clone())
+        let responses = self.0.lock();
+        let response = responses
+            .iter()
+            .find(|response| response.call == *call && response.received_at.elapsed() < TTL)?;
+        Some(response.reply.clone())
     }
 
     /// Stores a response, if it is an object or "not found".
-    pub(super) fn store(&self, to: Call, reply: &Result<Reply, AwsError>) {
-        if reply
-            .as_ref()
-            .err()
-            .is_none_or(|error| ErrorClass::of(error.code()) == ErrorClass::Absent)
+    pub(super) fn store(&self, call: Call, reply: &Result<Reply, AwsError>) {
+        if let Err(error) = reply
+            && ErrorClass::of(error.code()) != ErrorClass::NotFound
         {
-            let mut all = self.0.lock();
-            all.retain(|answer| answer.to != to);
-            all.push(CachedResponse { to, at: Instant::now(), reply: reply.clone() });
+            return;
         }
+        let mut responses = self.0.lock();
+        responses.retain(|response| response.call != call);
+        responses.push(CachedResponse { call, received_at: Instant::now(), reply: reply.clone() });
     }
 
     /// Removes everything, because the sync is over or something is about to be changed.
@@ -57,14 +57,12 @@ impl ResponseCache {
     }
 
     /// Ends a sync. Its responses are kept for the next one if it failed because of throttling.
-    pub(crate) fn finish<T>(&self, look: Result<T, CloudError>) -> Result<T, CloudError> {
-        if look
-            .as_ref()
-            .err()
-            .is_none_or(|error| error.kind() != ErrorKind::Throttled)
-        {
+    pub(crate) fn finish<T>(&self, sync_result: Result<T, CloudError>) -> Result<T, CloudError> {
+        let is_throttled =
+            matches!(&sync_result, Err(error) if error.kind() == ErrorKind::Throttled);
+        if !is_throttled {
             self.clear();
         }
-        look
+        sync_result
     }
 }

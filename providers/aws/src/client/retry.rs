@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Maximum number of attempts of a request.
-pub(super) const ATTEMPTS: u32 = 5;
+pub(super) const MAX_ATTEMPTS: u32 = 5;
 /// Upper bound of the first delay. It doubles, so that four delays are at most 0.9 s in all, less
 /// than half of what a call may sleep.
 const FIRST_WAIT: Duration = Duration::from_millis(60);
@@ -18,32 +18,32 @@ const FIRST_WAIT: Duration = Duration::from_millis(60);
 /// take minutes.
 const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
 
-/// Returns whether sending the request again is safe and may help, after an attempt that took
-/// `took`.
+/// Returns whether sending the request again is safe and may help, after an attempt of this
+/// duration.
 ///
 /// A change without an answer may have been carried out. It is not repeated here: the next
 /// reconcile reads first, and then finds or repeats it.
-pub(super) fn should_retry(class: RequestClass, took: Duration, error: &AwsError) -> bool {
-    if class == RequestClass::Read && took >= MAX_RETRYABLE_READ_TIME {
+pub(super) fn should_retry(class: RequestClass, duration: Duration, error: &AwsError) -> bool {
+    if class == RequestClass::Read && duration >= MAX_RETRYABLE_READ_TIME {
         return false;
     }
-    match (&error.cause, class) {
-        (AwsErrorCause::Response { code, status, .. }, class) => match ErrorClass::of(code) {
+    match &error.cause {
+        AwsErrorCause::Response { code, status, .. } => match ErrorClass::of(code) {
             ErrorClass::Throttled => true,
             ErrorClass::Other => class == RequestClass::Read && *status >= 500,
             _ => false,
         },
-        (AwsErrorCause::NoResponse(_), RequestClass::Read) => true,
-        (AwsErrorCause::NoResponse(_), RequestClass::Write)
-        | (AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_), _) => false,
+        AwsErrorCause::NoResponse(_) => class == RequestClass::Read,
+        AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_) => false,
     }
 }
 
 /// Returns the delay after the given number of attempts: random, up to a bound that doubles, so
 /// that calls that failed together do not retry together.
 pub(super) fn delay(attempts: u32, jitter: f64) -> Duration {
-    FIRST_WAIT
-        .mul_f64(f64::from(1_u32 << attempts.saturating_sub(1).min(8)) * jitter.clamp(0.0, 1.0))
+    let doublings = attempts.saturating_sub(1).min(8);
+    let bound = FIRST_WAIT * (1_u32 << doublings);
+    bound.mul_f64(jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn all_waits_of_two_requests_stay_below_two_seconds() {
-        let total: Duration = (1..ATTEMPTS).map(|attempts| delay(attempts, 1.0)).sum();
+        let total: Duration = (1..MAX_ATTEMPTS).map(|attempts| delay(attempts, 1.0)).sum();
         assert_eq!(2 * total, Duration::from_millis(1800));
         assert_eq!(delay(3, 0.0), Duration::ZERO);
     }

@@ -28,7 +28,7 @@ pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
         Some(address) => Ok(address),
         None => Err(CloudError::new(
             ErrorKind::InvalidInput,
-            format!("Fargate node ID {id:?} holds no address"),
+            format!("Fargate node ID {id:?} contains no address"),
         )),
     }
 }

@@ -182,7 +182,7 @@ impl Ec2Instances {
                 logged.clear();
             }
             if logged.insert(node.name.clone()) {
-                tracing::warn!(node = %node.name, provider_id = node.provider_id.as_deref(), error = %error, "no instance can have this ID; the node is left alone");
+                tracing::warn!(node = %node.name, provider_id = node.provider_id.as_deref(), error = %error, "no instance can have this ID; skipping the node");
             }
         }
         error.clone().into()

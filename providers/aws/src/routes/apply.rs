@@ -205,7 +205,7 @@ impl Ec2Routes {
         if !target.source_dest_check || self.recently_disabled_source_dest_check(id) {
             return Ok(());
         }
-        let why = "packets of pods pass through";
+        let why = "it forwards packets of pods";
         let (kind, result) = match &target.interface {
             Some(interface) => {
                 let request = ModifyNetworkInterfaceAttribute {
@@ -277,7 +277,7 @@ impl Ec2Routes {
         listed: &RouteHandle,
     ) -> Result<(), RouteError> {
         let request = DeleteRoute { table: table.clone(), destination };
-        let why = format!("no node wants it to lead to {}", listed.hop);
+        let why = format!("no node needs this route to {}", listed.hop);
         match self.scope.client.write(op, request, &why).await {
             Ok(()) => {}
             Err(error) if error.has_code("InvalidRoute.NotFound") => {}

@@ -50,7 +50,7 @@ pub(super) enum RouteError {
     )]
     DestinationInUse { destination: IpNet, table: RouteTableId, target: Box<str> },
     #[error(
-        "error creating AWS route ({destination}): table {table} is said to have it, but does not show it yet"
+        "error creating AWS route ({destination}): EC2 reports that table {table} has it, but the table does not show it yet"
     )]
     NotVisible { destination: IpNet, table: RouteTableId },
     #[error(

@@ -61,7 +61,9 @@ impl TaggingController {
                 ItemDecision::Do(id) => jobs.push(TagJob { item, node, id }),
                 ItemDecision::Skip(why) => {
                     tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
-                    if let (TagOperation::Tag, None, Some(id)) = (item.verb, &node, item.instance())
+                    if item.verb == TagOperation::Tag
+                        && node.is_none()
+                        && let Some(id) = item.instance()
                     {
                         self.metrics.remove_instance(&id);
                     }
@@ -101,14 +103,13 @@ impl TaggingController {
         match verb {
             TagOperation::Tag => {
                 let request = CreateTags { resources, tags };
-                self.scope
-                    .client
-                    .write(op, request, "nodes have no label that says so")
-                    .await
+                let why = "nodes lack the label of tagged instances";
+                self.scope.client.write(op, request, why).await
             }
             TagOperation::Untag => {
                 let request = DeleteTags { resources, tags };
-                self.scope.client.write(op, request, "nodes are gone").await
+                let why = "nodes were deleted";
+                self.scope.client.write(op, request, why).await
             }
         }
     }
@@ -155,39 +156,33 @@ impl TaggingController {
 
     fn fail(&self, queue: &TagQueue, job: &TagJob, error: &JobError) {
         // First, check whether the process is stopping.
-        let (rejection, cloud) = match error {
-            JobError::Aws(error) => {
-                (RejectionKind::of(error.code()), Some(CloudError::from(error.clone())))
-            }
-            JobError::Label(_) => (None, None),
-        };
-        let is_end =
-            |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
-        if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
+        let failure = JobFailure::of(error);
+        if self.op.may_write().is_err() || failure.is_shutdown {
             // The next leader finds the node without its label.
             return queue.finish(&job.item);
         }
         // Then decide whether to retry.
         let failures = queue.queue.failed(&job.item);
-        let text = cloud
-            .as_ref()
-            .map_or_else(|| chain(error), CloudError::chain);
+        let text = failure.text;
         let node = &job.item.node;
         let instance = &job.id;
-        let age = job.node.as_deref().map_or(Duration::MAX, age);
-        match plan::after_failure(queue.verb, rejection, age, failures) {
+        let age = match &job.node {
+            Some(node) => age(node),
+            None => Duration::MAX,
+        };
+        match plan::after_failure(queue.verb, failure.rejection, age, failures) {
             RetryDecision::Skip(why) => {
-                tracing::info!(%node, %instance, verb = ?queue.verb, why, error = text, "instance is left alone");
+                tracing::info!(%node, %instance, verb = ?queue.verb, why, error = text, "tags not changed, not retried");
                 if queue.verb == TagOperation::Untag {
                     self.metrics.remove_instance(instance);
                 }
                 queue.finish(&job.item);
             }
             RetryDecision::Retry => {
-                let pause = cloud
-                    .and_then(|error| error.retry_after())
-                    .unwrap_or_default();
-                let delay = BACKOFF.delay(failures).max(pause).max(self.next_slot());
+                let delay = BACKOFF
+                    .delay(failures)
+                    .max(failure.retry_after)
+                    .max(self.next_slot());
                 tracing::warn!(%node, %instance, verb = ?queue.verb, failures, ?delay, error = text, "tags not changed");
                 self.metrics.failed(ErrorType::Total, instance);
                 queue.queue.done(&job.item);
@@ -205,11 +200,38 @@ impl TaggingController {
     }
 }
 
-impl TagQueue {
-    /// Removes an item from the queue and resets its back-off.
-    fn finish(&self, item: &Item) {
-        self.queue.forget(item);
-        self.queue.done(item);
+/// What an error means for its item.
+struct JobFailure {
+    text: String,
+    rejection: Option<RejectionKind>,
+    /// The request was not sent, because the process stops or does not lead any more.
+    is_shutdown: bool,
+    /// Retry delay that AWS or a rate limiter asks for.
+    retry_after: Duration,
+}
+
+impl JobFailure {
+    fn of(error: &JobError) -> Self {
+        match error {
+            JobError::Aws(error) => {
+                let cloud = CloudError::from(error.clone());
+                Self {
+                    text: cloud.chain(),
+                    rejection: RejectionKind::of(error.code()),
+                    is_shutdown: matches!(
+                        cloud.kind(),
+                        ErrorKind::NotLeader | ErrorKind::Canceled
+                    ),
+                    retry_after: cloud.retry_after().unwrap_or_default(),
+                }
+            }
+            JobError::Label(_) => Self {
+                text: chain(error),
+                rejection: None,
+                is_shutdown: false,
+                retry_after: Duration::ZERO,
+            },
+        }
     }
 }
 

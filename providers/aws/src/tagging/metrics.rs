@@ -75,13 +75,12 @@ impl Metrics {
     pub(super) fn given_up(&self, instance: &str) {
         self.failed(ErrorType::Exhausted, instance);
         let mut given_up = self.given_up.lock();
-        given_up.retain(|known| **known != *instance);
+        given_up.retain(|other| **other != *instance);
         given_up.push_back(instance.into());
-        if given_up.len() > MAX_GIVEN_UP_SERIES {
-            given_up
-                .pop_front()
-                .iter()
-                .for_each(|oldest| self.remove_instance(oldest));
+        if given_up.len() > MAX_GIVEN_UP_SERIES
+            && let Some(oldest) = given_up.pop_front()
+        {
+            self.remove_instance(&oldest);
         }
     }
 

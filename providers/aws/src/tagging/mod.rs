@@ -28,7 +28,7 @@ use ccm_core::{
     provider::{CacheReader, CloudError, Op, ProviderContext, ProviderController},
     runtime::work_queue::WorkQueue,
 };
-use futures::future;
+use futures::{FutureExt, future};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ pub use self::{
     options::{NAME, OptionError, OptionErrors, Options, flags, info},
     plan::LABEL,
 };
-use crate::scope::Scope;
+use crate::{config::Rate, scope::Scope};
 
 /// Interval between two comparisons of the nodes.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -64,24 +64,13 @@ async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), 
     let stop = cx.cancel.clone();
     let workers = options.workers.get();
     let tagging = TaggingController::new(options, scope, cx, metrics);
-    let comparisons = async {
-        let mut seen = NodeSnapshot::default();
-        loop {
-            tagging.enqueue_changed_nodes(&mut seen);
-            if stop
-                .run_until_cancelled(tokio::time::sleep(PERIOD))
-                .await
-                .is_none()
-            {
-                break;
-            }
+    let mut tasks = vec![tagging.watch_nodes(&stop).boxed()];
+    for queue in [&tagging.tag_queue, &tagging.untag_queue] {
+        for _ in 0..workers {
+            tasks.push(tagging.work(queue, &stop).boxed());
         }
-    };
-    let queues = [&tagging.tag_queue, &tagging.untag_queue];
-    let workers = queues
-        .iter()
-        .flat_map(|queue| (0..workers).map(|_| tagging.work(queue, &stop)));
-    future::join(comparisons, future::join_all(workers)).await;
+    }
+    future::join_all(tasks).await;
     Ok(())
 }
 
@@ -106,9 +95,23 @@ struct TagQueue {
     queue: WorkQueue<Item>,
 }
 
+impl TagQueue {
+    fn new(verb: TagOperation) -> Self {
+        Self { verb, queue: WorkQueue::new() }
+    }
+
+    /// Removes an item from the queue and resets its back-off.
+    fn finish(&self, item: &Item) {
+        self.queue.forget(item);
+        self.queue.done(item);
+    }
+}
+
 impl TaggingController {
     fn new(options: Options, scope: Scope, cx: ProviderContext, metrics: Metrics) -> Self {
-        let queue = |verb| TagQueue { verb, queue: WorkQueue::new() };
+        let rate_limiter = options
+            .rate
+            .map(|Rate { per_second, burst }| Mutex::new(RateLimiter::new(per_second, burst)));
         Self {
             scope,
             checksum: options.checksum(),
@@ -116,26 +119,31 @@ impl TaggingController {
             client: cx.client,
             op: Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_reason("tagging"),
             metrics,
-            rate_limiter: options
-                .limit
-                .map(|(rate, burst)| Mutex::new(RateLimiter::new(rate, burst))),
+            rate_limiter,
             started_at: Instant::now(),
-            tag_queue: queue(TagOperation::Tag),
-            untag_queue: queue(TagOperation::Untag),
+            tag_queue: TagQueue::new(TagOperation::Tag),
+            untag_queue: TagQueue::new(TagOperation::Untag),
             options,
         }
     }
 
-    /// Queues an item for every node that needs one.
-    fn enqueue_changed_nodes(&self, seen: &mut NodeSnapshot) {
-        for item in seen.diff(&self.nodes.list(), &self.checksum) {
-            self.enqueue(item);
+    /// Queues an item for every node that needs one, every [`PERIOD`] until the process stops.
+    async fn watch_nodes(&self, stop: &CancellationToken) {
+        let mut snapshot = NodeSnapshot::default();
+        loop {
+            for item in snapshot.diff(&self.nodes.list(), &self.checksum) {
+                self.enqueue(item);
+            }
+            let sleep = tokio::time::sleep(PERIOD);
+            if stop.run_until_cancelled(sleep).await.is_none() {
+                break;
+            }
         }
     }
 
     fn enqueue(&self, item: Item) {
         let delay = self.next_slot();
-        tracing::debug!(node = %item.node, verb = ?item.verb, ?delay, "node is in line");
+        tracing::debug!(node = %item.node, verb = ?item.verb, ?delay, "node queued");
         self.queue_for(item.verb).queue.add_after(item, delay);
     }
 
@@ -148,9 +156,10 @@ impl TaggingController {
 
     /// Reserves a slot of the rate limiter for the next item and returns the delay until then.
     fn next_slot(&self) -> Duration {
-        self.rate_limiter
-            .as_ref()
-            .map_or(Duration::ZERO, |pace| pace.lock().reserve(self.started_at.elapsed()))
+        match &self.rate_limiter {
+            Some(rate_limiter) => rate_limiter.lock().reserve(self.started_at.elapsed()),
+            None => Duration::ZERO,
+        }
     }
 
     /// Processes queued items until the process stops. An item in progress is finished.
@@ -164,11 +173,11 @@ impl TaggingController {
     /// Waits briefly for more items that the same request can process.
     async fn collect_batch(&self, queue: &TagQueue, first: Item) -> Vec<Item> {
         let mut items = vec![first];
-        let most = if self.options.batching { MAX_BATCH } else { 1 };
-        let end = Instant::now() + MAX_BATCH_WAIT;
-        while items.len() < most {
-            let until = end.min(Instant::now() + IDLE);
-            match tokio::time::timeout_at(until, queue.queue.get()).await {
+        let max_items = if self.options.batching { MAX_BATCH } else { 1 };
+        let batch_deadline = Instant::now() + MAX_BATCH_WAIT;
+        while items.len() < max_items {
+            let deadline = batch_deadline.min(Instant::now() + IDLE);
+            match tokio::time::timeout_at(deadline, queue.queue.get()).await {
                 Ok(item) => items.push(item),
                 Err(_) => break,
             }

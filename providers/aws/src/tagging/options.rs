@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroUsize};
 use ccm_core::config::{ControllerInfo, Flag};
 
 use super::plan::Checksum;
-use crate::api::Tags;
+use crate::{api::Tags, config::Rate};
 
 /// Name of the controller, as upstream spells it.
 pub const NAME: &str = "tagging";
@@ -44,14 +44,14 @@ pub fn flags() -> Vec<Flag> {
         Flag::provider(
             RATE,
             "0",
-            "Nodes per second that the tagging controller takes in hand. Zero is no limit.",
+            "Nodes per second that the tagging controller processes. Zero means no limit.",
         ),
         Flag::provider(
             BURST,
             "0",
-            "Nodes that the tagging controller takes in hand at once after a pause. Zero is no limit.",
+            "Nodes that the tagging controller processes at once after a pause. Zero means no limit.",
         ),
-        Flag::provider(WORKERS, "1", "Requests that the tagging controller makes at a time."),
+        Flag::provider(WORKERS, "1", "Maximum number of concurrent requests of the tagging controller."),
         Flag::provider_switch_on(
             BATCHING,
             "Whether the tagging controller tags up to 50 instances with one request.",
@@ -74,8 +74,8 @@ pub fn info() -> ControllerInfo {
 pub struct Options {
     /// Tags for every instance; at least one.
     pub(super) tags: Tags,
-    /// Rate limit of nodes: per second, and burst. `None` means no limit.
-    pub(super) limit: Option<(f64, u32)>,
+    /// Rate limit of nodes. `None` means no limit.
+    pub(super) rate: Option<Rate>,
     /// Number of concurrent requests.
     pub(super) workers: NonZeroUsize,
     /// Whether one request may tag several instances.
@@ -123,10 +123,8 @@ pub struct OptionErrors(pub Vec<OptionError>);
 impl fmt::Display for OptionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("tagging controller inputs are not properly set: ")?;
-        for (i, error) in self.0.iter().enumerate() {
-            write!(f, "{}{error}", if i == 0 { "" } else { "; " })?;
-        }
-        Ok(())
+        let errors: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&errors.join("; "))
     }
 }
 
@@ -141,43 +139,17 @@ impl Options {
     /// Every validation error.
     pub fn parse(texts: &BTreeMap<&'static str, String>) -> Result<Self, OptionErrors> {
         let mut errors = Vec::new();
-        let text = |flag| texts.get(flag).map(String::as_str);
-        let tags = parse_tags(text(TAGS).unwrap_or_default(), &mut errors);
-        match text(RESOURCES).unwrap_or_default() {
+        let tags = parse_tags(text_of(texts, TAGS, ""), &mut errors);
+        match text_of(texts, RESOURCES, "") {
             "" => errors.push(OptionError::NoResources),
             INSTANCE => {}
             other => errors.push(OptionError::UnsupportedResource(other.into())),
         }
-        let rate: f64 = number(RATE, text(RATE).unwrap_or("0"), &mut errors).unwrap_or_default();
-        let burst: i32 = number(BURST, text(BURST).unwrap_or("0"), &mut errors).unwrap_or_default();
-        if !rate.is_finite() {
-            let value = text(RATE).unwrap_or_default().into();
-            errors.push(OptionError::Invalid {
-                flag: RATE,
-                value,
-                reason: "must be a finite number".into(),
-            });
-        }
-        if rate < 0.0 {
-            errors.push(OptionError::Negative(RATE));
-        }
-        if burst < 0 {
-            errors.push(OptionError::Negative(BURST));
-        }
-        let workers = number::<i32>(WORKERS, text(WORKERS).unwrap_or("1"), &mut errors);
-        let count = workers
-            .and_then(|count| usize::try_from(count).ok())
-            .and_then(NonZeroUsize::new);
-        if workers.is_some() && count.is_none() {
-            errors.push(OptionError::NoWorkers);
-        }
-        let batching = text(BATCHING) != Some("false");
-        let limit = u32::try_from(burst)
-            .ok()
-            .filter(|burst| *burst > 0 && rate > 0.0)
-            .map(|burst| (rate, burst));
-        match count {
-            Some(workers) if errors.is_empty() => Ok(Self { tags, limit, workers, batching }),
+        let rate = parse_rate(texts, &mut errors);
+        let workers = parse_workers(texts, &mut errors);
+        let batching = text_of(texts, BATCHING, "true") != "false";
+        match workers {
+            Some(workers) if errors.is_empty() => Ok(Self { tags, rate, workers, batching }),
             _ => Err(OptionErrors(errors)),
         }
     }
@@ -188,20 +160,71 @@ impl Options {
     }
 }
 
-fn number<T: std::str::FromStr>(
+fn text_of<'a>(
+    texts: &'a BTreeMap<&'static str, String>,
+    flag: &str,
+    default: &'a str,
+) -> &'a str {
+    match texts.get(flag) {
+        Some(text) => text,
+        None => default,
+    }
+}
+
+fn parse_rate(
+    texts: &BTreeMap<&'static str, String>,
+    errors: &mut Vec<OptionError>,
+) -> Option<Rate> {
+    let per_second: f64 =
+        parse_number(RATE, text_of(texts, RATE, "0"), errors).unwrap_or_default();
+    let burst: i32 = parse_number(BURST, text_of(texts, BURST, "0"), errors).unwrap_or_default();
+    if !per_second.is_finite() {
+        errors.push(OptionError::Invalid {
+            flag: RATE,
+            value: text_of(texts, RATE, "").into(),
+            reason: "must be a finite number".into(),
+        });
+    }
+    if per_second < 0.0 {
+        errors.push(OptionError::Negative(RATE));
+    }
+    let Ok(burst) = u32::try_from(burst) else {
+        errors.push(OptionError::Negative(BURST));
+        return None;
+    };
+    if burst > 0 && per_second > 0.0 {
+        Some(Rate { per_second, burst })
+    } else {
+        None
+    }
+}
+
+fn parse_workers(
+    texts: &BTreeMap<&'static str, String>,
+    errors: &mut Vec<OptionError>,
+) -> Option<NonZeroUsize> {
+    let number: i32 = parse_number(WORKERS, text_of(texts, WORKERS, "1"), errors)?;
+    let workers = usize::try_from(number).ok().and_then(NonZeroUsize::new);
+    if workers.is_none() {
+        errors.push(OptionError::NoWorkers);
+    }
+    workers
+}
+
+fn parse_number<T: std::str::FromStr>(
     flag: &'static str,
     text: &str,
     errors: &mut Vec<OptionError>,
 ) -> Option<T> {
-    let number = text.trim().parse().ok();
-    if number.is_none() {
+    let Ok(number) = text.trim().parse() else {
         errors.push(OptionError::Invalid {
             flag,
             value: text.into(),
             reason: "must be a number".into(),
         });
-    }
-    number
+        return None;
+    };
+    Some(number)
 }
 
 /// Parses `key=value,key=value`, where a pair may be quoted so that it can contain commas. As in
@@ -212,99 +235,110 @@ fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
         errors.push(OptionError::NoTags);
         return tags;
     }
-    let mut invalid = |reason: String| {
-        errors.push(OptionError::Invalid { flag: TAGS, value: text.into(), reason: reason.into() });
-    };
-    let pairs = match text.matches('=').count() {
-        0 => {
-            return {
-                invalid(format!("{text} must be formatted as key=value"));
-                tags
-            };
+    let pairs = match split_pairs(text) {
+        Ok(pairs) => pairs,
+        Err(reason) => {
+            errors.push(invalid_tags(text, reason));
+            return tags;
         }
-        1 => vec![text.trim_matches('"').to_owned()],
-        _ => match split(text) {
-            Some(pairs) => pairs,
-            None => {
-                return {
-                    invalid("has a quote that is not closed, or inside a pair".to_owned());
-                    tags
-                };
-            }
-        },
     };
     for pair in &pairs {
         match pair.split_once('=') {
             Some((key, value)) => drop(tags.insert(key.into(), value.into())),
-            None => invalid(format!("{pair} must be formatted as key=value")),
+            None => errors.push(invalid_tags(text, not_a_pair(pair))),
         }
     }
-    errors.extend(invalid_tags(&tags).map(|reason| OptionError::BadTag(reason.into())));
+    check_tags(&tags, errors);
     tags
+}
+
+fn invalid_tags(text: &str, reason: String) -> OptionError {
+    OptionError::Invalid { flag: TAGS, value: text.into(), reason: reason.into() }
+}
+
+fn not_a_pair(text: &str) -> String {
+    format!("{text} must be formatted as key=value")
+}
+
+fn split_pairs(text: &str) -> Result<Vec<String>, String> {
+    match text.matches('=').count() {
+        0 => Err(not_a_pair(text)),
+        1 => Ok(vec![text.trim_matches('"').to_owned()]),
+        _ => split_at_commas(text)
+            .ok_or_else(|| "has a quote that is not closed, or inside a pair".to_owned()),
+    }
 }
 
 /// Splits at commas outside quotes; a doubled quote inside quotes means one quote. `None` if the
 /// quotes are malformed.
-fn split(text: &str) -> Option<Vec<String>> {
+fn split_at_commas(text: &str) -> Option<Vec<String>> {
     let mut pairs = Vec::new();
     let mut rest = text;
     loop {
-        let pair;
-        if let Some(mut quoted) = rest.strip_prefix('"') {
-            let mut value = String::new();
-            loop {
-                let (before, after) = quoted.split_once('"')?;
-                value.push_str(before);
-                match after.strip_prefix('"') {
-                    Some(more) => {
-                        value.push('"');
-                        quoted = more;
-                    }
-                    None => break rest = after,
-                }
-            }
-            pair = value;
-        } else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            let (value, after) = rest.split_at(end);
-            if value.contains('"') {
-                return None;
-            }
-            pair = value.to_owned();
-            rest = after;
-        }
+        let (pair, after_pair) = match rest.strip_prefix('"') {
+            Some(quoted) => take_quoted(quoted)?,
+            None => take_unquoted(rest)?,
+        };
         pairs.push(pair);
-        match rest.strip_prefix(',') {
-            Some(next) => rest = next,
-            None if rest.is_empty() => return Some(pairs),
-            None => return None,
+        if after_pair.is_empty() {
+            return Some(pairs);
         }
+        rest = after_pair.strip_prefix(',')?;
     }
 }
 
-/// Returns why EC2 would reject the tags.
-fn invalid_tags(tags: &Tags) -> impl Iterator<Item = String> {
-    let many = (tags.len() > MAX_TAGS)
-        .then(|| format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
-    let each = tags.iter().flat_map(|(key, value)| {
-        let key_length = key.chars().count();
-        [
-            key.is_empty()
-                .then(|| format!("the tag with value {value:?} has no key")),
-            key.starts_with(RESERVED).then(|| {
-                format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS")
-            }),
-            (key_length > MAX_KEY_LENGTH)
-                .then(|| format!("key {key:?} is longer than {MAX_KEY_LENGTH} characters")),
-            (value.chars().count() > MAX_VALUE_LENGTH).then(|| {
-                format!("the value of {key:?} is longer than {MAX_VALUE_LENGTH} characters")
-            }),
-        ]
-    });
-    many.into_iter()
-        .chain(each.flatten())
-        .collect::<Vec<_>>()
-        .into_iter()
+/// Reads text whose opening quote was read, and returns it with what follows its closing quote.
+fn take_quoted(mut text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    loop {
+        let (before_quote, after_quote) = text.split_once('"')?;
+        value.push_str(before_quote);
+        let Some(after_doubled_quote) = after_quote.strip_prefix('"') else {
+            return Some((value, after_quote));
+        };
+        value.push('"');
+        text = after_doubled_quote;
+    }
+}
+
+/// Reads text up to the next comma, and returns it with the comma and what follows.
+fn take_unquoted(text: &str) -> Option<(String, &str)> {
+    let end = text.find(',').unwrap_or(text.len());
+    let (value, after) = text.split_at(end);
+    if value.contains('"') {
+        None
+    } else {
+        Some((value.to_owned(), after))
+    }
+}
+
+/// Reports every tag that EC2 would reject.
+fn check_tags(tags: &Tags, errors: &mut Vec<OptionError>) {
+    let mut reasons = Vec::new();
+    if tags.len() > MAX_TAGS {
+        reasons.push(format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
+    }
+    for (key, value) in tags {
+        if key.is_empty() {
+            reasons.push(format!("the tag with value {value:?} has no key"));
+        }
+        if key.starts_with(RESERVED) {
+            reasons
+                .push(format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS"));
+        }
+        if key.chars().count() > MAX_KEY_LENGTH {
+            reasons.push(format!("key {key:?} is longer than {MAX_KEY_LENGTH} characters"));
+        }
+        if value.chars().count() > MAX_VALUE_LENGTH {
+            reasons
+                .push(format!("the value of {key:?} is longer than {MAX_VALUE_LENGTH} characters"));
+        }
+    }
+    errors.extend(
+        reasons
+            .into_iter()
+            .map(|reason| OptionError::BadTag(reason.into())),
+    );
 }
 
 #[cfg(test)]
@@ -333,7 +367,7 @@ mod tests {
     #[test]
     fn the_defaults_of_the_flags_are_those_of_texts_that_are_missing() {
         let options = parse(&[(TAGS, "key1=value1"), (RESOURCES, "instance")]).unwrap();
-        assert_eq!((options.limit, options.workers.get(), options.batching), (None, 1, true));
+        assert_eq!((options.rate, options.workers.get(), options.batching), (None, 1, true));
     }
 
     #[test]
@@ -409,12 +443,12 @@ mod tests {
     #[test]
     fn a_limit_needs_rate_and_burst() {
         for (rate, burst, expected) in
-            [("0", "5", None), ("2", "0", None), ("0.5", "10", Some((0.5, 10)))]
+            [("0", "5", None), ("2", "0", None), ("0.5", "10", Some(Rate { per_second: 0.5, burst: 10 }))]
         {
             let options =
                 parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, rate), (BURST, burst)])
                     .unwrap();
-            assert_eq!(options.limit, expected);
+            assert_eq!(options.rate, expected);
         }
         assert!(
             parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, "inf"), (BURST, "1")]).is_err()

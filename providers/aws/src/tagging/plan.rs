@@ -7,7 +7,7 @@ use md5::{Digest, Md5};
 
 use crate::{
     api::{InstanceId, Tags},
-    provider_id::ProviderId,
+    provider_id::{ProviderId, instance_of},
 };
 
 /// Label of a node whose instance has the tags. Its value is a checksum of them.
@@ -70,29 +70,37 @@ impl NodeSnapshot {
     /// for the same instance does not count as deleted.
     pub(super) fn diff(&mut self, nodes: &[Arc<NodeView>], checksum: &Checksum) -> Vec<Item> {
         let mut items = Vec::new();
-        let mut now = HashMap::with_capacity(nodes.len());
+        let mut current = HashMap::with_capacity(nodes.len());
         for node in nodes {
-            let known = NodeRecord {
+            let record = NodeRecord {
                 provider_id: node.provider_id.clone(),
                 resource_version: node.resource_version.clone(),
             };
-            if self.0.get(&node.name) != Some(&known) && needs_tagging(node, checksum) {
+            if self.0.get(&node.name) != Some(&record) && needs_tagging(node, checksum) {
                 items.push(Item::new(TagOperation::Tag, &node.name, node.provider_id.as_ref()));
             }
-            now.insert(node.name.clone(), known);
+            current.insert(node.name.clone(), record);
         }
-        let is_other = |name: &str, old: &NodeRecord| {
-            now.get(name).is_none_or(|new: &NodeRecord| {
-                old.provider_id.is_some() && new.provider_id != old.provider_id
-            })
-        };
-        let gone = self.0.iter().filter(|(name, old)| is_other(name, old));
-        items.extend(
-            gone.map(|(name, old)| Item::new(TagOperation::Untag, name, old.provider_id.as_ref())),
-        );
+        for (name, old) in &self.0 {
+            if old.lost_instance(current.get(name)) {
+                items.push(Item::new(TagOperation::Untag, name, old.provider_id.as_ref()));
+            }
+        }
         items.sort_by(|a, b| a.node.cmp(&b.node));
-        self.0 = now;
+        self.0 = current;
         items
+    }
+}
+
+impl NodeRecord {
+    /// Returns whether the node of this record is deleted, or has another instance now.
+    fn lost_instance(&self, current: Option<&Self>) -> bool {
+        match current {
+            Some(current) => {
+                self.provider_id.is_some() && current.provider_id != self.provider_id
+            }
+            None => true,
+        }
     }
 }
 
@@ -103,9 +111,8 @@ impl Item {
 
     /// Returns the instance ID in the provider ID.
     pub(super) fn instance(&self) -> Option<InstanceId> {
-        self.provider_id
-            .as_deref()
-            .and_then(|id| ProviderId::parse(id).ok()?.instance_id().cloned())
+        let provider_id = self.provider_id.as_deref()?;
+        ProviderId::parse(provider_id).ok()?.instance_id().cloned()
     }
 }
 
@@ -135,13 +142,17 @@ pub(super) fn decide(
     nodes: &[Arc<NodeView>],
     checksum: &Checksum,
 ) -> ItemDecision {
-    let provider_id = match (item.verb, node) {
-        (TagOperation::Tag, None) => return ItemDecision::Skip("the node is gone"),
-        (TagOperation::Tag, Some(node)) if !needs_tagging(node, checksum) => {
-            return ItemDecision::Skip("it was tagged earlier");
+    let provider_id = match item.verb {
+        TagOperation::Tag => {
+            let Some(node) = node else {
+                return ItemDecision::Skip("the node is gone");
+            };
+            if !needs_tagging(node, checksum) {
+                return ItemDecision::Skip("it was tagged earlier");
+            }
+            node.provider_id.as_deref()
         }
-        (TagOperation::Tag, Some(node)) => node.provider_id.as_deref(),
-        (TagOperation::Untag, _) => item.provider_id.as_deref(),
+        TagOperation::Untag => item.provider_id.as_deref(),
     };
     let id = match provider_id.map(ProviderId::parse) {
         Some(Ok(ProviderId::Instance { id, .. })) => id,
@@ -150,16 +161,13 @@ pub(super) fn decide(
         // The item is queued again when the node changes.
         None => return ItemDecision::Skip("it has no provider ID"),
     };
-    let is_same = |node: &Arc<NodeView>| {
-        ProviderId::of(node)
-            .ok()
-            .flatten()
-            .and_then(|known| known.instance_id().cloned())
-            .as_ref()
-            == Some(&id)
-    };
-    if item.verb == TagOperation::Untag && nodes.iter().any(is_same) {
-        return ItemDecision::Skip("a node has the instance again");
+    if item.verb == TagOperation::Untag {
+        let has_node = nodes
+            .iter()
+            .any(|node| instance_of(node).as_ref() == Some(&id));
+        if has_node {
+            return ItemDecision::Skip("a node has the instance again");
+        }
     }
     ItemDecision::Do(id)
 }
@@ -202,18 +210,22 @@ pub(super) fn after_failure(
     age: Duration,
     failures: u32,
 ) -> RetryDecision {
-    match (verb, rejection) {
-        (TagOperation::Untag, Some(RejectionKind::NotFound)) => {
-            RetryDecision::Skip("the instance is gone")
+    match rejection {
+        Some(RejectionKind::InvalidId) => {
+            return RetryDecision::Skip("the instance has an invalid ID");
         }
-        (_, Some(RejectionKind::InvalidId)) => {
-            RetryDecision::Skip("the instance has an invalid ID")
+        Some(RejectionKind::NotFound) if verb == TagOperation::Untag => {
+            return RetryDecision::Skip("the instance is gone");
         }
-        (TagOperation::Tag, Some(RejectionKind::NotFound)) if age >= NEW_NODE_AGE => {
-            RetryDecision::Skip("the instance does not exist")
+        Some(RejectionKind::NotFound) if age >= NEW_NODE_AGE => {
+            return RetryDecision::Skip("the instance does not exist");
         }
-        _ if failures > MAX_RETRIES => RetryDecision::GiveUp,
-        _ => RetryDecision::Retry,
+        Some(RejectionKind::NotFound) | None => {}
+    }
+    if failures > MAX_RETRIES {
+        RetryDecision::GiveUp
+    } else {
+        RetryDecision::Retry
     }
 }
 

@@ -1,3 +1,5 @@
+//! Rate limiter of the tagging controller.
+
 use std::time::Duration;
 
 /// Token bucket that returns how long the next item has to wait.
@@ -33,12 +35,12 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_its_rate() {
-        let mut pace = RateLimiter::new(2.0, 3);
+        let mut limiter = RateLimiter::new(2.0, 3);
         let waits: Vec<_> = (0..6)
-            .map(|_| pace.reserve(Duration::ZERO).as_millis())
+            .map(|_| limiter.reserve(Duration::ZERO).as_millis())
             .collect();
         assert_eq!(waits, [0, 0, 0, 500, 1000, 1500]);
-        assert_eq!(pace.reserve(Duration::from_secs(2)), Duration::ZERO);
-        assert_eq!(pace.reserve(Duration::from_secs(3600)), Duration::ZERO);
+        assert_eq!(limiter.reserve(Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(limiter.reserve(Duration::from_secs(3600)), Duration::ZERO);
     }
 }

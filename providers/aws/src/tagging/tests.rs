@@ -61,7 +61,7 @@ pub(crate) fn options(batching: bool) -> Options {
     let tags: Tags = [("key2", "value2"), ("key1", "value1")]
         .map(|(k, v)| (k.into(), v.into()))
         .into();
-    Options { tags, limit: None, workers: NonZeroUsize::MIN, batching }
+    Options { tags, rate: None, workers: NonZeroUsize::MIN, batching }
 }
 
 impl Fixture {
@@ -473,7 +473,7 @@ async fn equal_items_are_in_line_once() {
 async fn a_limit_spreads_the_nodes_over_time() {
     let mut rig = Fixture::new(6);
     rig.register_all().await;
-    rig.start(Options { limit: Some((0.5, 2)), ..options(false) });
+    rig.start(Options { rate: Some(Rate { per_second: 0.5, burst: 2 }), ..options(false) });
     rig.wait(1).await;
     assert_eq!(rig.calls().0, 2);
     rig.wait(4).await;
