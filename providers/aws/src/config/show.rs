@@ -97,7 +97,10 @@ impl Settings {
             .filter(|entry| !defaults.contains(entry))
             .map(|(key, value)| format!("{key}={value:?}"))
             .collect();
-        tracing::info!(settings = changed.join(" "), "cloud config: what differs from the defaults");
+        tracing::info!(
+            settings = changed.join(" "),
+            "cloud config: what differs from the defaults"
+        );
         for (key, value) in effective {
             tracing::debug!(key, value, "cloud config");
         }

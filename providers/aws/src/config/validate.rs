@@ -129,10 +129,7 @@ fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
 }
 
 fn checked_region(name: &str) -> Result<Box<str>, String> {
-    if name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-    {
+    if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         Ok(name.into())
     } else {
         Err(format!("{name:?} is not the name of a region"))
@@ -339,11 +336,7 @@ fn limits(raw: &Global) -> Limits {
     }
 }
 
-fn rate(
-    qps: &ConfigValue<Option<f64>>,
-    burst: &ConfigValue<Option<u32>>,
-    default: Rate,
-) -> Rate {
+fn rate(qps: &ConfigValue<Option<f64>>, burst: &ConfigValue<Option<u32>>, default: Rate) -> Rate {
     Rate {
         per_second: qps.value.unwrap_or(default.per_second),
         burst: burst.value.unwrap_or(default.burst),

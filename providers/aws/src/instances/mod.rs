@@ -198,7 +198,9 @@ impl Ec2Instances {
         let mut zones = BTreeSet::new();
         let mut instances = Vec::new();
         for (query, resource) in queries.iter().zip(resources) {
-            let Ok(Some(resource)) = resource else { continue };
+            let Ok(Some(resource)) = resource else {
+                continue;
+            };
             if !needs_labels(query, resource) {
                 continue;
             }

@@ -235,7 +235,9 @@ impl Ec2Routes {
 
     fn recently_disabled_source_dest_check(&self, id: &str) -> bool {
         let disabled = self.source_dest_check_disabled.lock();
-        disabled.get(id).is_some_and(|at| at.elapsed() < INSTANCE_AGE)
+        disabled
+            .get(id)
+            .is_some_and(|at| at.elapsed() < INSTANCE_AGE)
     }
 
     /// Deletes a listed route from the tables that had it, where it still has the same target.

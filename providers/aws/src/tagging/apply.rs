@@ -218,10 +218,7 @@ impl JobFailure {
                 Self {
                     text: cloud.chain(),
                     rejection: RejectionKind::of(error.code()),
-                    is_shutdown: matches!(
-                        cloud.kind(),
-                        ErrorKind::NotLeader | ErrorKind::Canceled
-                    ),
+                    is_shutdown: matches!(cloud.kind(), ErrorKind::NotLeader | ErrorKind::Canceled),
                     retry_after: cloud.retry_after().unwrap_or_default(),
                 }
             }

@@ -51,7 +51,11 @@ pub fn flags() -> Vec<Flag> {
             "0",
             "Nodes that the tagging controller processes at once after a pause. Zero means no limit.",
         ),
-        Flag::provider(WORKERS, "1", "Maximum number of concurrent requests of the tagging controller."),
+        Flag::provider(
+            WORKERS,
+            "1",
+            "Maximum number of concurrent requests of the tagging controller.",
+        ),
         Flag::provider_switch_on(
             BATCHING,
             "Whether the tagging controller tags up to 50 instances with one request.",
@@ -160,11 +164,7 @@ impl Options {
     }
 }
 
-fn text_of<'a>(
-    texts: &'a BTreeMap<&'static str, String>,
-    flag: &str,
-    default: &'a str,
-) -> &'a str {
+fn text_of<'a>(texts: &'a BTreeMap<&'static str, String>, flag: &str, default: &'a str) -> &'a str {
     match texts.get(flag) {
         Some(text) => text,
         None => default,
@@ -175,8 +175,7 @@ fn parse_rate(
     texts: &BTreeMap<&'static str, String>,
     errors: &mut Vec<OptionError>,
 ) -> Option<Rate> {
-    let per_second: f64 =
-        parse_number(RATE, text_of(texts, RATE, "0"), errors).unwrap_or_default();
+    let per_second: f64 = parse_number(RATE, text_of(texts, RATE, "0"), errors).unwrap_or_default();
     let burst: i32 = parse_number(BURST, text_of(texts, BURST, "0"), errors).unwrap_or_default();
     if !per_second.is_finite() {
         errors.push(OptionError::Invalid {
@@ -442,9 +441,11 @@ mod tests {
 
     #[test]
     fn a_limit_needs_rate_and_burst() {
-        for (rate, burst, expected) in
-            [("0", "5", None), ("2", "0", None), ("0.5", "10", Some(Rate { per_second: 0.5, burst: 10 }))]
-        {
+        for (rate, burst, expected) in [
+            ("0", "5", None),
+            ("2", "0", None),
+            ("0.5", "10", Some(Rate { per_second: 0.5, burst: 10 })),
+        ] {
             let options =
                 parse(&[(TAGS, "a=1"), (RESOURCES, "instance"), (RATE, rate), (BURST, burst)])
                     .unwrap();

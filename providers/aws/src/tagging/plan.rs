@@ -96,9 +96,7 @@ impl NodeRecord {
     /// Returns whether the node of this record is deleted, or has another instance now.
     fn lost_instance(&self, current: Option<&Self>) -> bool {
         match current {
-            Some(current) => {
-                self.provider_id.is_some() && current.provider_id != self.provider_id
-            }
+            Some(current) => self.provider_id.is_some() && current.provider_id != self.provider_id,
             None => true,
         }
     }

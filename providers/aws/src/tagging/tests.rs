@@ -473,7 +473,10 @@ async fn equal_items_are_in_line_once() {
 async fn a_limit_spreads_the_nodes_over_time() {
     let mut rig = Fixture::new(6);
     rig.register_all().await;
-    rig.start(Options { rate: Some(Rate { per_second: 0.5, burst: 2 }), ..options(false) });
+    rig.start(Options {
+        rate: Some(Rate { per_second: 0.5, burst: 2 }),
+        ..options(false)
+    });
     rig.wait(1).await;
     assert_eq!(rig.calls().0, 2);
     rig.wait(4).await;

@@ -1,3 +1,5 @@
+//! Decodes request bodies, with errors that name the key.
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -13,13 +15,12 @@ pub(super) fn decode_list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, F
     let Value::Array(entries) = json(bytes)? else {
         return Err(FieldError::new("", "the body must be a JSON list"));
     };
-    let decode = |(index, entry): (usize, Value)| {
-        object(entry).map_err(|e| {
-            let dot = if e.field.is_empty() { "" } else { "." };
-            FieldError::new(format!("[{index}]{dot}{}", e.field), e.message)
-        })
-    };
-    entries.into_iter().enumerate().map(decode).collect()
+    let mut objects = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.into_iter().enumerate() {
+        let object = object(entry).map_err(|error| error.below(&format!("[{index}]")))?;
+        objects.push(object);
+    }
+    Ok(objects)
 }
 
 fn json(bytes: &[u8]) -> Result<Value, FieldError> {
@@ -33,11 +34,9 @@ fn object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
     };
     // The decoder does not report the key that failed. Since no key is required, each one can be
     // decoded alone.
-    let alone = |key: &String, value: &Value| {
-        Value::Object([(key.clone(), value.clone())].into_iter().collect())
-    };
     for (key, value) in map {
-        if let Err(error) = serde_json::from_value::<T>(alone(key, value)) {
+        let only_this_key = [(key.clone(), value.clone())].into_iter().collect();
+        if let Err(error) = serde_json::from_value::<T>(Value::Object(only_this_key)) {
             return Err(FieldError::new(key, error.to_string()));
         }
     }

@@ -134,12 +134,17 @@ impl IntoResponse for ApiError {
     }
 }
 
-fn found(kind: &str, name: &str, found: bool) -> Result<StatusCode, ApiError> {
-    if found {
+/// Returns the response to a deletion; `deleted` is false if there was nothing to delete.
+fn deletion_status(kind: &str, name: &str, deleted: bool) -> Result<StatusCode, ApiError> {
+    if deleted {
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(ApiError::NotFound(format!("there is no {kind} {name}")))
+        Err(not_found(kind, name))
     }
+}
+
+fn not_found(kind: &str, name: &str) -> ApiError {
+    ApiError::NotFound(format!("there is no {kind} {name}"))
 }
 
 async fn list_instances(State(cloud): State<MockCloud>) -> impl IntoResponse {
@@ -150,8 +155,10 @@ async fn get_instance(
     State(cloud): State<MockCloud>,
     Path(node): Path<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let missing = || ApiError::NotFound(format!("there is no instance {node}"));
-    Ok(Json(cloud.instance(&node).ok_or_else(missing)?))
+    match cloud.instance(&node) {
+        Some(instance) => Ok(Json(instance)),
+        None => Err(not_found("instance", &node)),
+    }
 }
 
 async fn put_instance(
@@ -167,7 +174,7 @@ async fn delete_instance(
     State(cloud): State<MockCloud>,
     Path(node): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    found("instance", &node, cloud.delete_instance(&node))
+    deletion_status("instance", &node, cloud.delete_instance(&node))
 }
 
 async fn list_load_balancers(State(cloud): State<MockCloud>) -> impl IntoResponse {
@@ -178,11 +185,12 @@ async fn get_load_balancer(
     State(cloud): State<MockCloud>,
     Path(name): Path<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let load_balancer = cloud
-        .load_balancers()
-        .into_iter()
-        .find(|balancer| balancer.name == name);
-    Ok(Json(load_balancer.ok_or_else(|| no_balancer(&name))?))
+    for load_balancer in cloud.load_balancers() {
+        if load_balancer.name == name {
+            return Ok(Json(load_balancer));
+        }
+    }
+    Err(not_found("load balancer", &name))
 }
 
 async fn edit_load_balancer(
@@ -191,22 +199,17 @@ async fn edit_load_balancer(
     body: Bytes,
 ) -> Result<impl IntoResponse, ApiError> {
     let edit: LoadBalancerEdit = decode(&body)?;
-    Ok(Json(
-        cloud
-            .edit_load_balancer(&name, edit)?
-            .ok_or_else(|| no_balancer(&name))?,
-    ))
+    match cloud.edit_load_balancer(&name, edit)? {
+        Some(load_balancer) => Ok(Json(load_balancer)),
+        None => Err(not_found("load balancer", &name)),
+    }
 }
 
 async fn remove_load_balancer(
     State(cloud): State<MockCloud>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    found("load balancer", &name, cloud.remove_load_balancer(&name))
-}
-
-fn no_balancer(name: &str) -> ApiError {
-    ApiError::NotFound(format!("there is no load balancer {name}"))
+    deletion_status("load balancer", &name, cloud.remove_load_balancer(&name))
 }
 
 async fn list_routes(State(cloud): State<MockCloud>) -> impl IntoResponse {
@@ -226,7 +229,7 @@ async fn delete_route(
     State(cloud): State<MockCloud>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    found("route", &name, cloud.delete_route(&name))
+    deletion_status("route", &name, cloud.delete_route(&name))
 }
 
 async fn calls(State(cloud): State<MockCloud>) -> impl IntoResponse {
@@ -238,15 +241,11 @@ async fn put_faults(
     body: Bytes,
 ) -> Result<impl IntoResponse, ApiError> {
     let specs: Vec<FaultSpec> = decode_list(&body)?;
-    let check = |(index, spec): (usize, &FaultSpec)| {
-        Fault::new(spec.clone())
-            .map_err(|e| FieldError::new(format!("[{index}].{}", e.field), e.message))
-    };
-    let faults = specs
-        .iter()
-        .enumerate()
-        .map(check)
-        .collect::<Result<_, _>>()?;
+    let mut faults = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        let fault = Fault::new(spec.clone()).map_err(|error| error.below(&format!("[{index}]")))?;
+        faults.push(fault);
+    }
     cloud.set_faults(faults);
     Ok(Json(specs))
 }

@@ -1,3 +1,5 @@
+//! Client for JSON over HTTP.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use crate::cloud::config::HostPort;
 /// Timeout of connecting; short, because the servers are nearby.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a response: enough for a list of 100,000 instances.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_SIZE: usize = 64 << 20;
 
 /// Client for JSON over HTTP to one address.
 #[derive(Clone, Debug)]
@@ -107,33 +109,39 @@ impl Http {
         body: Option<&B>,
     ) -> Result<Bytes, HttpError> {
         let url = format!("http://{}{path}", self.address);
-        let fail = |cause| HttpError::Send { method: method.clone(), url: url.clone(), cause };
-        let body = match body {
-            Some(body) => serde_json::to_vec(body).map_err(|e| fail(e.into()))?,
-            None => Vec::new(),
+        let (status, body) = match self.exchange(&method, &url, body).await {
+            Ok(response) => response,
+            Err(cause) => return Err(HttpError::Send { method, url, cause }),
         };
-        let request = Request::builder()
-            .method(method.clone())
-            .uri(&url)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(Full::from(body))
-            .map_err(|e| fail(e.into()))?;
-        let answer = self
-            .client
-            .request(request)
-            .await
-            .map_err(|e| fail(e.into()))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER)
-            .collect()
-            .await
-            .map_err(&fail)?
-            .to_bytes();
         if status.is_success() {
             Ok(body)
         } else {
             let body = String::from_utf8_lossy(&body).into_owned();
             Err(HttpError::Status { method, url, status, body })
         }
+    }
+
+    /// Sends a request and reads the whole response, whatever its status.
+    async fn exchange<B: Serialize + ?Sized>(
+        &self,
+        method: &Method,
+        url: &str,
+        body: Option<&B>,
+    ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+        let body = match body {
+            Some(body) => serde_json::to_vec(body)?,
+            None => Vec::new(),
+        };
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(url)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))?;
+        let response = self.client.request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_SIZE)
+            .collect()
+            .await?;
+        Ok((status, body.to_bytes()))
     }
 }

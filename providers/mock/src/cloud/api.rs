@@ -1,12 +1,14 @@
-use std::time::Duration;
+//! The cloud's API for the provider, and how the cloud in this process serves it.
+
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 
 use super::{
-    Calls, Capability, CloudInstanceQuery, CloudState, DeleteResult, FaultError, Instance,
-    LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud,
-    Operation, OwnedRoute, RouteBatch, RouteEdit, routes::NewRoute,
+    CallHook, Calls, Capability, CloudInstanceQuery, CloudState, DeleteResult, FaultError,
+    Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members,
+    MockCloud, Operation, OwnedRoute, RouteBatch, RouteEdit, routes::NewRoute,
 };
 
 /// The cloud's API for the provider, with the same semantics in the same process ([`MockCloud`])
@@ -80,95 +82,79 @@ impl CloudApi for MockCloud {
         &self,
         queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
-        let operation = Operation::DescribeInstances;
-        let count = |calls: &mut Calls| {
-            calls.describe_instances += 1;
-            calls.describe_instances_nodes += queries.len() as u64;
-        };
-        let one = |state: &mut CloudState, query: &CloudInstanceQuery| match state
-            .faults
-            .fire(operation, &[&query.node])
-        {
-            Some(fired) if fired.error == FaultError::NotFound => Ok(None),
-            Some(fired) => Err(fired.into_error(operation, &[&query.node])),
-            None => state.instances.find(query),
-        };
-        let all = |state: &mut CloudState| queries.iter().map(|query| one(state, query)).collect();
-        self.call(operation, count, all).await
+        self.call(
+            Operation::DescribeInstances,
+            |calls| {
+                calls.describe_instances += 1;
+                calls.describe_instances_nodes += queries.len() as u64;
+            },
+            |state| {
+                queries
+                    .iter()
+                    .map(|query| state.describe_instance(query))
+                    .collect()
+            },
+        )
+        .await
     }
 
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
         let operation = Operation::ListRoutes;
-        let list = |state: &mut CloudState| {
-            state.with_faults(operation, &[], |state| {
-                Ok(state.routes.list_for(cluster, &state.instances))
-            })
-        };
-        self.call(operation, |calls| calls.add(operation, 1), list)
-            .await?
+        self.call(
+            operation,
+            |calls| calls.add(operation, 1),
+            |state| {
+                state.with_faults(operation, &[], |state| {
+                    Ok(state.routes.list_for(cluster, &state.instances))
+                })
+            },
+        )
+        .await?
     }
 
     async fn apply_routes(
         &self,
         batch: &RouteBatch,
     ) -> Result<Vec<Result<(), CloudError>>, CloudError> {
-        let operation = |edit: &RouteEdit| match edit {
-            RouteEdit::Create { .. } => Operation::CreateRoute,
-            RouteEdit::Delete(_) => Operation::DeleteRoute,
-        };
         let Some(first) = batch.edits.first() else {
             return Ok(Vec::new());
         };
-        let count = |calls: &mut Calls| {
-            batch
-                .edits
-                .iter()
-                .for_each(|edit| calls.add(operation(edit), 1));
-        };
-        let one = |state: &mut CloudState, edit: &RouteEdit| match edit {
-            RouteEdit::Create { node, destination, node_addresses } => {
-                state.with_faults(operation(edit), &[node], |state| {
-                    let target = state.instances.target(node)?;
-                    let cluster = &*batch.cluster;
-                    let destination = *destination;
-                    let node_addresses = node_addresses.clone();
-                    state.routes.create(NewRoute {
-                        cluster,
-                        node,
-                        target,
-                        destination,
-                        node_addresses,
-                    })
-                })
-            }
-            RouteEdit::Delete(route) => {
-                state.with_faults(operation(edit), &[&route.name, &route.node], |state| {
-                    state.routes.delete(&batch.cluster, route);
-                    Ok(())
-                })
-            }
-        };
-        let all =
-            |state: &mut CloudState| batch.edits.iter().map(|edit| one(state, edit)).collect();
-        self.call(operation(first), count, all).await
+        self.call(
+            operation_of(first),
+            |calls| {
+                for edit in &batch.edits {
+                    calls.add(operation_of(edit), 1);
+                }
+            },
+            |state| {
+                batch
+                    .edits
+                    .iter()
+                    .map(|edit| state.apply_route(&batch.cluster, edit))
+                    .collect()
+            },
+        )
+        .await
     }
 
     async fn get_load_balancer(
         &self,
         key: &LoadBalancerKey,
     ) -> Result<Option<LoadBalancer>, CloudError> {
-        let get = |state: &mut CloudState| Ok(state.load_balancers.get(key));
-        self.balancer_call(Operation::GetLoadBalancer, Some(key), get)
-            .await
+        self.load_balancer_call(Operation::GetLoadBalancer, Some(key), |state| {
+            Ok(state.load_balancers.get(key))
+        })
+        .await
     }
 
     async fn create_load_balancer(
         &self,
         spec: &LoadBalancerSpec,
     ) -> Result<LoadBalancer, CloudError> {
-        let create = |state: &mut CloudState| state.load_balancers.create(spec);
-        self.balancer_call(Operation::CreateLoadBalancer, Some(&spec.key), create)
-            .await
+        self.load_balancer_call(Operation::CreateLoadBalancer, Some(&spec.key), |state| {
+            state.load_balancers.create(spec)
+        })
+        .await
     }
 
     async fn modify_load_balancer(
@@ -176,9 +162,10 @@ impl CloudApi for MockCloud {
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
-        let modify = |state: &mut CloudState| state.load_balancers.modify(key, settings);
-        self.balancer_call(Operation::ModifyLoadBalancer, Some(key), modify)
-            .await
+        self.load_balancer_call(Operation::ModifyLoadBalancer, Some(key), |state| {
+            state.load_balancers.modify(key, settings)
+        })
+        .await
     }
 
     async fn update_load_balancer(
@@ -186,24 +173,34 @@ impl CloudApi for MockCloud {
         key: &LoadBalancerKey,
         members: &Members,
     ) -> Result<LoadBalancer, CloudError> {
-        let update = |state: &mut CloudState| state.load_balancers.update(key, members);
-        self.balancer_call(Operation::UpdateLoadBalancer, Some(key), update)
-            .await
+        self.load_balancer_call(Operation::UpdateLoadBalancer, Some(key), |state| {
+            state.load_balancers.update(key, members)
+        })
+        .await
     }
 
     async fn delete_load_balancer(
         &self,
         key: &LoadBalancerKey,
     ) -> Result<DeleteResult, CloudError> {
-        let delete = |state: &mut CloudState| Ok(state.load_balancers.delete(key));
-        self.balancer_call(Operation::DeleteLoadBalancer, Some(key), delete)
-            .await
+        self.load_balancer_call(Operation::DeleteLoadBalancer, Some(key), |state| {
+            Ok(state.load_balancers.delete(key))
+        })
+        .await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
-        let list = |state: &mut CloudState| Ok(state.load_balancers.list_for(cluster));
-        self.balancer_call(Operation::ListLoadBalancers, None, list)
-            .await
+        self.load_balancer_call(Operation::ListLoadBalancers, None, |state| {
+            Ok(state.load_balancers.list_for(cluster))
+        })
+        .await
+    }
+}
+
+fn operation_of(edit: &RouteEdit) -> Operation {
+    match edit {
+        RouteEdit::Create { .. } => Operation::CreateRoute,
+        RouteEdit::Delete(_) => Operation::DeleteRoute,
     }
 }
 
@@ -216,18 +213,7 @@ impl MockCloud {
         count: impl FnOnce(&mut Calls),
         effect: impl FnOnce(&mut CloudState) -> T,
     ) -> Result<T, CloudError> {
-        let (number, hook) = {
-            let mut state = self.0.state.lock();
-            count(&mut state.calls);
-            state.number += 1;
-            if let Err(after) = state.limits.take(operation.capability()) {
-                state.calls.throttled += 1;
-                let message =
-                    format!("{}: rate limit exceeded", operation.as_str().replace('_', " "));
-                return Err(CloudError::new(ErrorKind::Throttled, message).with_retry_after(after));
-            }
-            (state.number, state.hook.clone())
-        };
+        let AdmittedCall { number, hook } = self.0.state.lock().admit(operation, count)?;
         if let Some(hook) = &hook {
             hook.before(number, operation).await;
         }
@@ -251,20 +237,86 @@ impl MockCloud {
     }
 
     /// Runs one call about load balancers; a fault fails the call as a whole.
-    async fn balancer_call<T>(
+    async fn load_balancer_call<T>(
         &self,
         operation: Operation,
         key: Option<&LoadBalancerKey>,
         effect: impl FnOnce(&mut CloudState) -> Result<T, CloudError>,
     ) -> Result<T, CloudError> {
-        let names = key.map_or_else(Vec::new, |key| vec![object_name(&key.service), &*key.service]);
-        let all = |state: &mut CloudState| state.with_faults(operation, &names, effect);
-        self.call(operation, |calls| calls.add(operation, 1), all)
-            .await?
+        let names = match key {
+            Some(key) => vec![object_name(&key.service), &*key.service],
+            None => Vec::new(),
+        };
+        self.call(
+            operation,
+            |calls| calls.add(operation, 1),
+            |state| state.with_faults(operation, &names, effect),
+        )
+        .await?
     }
 }
 
+/// A provider call within the rate limit.
+struct AdmittedCall {
+    number: u64,
+    hook: Option<Arc<dyn CallHook>>,
+}
+
 impl CloudState {
+    /// Counts a call, and fails if it is over the rate limit.
+    fn admit(
+        &mut self,
+        operation: Operation,
+        count: impl FnOnce(&mut Calls),
+    ) -> Result<AdmittedCall, CloudError> {
+        count(&mut self.calls);
+        self.number += 1;
+        if let Err(after) = self.limits.take(operation.capability()) {
+            self.calls.throttled += 1;
+            let message = format!("{}: rate limit exceeded", operation.as_str().replace('_', " "));
+            return Err(CloudError::new(ErrorKind::Throttled, message).with_retry_after(after));
+        }
+        Ok(AdmittedCall { number: self.number, hook: self.hook.clone() })
+    }
+
+    /// Answers one query, unless a fault matches it. The fault `not_found` is an answer: proof that
+    /// the instance does not exist.
+    fn describe_instance(
+        &mut self,
+        query: &CloudInstanceQuery,
+    ) -> Result<Option<Instance>, CloudError> {
+        let operation = Operation::DescribeInstances;
+        let names = [&*query.node];
+        match self.faults.fire(operation, &names) {
+            Some(fault) if fault.error == FaultError::NotFound => Ok(None),
+            Some(fault) => Err(fault.into_error(operation, &names)),
+            None => self.instances.find(query),
+        }
+    }
+
+    fn apply_route(&mut self, cluster: &str, edit: &RouteEdit) -> Result<(), CloudError> {
+        let operation = operation_of(edit);
+        match edit {
+            RouteEdit::Create { node, destination, node_addresses } => {
+                self.with_faults(operation, &[node], |state| {
+                    let target = state.instances.target(node)?;
+                    state.routes.create(NewRoute {
+                        cluster,
+                        node,
+                        target,
+                        destination: *destination,
+                        node_addresses: node_addresses.clone(),
+                    })
+                })
+            }
+            RouteEdit::Delete(route) => {
+                self.with_faults(operation, &[&route.name, &route.node], |state| {
+                    state.routes.delete(cluster, route);
+                    Ok(())
+                })
+            }
+        }
+    }
     /// Applies an effect unless a fault matches the call. A fault that only loses the answer fails
     /// the call after the effect.
     fn with_faults<T>(
@@ -288,5 +340,8 @@ impl CloudState {
 
 /// Returns `name` of `namespace/name`.
 fn object_name(key: &str) -> &str {
-    key.rsplit_once('/').map_or(key, |(_, name)| name)
+    match key.rsplit_once('/') {
+        Some((_, name)) => name,
+        None => key,
+    }
 }

@@ -162,8 +162,10 @@ pub enum ConfigError {
 }
 
 fn position(line: Option<u64>) -> String {
-    line.map(|line| format!(", line {line}"))
-        .unwrap_or_default()
+    match line {
+        Some(line) => format!(", line {line}"),
+        None => String::new(),
+    }
 }
 
 fn key_name(key: &str) -> String {
@@ -223,10 +225,8 @@ impl CloudConfig {
                 ));
             }
         }
-        if self
-            .region
-            .as_deref()
-            .is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace()))
+        if let Some(region) = &self.region
+            && region.contains(|c: char| c == '/' || c.is_whitespace())
         {
             return Err(FieldError::new(
                 "region",
@@ -234,20 +234,16 @@ impl CloudConfig {
             ));
         }
         // Then check the address pools, the rate limits and the lists.
-        let is_v6 = |cidr: &Option<Cidr>| cidr.map(|cidr| matches!(cidr.0, IpNet::V6(_)));
-        match (
-            is_v6(&self.load_balancer_address_pool),
-            is_v6(&self.load_balancer_ipv6_address_pool),
-        ) {
-            (_, Some(false)) => {
-                Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network"))
+        match self.load_balancer_ipv6_address_pool {
+            Some(Cidr(IpNet::V4(_))) => {
+                return Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network"));
             }
-            (Some(true), Some(true)) => {
+            Some(Cidr(IpNet::V6(_))) if self.has_ipv6_default_pool() => {
                 let message = "loadBalancerAddressPool is an IPv6 network already";
-                Err(FieldError::new("loadBalancerIPv6AddressPool", message))
+                return Err(FieldError::new("loadBalancerIPv6AddressPool", message));
             }
-            _ => Ok(()),
-        }?;
+            _ => {}
+        }
         self.rate_limits.check()?;
         for (key, texts) in [
             ("loadBalancerClasses", &self.load_balancer_classes),
@@ -263,6 +259,9 @@ impl CloudConfig {
 
     /// Returns the keys that are set but have no effect, because the cloud runs in another process.
     pub fn ignored_keys(&self) -> Vec<&'static str> {
+        if self.endpoint.is_none() {
+            return Vec::new();
+        }
         let keys = [
             ("zones", self.zones.is_some()),
             ("instanceType", self.instance_type.is_some()),
@@ -276,10 +275,17 @@ impl CloudConfig {
             ("loadBalancerDeletion", !self.load_balancer_deletion.is_zero()),
             ("loadBalancerQuota", self.load_balancer_quota.is_some()),
         ];
-        let set = keys
-            .iter()
-            .filter(|(_, set)| self.endpoint.is_some() && *set);
-        set.map(|(key, _)| *key).collect()
+        let mut ignored = Vec::new();
+        for (key, is_set) in keys {
+            if is_set {
+                ignored.push(key);
+            }
+        }
+        ignored
+    }
+
+    fn has_ipv6_default_pool(&self) -> bool {
+        matches!(self.load_balancer_address_pool, Some(Cidr(IpNet::V6(_))))
     }
 
     pub(crate) fn region(&self) -> &str {
@@ -293,35 +299,51 @@ impl CloudConfig {
     }
 
     pub(crate) fn zones(&self) -> Vec<String> {
-        self.zones
-            .clone()
-            .unwrap_or_else(|| vec![format!("{}a", self.region())])
+        match &self.zones {
+            Some(zones) => zones.clone(),
+            None => vec![format!("{}a", self.region())],
+        }
     }
 
-    /// Returns the IPv4 and IPv6 address pools, and the IP family of load balancers that do not
-    /// request one.
-    pub(crate) fn address_pools(&self) -> (IpNet, IpNet, Family) {
-        let v4 = IpNet::V4(DEFAULT_POOL);
-        let v6 = IpNet::V6(DEFAULT_POOL_V6);
-        let second = self
-            .load_balancer_ipv6_address_pool
-            .map_or(v6, |cidr| cidr.0);
-        match self.load_balancer_address_pool {
-            None => (v4, second, Family::V4),
-            Some(Cidr(net @ IpNet::V4(_))) => (net, second, Family::V4),
-            Some(Cidr(net @ IpNet::V6(_))) => (v4, net, Family::V6),
+    /// Returns the networks from which load balancers get their addresses.
+    pub(crate) fn address_networks(&self) -> AddressNetworks {
+        let mut networks = AddressNetworks {
+            v4: IpNet::V4(DEFAULT_POOL),
+            v6: IpNet::V6(DEFAULT_POOL_V6),
+            default_family: Family::V4,
+        };
+        if let Some(Cidr(network)) = self.load_balancer_ipv6_address_pool {
+            networks.v6 = network;
         }
+        match self.load_balancer_address_pool {
+            None => {}
+            Some(Cidr(network @ IpNet::V4(_))) => networks.v4 = network,
+            Some(Cidr(network @ IpNet::V6(_))) => {
+                networks.v6 = network;
+                networks.default_family = Family::V6;
+            }
+        }
+        networks
     }
 }
 
+/// Networks from which load balancers get their addresses.
+pub(crate) struct AddressNetworks {
+    pub(crate) v4: IpNet,
+    pub(crate) v6: IpNet,
+    /// Family of load balancers that do not request one.
+    pub(crate) default_family: Family,
+}
+
 fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
-    let location = error.location();
-    let line = location
-        .map(|location| location.line())
-        .filter(|line| *line > 0);
-    let key = location
-        .map(|at| key_at(text, at.line(), at.column()))
-        .unwrap_or_default();
+    let mut line = None;
+    let mut key = String::new();
+    if let Some(location) = error.location() {
+        if location.line() > 0 {
+            line = Some(location.line());
+        }
+        key = key_at(text, location.line(), location.column());
+    }
     ConfigError::Invalid {
         file: file.to_owned(),
         line,
@@ -333,10 +355,10 @@ fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
 /// Returns the parser's message without the quoted text and the position, which the error reports
 /// separately.
 fn bare_message(error: &serde_saphyr::Error) -> String {
-    let words = error.without_snippet().to_string();
-    let words = words.lines().next().unwrap_or_default();
-    let end = words.rfind(" at line ").unwrap_or(words.len());
-    words[..end]
+    let message = error.without_snippet().to_string();
+    let first_line = message.lines().next().unwrap_or_default();
+    let end = first_line.rfind(" at line ").unwrap_or(first_line.len());
+    first_line[..end]
         .trim_end_matches([',', ':', ' '])
         .trim_start_matches("error: ")
         .to_owned()
@@ -344,35 +366,42 @@ fn bare_message(error: &serde_saphyr::Error) -> String {
 
 /// Returns the key at a position or, if there is a value at the position, the key before it.
 fn key_at(text: &str, line: u64, column: u64) -> String {
-    let index = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
-    let lines: Vec<&str> = text.lines().take(index(line).saturating_add(1)).collect();
-    let Some(current) = lines.get(index(line)) else {
+    let line_index = index_of(line);
+    let lines: Vec<&str> = text.lines().take(line_index.saturating_add(1)).collect();
+    let Some(line) = lines.get(line_index) else {
         return String::new();
     };
-    let chars: Vec<char> = current.chars().collect();
-    let here = index(column).min(chars.len());
-    let after: String = chars[here..].iter().collect();
-    let at: String = after.chars().take_while(|c| is_key_char(*c)).collect();
-    if !at.is_empty() && is_colon(after[at.len()..].trim_start()) {
-        return at;
+    let chars: Vec<char> = line.chars().collect();
+    let position = index_of(column).min(chars.len());
+    let after: String = chars[position..].iter().collect();
+    let key: String = after.chars().take_while(|c| is_key_char(*c)).collect();
+    if !key.is_empty() && is_colon(after[key.len()..].trim_start()) {
+        return key;
     }
-    let before: String = chars[..here].iter().collect();
-    // The key of the value may be on an earlier line.
+    // There is a value at the position. Its key may be on an earlier line.
+    let before: String = chars[..position].iter().collect();
     std::iter::once(&*before)
         .chain(lines.iter().rev().skip(1).copied())
         .find_map(last_key)
         .unwrap_or_default()
 }
 
+/// Converts a number that counts from 1 to an index.
+fn index_of(number: u64) -> usize {
+    usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX)
+}
+
 fn last_key(line: &str) -> Option<String> {
     let line = line.split(" #").next().unwrap_or_default();
     let mut colons = line.match_indices(':').map(|(at, _)| at);
     let end = colons.rfind(|at| is_colon(&line[*at..]))?;
-    let start = line[..end]
-        .rfind(|c: char| !is_key_char(c))
-        .map_or(0, |at| at + 1);
-    let start = (start..=end).find(|at| line.is_char_boundary(*at))?;
-    (start < end).then(|| line[start..end].to_owned())
+
+    let key = line[..end].rsplit(|c: char| !is_key_char(c)).next()?;
+    if key.is_empty() {
+        None
+    } else {
+        Some(key.to_owned())
+    }
 }
 
 /// Tells whether a text starts with a colon that ends a key. A colon inside a value is followed
@@ -389,11 +418,14 @@ fn is_key_char(c: char) -> bool {
 /// Returns the line of the top-level key of a field path.
 fn line_of(text: &str, field: &str) -> Option<u64> {
     let top = field.split(['.', '[']).next()?;
-    let at = text.lines().position(|line| {
-        line.strip_prefix(top)
-            .is_some_and(|rest| rest.trim_start().starts_with(':'))
-    })?;
-    Some(at as u64 + 1)
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(rest) = line.strip_prefix(top)
+            && rest.trim_start().starts_with(':')
+        {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// Reads a duration in Go's format (`300ms`, `1m30s`).
@@ -406,16 +438,16 @@ fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     // The parser multiplies without overflow checks and accepts signs between the parts; both can
     // cause a panic.
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if !unsigned.starts_with(digits) || !unsigned.chars().all(|c| digits(c) || c.is_alphabetic()) {
+    if !unsigned.starts_with(is_digit)
+        || !unsigned.chars().all(|c| is_digit(c) || c.is_alphabetic())
+    {
         return Err("expected a number with a unit, such as 20ms or 1m30s".to_owned());
     }
-    if text.len() > 32
-        || text
-            .split(|c| !digits(c))
-            .any(|number| number.find('.').unwrap_or(number.len()) > 9)
-    {
+    let has_large_number = text
+        .split(|c| !is_digit(c))
+        .any(|number| number.find('.').unwrap_or(number.len()) > 9);
+    if text.len() > 32 || has_large_number {
         return Err("too large".to_owned());
     }
     let parsed: kube::core::Duration = text.parse().map_err(|error| format!("{error}"))?;
@@ -427,6 +459,10 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit() || c == '.'
+}
+
 /// A network in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr(pub IpNet);
@@ -434,9 +470,10 @@ pub struct Cidr(pub IpNet);
 impl<'de> Deserialize<'de> for Cidr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let add_error =
-            |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
-        text.parse().map(Self).map_err(add_error)
+        match text.parse() {
+            Ok(net) => Ok(Self(net)),
+            Err(_) => Err(de::Error::custom(format!("{text:?} is not a network in CIDR notation"))),
+        }
     }
 }
 
@@ -458,31 +495,37 @@ impl FromStr for HostPort {
     type Err = InvalidHostPort;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || InvalidHostPort(text.to_owned());
-        let bare = text.strip_prefix("http://").unwrap_or(text);
-        let bare = bare.strip_suffix('/').unwrap_or(bare);
-        let (host, port) = bare.rsplit_once(':').ok_or_else(invalid)?;
+        Self::parse(text).ok_or_else(|| InvalidHostPort(text.to_owned()))
+    }
+}
+
+impl HostPort {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix("http://").unwrap_or(text);
+        let text = text.strip_suffix('/').unwrap_or(text);
+        let (host, port) = text.rsplit_once(':')?;
         // Digits only: the number parser would also accept a sign.
         if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(invalid());
+            return None;
         }
-        let port = port.parse().map_err(|_| invalid())?;
-        let host = match host
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
-            Some(v6) => v6.parse::<Ipv6Addr>().map_err(|_| invalid())?.to_string(),
-            None if host.is_empty() => Ipv4Addr::LOCALHOST.to_string(),
-            None if host
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-') =>
-            {
-                host.to_owned()
-            }
-            None => return Err(invalid()),
-        };
-        Ok(Self { host, port })
+        Some(Self { host: parse_host(host)?, port: port.parse().ok()? })
     }
+}
+
+/// Parses a host name or address; IPv6 is in brackets, and no host means the loopback address.
+fn parse_host(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some(Ipv4Addr::LOCALHOST.to_string());
+    }
+    if let Some(rest) = text.strip_prefix('[')
+        && let Some(address) = rest.strip_suffix(']')
+    {
+        return Some(address.parse::<Ipv6Addr>().ok()?.to_string());
+    }
+    let is_name = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
+    if is_name { Some(text.to_owned()) } else { None }
 }
 
 impl fmt::Display for HostPort {

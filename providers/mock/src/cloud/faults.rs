@@ -1,8 +1,9 @@
+//! Faults: calls of the provider that fail.
+
 use std::time::Duration;
 
 use ccm_core::provider::{CloudError, ErrorKind};
 use serde::{Deserialize, Serialize};
-
 use tokio::time::Instant;
 
 use super::{FieldError, Operation};
@@ -10,7 +11,7 @@ use super::{FieldError, Operation};
 /// Delay of the error `retry_after` if `retryAfterSeconds` is not given.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Maximum duration: one year. Much longer ones could not be added to a clock.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// One entry of `PUT /v1/faults`, as given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,16 +171,43 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Returns whether the fault fires for a call about an object with these names, at this time
+    /// after the faults were set.
+    fn matches(&self, operation: Operation, names: &[&str], age: Duration) -> bool {
+        self.operation.covers(operation)
+            && self.remaining != Some(0)
+            && self.matches_object(names)
+            && self.is_active(age)
+    }
+
+    fn matches_object(&self, names: &[&str]) -> bool {
+        match &self.object {
+            Some(object) => names.contains(&object.as_str()),
+            None => true,
+        }
+    }
+
+    fn is_active(&self, age: Duration) -> bool {
+        let Some(active_for) = age.checked_sub(self.after) else {
+            return false;
+        };
+        match self.lasts {
+            Some(lasts) => active_for < lasts,
+            None => true,
+        }
+    }
+}
+
 /// Converts seconds to a duration; fails for negative, infinite and too large numbers.
 fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
-    let read = |seconds| {
-        Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()))
+    let Some(seconds) = seconds else {
+        return Ok(None);
     };
-    let read = seconds.map(read).transpose()?;
-    if read.is_some_and(|duration| duration > LONGEST) {
-        Err(FieldError::new(field, "is too long"))
-    } else {
-        Ok(read)
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration > MAX_DURATION => Err(FieldError::new(field, "is too long")),
+        Ok(duration) => Ok(Some(duration)),
+        Err(error) => Err(FieldError::new(field, error.to_string())),
     }
 }
 
@@ -199,7 +227,7 @@ impl Default for Faults {
 
 /// A fault that fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fired {
+pub(super) struct FiredFault {
     pub(super) error: FaultError,
     retry_after: Option<Duration>,
     answer_lost: bool,
@@ -212,24 +240,16 @@ impl Faults {
 
     /// Fires the first fault that matches this call, and counts it; `names` are the names of the
     /// call's object.
-    pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<Fired> {
+    pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<FiredFault> {
         let age = self.since.elapsed();
-        let concerns = |fault: &&mut Fault| {
-            fault.operation.covers(operation)
-                && fault.remaining != Some(0)
-                && fault
-                    .object
-                    .as_deref()
-                    .is_none_or(|object| names.contains(&object))
-                && age
-                    .checked_sub(fault.after)
-                    .is_some_and(|age| fault.lasts.is_none_or(|lasts| age < lasts))
-        };
-        let fault = self.faults.iter_mut().find(concerns)?;
-        if let Some(left) = &mut fault.remaining {
-            *left -= 1;
+        let fault = self
+            .faults
+            .iter_mut()
+            .find(|fault| fault.matches(operation, names, age))?;
+        if let Some(remaining) = &mut fault.remaining {
+            *remaining -= 1;
         }
-        Some(Fired {
+        Some(FiredFault {
             error: fault.error,
             retry_after: fault.retry_after,
             answer_lost: fault.answer_lost,
@@ -237,7 +257,7 @@ impl Faults {
     }
 }
 
-impl Fired {
+impl FiredFault {
     /// Tells whether the call has its effect although it fails.
     pub(super) fn answer_lost(self) -> bool {
         self.answer_lost

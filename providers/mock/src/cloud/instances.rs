@@ -1,3 +1,5 @@
+//! The cloud's instances.
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv4Addr},
@@ -9,8 +11,8 @@ use ccm_core::{
 };
 
 use super::{
-    Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, PowerState, ProviderId,
-    provider_id::scheme_of,
+    Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, MalformedProviderId,
+    PowerState, ProviderId, provider_id::scheme_of,
 };
 
 /// Defaults for values that an [`InstanceSpec`] does not give.
@@ -24,10 +26,6 @@ pub(super) struct Defaults {
 impl Defaults {
     fn instance(&self, name: &str, spec: InstanceSpec) -> Instance {
         let hash = stable_hash(name);
-        let zone = || match self.zones.len() {
-            0 => String::new(),
-            count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
-        };
         Instance {
             // Always with the cloud's own region, by which the provider claims its nodes, whatever
             // the instance's `region`.
@@ -37,7 +35,7 @@ impl Defaults {
             instance_type: spec
                 .instance_type
                 .unwrap_or_else(|| self.instance_type.clone()),
-            zone: spec.zone.unwrap_or_else(zone),
+            zone: spec.zone.unwrap_or_else(|| self.zone(hash)),
             region: spec.region.unwrap_or_else(|| self.region.clone()),
             addresses: spec.addresses.unwrap_or_else(|| {
                 vec![
@@ -47,6 +45,14 @@ impl Defaults {
             }),
             power_state: spec.power_state.unwrap_or_default(),
             additional_labels: spec.additional_labels.unwrap_or_default(),
+        }
+    }
+
+    /// Spreads instances over the zones by the hash of their names.
+    fn zone(&self, hash: u64) -> String {
+        match self.zones.len() {
+            0 => String::new(),
+            count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
         }
     }
 }
@@ -60,9 +66,10 @@ fn made_up_address(hash: u64) -> Ipv4Addr {
 /// FNV-1a with a final mix. Implemented here because generated addresses must not change with the
 /// toolchain.
 fn stable_hash(text: &str) -> u64 {
-    let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in text.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
     hash ^= hash >> 33;
     hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)
@@ -103,9 +110,10 @@ impl InstanceTable {
     pub(super) fn get(&self, name: &str) -> Option<Instance> {
         match self.entries.get(name) {
             Some(entry) => entry.clone(),
-            None => self
-                .auto_provision
-                .then(|| self.defaults.instance(name, InstanceSpec::default())),
+            None if self.auto_provision => {
+                Some(self.defaults.instance(name, InstanceSpec::default()))
+            }
+            None => None,
         }
     }
 
@@ -113,10 +121,8 @@ impl InstanceTable {
         check_name(name)?;
         check_spec(&spec)?;
         let instance = self.defaults.instance(name, spec);
-        if self
-            .by_provider_id
-            .get(&instance.provider_id)
-            .is_some_and(|owner| owner != name)
+        if let Some(owner) = self.by_provider_id.get(&instance.provider_id)
+            && owner != name
         {
             return Err(FieldError::new(
                 "providerID",
@@ -155,15 +161,8 @@ impl InstanceTable {
         &mut self,
         query: &CloudInstanceQuery,
     ) -> Result<Option<Instance>, CloudError> {
-        let name = match &query.provider_id {
-            None => query.node.clone(),
-            Some(id) => match self.by_provider_id.get(id) {
-                Some(name) => name.clone(),
-                None => match self.made_up_name(&query.node, id)? {
-                    Some(name) => name,
-                    None => return Ok(None),
-                },
-            },
+        let Some(name) = self.instance_name(query)? else {
+            return Ok(None);
         };
         let found = self.get(&name);
         if let Some(instance) = &found
@@ -174,20 +173,36 @@ impl InstanceTable {
         Ok(found)
     }
 
-    /// Returns the name of the instance that auto-provisioning creates for a provider ID that no
-    /// instance has; `None` if it creates none.
-    fn made_up_name(&self, node: &str, id: &str) -> Result<Option<String>, CloudError> {
-        let invalid = |why: &str| {
-            CloudError::invalid_input(format!("describe instance of node {node}: {why}"))
+    /// Returns the name of the instance that a query is about; `None` if its provider ID proves
+    /// that there is none.
+    fn instance_name(&self, query: &CloudInstanceQuery) -> Result<Option<String>, CloudError> {
+        let Some(id) = &query.provider_id else {
+            return Ok(Some(query.node.clone()));
         };
-        let parsed: ProviderId = id.parse().map_err(|error| invalid(&format!("{error}")))?;
-        if parsed.region != self.defaults.region {
-            return Err(invalid(&format!(
-                "provider ID {id:?} is not of region {}",
-                self.defaults.region
-            )));
+        if let Some(name) = self.by_provider_id.get(id) {
+            return Ok(Some(name.clone()));
         }
-        Ok(Some(parsed.node).filter(|name| self.auto_provision && !self.entries.contains_key(name)))
+        // No instance has this ID, but auto-provisioning may create it.
+        let name = self.node_in_provider_id(id).map_err(|why| {
+            CloudError::invalid_input(format!("describe instance of node {}: {why}", query.node))
+        })?;
+        if self.auto_provision && !self.entries.contains_key(&name) {
+            Ok(Some(name))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Returns the node in a provider ID of this cloud's region.
+    fn node_in_provider_id(&self, id: &str) -> Result<String, String> {
+        let parsed: ProviderId = id
+            .parse()
+            .map_err(|error: MalformedProviderId| error.to_string())?;
+        if parsed.region == self.defaults.region {
+            Ok(parsed.node)
+        } else {
+            Err(format!("provider ID {id:?} is not of region {}", self.defaults.region))
+        }
     }
 
     /// Returns the provider ID of the node's instance, as the target of a route.
@@ -202,9 +217,8 @@ impl InstanceTable {
 
     /// Tells whether the node's instance still has this provider ID and is not terminated.
     pub(super) fn carries_traffic(&self, node: &str, provider_id: &str) -> bool {
-        let same = |instance: &Instance| instance.provider_id == provider_id;
         self.get(node).is_some_and(|instance| {
-            same(&instance) && instance.power_state != PowerState::Terminated
+            instance.provider_id == provider_id && instance.power_state != PowerState::Terminated
         })
     }
 }
@@ -224,17 +238,15 @@ fn check_spec(spec: &InstanceSpec) -> Result<(), FieldError> {
         return Err(FieldError::new("providerID", format!("{id:?} does not begin with mock://")));
     }
     for (index, address) in spec.addresses.iter().flatten().enumerate() {
-        let field = || format!("addresses[{index}].address");
-        let ip = matches!(address.kind.0, AddressType::InternalIp | AddressType::ExternalIp);
-        if ip && address.address.parse::<IpAddr>().is_err() {
-            return Err(FieldError::new(
-                field(),
-                format!("{:?} is not an IP address", address.address),
-            ));
-        }
-        if address.address.is_empty() {
-            return Err(FieldError::new(field(), "is empty"));
-        }
+        let is_ip = matches!(address.kind.0, AddressType::InternalIp | AddressType::ExternalIp);
+        let message = if is_ip && address.address.parse::<IpAddr>().is_err() {
+            format!("{:?} is not an IP address", address.address)
+        } else if address.address.is_empty() {
+            "is empty".to_owned()
+        } else {
+            continue;
+        };
+        return Err(FieldError::new(format!("addresses[{index}].address"), message));
     }
     Ok(())
 }

@@ -1,3 +1,5 @@
+//! The cloud's load balancers.
+
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use ccm_core::provider::{CloudError, ErrorKind};
@@ -8,9 +10,9 @@ use super::{
     LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, pool::AddressPools,
 };
 
-/// The cloud's settings for load balancers.
+/// Rules of the cloud for load balancers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LoadBalancerSettingsDefaults {
+pub(super) struct LoadBalancerRules {
     /// Time from the creation of a load balancer until it is active.
     pub(super) activation: Duration,
     /// Time from the delete request until a load balancer no longer exists.
@@ -22,13 +24,13 @@ pub(super) struct LoadBalancerSettingsDefaults {
 /// The cloud's load balancers and their addresses.
 #[derive(Debug)]
 pub(super) struct LoadBalancerTable {
-    rules: LoadBalancerSettingsDefaults,
+    rules: LoadBalancerRules,
     pools: AddressPools,
     entries: BTreeMap<String, StoredLoadBalancer>,
     /// The members of the last request.
     members: SharedMembers,
     /// Number of load balancers ever created.
-    made: u64,
+    created: u64,
 }
 
 #[derive(Debug)]
@@ -62,13 +64,13 @@ impl StoredLoadBalancer {
 }
 
 impl LoadBalancerTable {
-    pub(super) fn new(rules: LoadBalancerSettingsDefaults, pools: AddressPools) -> Self {
+    pub(super) fn new(rules: LoadBalancerRules, pools: AddressPools) -> Self {
         Self {
             rules,
             pools,
             entries: BTreeMap::new(),
             members: SharedMembers::default(),
-            made: 0,
+            created: 0,
         }
     }
 
@@ -106,48 +108,38 @@ impl LoadBalancerTable {
     /// Creates a load balancer. An existing one of the same owner is returned unchanged.
     pub(super) fn create(&mut self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
         let key = &spec.key;
-        let fail = |kind, why: String| {
-            CloudError::new(kind, format!("create load balancer {}: {why}", key.name))
-        };
         if key.uid.is_empty() {
-            return Err(fail(
-                ErrorKind::InvalidInput,
-                format!("service {} has no UID", key.service),
-            ));
+            let why = format!("service {} has no UID", key.service);
+            return Err(create_error(key, ErrorKind::InvalidInput, &why));
         }
         self.advance();
         if let Some(entry) = self.entries.get(&key.name) {
             let shown = &entry.shown;
-            return match owns(key, shown) {
-                true if shown.state == LoadBalancerState::Deleting => {
-                    Err(being_deleted("create", &key.name))
-                }
-                true => Ok(entry.show()),
-                false => {
-                    let owner = format!("service UID {} of cluster {}", shown.uid, shown.cluster);
-                    Err(fail(ErrorKind::Conflict, format!("the name is taken by {owner}")))
-                }
-            };
+            if !owns(key, shown) {
+                let LoadBalancer { uid, cluster, .. } = shown;
+                let why = format!("the name is taken by service UID {uid} of cluster {cluster}");
+                return Err(create_error(key, ErrorKind::Conflict, &why));
+            }
+            if shown.state == LoadBalancerState::Deleting {
+                return Err(being_deleted("create", &key.name));
+            }
+            return Ok(entry.show());
         }
-        if let Some(quota) = self
-            .rules
-            .quota
-            .filter(|quota| self.entries.len() >= *quota)
+        if let Some(quota) = self.rules.quota
+            && self.entries.len() >= quota
         {
-            return Err(fail(
-                ErrorKind::QuotaExceeded,
-                format!("the quota of {quota} load balancers is used up"),
-            ));
+            let why = format!("the quota of {quota} load balancers is used up");
+            return Err(create_error(key, ErrorKind::QuotaExceeded, &why));
         }
         let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
-        self.made += 1;
+        self.created += 1;
         let shown = self.shown(spec, addresses);
         let members = self.share(&spec.members);
         let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
         self.entries
             .insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
         self.get(key)
-            .ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
+            .ok_or_else(|| create_error(key, ErrorKind::NotFound, "it is gone at once"))
     }
 
     /// Changes the settings, and the addresses if they no longer fit.
@@ -156,8 +148,8 @@ impl LoadBalancerTable {
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
-        let have = self.changeable(key, "modify")?.shown.addresses.clone();
-        let addresses = self.pools.assign(&key.name, settings, &have)?;
+        let current = self.changeable(key, "modify")?.shown.addresses.clone();
+        let addresses = self.pools.assign(&key.name, settings, &current)?;
         let entry = self.changeable(key, "modify")?;
         let shown = &mut entry.shown;
         if shown.settings != *settings || shown.addresses != addresses {
@@ -208,11 +200,9 @@ impl LoadBalancerTable {
         let Some(entry) = self.entries.remove(name) else {
             return false;
         };
-        entry
-            .shown
-            .addresses
-            .iter()
-            .for_each(|address| self.pools.release(*address));
+        for address in &entry.shown.addresses {
+            self.pools.release(*address);
+        }
         true
     }
 
@@ -237,8 +227,12 @@ impl LoadBalancerTable {
             shown.state = state;
             entry.ends = None;
         }
-        shown.cluster = edit.cluster.unwrap_or_else(|| shown.cluster.clone());
-        shown.uid = edit.uid.unwrap_or_else(|| shown.uid.clone());
+        if let Some(cluster) = edit.cluster {
+            shown.cluster = cluster;
+        }
+        if let Some(uid) = edit.uid {
+            shown.uid = uid;
+        }
         if let Some(listeners) = edit.listeners {
             shown.settings.listeners = listeners;
             shown.ports = ports(&shown.settings);
@@ -279,24 +273,24 @@ impl LoadBalancerTable {
     /// Applies the state changes that are due: activation and removal.
     fn advance(&mut self) {
         let now = Instant::now();
-        let mut gone = Vec::new();
+        let mut deleted = Vec::new();
         for (name, entry) in &mut self.entries {
             if entry.ends.is_some_and(|ends| ends <= now) {
                 match entry.shown.state {
-                    LoadBalancerState::Deleting => gone.push(name.clone()),
+                    LoadBalancerState::Deleting => deleted.push(name.clone()),
                     _ => entry.shown.state = LoadBalancerState::Active,
                 }
                 entry.ends = None;
             }
         }
-        for name in gone {
+        for name in deleted {
             self.remove(&name);
         }
     }
 
     fn shown(&self, spec: &LoadBalancerSpec, addresses: Vec<IpAddr>) -> LoadBalancer {
         LoadBalancer {
-            id: format!("lb-{:08}", self.made),
+            id: format!("lb-{:08}", self.created),
             name: spec.key.name.clone(),
             cluster: spec.key.cluster.clone(),
             uid: spec.key.uid.clone(),
@@ -315,6 +309,10 @@ impl LoadBalancerTable {
 
 fn owns(key: &LoadBalancerKey, shown: &LoadBalancer) -> bool {
     key.cluster == shown.cluster && key.uid == shown.uid
+}
+
+fn create_error(key: &LoadBalancerKey, kind: ErrorKind, why: &str) -> CloudError {
+    CloudError::new(kind, format!("create load balancer {}: {why}", key.name))
 }
 
 fn being_deleted(verb: &str, name: &str) -> CloudError {

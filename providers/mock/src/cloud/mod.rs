@@ -39,7 +39,7 @@ pub use types::{
 use self::{
     faults::Faults,
     instances::{Defaults, InstanceTable},
-    load_balancers::{LoadBalancerSettingsDefaults, LoadBalancerTable},
+    load_balancers::{LoadBalancerRules, LoadBalancerTable},
     pool::AddressPools,
     rate_limits::Limits,
     routes::RouteTable,
@@ -60,6 +60,15 @@ impl FieldError {
     /// Makes an error.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
+    }
+
+    /// Returns the error of the same value in a larger document, in which its object has this path.
+    pub(crate) fn below(self, path: &str) -> Self {
+        if self.field.is_empty() {
+            Self::new(path, self.message)
+        } else {
+            Self::new(format!("{path}.{}", self.field), self.message)
+        }
     }
 }
 
@@ -112,27 +121,25 @@ impl MockCloud {
         };
         let mut instances = InstanceTable::new(defaults, config.auto_provision);
         for (index, entry) in config.instances.iter().enumerate() {
-            let fail = |e: FieldError| {
-                FieldError::new(format!("instances[{index}].{}", e.field), e.message)
-            };
-            if config.instances[..index]
+            let is_duplicate = config.instances[..index]
                 .iter()
-                .any(|earlier| earlier.name == entry.name)
-            {
-                return Err(fail(FieldError::new(
-                    "name",
+                .any(|earlier| earlier.name == entry.name);
+            if is_duplicate {
+                return Err(FieldError::new(
+                    format!("instances[{index}].name"),
                     format!("{} is given twice", entry.name),
-                )));
+                ));
             }
-            instances.put(&entry.name, entry.spec()).map_err(fail)?;
+            instances
+                .put(&entry.name, entry.spec())
+                .map_err(|error| error.below(&format!("instances[{index}]")))?;
         }
-        let rules = LoadBalancerSettingsDefaults {
+        let rules = LoadBalancerRules {
             activation: config.load_balancer_activation,
             deletion: config.load_balancer_deletion,
             quota: config.load_balancer_quota,
         };
-        let (v4, v6, default) = config.address_pools();
-        let pools = AddressPools::new(v4, v6, default);
+        let pools = AddressPools::new(config.address_networks());
         let state = CloudState {
             instances,
             load_balancers: LoadBalancerTable::new(rules, pools),

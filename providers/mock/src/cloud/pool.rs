@@ -1,3 +1,5 @@
+//! Addresses of load balancers.
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -6,7 +8,7 @@ use std::{
 use ccm_core::provider::{CloudError, ErrorKind};
 use ipnet::IpNet;
 
-use super::{Family, LoadBalancerSettings};
+use super::{Family, LoadBalancerSettings, config::AddressNetworks};
 
 /// The addresses of load balancers, one pool per IP family.
 #[derive(Debug)]
@@ -14,76 +16,79 @@ pub(super) struct AddressPools {
     v4: AddressPool,
     v6: AddressPool,
     /// Family of load balancers that do not request one.
-    default: Family,
+    default_family: Family,
 }
 
 impl AddressPools {
-    pub(super) fn new(v4: IpNet, v6: IpNet, default: Family) -> Self {
-        Self { v4: AddressPool::new(v4), v6: AddressPool::new(v6), default }
+    pub(super) fn new(networks: AddressNetworks) -> Self {
+        let AddressNetworks { v4, v6, default_family } = networks;
+        Self {
+            v4: AddressPool::new(v4),
+            v6: AddressPool::new(v6),
+            default_family,
+        }
     }
 
-    /// Assigns addresses to a load balancer whose current addresses are `have`: keeps those that
-    /// fit, takes the missing ones and releases the rest. Changes nothing on failure. The result is
-    /// never empty.
+    /// Assigns addresses to a load balancer that has the addresses `current`: keeps those that fit,
+    /// takes the missing ones and releases the rest. Changes nothing on failure. The result is never
+    /// empty.
     pub(super) fn assign(
         &mut self,
         load_balancer: &str,
-        want: &LoadBalancerSettings,
-        have: &[IpAddr],
+        settings: &LoadBalancerSettings,
+        current: &[IpAddr],
     ) -> Result<Vec<IpAddr>, CloudError> {
         // First, determine the families and check the requested address.
-        let families = match (&*want.families, have) {
-            ([], []) => vec![self.default],
-            ([], have) => have.iter().map(|address| Family::of(*address)).collect(),
-            (families, _) => families.to_vec(),
-        };
-        let fail = |kind, why: String| {
-            CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"))
-        };
-        let requested = want.requested_address;
-        if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address)))
+        let families = self.families(settings, current);
+        if let Some(address) = settings.requested_address
+            && !families.contains(&Family::of(address))
         {
-            return Err(fail(
-                ErrorKind::InvalidInput,
-                format!("{address} is of no family of the load balancer"),
-            ));
+            let why = format!("{address} is of no family of the load balancer");
+            return Err(assign_error(load_balancer, ErrorKind::InvalidInput, &why));
         }
         // Then keep or take one address per family; on failure, release those that were taken.
         let mut addresses = Vec::new();
         let mut taken = Vec::new();
         for family in families {
-            let of_family = |address: &&IpAddr| Family::of(**address) == family;
-            let asked = requested.as_ref().filter(of_family);
-            if let Some(kept) = have
-                .iter()
-                .filter(of_family)
-                .find(|kept| asked.is_none_or(|asked| asked == *kept))
-            {
-                addresses.push(*kept);
+            let requested = settings
+                .requested_address
+                .filter(|address| Family::of(*address) == family);
+            if let Some(kept) = kept_address(current, family, requested) {
+                addresses.push(kept);
                 continue;
             }
-            let fresh = match asked {
-                Some(address) => self.pool(family).take(*address).map(|()| *address),
-                None => self.pool(family).allocate().ok_or(Unavailable::Exhausted),
-            };
-            match fresh {
+            match self.pool(family).take_or_allocate(requested) {
                 Ok(address) => {
                     addresses.push(address);
                     taken.push(address);
                 }
-                Err(why) => {
+                Err(error) => {
                     for address in taken {
                         self.release(address);
                     }
-                    return Err(fail(why.kind(), why.words(asked)));
+                    let why = error.message(requested);
+                    return Err(assign_error(load_balancer, error.kind(), &why));
                 }
             }
         }
         // Finally, release the addresses that are not needed any more.
-        have.iter()
-            .filter(|old| !addresses.contains(old))
-            .for_each(|old| self.release(*old));
+        for address in current {
+            if !addresses.contains(address) {
+                self.release(*address);
+            }
+        }
         Ok(addresses)
+    }
+
+    /// Returns the requested families, or else those of the current addresses, or else the default.
+    fn families(&self, settings: &LoadBalancerSettings, current: &[IpAddr]) -> Vec<Family> {
+        if !settings.families.is_empty() {
+            settings.families.clone()
+        } else if !current.is_empty() {
+            current.iter().map(|address| Family::of(*address)).collect()
+        } else {
+            vec![self.default_family]
+        }
     }
 
     /// Releases an address.
@@ -97,6 +102,19 @@ impl AddressPools {
             Family::V6 => &mut self.v6,
         }
     }
+}
+
+/// Returns the current address that a load balancer keeps for a family: the requested one, or any.
+fn kept_address(current: &[IpAddr], family: Family, requested: Option<IpAddr>) -> Option<IpAddr> {
+    current
+        .iter()
+        .copied()
+        .filter(|address| Family::of(*address) == family)
+        .find(|address| requested.is_none_or(|requested| requested == *address))
+}
+
+fn assign_error(load_balancer: &str, kind: ErrorKind, why: &str) -> CloudError {
+    CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"))
 }
 
 /// Why an address cannot be assigned.
@@ -116,12 +134,15 @@ impl Unavailable {
         }
     }
 
-    fn words(self, asked: Option<&IpAddr>) -> String {
-        let asked = asked.map_or_else(String::new, IpAddr::to_string);
+    fn message(self, requested: Option<IpAddr>) -> String {
+        let requested = match requested {
+            Some(address) => address.to_string(),
+            None => String::new(),
+        };
         match self {
             Self::Exhausted => "no free address in the pool".to_owned(),
-            Self::Outside => format!("{asked} is not an address of the pool"),
-            Self::InUse => format!("{asked} is in use"),
+            Self::Outside => format!("{requested} is not an address of the pool"),
+            Self::InUse => format!("{requested} is in use"),
         }
     }
 }
@@ -149,15 +170,17 @@ impl AddressPool {
         let host_bits = u32::from(net.max_prefix_len() - net.prefix_len());
         let size = 1u128.checked_shl(host_bits).unwrap_or(u128::MAX);
         // Networks of one or two addresses have no reserved addresses (RFC 3021, RFC 6164).
-        let (next, end) = match net {
-            _ if host_bits < 2 => (0, size),
-            IpNet::V4(_) => (1, size - 1),
-            IpNet::V6(_) => (1, size),
-        };
+        let has_reserved = host_bits >= 2;
+        let first = u128::from(has_reserved);
+        let mut end = size;
+        if has_reserved && matches!(net, IpNet::V4(_)) {
+            // The last address is the broadcast address.
+            end -= 1;
+        }
         Self {
             net,
-            first: next,
-            next,
+            first,
+            next: first,
             end,
             returned: BTreeSet::new(),
             ahead: BTreeSet::new(),
@@ -179,18 +202,29 @@ impl AddressPool {
         Some(self.address(self.next - 1))
     }
 
+    /// Allocates the requested address, or any if none is requested.
+    fn take_or_allocate(&mut self, requested: Option<IpAddr>) -> Result<IpAddr, Unavailable> {
+        match requested {
+            Some(address) => {
+                self.take(address)?;
+                Ok(address)
+            }
+            None => self.allocate().ok_or(Unavailable::Exhausted),
+        }
+    }
+
     /// Allocates a specific address.
     pub(super) fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
         if !self.net.contains(&address) || offset < self.first || offset >= self.end {
             return Err(Unavailable::Outside);
         }
-        let free = if offset < self.next {
+        let was_free = if offset < self.next {
             self.returned.remove(&offset)
         } else {
             self.ahead.insert(offset)
         };
-        if free {
+        if was_free {
             Ok(())
         } else {
             Err(Unavailable::InUse)
@@ -200,12 +234,12 @@ impl AddressPool {
     /// Releases an address from [`allocate`](Self::allocate) or [`take`](Self::take).
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
-        let used = if offset < self.next {
+        let was_in_use = if offset < self.next {
             self.returned.insert(offset)
         } else {
             self.ahead.remove(&offset)
         };
-        debug_assert!(used, "{address} was not in use");
+        debug_assert!(was_in_use, "{address} was not in use");
     }
 
     fn address(&self, offset: u128) -> IpAddr {

@@ -1,3 +1,5 @@
+//! Provider IDs of the mock cloud.
+
 use std::{fmt, str::FromStr};
 
 /// Scheme of the mock cloud's provider IDs.
@@ -26,20 +28,19 @@ impl FromStr for ProviderId {
     type Err = MalformedProviderId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let malformed = || MalformedProviderId(text.to_owned());
-        let plain = |part: &str| {
-            !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace())
-        };
-        match text
-            .strip_prefix("mock://")
-            .and_then(|rest| rest.split_once('/'))
+        if let Some(path) = text.strip_prefix("mock://")
+            && let Some((region, node)) = path.split_once('/')
+            && is_valid_part(region)
+            && is_valid_part(node)
         {
-            Some((region, node)) if plain(region) && plain(node) => {
-                Ok(Self { region: region.to_owned(), node: node.to_owned() })
-            }
-            _ => Err(malformed()),
+            return Ok(Self { region: region.to_owned(), node: node.to_owned() });
         }
+        Err(MalformedProviderId(text.to_owned()))
     }
+}
+
+fn is_valid_part(part: &str) -> bool {
+    !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace())
 }
 
 impl fmt::Display for ProviderId {

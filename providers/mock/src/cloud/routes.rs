@@ -1,3 +1,5 @@
+//! The cloud's route table.
+
 use std::collections::BTreeMap;
 
 use ccm_core::provider::{CloudError, ErrorKind};
@@ -20,19 +22,19 @@ struct StoredRoute {
 }
 
 impl StoredRoute {
-    fn visible(&self, cluster: &str) -> bool {
+    fn is_visible_to(&self, cluster: &str) -> bool {
         self.cluster.as_deref().is_none_or(|owner| owner == cluster)
     }
 
-    fn shown(&self, instances: &InstanceTable) -> Route {
-        let lost = self
-            .target
-            .as_deref()
-            .is_some_and(|id| !instances.carries_traffic(&self.route.node, id));
-        Route {
-            blackhole: self.route.blackhole || lost,
-            ..self.route.clone()
+    /// Returns the route; it is a black hole if its instance does not carry traffic any more.
+    fn show(&self, instances: &InstanceTable) -> Route {
+        let mut route = self.route.clone();
+        if let Some(target) = &self.target
+            && !instances.carries_traffic(&route.node, target)
+        {
+            route.blackhole = true;
         }
+        route
     }
 }
 
@@ -48,21 +50,19 @@ pub(super) struct NewRoute<'a> {
 
 impl RouteTable {
     pub(super) fn list(&self, instances: &InstanceTable) -> Vec<Route> {
-        self.0
-            .values()
-            .map(|entry| entry.shown(instances))
-            .collect()
+        self.0.values().map(|entry| entry.show(instances)).collect()
     }
 
     /// Lists the routes that are visible to a cluster: its own, and those without an owner.
     pub(super) fn list_for(&self, cluster: &str, instances: &InstanceTable) -> Vec<OwnedRoute> {
-        let visible = self.0.values().filter(|entry| entry.visible(cluster));
-        visible
-            .map(|entry| OwnedRoute {
-                cluster: entry.cluster.clone(),
-                route: entry.shown(instances),
-            })
-            .collect()
+        let mut routes = Vec::new();
+        for entry in self.0.values() {
+            if entry.is_visible_to(cluster) {
+                let cluster = entry.cluster.clone();
+                routes.push(OwnedRoute { cluster, route: entry.show(instances) });
+            }
+        }
+        routes
     }
 
     pub(super) fn put(&mut self, name: &str, body: RouteBody) -> Result<Route, FieldError> {
@@ -100,8 +100,11 @@ impl RouteTable {
     pub(super) fn create(&mut self, new: NewRoute<'_>) -> Result<(), CloudError> {
         let NewRoute { cluster, node, target, node_addresses, .. } = new;
         let destination = new.destination.trunc();
-        let mut same = self.0.values_mut().filter(|entry| entry.visible(cluster));
-        if let Some(entry) = same.find(|entry| entry.route.destination == destination) {
+        let existing = self
+            .0
+            .values_mut()
+            .find(|entry| entry.is_visible_to(cluster) && entry.route.destination == destination);
+        if let Some(entry) = existing {
             if entry.route.node != node {
                 let message =
                     format!("route to {destination} exists and leads to {}", entry.route.node);
@@ -143,10 +146,10 @@ impl RouteTable {
 
     /// Deletes a route as listed. Does nothing if it no longer exists or has another owner.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
-        let same = |entry: &StoredRoute| {
-            entry.visible(cluster) && entry.route.destination == route.destination
-        };
-        if self.0.get(&route.name).is_some_and(same) {
+        if let Some(entry) = self.0.get(&route.name)
+            && entry.is_visible_to(cluster)
+            && entry.route.destination == route.destination
+        {
             self.0.remove(&route.name);
         }
     }

@@ -1,3 +1,5 @@
+//! Nodes and their instances in the mock cloud.
+
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeAddress,
@@ -27,37 +29,48 @@ impl Instances for MockProvider {
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
-        let asked: Vec<_> = queries.iter().map(to_query).collect();
-        let known: Vec<CloudInstanceQuery> = asked
-            .iter()
-            .filter_map(|query| query.as_ref().ok().cloned())
-            .collect();
-        let mut answers = if known.is_empty() {
+        // Nodes of other clouds get an error without a query.
+        let mut cloud_queries = Vec::new();
+        let mut errors = Vec::with_capacity(queries.len());
+        for query in queries {
+            match to_cloud_query(query) {
+                Ok(cloud_query) => {
+                    cloud_queries.push(cloud_query);
+                    errors.push(None);
+                }
+                Err(error) => errors.push(Some(error)),
+            }
+        }
+        let answers = if cloud_queries.is_empty() {
             Vec::new()
         } else {
-            op.run(self.api.describe_instances(&known)).await?
+            op.run(self.api.describe_instances(&cloud_queries)).await?
         };
-        if answers.len() != known.len() {
-            let got = answers.len();
-            let want = known.len();
+        if answers.len() != cloud_queries.len() {
             return Err(CloudError::transient(format!(
-                "the mock cloud answered {got} of {want} queries"
+                "the mock cloud answered {} of {} queries",
+                answers.len(),
+                cloud_queries.len()
             )));
         }
-        let mut answers = answers.drain(..);
-        let next = |query: Result<CloudInstanceQuery, CloudError>| {
-            query?;
-            // The number of answers was checked above.
-            answers
-                .next()
-                .unwrap_or_else(|| Err(CloudError::transient("an answer is missing")))
-                .map(to_presence)
-        };
-        Ok(asked.into_iter().map(next).collect())
+        // Put each answer at the place of its query.
+        let mut answers = answers.into_iter();
+        let mut statuses = Vec::with_capacity(queries.len());
+        for error in errors {
+            statuses.push(match error {
+                Some(error) => Err(error),
+                // The number of answers was checked above.
+                None => match answers.next() {
+                    Some(answer) => answer.map(to_status),
+                    None => Err(CloudError::transient("an answer is missing")),
+                },
+            });
+        }
+        Ok(statuses)
     }
 }
 
-fn to_query(query: &InstanceQuery) -> Result<CloudInstanceQuery, CloudError> {
+fn to_cloud_query(query: &InstanceQuery) -> Result<CloudInstanceQuery, CloudError> {
     let node = &query.node;
     match node.provider_id.as_deref() {
         Some(id) if scheme_of(id) != Some(SCHEME) => {
@@ -74,7 +87,7 @@ fn to_query(query: &InstanceQuery) -> Result<CloudInstanceQuery, CloudError> {
     }
 }
 
-fn to_presence(instance: Option<Instance>) -> InstanceStatus {
+fn to_status(instance: Option<Instance>) -> InstanceStatus {
     let Some(instance) = instance else {
         return InstanceStatus::NotFound;
     };
@@ -83,12 +96,11 @@ fn to_presence(instance: Option<Instance>) -> InstanceStatus {
         CloudPowerState::Stopped => PowerState::Stopped,
         CloudPowerState::Terminated => PowerState::Terminated,
     };
-    let some = |text: String| (!text.is_empty()).then(|| text.into_boxed_str());
     let meta = InstanceMetadata {
         provider_id: Some(instance.provider_id.into()),
-        instance_type: some(instance.instance_type),
-        zone: some(instance.zone),
-        region: some(instance.region),
+        instance_type: non_empty(instance.instance_type),
+        zone: non_empty(instance.zone),
+        region: non_empty(instance.region),
         addresses: instance
             .addresses
             .into_iter()
@@ -97,8 +109,16 @@ fn to_presence(instance: Option<Instance>) -> InstanceStatus {
         additional_labels: instance
             .additional_labels
             .into_iter()
-            .map(|(k, v)| (k.into(), v.into()))
+            .map(|(key, value)| (key.into(), value.into()))
             .collect(),
     };
     InstanceStatus::Found { power_state: power, meta }
+}
+
+fn non_empty(text: String) -> Option<Box<str>> {
+    if text.is_empty() {
+        None
+    } else {
+        Some(text.into())
+    }
 }

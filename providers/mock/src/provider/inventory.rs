@@ -1,3 +1,5 @@
+//! What a cluster owns in the mock cloud.
+
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
 
@@ -16,12 +18,16 @@ impl Inventory for MockProvider {
             .run(self.api.list_load_balancers(op.cluster_name()))
             .await?;
         let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
-        let routes = routes.into_iter().filter(|route| route.cluster.is_some());
-        Ok(load_balancers
+        let mut objects: Vec<_> = load_balancers
             .into_iter()
-            .map(owned_balancer)
-            .chain(routes.map(owned_route))
-            .collect())
+            .map(owned_load_balancer)
+            .collect();
+        for route in routes {
+            if route.cluster.is_some() {
+                objects.push(owned_route(route));
+            }
+        }
+        Ok(objects)
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
@@ -42,23 +48,22 @@ impl Inventory for MockProvider {
                     return Err(CloudError::new(ErrorKind::Conflict, message));
                 }
                 let LoadBalancer { cluster, uid, name, service, .. } = found;
-                self.delete_balancer(op, &LoadBalancerKey { cluster, uid, name, service })
+                self.delete_load_balancer(op, &LoadBalancerKey { cluster, uid, name, service })
                     .await
             }
             ROUTE => {
                 let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
-                let ours =
-                    |owned: &OwnedRoute| owned.cluster.is_some() && *owned.route.name == *object.id;
-                let Some(owned) = routes.into_iter().find(ours) else {
+                let Some(owned) = routes
+                    .into_iter()
+                    .find(|owned| owned.cluster.is_some() && *owned.route.name == *object.id)
+                else {
                     return Ok(Progress::Done);
                 };
-                let answers = self
-                    .apply_edits(op, vec![RouteEdit::Delete(owned.route)])
-                    .await;
-                answers
-                    .into_iter()
-                    .collect::<Result<(), _>>()
-                    .map(|()| Progress::Done)
+                let edits = vec![RouteEdit::Delete(owned.route)];
+                for result in self.apply_edits(op, edits).await {
+                    result?;
+                }
+                Ok(Progress::Done)
             }
             other => Err(CloudError::invalid_input(format!(
                 "the mock cloud has no objects of kind {other:?}"
@@ -67,7 +72,7 @@ impl Inventory for MockProvider {
     }
 }
 
-fn owned_balancer(load_balancer: LoadBalancer) -> OwnedObject {
+fn owned_load_balancer(load_balancer: LoadBalancer) -> OwnedObject {
     let owner = owner(&load_balancer);
     OwnedObject {
         kind: LOAD_BALANCER.into(),

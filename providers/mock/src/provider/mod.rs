@@ -63,7 +63,7 @@ impl Settings {
     fn selects_by(&self, label: &str) -> bool {
         self.selector_labels
             .iter()
-            .any(|known| known == label || known == "*")
+            .any(|selector_label| selector_label == label || selector_label == "*")
     }
 }
 
@@ -77,10 +77,9 @@ impl MockProvider {
     /// region with an error.
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
-            let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);
-            return Ok(
-                Self::new_in_process(MockCloud::new(config).map_err(invalid)?).with_config(config)
-            );
+            let cloud = MockCloud::new(config)
+                .map_err(|error| CloudError::invalid_input("cloud config").with_source(error))?;
+            return Ok(Self::new_in_process(cloud).with_config(config));
         };
         for key in config.ignored_keys() {
             tracing::warn!(key, "cloud config key has no effect because endpoint is set");
@@ -133,6 +132,16 @@ impl MockProvider {
     pub fn region(&self) -> &str {
         &self.region
     }
+
+    fn owns_provider_id(&self, id: &str) -> bool {
+        if scheme_of(id) != Some(SCHEME) {
+            return false;
+        }
+        match id.parse::<ProviderId>() {
+            Ok(id) => id.region == *self.region,
+            Err(_) => true,
+        }
+    }
 }
 
 impl std::fmt::Debug for MockProvider {
@@ -155,20 +164,14 @@ impl CloudProvider for MockProvider {
     /// claimed, so that it gets reported. Without a provider ID, a label of another region makes
     /// the node foreign.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
-        let ours = match node.provider_id.as_deref() {
-            Some(id) if scheme_of(id) != Some(SCHEME) => false,
-            Some(id) => id
-                .parse::<ProviderId>()
-                .map_or(true, |id| id.region == *self.region),
-            None => {
-                let labels = [wk::LABEL_REGION, wk::LABEL_REGION_BETA];
-                labels
-                    .iter()
-                    .filter_map(|key| node.labels.get(key))
-                    .all(|region| region == &*self.region)
-            }
+        let is_ours = match &node.provider_id {
+            Some(id) => self.owns_provider_id(id),
+            None => [wk::LABEL_REGION, wk::LABEL_REGION_BETA]
+                .iter()
+                .filter_map(|key| node.labels.get(key))
+                .all(|region| region == &*self.region),
         };
-        if ours {
+        if is_ours {
             NodeOwnership::Ours
         } else {
             NodeOwnership::Foreign

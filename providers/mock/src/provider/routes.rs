@@ -1,3 +1,5 @@
+//! Routes to nodes in the mock cloud.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -17,10 +19,9 @@ pub(super) const DELETE: &str = "delete_route";
 impl Routes for MockProvider {
     async fn list(&self, op: &Op, _: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
         let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
-        let addresses = self.settings.features.route_node_addresses;
         Ok(routes
             .into_iter()
-            .map(|owned| to_route(owned, addresses))
+            .map(|owned| self.to_route(owned))
             .collect())
     }
 
@@ -28,15 +29,8 @@ impl Routes for MockProvider {
         if changes.is_empty() {
             return Vec::new();
         }
-        let addresses = self.settings.features.route_node_addresses;
-        self.apply_edits(
-            op,
-            changes
-                .iter()
-                .map(|change| to_edit(change, addresses))
-                .collect(),
-        )
-        .await
+        let edits = changes.iter().map(|change| self.to_edit(change)).collect();
+        self.apply_edits(op, edits).await
     }
 }
 
@@ -47,24 +41,68 @@ impl MockProvider {
         op: &Op,
         edits: Vec<RouteEdit>,
     ) -> Vec<Result<(), CloudError>> {
-        let deletes: Vec<bool> = edits
-            .iter()
-            .map(|edit| matches!(edit, RouteEdit::Delete(_)))
-            .collect();
         let mutations = edits.iter().map(mutation).collect();
         let batch = RouteBatch { cluster: op.cluster_name().to_owned(), edits };
         let request = async {
-            self.api
-                .apply_routes(&batch)
-                .await
-                .map(MutationResponse::new)
+            let answers = self.api.apply_routes(&batch).await?;
+            Ok(MutationResponse::new(answers))
         };
-        let answers = op.mutate_batch(mutations, request).await;
-        let forgive = |(answer, delete): (Result<(), CloudError>, bool)| match answer {
-            Err(error) if delete && error.kind() == ErrorKind::NotFound => Ok(()),
-            answer => answer,
+        let mut results = op.mutate_batch(mutations, request).await;
+        for (result, edit) in results.iter_mut().zip(&batch.edits) {
+            if let RouteEdit::Delete(_) = edit
+                && let Err(error) = &*result
+                && error.kind() == ErrorKind::NotFound
+            {
+                *result = Ok(());
+            }
+        }
+        results
+    }
+
+    /// Translates a route of the cloud; the addresses of its node are only passed on if the feature
+    /// is on.
+    fn to_route(&self, owned: OwnedRoute) -> Route {
+        let route = owned.route;
+        let mut node_addresses = None;
+        if self.settings.features.route_node_addresses {
+            let addresses = route.node_addresses.unwrap_or_default();
+            node_addresses = Some(addresses.into_iter().map(NodeAddress::from).collect());
+        }
+        let node = match route.node.as_str() {
+            "" => None,
+            node => Some(node.into()),
         };
-        answers.into_iter().zip(deletes).map(forgive).collect()
+        Route {
+            name: route.name.into(),
+            node,
+            node_addresses,
+            destination: route.destination,
+            blackhole: route.blackhole,
+        }
+    }
+
+    fn to_edit(&self, change: &RouteChange) -> RouteEdit {
+        match change {
+            RouteChange::Create { node, destination } => {
+                let mut node_addresses = None;
+                if self.settings.features.route_node_addresses {
+                    let addresses = node.addresses.iter().map(cloud::Address::from);
+                    node_addresses = Some(addresses.collect());
+                }
+                RouteEdit::Create {
+                    node: node.name.to_string(),
+                    destination: *destination,
+                    node_addresses,
+                }
+            }
+            RouteChange::Delete(route) => RouteEdit::Delete(cloud::Route {
+                name: route.name.to_string(),
+                node: route.node.as_deref().unwrap_or_default().to_owned(),
+                destination: route.destination,
+                blackhole: route.blackhole,
+                node_addresses: None,
+            }),
+        }
     }
 }
 
@@ -74,35 +112,5 @@ fn mutation(edit: &RouteEdit) -> Mutation {
             Mutation::new(CREATE, format!("{destination} to {node}"))
         }
         RouteEdit::Delete(route) => Mutation::new(DELETE, &*route.name),
-    }
-}
-
-fn to_route(owned: OwnedRoute, addresses: bool) -> Route {
-    let route = owned.route;
-    let made_for = route.node_addresses.unwrap_or_default();
-    Route {
-        name: route.name.into(),
-        node: (!route.node.is_empty()).then(|| route.node.into()),
-        node_addresses: addresses.then(|| made_for.into_iter().map(NodeAddress::from).collect()),
-        destination: route.destination,
-        blackhole: route.blackhole,
-    }
-}
-
-fn to_edit(change: &RouteChange, addresses: bool) -> RouteEdit {
-    match change {
-        RouteChange::Create { node, destination } => RouteEdit::Create {
-            node: node.name.to_string(),
-            destination: *destination,
-            node_addresses: addresses
-                .then(|| node.addresses.iter().map(cloud::Address::from).collect()),
-        },
-        RouteChange::Delete(route) => RouteEdit::Delete(cloud::Route {
-            name: route.name.to_string(),
-            node: route.node.as_deref().unwrap_or_default().to_owned(),
-            destination: route.destination,
-            blackhole: route.blackhole,
-            node_addresses: None,
-        }),
     }
 }

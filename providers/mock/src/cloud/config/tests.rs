@@ -34,7 +34,7 @@ fn every_key_is_read() {
     assert_eq!(config.latency.load_balancers, Duration::ZERO);
     assert_eq!(config.instances[0].spec().power_state, Some(PowerState::Stopped));
     assert_eq!(config.instances[1].name, "n2");
-    assert_eq!(config.address_pools().0.to_string(), "192.0.2.0/28");
+    assert_eq!(config.address_networks().v4.to_string(), "192.0.2.0/28");
     assert_eq!(config.admin_address.unwrap().to_string(), "127.0.0.1:0");
 }
 
@@ -53,9 +53,9 @@ fn every_key_about_load_balancers_and_limits_is_read() {
         (burst(&limits.instances), burst(&limits.routes), burst(&limits.load_balancers)),
         (Some(40), Some(3), None)
     );
-    let (v4, v6, default) = config.address_pools();
+    let AddressNetworks { v4, v6, default_family } = config.address_networks();
     assert_eq!(
-        (v4.to_string(), v6.to_string(), default),
+        (v4.to_string(), v6.to_string(), default_family),
         ("198.18.0.0/15".into(), "2001:db8::/64".into(), Family::V4)
     );
     assert_eq!(config.load_balancer_activation, Duration::from_secs(30));

@@ -56,102 +56,129 @@ impl Options {
     /// and value for each invalid annotation. Invalid values are replaced by harmless ones, so that
     /// all errors are found.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
-        let mut mistakes = Vec::new();
-        let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
-        let mut add_error = |key: &str, why: &str| {
-            let value = text(key).unwrap_or_default();
-            mistakes.push(FieldError::new(key, format!("{value:?}: {why}")));
-        };
-        let endpoints = match text(BACKENDS) {
+        let mut annotations = AnnotationReader { service, errors: Vec::new() };
+        let uses_endpoints = match annotations.text(BACKENDS) {
             None | Some("nodes") => false,
             Some("endpoints") if settings.features.endpoints => true,
             Some("endpoints") => {
-                add_error(BACKENDS, "the cloud takes no endpoints");
+                annotations.add_error(BACKENDS, "the cloud takes no endpoints");
                 true
             }
             Some(_) => {
-                add_error(BACKENDS, "must be nodes or endpoints");
+                annotations.add_error(BACKENDS, "must be nodes or endpoints");
                 false
             }
         };
-        let internal = match text(SCHEME) {
+        let internal = match annotations.text(SCHEME) {
             None | Some("internet-facing") => false,
             Some("internal") => true,
             Some(_) => {
-                add_error(SCHEME, "must be internet-facing or internal");
+                annotations.add_error(SCHEME, "must be internet-facing or internal");
                 true
             }
         };
-        let ip_mode = match text(IP_MODE) {
+        let ip_mode = match annotations.text(IP_MODE) {
             None | Some("VIP") => Some("VIP"),
             Some("Proxy") => Some("Proxy"),
             Some("unset") => None,
             Some(_) => {
-                add_error(IP_MODE, "must be VIP, Proxy or unset");
+                annotations.add_error(IP_MODE, "must be VIP, Proxy or unset");
                 None
             }
         };
-        let activation = match text(ACTIVATION_DELAY).map(parse_duration) {
+        let activation = match annotations.text(ACTIVATION_DELAY).map(parse_duration) {
             None => None,
             Some(Ok(delay)) => Some(delay),
             Some(Err(why)) => {
-                add_error(ACTIVATION_DELAY, &why);
+                annotations.add_error(ACTIVATION_DELAY, &why);
                 None
             }
         };
-        // Then combine the kind of backends with the node selector.
-        let selector = text(NODE_SELECTOR).map(|text| requirements(text, settings));
-        if endpoints && selector.is_some() {
-            add_error(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
+        let backends = annotations.backends(uses_endpoints, settings);
+        (Self { backends, internal, ip_mode, activation }, annotations.errors)
+    }
+}
+
+/// Reads annotations and collects the errors of their values.
+struct AnnotationReader<'a> {
+    service: &'a ServiceView,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> AnnotationReader<'a> {
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.service.annotations.get(key).map(|text| text.trim())
+    }
+
+    fn add_error(&mut self, key: &str, message: &str) {
+        let value = self.text(key).unwrap_or_default();
+        let error = FieldError::new(key, format!("{value:?}: {message}"));
+        self.errors.push(error);
+    }
+
+    /// Combines the kind of backends with the node selector.
+    fn backends(&mut self, uses_endpoints: bool, settings: &Settings) -> BackendKind {
+        let Some(selector) = self.text(NODE_SELECTOR) else {
+            return if uses_endpoints {
+                BackendKind::Endpoints
+            } else {
+                BackendKind::Nodes(Vec::new())
+            };
+        };
+        if uses_endpoints {
+            self.add_error(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
         }
-        let backends = match selector {
-            Some(Err(why)) => {
-                add_error(NODE_SELECTOR, &why);
+        match requirements(selector, settings) {
+            Ok(_) if uses_endpoints => BackendKind::Endpoints,
+            Ok(requirements) => BackendKind::Nodes(requirements),
+            Err(why) => {
+                self.add_error(NODE_SELECTOR, &why);
                 BackendKind::Nodes(Vec::new())
             }
-            _ if endpoints => BackendKind::Endpoints,
-            Some(Ok(requirements)) => BackendKind::Nodes(requirements),
-            None => BackendKind::Nodes(Vec::new()),
-        };
-        (Self { backends, internal, ip_mode, activation }, mistakes)
+        }
     }
 }
 
 /// Parses `label`, `label=value`, … The result is sorted, so that the order in the annotation does
 /// not matter.
 fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>, String> {
-    let one = |part: &str| {
-        let (key, value) = match part.split_once('=') {
-            Some((key, value)) => (key.trim(), Some(value.trim())),
-            None => (part.trim(), None),
-        };
-        if key.is_empty() || key.contains(char::is_whitespace) {
-            return Err(format!("{part:?} is neither label nor label=value"));
-        }
-        if !wk::FRAMEWORK_LABELS.contains(&key) && !settings.selects_by(key) {
-            return Err(format!("label {key} is not in nodeSelectorLabels of the cloud config"));
-        }
-        Ok(match value {
-            Some(value) => LabelRequirement::Equals(key.into(), value.into()),
-            None => LabelRequirement::Exists(key.into()),
-        })
-    };
-    let mut requirements = text.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
+    let mut requirements = Vec::new();
+    for part in text.split(',') {
+        requirements.push(requirement(part, settings)?);
+    }
     requirements.sort_by_cached_key(|requirement| format!("{requirement:?}"));
     requirements.dedup();
     Ok(requirements)
 }
 
+fn requirement(text: &str, settings: &Settings) -> Result<LabelRequirement, String> {
+    let (key, value) = match text.split_once('=') {
+        Some((key, value)) => (key.trim(), Some(value.trim())),
+        None => (text.trim(), None),
+    };
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        return Err(format!("{text:?} is neither label nor label=value"));
+    }
+    if !wk::FRAMEWORK_LABELS.contains(&key) && !settings.selects_by(key) {
+        return Err(format!("label {key} is not in nodeSelectorLabels of the cloud config"));
+    }
+    Ok(match value {
+        Some(value) => LabelRequirement::Equals(key.into(), value.into()),
+        None => LabelRequirement::Exists(key.into()),
+    })
+}
+
 /// Returns a notice for every unknown annotation with the mock's prefix.
 pub(super) fn unknown(service: &ServiceView) -> Vec<ServiceNotice> {
-    let ours = service
-        .annotations
-        .keys()
-        .filter(|key| key.starts_with(PREFIX) && !KNOWN.contains(&&***key));
-    let remark = |key: &std::sync::Arc<str>| ServiceNotice {
-        kind: EventType::Warning,
-        reason: "UnknownAnnotation",
-        note: format!("annotation {key} is unknown and has no effect").into(),
-    };
-    ours.map(remark).collect()
+    let mut notices = Vec::new();
+    for key in service.annotations.keys() {
+        if key.starts_with(PREFIX) && !KNOWN.contains(&&**key) {
+            notices.push(ServiceNotice {
+                kind: EventType::Warning,
+                reason: "UnknownAnnotation",
+                note: format!("annotation {key} is unknown and has no effect").into(),
+            });
+        }
+    }
+    notices
 }

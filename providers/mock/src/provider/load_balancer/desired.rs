@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ccm_core::{
-    k8s::{EndpointSliceView, ServiceView, SessionAffinity},
+    k8s::{EndpointSliceView, ServicePort, ServiceView, SessionAffinity},
     provider::{Backends, CloudError, FieldError, LbSpec, SourceRanges},
 };
 
@@ -16,10 +16,8 @@ use crate::cloud::{
 /// Returns the name of a Service's load balancer: upstream's default, `a` and the UID without
 /// dashes, cut to 32 characters. The whole UID does not fit, so the cloud also compares the owner.
 pub(super) fn balancer_name(uid: &str) -> String {
-    std::iter::once('a')
-        .chain(uid.chars().filter(|c| *c != '-'))
-        .take(32)
-        .collect()
+    let name = format!("a{}", uid.replace('-', ""));
+    name.chars().take(32).collect()
 }
 
 /// Returns the settings of a Service's load balancer.
@@ -32,15 +30,15 @@ pub(super) fn settings(
     sources: &SourceRanges,
 ) -> Result<LoadBalancerSettings, Vec<FieldError>> {
     // First, validate the ports, the source ranges and the requested address.
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if service.ports.is_empty() {
-        mistakes.push(FieldError::new("spec.ports", "is empty"));
+        errors.push(FieldError::new("spec.ports", "is empty"));
     }
     let source_ranges = match sources {
         SourceRanges::Unset => Vec::new(),
         // "No source allowed" cannot be expressed: an empty list means "all clients" to the cloud.
         SourceRanges::Only(ranges) if ranges.is_empty() => {
-            mistakes.push(FieldError::new("spec.loadBalancerSourceRanges", "admits no client"));
+            errors.push(FieldError::new("spec.loadBalancerSourceRanges", "admits no client"));
             Vec::new()
         }
         SourceRanges::Only(ranges) => ranges.clone(),
@@ -50,35 +48,14 @@ pub(super) fn settings(
         .iter()
         .map(|family| Family::from(*family))
         .collect();
-    let requested = service
-        .load_balancer_ip
-        .as_deref()
-        .map(str::trim)
-        .filter(|text| !text.is_empty());
-    let requested_address = requested.and_then(|text| match text.parse::<IpAddr>() {
-        Ok(address) if families.is_empty() || families.contains(&Family::of(address)) => {
-            Some(address)
-        }
-        Ok(_) => {
-            let message = format!("{text:?} is of no family of spec.ipFamilies");
-            mistakes.push(FieldError::new("spec.loadBalancerIP", message));
-            None
-        }
-        Err(_) => {
-            mistakes
-                .push(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
-            None
-        }
+    let requested_address = requested_address(service, &families).unwrap_or_else(|error| {
+        errors.push(error);
+        None
     });
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     // Then build the settings.
-    let listener = |port: &ccm_core::k8s::ServicePort| Listener {
-        protocol: port.protocol.into(),
-        port: port.port.get(),
-        node_port: port.node_port.map(Into::into),
-    };
     Ok(LoadBalancerSettings {
         listeners: service.ports.iter().map(listener).collect(),
         source_ranges,
@@ -93,6 +70,37 @@ pub(super) fn settings(
     })
 }
 
+/// Parses `spec.loadBalancerIP`; an empty value is the same as none.
+fn requested_address(
+    service: &ServiceView,
+    families: &[Family],
+) -> Result<Option<IpAddr>, FieldError> {
+    let text = service
+        .load_balancer_ip
+        .as_deref()
+        .unwrap_or_default()
+        .trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let Ok(address) = text.parse::<IpAddr>() else {
+        return Err(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
+    };
+    if families.is_empty() || families.contains(&Family::of(address)) {
+        return Ok(Some(address));
+    }
+    let message = format!("{text:?} is of no family of spec.ipFamilies");
+    Err(FieldError::new("spec.loadBalancerIP", message))
+}
+
+fn listener(port: &ServicePort) -> Listener {
+    Listener {
+        protocol: port.protocol.into(),
+        port: port.port.get(),
+        node_port: port.node_port.map(Into::into),
+    }
+}
+
 /// Makes the key of a Service's load balancer.
 pub(super) fn key(cluster: &str, uid: &str, namespace: &str, name: &str) -> LoadBalancerKey {
     LoadBalancerKey {
@@ -104,43 +112,52 @@ pub(super) fn key(cluster: &str, uid: &str, namespace: &str, name: &str) -> Load
 }
 
 /// Returns the key of the load balancer that the framework requests.
-pub(super) fn key_of(want: &LbSpec) -> LoadBalancerKey {
-    key(&want.cluster, &want.service.uid, &want.service.namespace, &want.service.name)
+pub(super) fn key_of(desired: &LbSpec) -> LoadBalancerKey {
+    key(
+        &desired.cluster,
+        &desired.service.uid,
+        &desired.service.namespace,
+        &desired.service.name,
+    )
 }
 
 /// Translates the framework's request for a load balancer to the cloud's specification.
 ///
-/// # Errors The validation errors of the Service as one error. The framework does not request load balancers for
-/// invalid Services.
-pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
-    let service = &want.service;
-    let invalid = |mistakes: Vec<FieldError>| {
-        let mistakes: Vec<_> = mistakes
-            .iter()
-            .map(|m| format!("{}: {}", m.field, m.message))
-            .collect();
-        let name = format!("{}/{}", service.namespace, service.name);
-        CloudError::invalid_input(format!("service {name}: {}", mistakes.join("; ")))
-    };
+/// # Errors
+/// The validation errors of the Service as one error. The framework does not request load balancers
+/// for invalid Services.
+pub(super) fn spec(desired: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
+    let service = &desired.service;
     if service.uid.is_empty() {
-        return Err(invalid(vec![FieldError::new("metadata.uid", "is empty")]));
+        let error = FieldError::new("metadata.uid", "is empty");
+        return Err(invalid_service(service, &[error]));
     }
-    let (options, mistakes) = Options::parse(service, provider);
-    if !mistakes.is_empty() {
-        return Err(invalid(mistakes));
+    let (options, errors) = Options::parse(service, provider);
+    if !errors.is_empty() {
+        return Err(invalid_service(service, &errors));
     }
-    let settings = settings(service, &options, &want.sources).map_err(invalid)?;
+    let settings = settings(service, &options, &desired.sources)
+        .map_err(|errors| invalid_service(service, &errors))?;
     Ok(LoadBalancerSpec {
-        key: key_of(want),
+        key: key_of(desired),
         settings,
-        members: members(want),
+        members: members(desired),
         activation: options.activation,
     })
 }
 
+fn invalid_service(service: &ServiceView, errors: &[FieldError]) -> CloudError {
+    let errors: Vec<_> = errors
+        .iter()
+        .map(|error| format!("{}: {}", error.field, error.message))
+        .collect();
+    let ServiceView { namespace, name, .. } = service;
+    CloudError::invalid_input(format!("service {namespace}/{name}: {}", errors.join("; ")))
+}
+
 /// Returns the members of the load balancer that the framework requests.
-pub(super) fn members(want: &LbSpec) -> Members {
-    match &want.backends {
+pub(super) fn members(desired: &LbSpec) -> Members {
+    match &desired.backends {
         Backends::Nodes(nodes) => Members::Nodes(
             nodes
                 .iter()
@@ -153,7 +170,7 @@ pub(super) fn members(want: &LbSpec) -> Members {
         Backends::Endpoints(slices) => Members::Endpoints(
             slices
                 .iter()
-                .flat_map(|slice| endpoints(&want.service, slice))
+                .flat_map(|slice| endpoints(&desired.service, slice))
                 .collect(),
         ),
     }
@@ -164,10 +181,14 @@ pub(super) fn members(want: &LbSpec) -> Members {
 fn endpoints(service: &ServiceView, slice: &EndpointSliceView) -> Vec<EndpointMember> {
     let mut members = Vec::new();
     for slice_port in &slice.ports {
-        let same = |port: &&ccm_core::k8s::ServicePort| {
-            port.name == slice_port.name && port.protocol == slice_port.protocol
+        let Some(target) = slice_port.port else {
+            continue;
         };
-        let (Some(target), Some(port)) = (slice_port.port, service.ports.iter().find(same)) else {
+        let Some(port) = service
+            .ports
+            .iter()
+            .find(|port| port.name == slice_port.name && port.protocol == slice_port.protocol)
+        else {
             continue;
         };
         for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready) {

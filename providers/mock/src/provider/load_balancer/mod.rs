@@ -1,3 +1,5 @@
+//! Load balancers of Services in the mock cloud.
+
 pub mod annotations;
 mod desired;
 mod plan;
@@ -26,9 +28,10 @@ pub(super) const MODIFY: &str = "modify_load_balancer";
 pub(super) const UPDATE: &str = "update_load_balancer";
 pub(super) const DELETE: &str = "delete_load_balancer";
 
-/// Minimum and maximum delay before a load balancer that is being created or deleted is checked
-/// again.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Minimum delay before a load balancer that is being created or deleted is checked again.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum of that delay.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 #[async_trait]
 impl LoadBalancers for MockProvider {
@@ -58,38 +61,44 @@ impl LoadBalancers for MockProvider {
     /// The digest covers the settings that are sent to the cloud, and the `ipMode` of the status;
     /// it changes only when one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        let (options, mut mistakes) = Options::parse(service, &self.settings);
-        let sources = SourceRanges::of(service).unwrap_or_else(|add_error| {
-            mistakes.extend(add_error);
-            SourceRanges::Unset
-        });
-        match desired::settings(service, &options, &sources) {
-            Ok(settings) if mistakes.is_empty() => {
-                let digest = Digest::of(&(
-                    &service.uid,
-                    &service.namespace,
-                    &service.name,
-                    settings,
-                    options.ip_mode,
-                ));
-                ServiceInterpretation::Valid { backends: options.backends, digest }
+        let (options, mut errors) = Options::parse(service, &self.settings);
+        let sources = match SourceRanges::of(service) {
+            Ok(sources) => sources,
+            Err(source_errors) => {
+                errors.extend(source_errors);
+                SourceRanges::Unset
             }
-            settings => {
-                mistakes.extend(settings.err().into_iter().flatten());
-                ServiceInterpretation::Invalid(mistakes)
+        };
+        let settings = match desired::settings(service, &options, &sources) {
+            Ok(settings) => settings,
+            Err(settings_errors) => {
+                errors.extend(settings_errors);
+                return ServiceInterpretation::Invalid(errors);
             }
+        };
+        if !errors.is_empty() {
+            return ServiceInterpretation::Invalid(errors);
         }
+        let digest = Digest::of(&(
+            &service.uid,
+            &service.namespace,
+            &service.name,
+            settings,
+            options.ip_mode,
+        ));
+        ServiceInterpretation::Valid { backends: options.backends, digest }
     }
 
     /// Returns the backends that the annotations choose, unless these annotations themselves are
     /// invalid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        let (options, mistakes) = Options::parse(service, &self.settings);
-        let chooses = [annotations::BACKENDS, annotations::NODE_SELECTOR];
-        let unclear = mistakes
-            .iter()
-            .any(|mistake| chooses.contains(&&*mistake.field));
-        (!unclear).then_some(options.backends)
+        let (options, errors) = Options::parse(service, &self.settings);
+        for error in errors {
+            if [annotations::BACKENDS, annotations::NODE_SELECTOR].contains(&&*error.field) {
+                return None;
+            }
+        }
+        Some(options.backends)
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
@@ -100,18 +109,19 @@ impl LoadBalancers for MockProvider {
     /// and no write. No state is kept between calls, so both read modes are the same, and the next
     /// call continues where an interrupted call stopped. The status is returned once the load
     /// balancer is active.
-    async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
-        match self.ensure_balancer(op, want).await {
+    async fn ensure(&self, op: &Op, desired: &LbSpec, _: ReadMode) -> LbOutcome {
+        match self.ensure_load_balancer(op, desired).await {
             Ok(load_balancer) => {
-                outcome(op, &load_balancer, Options::parse(&want.service, &self.settings).0.ip_mode)
+                let (options, _) = Options::parse(&desired.service, &self.settings);
+                outcome(op, &load_balancer, options.ip_mode)
             }
             Err(error) => error.into(),
         }
     }
 
     /// Costs one write and no read; the status stays unchanged.
-    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        match self.set_members(op, want).await {
+    async fn update_backends(&self, op: &Op, desired: &LbSpec) -> LbOutcome {
+        match self.set_members(op, desired).await {
             Ok(load_balancer) => LbOutcome { status: None, ..outcome(op, &load_balancer, None) },
             Err(error) => error.into(),
         }
@@ -120,105 +130,103 @@ impl LoadBalancers for MockProvider {
     /// Costs one read, and one write if the load balancer exists and is not being deleted yet.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let key = desired::key(op.cluster_name(), &lb.uid, &lb.namespace, &lb.name);
-        self.delete_balancer(op, &key).await
+        self.delete_load_balancer(op, &key).await
     }
 
     fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
         vec![annotations::LOAD_BALANCER_ID.into()]
     }
 
-    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let service = &want.service;
-        let want = desired::spec(want, &self.settings)?;
-        let seen = op.run(self.api.get_load_balancer(&want.key)).await?;
-        Ok(plan::describe(seen.as_ref(), &want, service))
+    async fn plan(&self, op: &Op, desired: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let service = &desired.service;
+        let desired = desired::spec(desired, &self.settings)?;
+        let observed = op.run(self.api.get_load_balancer(&desired.key)).await?;
+        Ok(plan::describe(observed.as_ref(), &desired, service))
     }
 }
 
 impl MockProvider {
-    async fn ensure_balancer(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
-        let want = desired::spec(want, &self.settings)?;
-        let mut seen = op.run(self.api.get_load_balancer(&want.key)).await?;
-        for action in plan::plan(seen.as_ref(), &want) {
-            seen = Some(self.apply_action(op, &want, &action).await?);
+    async fn ensure_load_balancer(
+        &self,
+        op: &Op,
+        desired: &LbSpec,
+    ) -> Result<LoadBalancer, CloudError> {
+        let desired = desired::spec(desired, &self.settings)?;
+        let mut load_balancer = op.run(self.api.get_load_balancer(&desired.key)).await?;
+        for action in plan::plan(load_balancer.as_ref(), &desired) {
+            load_balancer = Some(self.apply_action(op, &desired, &action).await?);
         }
         // Cannot be `None`: without a load balancer the plan creates one, and every action returns
         // it.
-        seen.ok_or_else(|| {
-            CloudError::transient(format!("load balancer {} was not answered", want.key.name))
+        load_balancer.ok_or_else(|| {
+            CloudError::transient(format!("load balancer {} was not answered", desired.key.name))
         })
     }
 
     async fn apply_action(
         &self,
         op: &Op,
-        want: &LoadBalancerSpec,
+        desired: &LoadBalancerSpec,
         action: &Action,
     ) -> Result<LoadBalancer, CloudError> {
+        let key = &desired.key;
         let (operation, why) = match action {
             Action::Create => (CREATE, "there is none"),
             Action::Modify(_, why) => (MODIFY, &**why),
             Action::SetMembers(_, why) => (UPDATE, &**why),
         };
-        let mutation = Mutation::new(operation, &*want.key.name).with_detail(why);
-        let request = async {
-            match action {
-                Action::Create => self.api.create_load_balancer(want).await,
-                Action::Modify(settings, _) => {
-                    self.api.modify_load_balancer(&want.key, settings).await
-                }
+        let mutation = Mutation::new(operation, &*key.name).with_detail(why);
+        op.mutate(mutation, async {
+            let load_balancer = match action {
+                Action::Create => self.api.create_load_balancer(desired).await?,
+                Action::Modify(settings, _) => self.api.modify_load_balancer(key, settings).await?,
                 Action::SetMembers(members, _) => {
-                    self.api.update_load_balancer(&want.key, members).await
+                    self.api.update_load_balancer(key, members).await?
                 }
-            }
-        };
-        op.mutate(mutation, async { request.await.map(MutationResponse::new) })
-            .await
+            };
+            Ok(MutationResponse::new(load_balancer))
+        })
+        .await
     }
 
-    async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
-        let key = desired::key_of(want);
+    async fn set_members(&self, op: &Op, desired: &LbSpec) -> Result<LoadBalancer, CloudError> {
+        let key = desired::key_of(desired);
         let mutation = Mutation::new(UPDATE, &*key.name);
-        let members = desired::members(want);
+        let members = desired::members(desired);
         op.mutate(mutation, async {
-            self.api
-                .update_load_balancer(&key, &members)
-                .await
-                .map(MutationResponse::new)
+            let load_balancer = self.api.update_load_balancer(&key, &members).await?;
+            Ok(MutationResponse::new(load_balancer))
         })
         .await
     }
 
     /// Deletes the load balancer of this owner; a load balancer that does not exist counts as
     /// deleted.
-    pub(super) async fn delete_balancer(
+    pub(super) async fn delete_load_balancer(
         &self,
         op: &Op,
         key: &LoadBalancerKey,
     ) -> Result<Progress, CloudError> {
-        let underway = Progress::Pending {
+        let pending = Progress::Pending {
             after: poll_interval(op),
             why: "load balancer is being deleted".into(),
         };
-        match op.run(self.api.get_load_balancer(key)).await? {
-            None => return Ok(Progress::Done),
-            Some(load_balancer) if load_balancer.state == LoadBalancerState::Deleting => {
-                return Ok(underway);
-            }
-            Some(_) => {}
+        let Some(load_balancer) = op.run(self.api.get_load_balancer(key)).await? else {
+            return Ok(Progress::Done);
+        };
+        if load_balancer.state == LoadBalancerState::Deleting {
+            return Ok(pending);
         }
         let mutation = Mutation::new(DELETE, &*key.name);
-        match op
+        let deleted = op
             .mutate(mutation, async {
-                self.api
-                    .delete_load_balancer(key)
-                    .await
-                    .map(MutationResponse::new)
+                let result = self.api.delete_load_balancer(key).await?;
+                Ok(MutationResponse::new(result))
             })
-            .await
-        {
+            .await;
+        match deleted {
             Ok(DeleteResult::Gone) => Ok(Progress::Done),
-            Ok(DeleteResult::InProgress) => Ok(underway),
+            Ok(DeleteResult::InProgress) => Ok(pending),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
             Err(error) => Err(error),
         }
@@ -234,20 +242,15 @@ fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOu
             LbOutcome::pending(poll_interval(op), "the previous load balancer is being deleted")
         }
         LoadBalancerState::Active => {
-            let ingress = |ip| LbIngress {
-                ip: Some(ip),
-                ip_mode: ip_mode.map(Into::into),
-                ..LbIngress::default()
-            };
-            let status = LbStatus {
-                ingress: load_balancer
-                    .addresses
-                    .iter()
-                    .copied()
-                    .map(ingress)
-                    .collect(),
-            };
-            LbOutcome::done(status)
+            let mut ingress = Vec::new();
+            for address in &load_balancer.addresses {
+                ingress.push(LbIngress {
+                    ip: Some(*address),
+                    ip_mode: ip_mode.map(Into::into),
+                    ..LbIngress::default()
+                });
+            }
+            LbOutcome::done(LbStatus { ingress })
                 .with_annotation(annotations::LOAD_BALANCER_ID, &*load_balancer.id)
         }
     }
@@ -256,7 +259,7 @@ fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOu
 /// Returns the delay before the next check: the time waited so far, within bounds, so that the
 /// delay doubles each time.
 fn poll_interval(op: &Op) -> Duration {
-    op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
+    op.pending_for().clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 #[cfg(test)]

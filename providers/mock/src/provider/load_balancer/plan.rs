@@ -20,21 +20,21 @@ pub(super) enum Action {
 
 /// Compares the observed with the desired state. The plan is empty while a previous load balancer
 /// is being deleted, because its name is not free yet.
-pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<Action> {
-    let Some(seen) = seen else {
+pub(super) fn plan(observed: Option<&LoadBalancer>, desired: &LoadBalancerSpec) -> Vec<Action> {
+    let Some(observed) = observed else {
         return vec![Action::Create];
     };
-    if seen.state == LoadBalancerState::Deleting {
+    if observed.state == LoadBalancerState::Deleting {
         return Vec::new();
     }
     let mut actions = Vec::new();
-    if seen.settings != want.settings {
-        let why = differences(&seen.settings, &want.settings);
-        actions.push(Action::Modify(Box::new(want.settings.clone()), why));
+    if observed.settings != desired.settings {
+        let why = differences(&observed.settings, &desired.settings);
+        actions.push(Action::Modify(Box::new(desired.settings.clone()), why));
     }
-    if seen.members != want.members {
-        let why = format!("{} become {}", count(&seen.members), count(&want.members));
-        actions.push(Action::SetMembers(want.members.clone(), why));
+    if observed.members != desired.members {
+        let why = format!("{} become {}", count(&observed.members), count(&desired.members));
+        actions.push(Action::SetMembers(desired.members.clone(), why));
     }
     actions
 }
@@ -43,82 +43,80 @@ pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<
 /// balancer, this is listed as a change too, although the cloud does not change: somebody else
 /// created the load balancer again, or a process that stopped before it wrote the Service.
 pub(super) fn describe(
-    seen: Option<&LoadBalancer>,
-    want: &LoadBalancerSpec,
+    observed: Option<&LoadBalancer>,
+    desired: &LoadBalancerSpec,
     service: &ServiceView,
 ) -> Vec<PlannedChange> {
-    let published = &service.status;
-    let mut changes: Vec<_> = plan(seen, want)
+    let mut changes: Vec<_> = plan(observed, desired)
         .iter()
-        .map(|action| action.describe(want))
+        .map(|action| action.describe(desired))
         .collect();
-    let change = |operation: &str, reason: String| PlannedChange {
-        operation: operation.into(),
-        object: want.key.name.clone().into(),
-        reason: reason.into(),
+    let Some(observed) = observed else {
+        return changes;
     };
-    match seen {
-        Some(seen) if seen.state == LoadBalancerState::Deleting => {
-            let reason = "the previous load balancer is being deleted; another follows".to_owned();
-            changes.push(change(Operation::CreateLoadBalancer.as_str(), reason));
-        }
-        Some(seen) if !published.ingress.is_empty() => {
-            let shown: Vec<_> = published.ingress.iter().map(|ingress| ingress.ip).collect();
-            if !shown
-                .iter()
-                .copied()
-                .eq(seen.addresses.iter().copied().map(Some))
-            {
-                let reason = format!("the service shows other addresses than {:?}", seen.addresses);
-                changes.push(change("publish_status", reason));
-            }
-            if service
-                .annotations
-                .get(LOAD_BALANCER_ID)
-                .is_none_or(|id| **id != *seen.id)
-            {
-                let reason = format!("the service does not name load balancer {}", seen.id);
-                changes.push(change("annotate", reason));
-            }
-        }
-        _ => {}
+    if observed.state == LoadBalancerState::Deleting {
+        let operation = Operation::CreateLoadBalancer.as_str();
+        let reason = "the previous load balancer is being deleted; another follows".to_owned();
+        changes.push(change(desired, operation, reason));
+        return changes;
+    }
+    // A Service that was never published has no addresses to compare.
+    let ingress = &service.status.ingress;
+    if ingress.is_empty() {
+        return changes;
+    }
+    let published = ingress.iter().map(|ingress| ingress.ip);
+    if !published.eq(observed.addresses.iter().copied().map(Some)) {
+        let reason = format!("the service shows other addresses than {:?}", observed.addresses);
+        changes.push(change(desired, "publish_status", reason));
+    }
+    let id = service.annotations.get(LOAD_BALANCER_ID);
+    if id.is_none_or(|id| **id != *observed.id) {
+        let reason = format!("the service does not name load balancer {}", observed.id);
+        changes.push(change(desired, "annotate", reason));
     }
     changes
 }
 
+fn change(desired: &LoadBalancerSpec, operation: &str, reason: String) -> PlannedChange {
+    PlannedChange {
+        operation: operation.into(),
+        object: desired.key.name.clone().into(),
+        reason: reason.into(),
+    }
+}
+
 impl Action {
-    fn describe(&self, want: &LoadBalancerSpec) -> PlannedChange {
+    fn describe(&self, desired: &LoadBalancerSpec) -> PlannedChange {
         let (operation, reason) = match self {
             Self::Create => (
                 Operation::CreateLoadBalancer,
-                format!("service {} has no load balancer", want.key.service),
+                format!("service {} has no load balancer", desired.key.service),
             ),
             Self::Modify(_, why) => (Operation::ModifyLoadBalancer, why.clone()),
             Self::SetMembers(_, why) => (Operation::UpdateLoadBalancer, why.clone()),
         };
-        PlannedChange {
-            operation: operation.as_str().into(),
-            object: want.key.name.clone().into(),
-            reason: reason.into(),
-        }
+        change(desired, operation.as_str(), reason)
     }
 }
 
-fn differences(seen: &LoadBalancerSettings, want: &LoadBalancerSettings) -> String {
-    let mut words = Vec::new();
-    let mut compare = |what: &str, differ: bool| {
-        if differ {
-            words.push(what.to_owned());
+fn differences(observed: &LoadBalancerSettings, desired: &LoadBalancerSettings) -> String {
+    let settings = [
+        ("listeners", observed.listeners != desired.listeners),
+        ("source ranges", observed.source_ranges != desired.source_ranges),
+        ("health check", observed.health_check_node_port != desired.health_check_node_port),
+        ("affinity", observed.affinity_seconds != desired.affinity_seconds),
+        ("families", observed.families != desired.families),
+        ("requested address", observed.requested_address != desired.requested_address),
+        ("scheme", observed.internal != desired.internal),
+    ];
+    let mut differing = Vec::new();
+    for (name, differs) in settings {
+        if differs {
+            differing.push(name);
         }
-    };
-    compare("listeners", seen.listeners != want.listeners);
-    compare("source ranges", seen.source_ranges != want.source_ranges);
-    compare("health check", seen.health_check_node_port != want.health_check_node_port);
-    compare("affinity", seen.affinity_seconds != want.affinity_seconds);
-    compare("families", seen.families != want.families);
-    compare("requested address", seen.requested_address != want.requested_address);
-    compare("scheme", seen.internal != want.internal);
-    format!("{} differ", words.join(", "))
+    }
+    format!("{} differ", differing.join(", "))
 }
 
 fn count(members: &Members) -> String {
