@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{
-        InstanceId, TargetGroupArn,
+        InstanceId, SecurityGroupId, Tags, TargetGroupArn,
         ec2::{
             AuthorizeSecurityGroupIngress, CreateRoute, CreateSecurityGroup, RouteTarget, Rule,
             RuleSource,
@@ -180,19 +180,37 @@ pub(super) fn op(world: &Account, pending_for: Duration) -> Op {
         .with_pending_for(pending_for)
 }
 
+/// Tags of a Service of another cluster.
+const THEIR_TAGS: [(&str, &str); 2] =
+    [("kubernetes.io/cluster/theirs", "owned"), ("kubernetes.io/service-name", "default/web")];
+
+fn tags(pairs: &[(&str, &str)]) -> Tags {
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()))
+        .collect()
+}
+
+/// A rule that admits a network of somebody else to a port.
+fn foreign_rule(port: i32, description: &str) -> Rule {
+    Rule {
+        protocol: "tcp".into(),
+        ports: Some((port, port)),
+        source: RuleSource::Cidr("192.0.2.0/24".parse().expect("a network")),
+        description: description.into(),
+    }
+}
+
+fn admit(id: SecurityGroupId, rule: Rule) -> AuthorizeSecurityGroupIngress {
+    AuthorizeSecurityGroupIngress { id, rules: vec![rule] }
+}
+
 /// Makes things that are not the cluster's, as close to its own as they come.
 async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> {
     let aws = &place.aws;
     let (before, mut ids) = (aws.snapshot(), Vec::<Box<str>>::new());
-    let theirs =
-        [("kubernetes.io/cluster/theirs", "owned"), ("kubernetes.io/service-name", "default/web")];
-    let tags = |pairs: &[(&str, &str)]| {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).into(), (*v).into()))
-            .collect()
-    };
-    for (name, pairs) in [("a7468656972730000000000000000", &theirs[..]), ("by-hand", &[][..])] {
+    for (name, pairs) in [("a7468656972730000000000000000", &THEIR_TAGS[..]), ("by-hand", &[][..])]
+    {
         ids.push(
             aws.foreign_balancer(name, "network", &place.public, pairs)
                 .as_str()
@@ -200,7 +218,7 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
         );
     }
     for (name, pairs) in
-        [("k8s-default-web-0123456789", &theirs[..]), ("k8s-default-web-byhand0000", &[][..])]
+        [("k8s-default-web-0123456789", &THEIR_TAGS[..]), ("k8s-default-web-byhand0000", &[][..])]
     {
         ids.push(
             aws.ask(target_group(name, place, tags(pairs)))
@@ -219,23 +237,16 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
         name: names::security_group("theirs", &owner),
         description: MANAGED_DESCRIPTION.into(),
         vpc: place.vpc.clone(),
-        tags: tags(&theirs),
+        tags: tags(&THEIR_TAGS),
     };
     let group = aws.ask(group).await?;
     ids.push((&*group).into());
-    let rule = |port: i32, description: &str| Rule {
-        protocol: "tcp".into(),
-        ports: Some((port, port)),
-        source: RuleSource::Cidr("192.0.2.0/24".parse().expect("a network")),
-        description: description.into(),
-    };
     let named = format!(
         "kubernetes.io/rule/nlb/client={}",
         names::load_balancer(&super::service_driver::uid("web"))
     );
-    let admit = |id, rule| AuthorizeSecurityGroupIngress { id, rules: vec![rule] };
-    aws.ask(admit(group, rule(80, &named))).await?;
-    let ssh = rule(22, "ssh");
+    aws.ask(admit(group, foreign_rule(80, &named))).await?;
+    let ssh = foreign_rule(22, "ssh");
     aws.ask(admit(place.node_group.clone(), ssh.clone()))
         .await?;
     let appliance = aws
@@ -262,7 +273,7 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
 fn target_group(
     name: &str,
     place: &fake::FakeCluster,
-    tags: crate::api::Tags,
+    tags: Tags,
 ) -> CreateTargetGroup {
     CreateTargetGroup {
         name: name.into(),

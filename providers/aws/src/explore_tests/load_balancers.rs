@@ -68,13 +68,10 @@ impl LoadBalancerScenario {
         let mut tenant = ServiceDriver::new(&world);
         let alone = match &case.others[..] {
             [] => world.empty.clone(),
-            others => {
-                for wish in others {
-                    tenant
-                        .settle(&DriverCall::Ensure(wish.clone()))
-                        .await
-                        .context("another Service")?;
-                }
+            _ => {
+                self.ensure_others(&mut tenant)
+                    .await
+                    .context("another Service")?;
                 world.describe()?
             }
         };
@@ -92,12 +89,9 @@ impl LoadBalancerScenario {
         for act in &case.then {
             tenant.settle(act).await?;
         }
-        for wish in &case.others {
-            tenant
-                .settle(&DriverCall::Ensure(wish.clone()))
-                .await
-                .context("another Service, afterwards")?;
-        }
+        self.ensure_others(&mut tenant)
+            .await
+            .context("another Service, afterwards")?;
         journey.count(false);
         let end = world.describe()?;
         self.rules.lock().get_or_insert_with(|| {
@@ -138,6 +132,14 @@ impl LoadBalancerScenario {
             );
         }
         Ok(format!("{end}{left}"))
+    }
+
+    /// Reconciles the other Services of the case.
+    async fn ensure_others(&self, tenant: &mut ServiceDriver<'_>) -> anyhow::Result<()> {
+        for wish in &self.case.others {
+            tenant.settle(&DriverCall::Ensure(wish.clone())).await?;
+        }
+        Ok(())
     }
 
     /// Tells what is left behind beside what was there, which may be what all balancers share.

@@ -4,7 +4,13 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{AdminClient, CloudConfig};
+use crate::{
+    AdminClient, CloudConfig,
+    cloud::{
+        CloudApi, EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings,
+        LoadBalancerSpec, Members, NodeMember, Transport,
+    },
+};
 
 struct Server {
     cloud: MockCloud,
@@ -217,27 +223,14 @@ async fn a_refused_list_of_faults_changes_nothing() {
             .0,
         400
     );
-    assert!(
-        crate::cloud::CloudApi::list_routes(&server.cloud, "c")
-            .await
-            .is_err()
-    );
+    assert!(server.cloud.list_routes("c").await.is_err());
     assert_eq!(server.send(Method::DELETE, "/v1/faults", "").await.0, 204);
-    assert!(
-        crate::cloud::CloudApi::list_routes(&server.cloud, "c")
-            .await
-            .is_ok()
-    );
+    assert!(server.cloud.list_routes("c").await.is_ok());
     server.stop().await;
 }
 
-#[tokio::test]
-async fn a_load_balancer_is_shown_and_changed_by_hand() {
-    use crate::cloud::{
-        CloudApi, EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings,
-        LoadBalancerSpec, Members, NodeMember, Transport,
-    };
-    let server = Server::start("loadBalancerAddressPool: 192.0.2.0/28").await;
+/// Specification of the load balancer `a1`: UDP, with one node and one source range.
+fn dns_load_balancer() -> LoadBalancerSpec {
     let key = LoadBalancerKey {
         cluster: "c".to_owned(),
         uid: "u".to_owned(),
@@ -252,7 +245,13 @@ async fn a_load_balancer_is_shown_and_changed_by_hand() {
     };
     let node = NodeMember { name: "n1".into(), provider_id: Some("mock://r/n1".into()) };
     let members = Members::Nodes([node].into());
-    let spec = LoadBalancerSpec { key: key.clone(), settings, members, activation: None };
+    LoadBalancerSpec { key, settings, members, activation: None }
+}
+
+#[tokio::test]
+async fn a_load_balancer_is_shown_and_changed_by_hand() {
+    let server = Server::start("loadBalancerAddressPool: 192.0.2.0/28").await;
+    let spec = dns_load_balancer();
     server.cloud.create_load_balancer(&spec).await.unwrap();
     let shown = json!({
         "id": "lb-00000001", "name": "a1", "cluster": "c", "uid": "u", "service": "default/web", "state": "active",
@@ -299,7 +298,7 @@ async fn a_load_balancer_is_shown_and_changed_by_hand() {
         protocol: Transport::Tcp,
         listener: 80,
     };
-    let key = LoadBalancerKey { uid: "v".to_owned(), ..key };
+    let key = LoadBalancerKey { uid: "v".to_owned(), ..spec.key };
     server
         .cloud
         .update_load_balancer(&key, &Members::Endpoints([member].into()))

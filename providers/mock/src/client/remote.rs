@@ -1,3 +1,5 @@
+//! The API of a mock cloud in another process.
+
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -205,6 +205,7 @@ async fn an_owner_is_a_cluster_and_a_service() {
     assert_eq!(cloud.load_balancers(), [made]);
 }
 
+// length: one scenario, in which each step starts from the addresses of the one before
 #[tokio::test]
 async fn addresses_follow_the_families_and_keep_what_fits() {
     let cloud = cloud(
@@ -232,15 +233,15 @@ async fn addresses_follow_the_families_and_keep_what_fits() {
         (&[v6, v4], None, &["2001:db8::1", "192.0.2.2"]),
         (&[v4], None, &["192.0.2.2"]),
     ];
-    for (want, requested, addresses) in steps {
-        let seen = cloud
-            .modify_load_balancer(&key("c", "a"), &families(want, requested))
+    for (desired, requested, addresses) in steps {
+        let modified = cloud
+            .modify_load_balancer(&key("c", "a"), &families(desired, requested))
             .await
             .unwrap();
         assert_eq!(
-            (seen.addresses, seen.address),
+            (modified.addresses, modified.address),
             (ips(addresses), ips(addresses)[0]),
-            "{want:?} {requested:?}"
+            "{desired:?} {requested:?}"
         );
     }
     let b = cloud
@@ -258,9 +259,9 @@ async fn addresses_follow_the_families_and_keep_what_fits() {
         (&[v4], Some("2001:db8::1"), ErrorKind::InvalidInput),
         (&[v6, v4], Some("203.0.113.1"), ErrorKind::InvalidInput),
     ];
-    for (want, requested, kind) in wrong {
+    for (desired, requested, kind) in wrong {
         let failed = cloud
-            .modify_load_balancer(&key("c", "a"), &families(want, requested))
+            .modify_load_balancer(&key("c", "a"), &families(desired, requested))
             .await
             .unwrap_err();
         assert_eq!(failed.kind(), kind, "{failed}");

@@ -1,3 +1,5 @@
+//! Operations of the cloud, and how often each was called.
+
 use serde::{Deserialize, Serialize};
 
 /// An operation of the cloud's API, as named in faults and call counts.
@@ -181,13 +183,15 @@ impl Calls {
         }
     }
 
-    fn sum(&self, counts: impl Fn(Operation) -> bool) -> u64 {
+    fn sum(&self, selects: impl Fn(Operation) -> bool) -> u64 {
         let mut copy = *self;
-        Operation::ALL
-            .into_iter()
-            .filter(|call| counts(*call))
-            .map(|call| *copy.slot(call))
-            .sum()
+        let mut sum = 0;
+        for operation in Operation::ALL {
+            if selects(operation) {
+                sum += *copy.slot(operation);
+            }
+        }
+        sum
     }
 
     fn slot(&mut self, operation: Operation) -> &mut u64 {
@@ -211,16 +215,18 @@ impl Calls {
 impl Calls {
     /// Formats the counts of one part of the cloud: `2 get_load_balancer, 1 update_load_balancer`.
     pub fn of_capability(&self, capability: Capability) -> String {
-        self.words(|operation| operation.capability() == capability)
+        self.format_counts(|operation| operation.capability() == capability)
     }
 
-    fn words(&self, counts: impl Fn(Operation) -> bool) -> String {
-        let called = Operation::ALL
-            .into_iter()
-            .filter(|operation| counts(*operation) && self.of(*operation) > 0);
-        let parts: Vec<String> = called
-            .map(|call| format!("{} {}", self.of(call), call.as_str()))
-            .collect();
+    /// Formats the counts of the selected operations that were called.
+    fn format_counts(&self, selects: impl Fn(Operation) -> bool) -> String {
+        let mut parts = Vec::new();
+        for operation in Operation::ALL {
+            let count = self.of(operation);
+            if count > 0 && selects(operation) {
+                parts.push(format!("{count} {}", operation.as_str()));
+            }
+        }
         if parts.is_empty() {
             "none".to_owned()
         } else {
@@ -232,6 +238,6 @@ impl Calls {
 impl std::fmt::Display for Calls {
     /// Formats the counts of all operations that were called.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.words(|_| true))
+        f.write_str(&self.format_counts(|_| true))
     }
 }

@@ -1,3 +1,5 @@
+//! Rate limits of provider calls.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +13,7 @@ struct TokenBucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    filled: Instant,
+    filled_at: Instant,
 }
 
 impl TokenBucket {
@@ -21,15 +23,15 @@ impl TokenBucket {
             per_second: limit.per_second,
             burst,
             tokens: burst,
-            filled: now,
+            filled_at: now,
         }
     }
 
     /// Takes a token, or returns the delay until one is available.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
-        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
+        let elapsed = now.saturating_duration_since(self.filled_at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
-        self.filled = now;
+        self.filled_at = now;
         // Tolerate rounding errors: a caller that waited for the returned delay must get a token.
         if self.tokens + 1e-6 >= 1.0 {
             self.tokens -= 1.0;
@@ -52,12 +54,13 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn new(limits: &RateLimits) -> Self {
         let now = Instant::now();
-        let bucket =
-            |limit: &Option<RateLimit>| limit.as_ref().map(|limit| TokenBucket::new(limit, now));
+        let RateLimits { instances, routes, load_balancers } = limits;
         Self {
-            instances: bucket(&limits.instances),
-            routes: bucket(&limits.routes),
-            load_balancers: bucket(&limits.load_balancers),
+            instances: instances.as_ref().map(|limit| TokenBucket::new(limit, now)),
+            routes: routes.as_ref().map(|limit| TokenBucket::new(limit, now)),
+            load_balancers: load_balancers
+                .as_ref()
+                .map(|limit| TokenBucket::new(limit, now)),
         }
     }
 
@@ -68,8 +71,9 @@ impl Limits {
             Capability::Routes => &mut self.routes,
             Capability::LoadBalancers => &mut self.load_balancers,
         };
-        bucket
-            .as_mut()
-            .map_or(Ok(()), |bucket| bucket.take(Instant::now()))
+        match bucket {
+            Some(bucket) => bucket.take(Instant::now()),
+            None => Ok(()),
+        }
     }
 }

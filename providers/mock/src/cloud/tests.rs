@@ -159,6 +159,26 @@ async fn a_provider_id_finds_its_own_instance_and_no_other() {
     );
 }
 
+/// Three routes to create, and one to delete that does not exist.
+fn four_route_edits() -> RouteBatch {
+    let mut edits = Vec::new();
+    for i in 0..3 {
+        edits.push(RouteEdit::Create {
+            node: "n1".to_owned(),
+            destination: format!("10.0.{i}.0/24").parse().unwrap(),
+            node_addresses: None,
+        });
+    }
+    edits.push(RouteEdit::Delete(Route {
+        name: "none".to_owned(),
+        node: String::new(),
+        destination: "10.9.0.0/24".parse().unwrap(),
+        blackhole: false,
+        node_addresses: None,
+    }));
+    RouteBatch { cluster: "c".to_owned(), edits }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_takes_its_time_once_and_counts_once() {
     let cloud = cloud(
@@ -168,23 +188,9 @@ async fn a_call_takes_its_time_once_and_counts_once() {
     let queries: Vec<_> = (0..50).map(|i| by_name(&format!("n{i}"))).collect();
     cloud.describe_instances(&queries).await.unwrap();
     assert_eq!(begin.elapsed(), Duration::from_millis(20));
-    let create = |i: u8| RouteEdit::Create {
-        node: "n1".to_owned(),
-        destination: format!("10.0.{i}.0/24").parse().unwrap(),
-        node_addresses: None,
-    };
-    let mut edits: Vec<_> = (0..3).map(create).collect();
-    edits.push(RouteEdit::Delete(Route {
-        name: "none".to_owned(),
-        node: String::new(),
-        destination: "10.9.0.0/24".parse().unwrap(),
-        blackhole: false,
-        node_addresses: None,
-    }));
-    let batch = RouteBatch { cluster: "c".to_owned(), edits };
     assert!(
         cloud
-            .apply_routes(&batch)
+            .apply_routes(&four_route_edits())
             .await
             .unwrap()
             .iter()
@@ -208,7 +214,7 @@ async fn a_call_takes_its_time_once_and_counts_once() {
     cloud.list_load_balancers("c").await.unwrap();
     cloud.delete_load_balancer(&key("c", "a")).await.unwrap();
     assert_eq!(begin.elapsed(), Duration::from_millis(80 + 6 * 40));
-    let want = Calls {
+    let expected = Calls {
         describe_instances: 1,
         describe_instances_nodes: 50,
         list_routes: 1,
@@ -223,12 +229,34 @@ async fn a_call_takes_its_time_once_and_counts_once() {
         list_load_balancers: 1,
         throttled: 0,
     };
-    assert_eq!(cloud.calls(), want);
+    assert_eq!(cloud.calls(), expected);
     assert!(
         Operation::ALL
             .iter()
             .all(|operation| cloud.calls().of(*operation) > 0)
     );
+}
+
+/// Errors of creating and deleting a route, both of which must fail.
+async fn route_errors(cloud: &MockCloud) -> Vec<CloudError> {
+    let route = Route {
+        name: "r".to_owned(),
+        node: "n1".to_owned(),
+        destination: "10.0.0.0/24".parse().unwrap(),
+        blackhole: false,
+        node_addresses: None,
+    };
+    let create = RouteEdit::Create {
+        node: "n1".to_owned(),
+        destination: route.destination,
+        node_addresses: None,
+    };
+    let batch = RouteBatch {
+        cluster: "c".to_owned(),
+        edits: vec![create, RouteEdit::Delete(route)],
+    };
+    let results = cloud.apply_routes(&batch).await.unwrap();
+    results.into_iter().map(Result::unwrap_err).collect()
 }
 
 #[tokio::test]
@@ -250,29 +278,7 @@ async fn each_fault_has_its_kind_on_every_operation() {
             FaultError::NotFound => assert_eq!(described, Ok(None), "proved absent"),
             _ => assert_eq!(described, Err(error.kind())),
         }
-        let route = Route {
-            name: "r".to_owned(),
-            node: "n1".to_owned(),
-            destination: "10.0.0.0/24".parse().unwrap(),
-            blackhole: false,
-            node_addresses: None,
-        };
-        let create = RouteEdit::Create {
-            node: "n1".to_owned(),
-            destination: route.destination,
-            node_addresses: None,
-        };
-        let batch = RouteBatch {
-            cluster: "c".to_owned(),
-            edits: vec![create, RouteEdit::Delete(route)],
-        };
-        let mut failed: Vec<CloudError> = cloud
-            .apply_routes(&batch)
-            .await
-            .unwrap()
-            .into_iter()
-            .map(Result::unwrap_err)
-            .collect();
+        let mut failed = route_errors(&cloud).await;
         failed.push(cloud.list_routes("c").await.unwrap_err());
         failed.push(cloud.get_load_balancer(&key("c", "a")).await.unwrap_err());
         failed.push(

@@ -1,3 +1,5 @@
+//! Environment of the demo's scenes.
+
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -10,9 +12,9 @@ use super::print;
 use crate::MockCloud;
 
 /// Maximum number of objects of a kind that are printed one by one.
-const SHOWN: usize = 10;
+const MAX_LINES: usize = 10;
 /// Poll interval. Short, because the cloud and the API server are in this process.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Environment of the demo's scenes.
 pub(super) struct DemoEnvironment<'a> {
@@ -24,7 +26,7 @@ pub(super) struct DemoEnvironment<'a> {
 
 impl DemoEnvironment<'_> {
     /// Returns the time limit of one wait in a scene: a minute, plus a second for every ten nodes.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(60 + self.nodes as u64 / 10)
     }
 
@@ -33,45 +35,46 @@ impl DemoEnvironment<'_> {
         Api::all(self.client.clone())
     }
 
-    /// Polls `look` until it returns `Ok`; until then, `look` returns what is missing.
+    /// Polls `check` until it returns `Ok`; until then, `check` returns what is missing.
     ///
-    /// # Errors When something is still missing after [`patience`](Self::patience); the error names it and the
-    /// controller that is responsible for it. Also when `look` itself fails.
+    /// # Errors
+    /// When something is still missing after [`timeout`](Self::timeout); the error names it and the
+    /// controller that is responsible for it. Also when `check` itself fails.
     pub(super) async fn wait_for<T>(
         &self,
         controller: &str,
-        mut look: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
+        mut check: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
     ) -> anyhow::Result<T> {
-        let begin = Instant::now();
+        let started = Instant::now();
         loop {
-            match look().await? {
+            match check().await? {
                 Ok(found) => return Ok(found),
-                Err(missing) if begin.elapsed() > self.patience() => {
-                    return Err(self.missing(&missing, controller));
+                Err(missing) if started.elapsed() > self.timeout() => {
+                    return Err(self.timeout_error(&missing, controller));
                 }
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     /// Makes the error for something that did not happen in time; it names the responsible
     /// controller.
-    pub(super) fn missing(&self, what: &str, controller: &str) -> anyhow::Error {
-        anyhow!("{what} after {} s: is there a {controller}?", self.patience().as_secs())
+    pub(super) fn timeout_error(&self, what: &str, controller: &str) -> anyhow::Error {
+        anyhow!("{what} after {} s: is there a {controller}?", self.timeout().as_secs())
     }
 }
 
 /// Prints the first few of many lines.
 #[derive(Debug, Default)]
-pub(super) struct Few(usize);
+pub(super) struct FirstLines(usize);
 
-impl Few {
+impl FirstLines {
     /// Prints one line, or once `…` if the maximum is reached.
-    pub(super) fn say(&mut self, line: &str) {
-        match self.0.cmp(&SHOWN) {
-            std::cmp::Ordering::Less => print(&format!("  {line}")),
-            std::cmp::Ordering::Equal => print("  …"),
-            std::cmp::Ordering::Greater => {}
+    pub(super) fn print(&mut self, line: &str) {
+        if self.0 < MAX_LINES {
+            print(&format!("  {line}"));
+        } else if self.0 == MAX_LINES {
+            print("  …");
         }
         self.0 += 1;
     }

@@ -74,13 +74,13 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
     let show = async {
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-        let stage = DemoEnvironment {
+        let demo = DemoEnvironment {
             client: server.client(),
             kubelets: &kubelets,
             cloud: &cloud,
             nodes: usize::from(args.nodes),
         };
-        run_scenes(&stage).await?;
+        run_scenes(&demo).await?;
         if !args.once {
             print(
                 "\nThe controllers go on until Ctrl-C. An idea: kubectl get services, or kubectl describe service web.",
@@ -154,16 +154,16 @@ async fn controllers(
 }
 
 /// Runs all scenes.
-async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
-    nodes::join(stage).await?;
-    nodes::routes(stage).await?;
-    services::create(stage).await?;
-    if stage.nodes == 1 {
+async fn run_scenes(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    nodes::join(demo).await?;
+    nodes::routes(demo).await?;
+    services::create(demo).await?;
+    if demo.nodes == 1 {
         print("there is one node only: no other could take over, so that none is taken away");
         return Ok(());
     }
-    services::exclude_a_node(stage).await?;
-    nodes::lose_an_instance(stage).await
+    services::exclude_a_node(demo).await?;
+    nodes::lose_an_instance(demo).await
 }
 
 /// Prints a line. A closed pipe is not an error.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     environment::DemoEnvironment,
-    nodes::{ZONE, say_calls},
+    nodes::{ZONE, print_calls},
     print,
 };
 use crate::{
@@ -27,17 +27,16 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const ZONAL: &str = "zonal";
 
 /// Creates three Services and waits for their addresses.
-pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+pub(super) async fn create(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     // First, create the Services.
-    let api = api(stage);
-    let zone = zones(stage)
+    let api = api(demo);
+    let zone = zones(demo)
         .await?
         .remove("node-0")
         .context("node-0 has no zone")?;
     let start = Instant::now();
-    let before = stage.cloud.calls();
+    let before = demo.cloud.calls();
     print("three Services of type LoadBalancer are created");
-    let tcp = |port: u16| json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"});
     let udp = json!({"name": "dns", "port": 53, "protocol": "UDP"});
     let selector = json!({annotations::NODE_SELECTOR: format!("{ZONE}={zone}")});
     let services = [
@@ -59,19 +58,15 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         print(&format!("  {}  backends: {backends}", row(&made)));
     }
     // Then wait for their addresses.
-    let served = stage
+    let served = demo
         .wait_for("service controller", async || {
-            let services = api.list(&ListParams::default()).await?.items;
-            let with_address = services
-                .into_iter()
-                .filter(|service| address(service).is_some());
-            let served: Vec<Service> = with_address.collect();
-            let missing = format!("{} of 3 services have an address", served.len());
-            Ok(if served.len() == 3 {
-                Ok(served)
+            let mut served = api.list(&ListParams::default()).await?.items;
+            served.retain(|service| address(service).is_some());
+            if served.len() == 3 {
+                Ok(Ok(served))
             } else {
-                Err(missing)
-            })
+                Ok(Err(format!("{} of 3 services have an address", served.len())))
+            }
         })
         .await?;
     print(&format!(
@@ -79,98 +74,98 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         start.elapsed().as_secs_f64()
     ));
     // Finally, print what was created.
-    let load_balancers = balancers(stage);
+    let load_balancers = load_balancers(demo);
     for service in &served {
-        let nodes = load_balancers
-            .get(&service.name_any())
-            .map_or(0, |load_balancer| load_balancer.nodes.len());
+        let nodes = match load_balancers.get(&service.name_any()) {
+            Some(load_balancer) => load_balancer.nodes.len(),
+            None => 0,
+        };
         print(&format!("  {}  {nodes} nodes", row(service)));
     }
-    let calls = stage.cloud.calls().since(&before);
+    let calls = demo.cloud.calls().since(&before);
     print(&format!("  cloud calls: {}\n", calls.of_capability(Capability::LoadBalancers)));
     Ok(())
 }
 
 /// Excludes a node from the load balancers by label, and prints which load balancers changed.
-pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
-    let zones = zones(stage).await?;
+pub(super) async fn exclude_a_node(demo: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    let zones = zones(demo).await?;
     let zone = zones.get("node-0").context("node-0 has no zone")?;
     // First, choose a node of another zone than node-0, so that one load balancer does not have it.
     // Not the last node: another scene deletes its instance.
-    let last = format!("node-{}", stage.nodes - 1);
-    let elsewhere = zones
+    let last = format!("node-{}", demo.nodes - 1);
+    let in_other_zone = zones
         .iter()
-        .find(|(name, other)| *other != zone && **name != last);
-    let victim = elsewhere.map_or("node-0", |(name, _)| name);
+        .find(|(name, other_zone)| *other_zone != zone && **name != last);
+    let victim = match in_other_zone {
+        Some((name, _)) => name,
+        None => "node-0",
+    };
     // Then label it, and wait until no load balancer has it.
     let start = Instant::now();
-    let before = stage.cloud.calls();
-    let seen = balancers(stage);
+    let before = demo.cloud.calls();
+    let load_balancers_before = load_balancers(demo);
     print(&format!(
         "{victim}, of zone {}, is labelled {EXCLUDE}",
         zones.get(victim).map_or("-", String::as_str)
     ));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
-    stage
-        .node_api()
+    demo.node_api()
         .patch(victim, &PatchParams::default(), &label)
         .await?;
-    let now = stage
+    let load_balancers_after = demo
         .wait_for("service controller", async || {
-            let now = balancers(stage);
-            let holds = now
-                .iter()
-                .find(|(_, balancer)| balancer.nodes.iter().any(|node| node == victim));
-            let missing =
-                holds.map(|(name, _)| format!("{victim} is behind the balancer of {name}"));
-            Ok(missing.map_or(Ok(now), Err))
+            let load_balancers = load_balancers(demo);
+            for (name, load_balancer) in &load_balancers {
+                if load_balancer.nodes.iter().any(|node| node == victim) {
+                    return Ok(Err(format!("{victim} is behind the balancer of {name}")));
+                }
+            }
+            Ok(Ok(load_balancers))
         })
         .await?;
     // Finally, print which load balancers changed.
     let took = start.elapsed().as_secs_f64();
-    for (name, balancer) in &now {
-        let old = seen
+    for (name, after) in &load_balancers_after {
+        let before = load_balancers_before
             .get(name)
             .with_context(|| format!("service {name} had no balancer"))?;
-        let touched = balancer.generation - old.generation;
-        print(&match touched {
-            0 => format!("  {name:<6} untouched: {victim} was not behind it"),
-            times => {
-                let old = old.nodes.len();
-                let new = balancer.nodes.len();
-                format!("  {name:<6} {old} nodes -> {new} nodes, {times} change(s)")
-            }
-        });
+        let changes = after.generation - before.generation;
+        if changes == 0 {
+            print(&format!("  {name:<6} untouched: {victim} was not behind it"));
+        } else {
+            let old = before.nodes.len();
+            let new = after.nodes.len();
+            print(&format!("  {name:<6} {old} nodes -> {new} nodes, {changes} change(s)"));
+        }
     }
     print(&format!("no balancer leads to {victim} any more after {took:.1} s"));
-    say_calls(&stage.cloud.calls().since(&before));
+    print_calls(&demo.cloud.calls().since(&before));
     print("");
     Ok(())
 }
 
-fn api(stage: &DemoEnvironment<'_>) -> Api<Service> {
-    Api::namespaced(stage.client.clone(), "default")
+fn api(demo: &DemoEnvironment<'_>) -> Api<Service> {
+    Api::namespaced(demo.client.clone(), "default")
 }
 
 /// Returns the load balancers by the name of their Service.
-fn balancers(stage: &DemoEnvironment<'_>) -> BTreeMap<String, LoadBalancer> {
-    let name = |load_balancer: &LoadBalancer| {
-        load_balancer
-            .service
-            .trim_start_matches("default/")
-            .to_owned()
-    };
-    stage
-        .cloud
-        .load_balancers()
-        .into_iter()
-        .map(|balancer| (name(&balancer), balancer))
-        .collect()
+fn load_balancers(demo: &DemoEnvironment<'_>) -> BTreeMap<String, LoadBalancer> {
+    let mut by_name = BTreeMap::new();
+    for load_balancer in demo.cloud.load_balancers() {
+        let name = load_balancer.service.trim_start_matches("default/");
+        by_name.insert(name.to_owned(), load_balancer);
+    }
+    by_name
+}
+
+fn tcp(port: u16) -> serde_json::Value {
+    json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"})
 }
 
 /// Returns the zones of the nodes by node name.
-async fn zones(stage: &DemoEnvironment<'_>) -> anyhow::Result<BTreeMap<String, String>> {
-    let nodes = stage
+async fn zones(demo: &DemoEnvironment<'_>) -> anyhow::Result<BTreeMap<String, String>> {
+    let nodes = demo
         .node_api()
         .list(&ListParams::default().labels(ZONE))
         .await?

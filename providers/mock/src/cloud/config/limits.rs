@@ -1,3 +1,5 @@
+//! Rate limits and features in the cloud config.
+
 use serde::Deserialize;
 
 use crate::cloud::FieldError;
