@@ -191,10 +191,10 @@ calls! {
 
 /// Returns the object that a write changes, for the log of mutations.
 pub(crate) fn object_of(call: &Call) -> String {
-    fn list<T: std::fmt::Display>(of: &[T]) -> String {
-        match of {
-            [one] => one.to_string(),
-            [first, ..] => format!("{first} and {} more", of.len() - 1),
+    fn list<T: std::fmt::Display>(objects: &[T]) -> String {
+        match objects {
+            [object] => object.to_string(),
+            [first, ..] => format!("{first} and {} more", objects.len() - 1),
             [] => String::new(),
         }
     }

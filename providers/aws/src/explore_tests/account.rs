@@ -270,11 +270,7 @@ async fn foreign(place: &fake::FakeCluster) -> anyhow::Result<InvariantChecker> 
     })
 }
 
-fn target_group(
-    name: &str,
-    place: &fake::FakeCluster,
-    tags: Tags,
-) -> CreateTargetGroup {
+fn target_group(name: &str, place: &fake::FakeCluster, tags: Tags) -> CreateTargetGroup {
     CreateTargetGroup {
         name: name.into(),
         protocol: ElbProtocol::Tcp,

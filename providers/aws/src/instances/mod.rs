@@ -98,9 +98,9 @@ enum ComputeResource {
 
 /// Results of looking up the targets of nodes.
 struct NodeLookups {
-    by_id: HashMap<InstanceId, InstanceLookup>,
-    by_name: HashMap<Arc<str>, NameLookup>,
-    by_address: HashMap<Ipv4Addr, InterfaceLookup>,
+    instances: HashMap<InstanceId, InstanceLookup>,
+    named_instances: HashMap<Arc<str>, NameLookup>,
+    interfaces: HashMap<Ipv4Addr, InterfaceLookup>,
 }
 
 impl Ec2Instances {
@@ -134,12 +134,12 @@ impl Ec2Instances {
                 Err(_) => {}
             }
         }
-        let (by_id, by_name, by_address) = tokio::join!(
+        let (instances, named_instances, interfaces) = tokio::join!(
             self.instance_cache.get_each(op, ids),
             by_name::find(op, &self.instance_cache, &names),
             fargate::find(op, &self.scope, &addresses)
         );
-        let lookups = NodeLookups { by_id, by_name, by_address };
+        let lookups = NodeLookups { instances, named_instances, interfaces };
         let mut resources = Vec::with_capacity(queries.len());
         for (query, target) in queries.iter().zip(targets) {
             let resource = match target {
@@ -159,16 +159,20 @@ impl Ec2Instances {
         lookups: &NodeLookups,
     ) -> Result<Option<ComputeResource>, CloudError> {
         match target {
-            NodeTarget::Instance(id) => match lookups.by_id.get(id).ok_or_else(no_answer)? {
+            NodeTarget::Instance(id) => match lookups.instances.get(id).ok_or_else(no_answer)? {
                 Ok(instance) => Ok(instance.clone().map(ComputeResource::Instance)),
                 Err(error) => Err(self.lookup_error(node, error)),
             },
             NodeTarget::Named(name) => {
-                let instance = lookups.by_name.get(name).ok_or_else(no_answer)?.clone()?;
+                let instance = lookups
+                    .named_instances
+                    .get(name)
+                    .ok_or_else(no_answer)?
+                    .clone()?;
                 Ok(instance.map(ComputeResource::Instance))
             }
             NodeTarget::Fargate(address) => {
-                let interface = lookups.by_address.get(address).ok_or_else(no_answer)?;
+                let interface = lookups.interfaces.get(address).ok_or_else(no_answer)?;
                 Ok(interface.clone()?.map(ComputeResource::Fargate))
             }
         }

@@ -286,31 +286,32 @@ mod tests {
     // TC1
     #[test]
     fn nodes_are_tagged_once_until_they_change_and_untagged_when_they_are_gone() {
-        let mut seen = NodeSnapshot::default();
-        let look = |seen: &mut NodeSnapshot, nodes: &[Arc<NodeView>]| seen.diff(nodes, &checksum());
+        let mut snapshot = NodeSnapshot::default();
         let first = [
             node("new", "i-1", "", "1"),
             node("old", "i-2", OLD, "1"),
             node("done", "i-3", NEW, "1"),
         ];
         let both = [item(TagOperation::Tag, "new", "i-1"), item(TagOperation::Tag, "old", "i-2")];
-        assert_eq!(look(&mut seen, &first), both);
-        assert_eq!(look(&mut seen, &first), []);
+        assert_eq!(snapshot.diff(&first, &checksum()), both);
+        assert_eq!(snapshot.diff(&first, &checksum()), []);
         let changed = [
             node("new", "i-1", "", "2"),
             node("old", "i-2", NEW, "2"),
             node("done", "i-3", NEW, "2"),
         ];
-        assert_eq!(look(&mut seen, &changed), [item(TagOperation::Tag, "new", "i-1")]);
-        assert_eq!(look(&mut seen, &changed[..2]), [item(TagOperation::Untag, "done", "i-3")]);
+        let retagged = [item(TagOperation::Tag, "new", "i-1")];
+        assert_eq!(snapshot.diff(&changed, &checksum()), retagged);
+        let untagged = [item(TagOperation::Untag, "done", "i-3")];
+        assert_eq!(snapshot.diff(&changed[..2], &checksum()), untagged);
     }
 
     #[test]
     fn a_name_that_moves_to_another_instance_frees_the_first_one() {
-        let mut seen = NodeSnapshot::default();
-        seen.diff(&[node("n", "", "", "1")], &checksum());
-        assert_eq!(seen.diff(&[node("n", "i-1", NEW, "2")], &checksum()), []);
-        let items = seen.diff(&[node("n", "i-2", "", "3")], &checksum());
+        let mut snapshot = NodeSnapshot::default();
+        snapshot.diff(&[node("n", "", "", "1")], &checksum());
+        assert_eq!(snapshot.diff(&[node("n", "i-1", NEW, "2")], &checksum()), []);
+        let items = snapshot.diff(&[node("n", "i-2", "", "3")], &checksum());
         assert_eq!(
             items,
             [item(TagOperation::Tag, "n", "i-2"), item(TagOperation::Untag, "n", "i-1")]
@@ -319,7 +320,7 @@ mod tests {
 
     // TC1
     #[test]
-    fn whose_turn_it_is_is_looked_at_again() {
+    fn an_item_is_checked_again_when_it_is_processed() {
         let fargate = "aws:///us-west-2a/2ea696a557-9e55466d21eb4f83a99a9aa396bbd134/fargate-ip-10-0-55-27.us-west-2.compute.internal";
         let cases = [
             (
@@ -376,8 +377,8 @@ mod tests {
         ];
         for (verb, id, node, expected) in cases {
             let nodes: Vec<_> = node.iter().cloned().collect();
-            let turn = decide(&item(verb, "n", id), node.as_deref(), &nodes, &checksum());
-            assert_eq!(turn, expected, "{verb:?} {id}");
+            let decision = decide(&item(verb, "n", id), node.as_deref(), &nodes, &checksum());
+            assert_eq!(decision, expected, "{verb:?} {id}");
         }
     }
 
@@ -435,33 +436,36 @@ mod tests {
         })
     }
 
+    /// Items of the nodes before, of those after, and of those after once more.
+    fn three_diffs(before: &[Arc<NodeView>], after: &[Arc<NodeView>]) -> [Vec<Item>; 3] {
+        let mut snapshot = NodeSnapshot::default();
+        [before, after, after].map(|nodes| snapshot.diff(nodes, &checksum()))
+    }
+
+    fn rotated(nodes: &[Arc<NodeView>], by: usize) -> Vec<Arc<NodeView>> {
+        let mut nodes = nodes.to_vec();
+        if !nodes.is_empty() {
+            let by = by % nodes.len();
+            nodes.rotate_left(by);
+        }
+        nodes
+    }
+
     proptest! {
         #[test]
-        fn what_was_looked_at_is_not_looked_at_again_in_whatever_order(before in any_nodes(), after in any_nodes(), by in 0..5_usize) {
-            let look = |turned: bool| {
-                let turn = |nodes: &[Arc<NodeView>]| {
-                    let mut nodes = nodes.to_vec();
-                    if turned && !nodes.is_empty() {
-                        let by = by % nodes.len();
-                        nodes.rotate_left(by);
-                    }
-                    nodes
-                };
-                let mut seen = NodeSnapshot::default();
-                let first = seen.diff(&turn(&before), &checksum());
-                let second = seen.diff(&turn(&after), &checksum());
-                (first, second, seen.diff(&turn(&after), &checksum()))
-            };
-            let (_, _, again) = look(false);
-            prop_assert_eq!(again, []);
-            prop_assert_eq!(look(false), look(true));
+        fn unchanged_nodes_give_no_items_and_their_order_does_not_matter(before in any_nodes(), after in any_nodes(), by in 0..5_usize) {
+            let [first, second, third] = three_diffs(&before, &after);
+            prop_assert_eq!(third, []);
+            let [rotated_first, rotated_second, _] =
+                three_diffs(&rotated(&before, by), &rotated(&after, by));
+            prop_assert_eq!((first, second), (rotated_first, rotated_second));
         }
 
         #[test]
         fn no_other_clouds_instance_and_none_that_a_node_has_is_touched(before in any_nodes(), after in any_nodes()) {
-            let mut seen = NodeSnapshot::default();
-            let mut items = seen.diff(&before, &checksum());
-            items.extend(seen.diff(&after, &checksum()));
+            let mut snapshot = NodeSnapshot::default();
+            let mut items = snapshot.diff(&before, &checksum());
+            items.extend(snapshot.diff(&after, &checksum()));
             for item in items {
                 let node = after.iter().find(|node| node.name == item.node);
                 let ItemDecision::Do(id) = decide(&item, node.map(|node| &**node), &after, &checksum()) else { continue };

@@ -18,8 +18,8 @@ use crate::{
 
 /// First and maximum delay between attempts of a provider that waits for its cloud, which may be
 /// starting or down. The delay doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A mock cloud in another process. A failed connection is [`ErrorKind::Transient`], never proof of
 /// absence.
@@ -42,26 +42,25 @@ impl RemoteCloud {
     /// # Cancellation
     /// Safe: the call changes nothing.
     pub async fn region(&self) -> Result<String, CloudError> {
-        let mut pause = FIRST_PAUSE;
-        let mut told = None;
+        let endpoint = self.0.address();
+        let mut retry_delay = FIRST_RETRY_DELAY;
+        let mut last_error = String::new();
         loop {
-            let asked: Result<Wire<Info>, _> =
+            let info: Result<Wire<Info>, _> =
                 self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
-            match asked {
+            let error = match info {
                 Ok(info) => return Ok(info?.region),
-                Err(error) => {
-                    let endpoint = self.0.address();
-                    let now = error.to_string();
-                    if told.as_ref() == Some(&now) {
-                        tracing::debug!(%endpoint, error = %now, "mock cloud does not answer yet");
-                    } else {
-                        tracing::warn!(%endpoint, error = %now, "mock cloud does not answer yet; waiting for it");
-                        told = Some(now);
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+                Err(error) => error.to_string(),
+            };
+            // An error that repeats is a warning only once.
+            if error == last_error {
+                tracing::debug!(%endpoint, %error, "mock cloud does not answer yet");
+            } else {
+                tracing::warn!(%endpoint, %error, "mock cloud does not answer yet; waiting for it");
+                last_error = error;
             }
+            tokio::time::sleep(retry_delay).await;
+            retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
         }
     }
 

@@ -83,7 +83,7 @@ impl Operation {
             Self::EnsureLoadBalancer => {
                 matches!(call, Self::CreateLoadBalancer | Self::ModifyLoadBalancer)
             }
-            one => one == call,
+            operation => operation == call,
         }
     }
 

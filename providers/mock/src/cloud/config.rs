@@ -179,8 +179,9 @@ fn key_name(key: &str) -> String {
 impl CloudConfig {
     /// Reads and checks a file.
     ///
-    /// # Errors When the file cannot be read or its content is invalid. The error names the file and, for invalid
-    /// content, the line and the key.
+    /// # Errors
+    /// When the file cannot be read or its content is invalid. The error names the file and, for
+    /// invalid content, the line and the key.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -328,6 +329,7 @@ impl CloudConfig {
 }
 
 /// Networks from which load balancers get their addresses.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct AddressNetworks {
     pub(crate) v4: IpNet,
     pub(crate) v6: IpNet,
