@@ -112,7 +112,8 @@ impl ZoneCache {
         unlisted_at.is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
     }
 
-    /// Replaces the cached zones by those of an answer, which may lack some of the `requested` ones.
+    /// Replaces the cached zones by those of an answer, which may lack some of the `requested`
+    /// ones.
     fn store(
         &mut self,
         listed: Vec<AvailabilityZone>,
