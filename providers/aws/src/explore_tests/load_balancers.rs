@@ -66,15 +66,13 @@ impl LoadBalancerScenario {
         let settings = (case.settings)();
         let world = Account::new(journey, case.knobs, settings, self.bug, 4).await?;
         let mut tenant = ServiceDriver::new(&world);
-        let alone = match &case.others[..] {
-            [] => world.empty.clone(),
-            _ => {
-                self.ensure_others(&mut tenant)
-                    .await
-                    .context("another Service")?;
-                world.describe()?
-            }
-        };
+        let mut alone = world.empty.clone();
+        if !case.others.is_empty() {
+            self.ensure_others(&mut tenant)
+                .await
+                .context("another Service")?;
+            alone = world.describe()?;
+        }
         if let Some(wish) = &case.before {
             tenant
                 .settle(&DriverCall::Ensure(wish.clone()))
