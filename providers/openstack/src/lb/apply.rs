@@ -1,8 +1,8 @@
 //! Applies one action and updates the observed state.
 
 use openstack_api::octavia::{
-    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Patch, Pool,
-    PoolCreate, ProvisioningStatus,
+    HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Pool, PoolCreate,
+    ProvisioningStatus,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -30,39 +30,39 @@ pub(super) enum ApplyResult {
 pub(super) async fn apply(
     api: Api<'_>,
     observed: &mut ObservedLoadBalancer,
-    step: &PlannedAction,
+    action: &PlannedAction,
 ) -> Result<ApplyResult, OpenStackError> {
-    let call = step.kind.call();
-    let object = &*step.object;
-    let why = &*step.reason;
-    match &step.kind {
+    let call = action.kind.call();
+    let object = &*action.object;
+    let why = &*action.reason;
+    match &action.kind {
         ActionKind::UpdateLoadBalancer(update) => {
             let id = observed.load_balancer.id.clone();
             // Tags are written as a whole, and another Service may have added its own meanwhile.
             if !update.tags.is_keep() {
-                let now = api.load_balancer(&id).await?;
-                if now.is_none_or(|now| now.tags != observed.load_balancer.tags) {
+                let current = api.load_balancer(&id).await?;
+                if current.is_none_or(|current| current.tags != observed.load_balancer.tags) {
                     return Ok(ApplyResult::Replan);
                 }
             }
-            let answer: LoadBalancer = api
+            let updated: LoadBalancer = api
                 .update(call, &["loadbalancers", &id], update, why)
                 .await?;
-            observed.load_balancer = answer;
+            observed.load_balancer = updated;
         }
         ActionKind::CreateListener(body) => {
             let body = ListenerCreate {
                 loadbalancer_id: Some(observed.load_balancer.id.clone()),
                 ..(**body).clone()
             };
-            let made: Listener = api
+            let created: Listener = api
                 .create(call, &["listeners"], value(&body), (object, why))
                 .await?;
-            observed.listeners.push(made);
+            observed.listeners.push(created);
         }
         ActionKind::UpdateListener(id, update) => {
-            let made: Listener = api.update(call, &["listeners", id], update, why).await?;
-            replace(&mut observed.listeners, |listener| listener.id == *id, made);
+            let updated: Listener = api.update(call, &["listeners", id], update, why).await?;
+            replace(&mut observed.listeners, |listener| listener.id == *id, updated);
         }
         ActionKind::DeleteListener(id) => {
             api.delete(call, &["listeners", id], why).await?;
@@ -70,22 +70,20 @@ pub(super) async fn apply(
         }
         ActionKind::CreatePool(Some(listener), body) => {
             let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
-            let made: Pool = api
+            let created: Pool = api
                 .create(call, &["pools"], value(&body), (object, why))
                 .await?;
-            observed.members.insert(made.id.clone(), Vec::new());
-            for seen in observed
-                .listeners
-                .iter_mut()
-                .filter(|seen| seen.id == *listener)
-            {
-                seen.default_pool_id = Some(made.id.clone());
+            observed.members.insert(created.id.clone(), Vec::new());
+            for parent in &mut observed.listeners {
+                if parent.id == *listener {
+                    parent.default_pool_id = Some(created.id.clone());
+                }
             }
-            observed.pools.push(made);
+            observed.pools.push(created);
         }
         ActionKind::UpdatePool(id, update) => {
-            let made: Pool = api.update(call, &["pools", id], update, why).await?;
-            replace(&mut observed.pools, |pool| pool.id == *id, made);
+            let updated: Pool = api.update(call, &["pools", id], update, why).await?;
+            replace(&mut observed.pools, |pool| pool.id == *id, updated);
         }
         ActionKind::DeletePool(id) => {
             api.delete(call, &["pools", id], why).await?;
@@ -98,21 +96,21 @@ pub(super) async fn apply(
                 .insert(pool.clone(), members.iter().map(ObservedMember::from).collect());
         }
         ActionKind::CreateMember(Some(pool), body) => {
-            let made: Member = api
+            let created: Member = api
                 .create(call, &["pools", pool, "members"], value(body), (object, why))
                 .await?;
             observed
                 .members
                 .entry(pool.clone())
                 .or_default()
-                .push(made.into());
+                .push(created.into());
         }
         ActionKind::UpdateMember(pool, id, update) => {
-            let made: Member = api
+            let updated: Member = api
                 .update(call, &["pools", pool, "members", id], update, why)
                 .await?;
             let members = observed.members.entry(pool.clone()).or_default();
-            replace(members, |member| member.id.as_deref() == Some(&**id), made.into());
+            replace(members, |member| member.id.as_deref() == Some(&**id), updated.into());
         }
         ActionKind::DeleteMember(pool, id) => {
             api.delete(call, &["pools", pool, "members", id], why)
@@ -123,68 +121,53 @@ pub(super) async fn apply(
         ActionKind::CreateMonitor(Some(pool), body) => {
             let mut body = value(body);
             body["pool_id"] = Value::from(pool.as_str());
-            let made: HealthMonitor = api
+            let created: HealthMonitor = api
                 .create(call, &["healthmonitors"], body, (object, why))
                 .await?;
-            set_monitor(observed, pool, Some(made));
+            set_monitor(observed, pool, Some(created));
         }
         ActionKind::UpdateMonitor(id, update) => {
-            let made: HealthMonitor = api
+            let updated: HealthMonitor = api
                 .update(call, &["healthmonitors", id], update, why)
                 .await?;
-            observed.monitors.insert(id.clone(), made);
+            observed.monitors.insert(id.clone(), updated);
         }
         ActionKind::DeleteMonitor(id) => {
             api.delete(call, &["healthmonitors", id], why).await?;
-            let of = observed
+            let pool = observed
                 .pools
                 .iter()
                 .find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
-            if let Some(pool) = of.map(|pool| pool.id.clone()) {
+            if let Some(pool) = pool.map(|pool| pool.id.clone()) {
                 set_monitor(observed, &pool, None);
             }
         }
         ActionKind::CreatePool(None, _)
         | ActionKind::SetMembers(None, _)
-        | ActionKind::CreateMember(None, _) => {
-            return Ok(ApplyResult::Replan);
-        }
-        ActionKind::CreateMonitor(None, _) => return Ok(ApplyResult::Replan),
+        | ActionKind::CreateMember(None, _)
+        | ActionKind::CreateMonitor(None, _) => return Ok(ApplyResult::Replan),
     }
     // Octavia is busy with the change from here on.
     observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
     Ok(ApplyResult::Done)
 }
 
-fn replace<T>(all: &mut [T], is: impl Fn(&T) -> bool, with: T) {
-    if let Some(found) = all.iter_mut().find(|one| is(one)) {
-        *found = with;
+fn replace<T>(objects: &mut [T], matches: impl Fn(&T) -> bool, updated: T) {
+    if let Some(object) = objects.iter_mut().find(|object| matches(object)) {
+        *object = updated;
     }
 }
 
 fn set_monitor(observed: &mut ObservedLoadBalancer, pool: &str, monitor: Option<HealthMonitor>) {
-    for found in observed.pools.iter_mut().filter(|found| found.id == pool) {
+    for parent in observed.pools.iter_mut().filter(|parent| parent.id == pool) {
         let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
-        let before = std::mem::replace(&mut found.monitor, MonitorRef { healthmonitor_id });
-        if let Some(id) = before.healthmonitor_id {
+        let previous = std::mem::replace(&mut parent.monitor, MonitorRef { healthmonitor_id });
+        if let Some(id) = previous.healthmonitor_id {
             observed.monitors.remove(&id);
         }
     }
-    observed
-        .monitors
-        .extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
-}
-
-/// Returns pool and algorithm of an action that only sets another algorithm, which a cloud may not
-/// support.
-pub(super) fn is_method_change(step: &PlannedAction) -> Option<(&str, &str)> {
-    let ActionKind::UpdatePool(pool, update) = &step.kind else {
-        return None;
-    };
-    let alone = update.session_persistence.is_keep() && update.name.is_keep();
-    match &update.lb_algorithm {
-        Patch::Set(method) if alone => Some((pool, method.as_str())),
-        _ => None,
+    if let Some(monitor) = monitor {
+        observed.monitors.insert(monitor.id.clone(), monitor);
     }
 }
 

@@ -51,15 +51,9 @@ impl LoadBalancerReconciler {
                 self.sync_states.put(uid, state);
             }
             Err(_) => {
-                let failed_over = state.failed_over;
-                let deleting = state.deleting_id.take();
-                let mut left = LoadBalancerSyncState {
-                    failed_over,
-                    deleting_id: deleting,
-                    ..LoadBalancerSyncState::default()
-                };
-                left.mark_changed(self.sync_states.rounds.now());
-                self.sync_states.put(uid, left);
+                let mut retained = state.after_failed_deletion();
+                retained.mark_changed(self.sync_states.rounds.now());
+                self.sync_states.put(uid, retained);
             }
         }
         result
@@ -73,20 +67,20 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let owner = input.owner;
-        let mut ours = false;
+        let mut had_load_balancer = false;
         if let Some(id) = state.deleting_id.clone() {
-            ours = true;
+            had_load_balancer = true;
             self.wait_until_deleted(op, input, state, &id).await?;
         } else {
             match self.find(op, input).await? {
                 Some(load_balancer) => {
-                    ours = self
+                    had_load_balancer = self
                         .delete_from_load_balancer(op, input, state, load_balancer)
                         .await?;
                 }
                 // Only if this Service had a load balancer: an address that an earlier Service of
                 // this name kept has the same description.
-                None if !input.keep_floating_ip && had_load_balancer(input.service) => {
+                None if !input.keep_floating_ip && shows_load_balancer(input.service) => {
                     let description = names::floating_ip_description(
                         &self.cluster,
                         &owner.namespace,
@@ -98,14 +92,21 @@ impl LoadBalancerReconciler {
             }
         }
         let group = names::security_group(&owner.uid, &owner.namespace, &owner.name);
-        let of_cluster = |group: &SecurityGroup| {
-            let cluster =
-                names::of_security_group(&group.standard.description).map(|(_, cluster)| cluster);
-            ours || cluster.is_none_or(|cluster| *cluster == *self.cluster)
-        };
-        match self.security_groups.remove(api, &group, of_cluster).await? {
+        match self
+            .security_groups
+            .remove(api, &group, |group| had_load_balancer || self.may_be_own_group(group))
+            .await?
+        {
             Progress::Done => Ok(()),
             pending @ Progress::Pending { .. } => Err(ReconcileStop::Pending(pending)),
+        }
+    }
+
+    /// Returns whether a security group's description does not name another cluster.
+    fn may_be_own_group(&self, group: &SecurityGroup) -> bool {
+        match names::of_security_group(&group.standard.description) {
+            Some((_, cluster)) => *cluster == *self.cluster,
+            None => true,
         }
     }
 
@@ -134,19 +135,19 @@ impl LoadBalancerReconciler {
         // annotations names the load balancer of the other cluster. So does a Service whose cluster
         // was renamed, but its load balancer was synced under the new name since.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
-        let listed = load_balancer
+        let has_own_tag = load_balancer
             .tags
             .iter()
             .any(|tag| ownership.is_own_tag(tag));
-        let other = names::cluster_of(&load_balancer.name);
-        if !ownership.owner && !listed && !other.is_empty() && other != &*self.cluster {
-            let note = format!("load balancer {id} bears the name of cluster {other} and stays");
+        let cluster = names::cluster_of(&load_balancer.name);
+        if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
+            let note = format!("load balancer {id} bears the name of cluster {cluster} and stays");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
         // Then wait until it can be changed.
         match &load_balancer.provisioning_status {
-            ProvisioningStatus::Active => state.waiting_since = None,
+            ProvisioningStatus::Active => state.stop_waiting(),
             // It can be deleted as a whole.
             ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
@@ -163,13 +164,13 @@ impl LoadBalancerReconciler {
             }
         }
         // Finally, delete all of it if nobody else uses it, or only this Service's part.
-        let made_for_services = is_made_for_services(&load_balancer, input.owner);
-        let shared = ownership
-            .other_service_tags(&load_balancer)
-            .next()
-            .is_some();
+        let may_delete_all = is_made_for_services(&load_balancer, input.owner)
+            && ownership
+                .other_service_tags(&load_balancer)
+                .next()
+                .is_none();
         let mut observed = ObservedLoadBalancer::new(load_balancer);
-        if made_for_services && !shared && self.is_sole_user(op, &ownership, &mut observed).await? {
+        if may_delete_all && self.is_sole_user(op, &ownership, &mut observed).await? {
             self.delete_load_balancer(op, input, state, observed)
                 .await?;
             return Ok(true);
@@ -212,14 +213,13 @@ impl LoadBalancerReconciler {
         ownership: &ServiceOwnership,
         id: &str,
     ) -> Result<bool, OpenStackError> {
-        let tags = self.features.tags;
-        Ok(tags
-            && self
-                .api(op)
-                .listeners(id)
-                .await?
-                .iter()
-                .any(|listener| ownership.is_other_services(listener)))
+        if !self.features.tags {
+            return Ok(false);
+        }
+        let listeners = self.api(op).listeners(id).await?;
+        Ok(listeners
+            .iter()
+            .any(|listener| ownership.is_other_services(listener)))
     }
 
     /// Deletes a whole load balancer: its floating IP first, while its port says which one that is.
@@ -232,8 +232,8 @@ impl LoadBalancerReconciler {
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let why = "its Service is gone";
-        if let (Some(port), false) =
-            (observed.load_balancer.vip_port_id.as_deref(), input.keep_floating_ip)
+        if !input.keep_floating_ip
+            && let Some(port) = &observed.load_balancer.vip_port_id
         {
             floating_ip::release(api, port).await?;
         }
@@ -246,9 +246,9 @@ impl LoadBalancerReconciler {
                 observed.listeners = api.listeners(&id).await?;
                 observed.pools = api.pools(&id).await?;
             }
-            if let Some(step) = plan::plan_clear(&observed).into_iter().next() {
+            if let Some(action) = plan::plan_clear(&observed).first() {
                 state.observed = Some(observed);
-                self.apply_action(op, state, &step).await?;
+                self.apply_action(op, state, action).await?;
                 return Err(self.pending(op, state, &format!("load balancer {id} is taken apart")));
             }
         }
@@ -299,7 +299,7 @@ impl LoadBalancerReconciler {
             }
         }
         state.deleting_id = None;
-        state.waiting_since = None;
+        state.stop_waiting();
         Ok(())
     }
 
@@ -311,44 +311,35 @@ impl LoadBalancerReconciler {
         ownership: &ServiceOwnership,
     ) -> Result<(), ReconcileStop> {
         loop {
-            let Some(seen) = &state.observed else {
+            let Some(observed) = &mut state.observed else {
                 return Ok(());
             };
-            let id = seen.load_balancer.id.clone();
-            if seen.load_balancer.provisioning_status.is_pending() {
-                match self.api(op).load_balancer(&id).await? {
-                    None => return Ok(()),
-                    Some(found) if found.provisioning_status.is_pending() => {
-                        return Err(self.pending(
-                            op,
-                            state,
-                            &format!("load balancer {id} is busy"),
-                        ));
-                    }
-                    Some(found) => {
-                        if let Some(observed) = &mut state.observed {
-                            observed.load_balancer = found;
-                        }
-                    }
+            let id = observed.load_balancer.id.clone();
+            if observed.load_balancer.provisioning_status.is_pending() {
+                let Some(current) = self.api(op).load_balancer(&id).await? else {
+                    return Ok(());
+                };
+                if current.provisioning_status.is_pending() {
+                    let why = format!("load balancer {id} is busy");
+                    return Err(self.pending(op, state, &why));
                 }
+                observed.load_balancer = current;
                 continue;
             }
-            let Some(step) = plan::plan_removal_from_shared(seen, ownership, self.features.tags)
-                .into_iter()
-                .next()
-            else {
+            let actions = plan::plan_removal_from_shared(observed, ownership, self.features.tags);
+            let Some(action) = actions.first() else {
                 return Ok(());
             };
-            if seen.load_balancer.provisioning_status == ProvisioningStatus::Error {
+            if observed.load_balancer.provisioning_status == ProvisioningStatus::Error {
                 return Err(self.fail_over(op, state, &id).await);
             }
-            self.apply_action(op, state, &step).await?;
+            self.apply_action(op, state, action).await?;
         }
     }
 }
 
 /// Returns whether a Service had a load balancer, according to its status and annotations.
-fn had_load_balancer(service: &ServiceView) -> bool {
+fn shows_load_balancer(service: &ServiceView) -> bool {
     observe::was_served(service)
         || service
             .annotations

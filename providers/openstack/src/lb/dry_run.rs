@@ -1,6 +1,6 @@
 //! Dry run: returns what would be changed, without changing anything.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use ccm_core::{
     k8s::LbStatus,
@@ -9,12 +9,12 @@ use ccm_core::{
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
+    floating_ip::FloatingIpDiff,
     plan::PlannedAction,
-    reconcile::{
-        LoadBalancerReconciler, ReconcileInput, ReconcileStop, as_transient, is_rejected_method,
-    },
+    reconcile::{LoadBalancerReconciler, PlanScope, ReconcileInput, ReconcileStop, as_transient},
+    security_groups::SecurityGroupTask,
     status,
-    sync_state::LoadBalancerSyncState,
+    sync_state::{LastApplied, LoadBalancerSyncState},
 };
 use crate::{client::Call, lb::observed::ObservedLoadBalancer};
 
@@ -34,7 +34,7 @@ impl LoadBalancerReconciler {
             state.mark_changed(self.sync_states.rounds.now());
         }
         self.sync_states.put(uid, state);
-        result.map_err(|halt| match halt {
+        result.map_err(|stop| match stop {
             ReconcileStop::Failed(error) => as_transient(error),
             ReconcileStop::Pending(Progress::Pending { after, why }) => {
                 CloudError::transient(why).with_retry_after(after)
@@ -53,17 +53,17 @@ impl LoadBalancerReconciler {
         state.last_applied = None;
         self.observe(op, input, ReadMode::Fresh, state).await?;
         self.read_children(op, input, state).await?;
-        let Some(seen) = state.observed.take() else {
+        let Some(observed) = state.observed.take() else {
             return Ok(vec![planned(
                 Call::LoadBalancerCreate.name(),
                 &input.desired.name,
                 "there is none",
             )]);
         };
-        let changes = self.differences(op, input, state, &seen).await;
-        state.observed = Some(seen);
+        let changes = self.differences(op, input, state, &observed).await;
+        state.observed = Some(observed);
         if changes.as_ref().is_ok_and(Vec::is_empty) {
-            state.last_applied = Some((Arc::new(input.desired.clone()), input.backends.clone()));
+            state.last_applied = Some(LastApplied::new(input.desired, &input.backends));
         }
         changes
     }
@@ -75,10 +75,8 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
         observed: &ObservedLoadBalancer,
     ) -> Result<Vec<PlannedChange>, ReconcileStop> {
-        let ownership = self.service_ownership(input, observed);
-        let mut steps = self.plan_all(input, &self.plan_input(input, observed, &ownership))?;
-        steps.retain(|step| !is_rejected_method(state, step));
-        let mut changes: Vec<_> = steps.iter().map(PlannedAction::describe).collect();
+        let actions = self.plan_actions(input, observed, state, PlanScope::All)?;
+        let mut changes: Vec<_> = actions.iter().map(PlannedAction::describe).collect();
         match &observed.load_balancer.provisioning_status {
             ProvisioningStatus::Active => {}
             ProvisioningStatus::Error => {
@@ -91,28 +89,46 @@ impl LoadBalancerReconciler {
             pending => changes.push(planned("wait", &observed.load_balancer.id, pending.as_str())),
         }
         if let Some(group) = &input.desired.security_group {
-            let task = Self::security_group_spec(group, input, observed)?;
-            let found = if self
-                .listing_shows_in_sync(op, task, &mut state.listed_security_group)
-                .await?
-            {
-                Vec::new()
-            } else {
-                self.security_groups
-                    .plan_changes(self.api(op), task)
-                    .await?
-            };
-            state.applied_security_group = found.is_empty().then(|| task.digest());
-            changes.extend(found);
+            let task = SecurityGroupTask::new(group, input, observed)?;
+            changes.extend(self.security_group_changes(op, task, state).await?);
         }
         if observed.load_balancer.provisioning_status == ProvisioningStatus::Active {
-            let (address, found) = self
+            let ownership = self.service_ownership(input, observed);
+            let floating_ip = self
                 .floating_ip_sync(op, input, &ownership)
                 .diff(state, observed)
                 .await?;
-            changes.extend(found);
-            changes.extend(address.and_then(|address| status_difference(input, address)));
+            match floating_ip {
+                FloatingIpDiff::Change(change) => changes.push(change),
+                FloatingIpDiff::InSync(address) => {
+                    changes.extend(status_difference(input, address));
+                }
+            }
         }
+        Ok(changes)
+    }
+
+    async fn security_group_changes(
+        &self,
+        op: &Op,
+        task: SecurityGroupTask<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let mut changes = Vec::new();
+        if !self
+            .listing_shows_in_sync(op, task, &mut state.security_group)
+            .await?
+        {
+            changes = self
+                .security_groups
+                .plan_changes(self.api(op), task)
+                .await?;
+        }
+        state.security_group.last_applied = if changes.is_empty() {
+            Some(task.digest())
+        } else {
+            None
+        };
         Ok(changes)
     }
 }
@@ -127,20 +143,22 @@ fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
 
 /// Returns a change if the Service's status shows something else.
 fn status_difference(input: &ReconcileInput<'_>, address: IpAddr) -> Option<PlannedChange> {
-    let status = status::of(address, &input.desired.status_format);
-    let same = |a: &LbStatus, b: &LbStatus| {
-        let key = |status: &LbStatus| {
-            status
-                .ingress
-                .iter()
-                .map(|i| (i.ip, i.hostname.clone()))
-                .collect::<Vec<_>>()
-        };
-        key(a) == key(b)
-    };
-    (!same(&input.service.status, &status)).then(|| PlannedChange {
-        operation: "publish_status".into(),
-        object: input.desired.name.clone(),
-        reason: format!("the service does not show {address}").into(),
-    })
+    let desired = status::build(address, &input.desired.status_format);
+    if shows_same_addresses(&input.service.status, &desired) {
+        return None;
+    }
+    Some(planned(
+        "publish_status",
+        &input.desired.name,
+        &format!("the service does not show {address}"),
+    ))
+}
+
+/// Returns whether two statuses have the same IP addresses and host names, in this order.
+fn shows_same_addresses(a: &LbStatus, b: &LbStatus) -> bool {
+    a.ingress.len() == b.ingress.len()
+        && a.ingress
+            .iter()
+            .zip(&b.ingress)
+            .all(|(a, b)| a.ip == b.ip && a.hostname == b.hostname)
 }

@@ -12,7 +12,7 @@ use super::{
     model::DesiredLoadBalancer,
     names,
     ownership::ServiceOwnership,
-    plan::floating_ip::{FloatingIpAction, FloatingIpInput, is_managed, plan},
+    plan::floating_ip::{AddressLookup, FloatingIpAction, FloatingIpInput, is_managed, plan},
     subnets::{FloatingSubnet, NamePattern, TagPattern},
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
 };
@@ -21,10 +21,13 @@ use crate::{
     lb::observed::ObservedLoadBalancer,
 };
 
-/// Maximum number of decisions in one sync: look up an address, attach it, confirm it.
+/// Maximum number of actions in one sync: look up an address, attach it, confirm it.
 const MAX_ATTEMPTS: usize = 5;
 /// How long the external network that was found is cached.
 const NETWORK_CACHE_TTL: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Why a floating IP is created.
+const CREATE_REASON: &str = "the Service has none";
 
 /// The external network that was found, where none is configured.
 #[derive(Debug, Default)]
@@ -39,6 +42,13 @@ pub(super) struct FloatingIpSync<'a> {
     pub(super) ownership: &'a ServiceOwnership,
 }
 
+/// What a sync would change.
+pub(super) enum FloatingIpDiff {
+    /// Nothing: the Service has this address.
+    InSync(IpAddr),
+    Change(PlannedChange),
+}
+
 impl FloatingIpSync<'_> {
     /// Syncs the floating IP and returns the address of the Service.
     pub(super) async fn sync(
@@ -47,27 +57,26 @@ impl FloatingIpSync<'_> {
         observed: &ObservedLoadBalancer,
     ) -> Result<IpAddr, CloudError> {
         let port = port_of(observed)?;
-        let mut found: Option<Option<FloatingIp>> = None;
-        let mut looked = !state.from_listing;
+        let mut lookup = AddressLookup::NotDone;
+        let mut is_listed = state.from_listing;
+        // Each round plans one action and applies it, until nothing is left to do.
         for _ in 0..MAX_ATTEMPTS {
-            let decision = self.decide(state, observed, found.as_ref()).await?;
+            let action = self.plan_action(state, observed, &lookup).await?;
             // A floating IP from a shared listing is read again before anything is changed.
-            if !looked && !matches!(decision, FloatingIpAction::None(_)) {
-                looked = true;
+            if is_listed && !matches!(action, FloatingIpAction::None(_)) {
+                is_listed = false;
                 state.floating_ip = AttachedFloatingIp::Unknown;
                 continue;
             }
-            let why = "the Service";
-            // Then apply the decision and decide again, until nothing is left to do.
-            match decision {
+            match action {
                 FloatingIpAction::None(address) => return Ok(address),
                 FloatingIpAction::LookUp(address) => {
-                    found = Some(self.find_by_address(address).await?);
+                    lookup = self.find_by_address(address).await?.into();
                 }
                 FloatingIpAction::Delete(id) => {
                     state.floating_ip = AttachedFloatingIp::Unknown;
                     self.api
-                        .delete_floating_ip(&id, &format!("{why} is internal"))
+                        .delete_floating_ip(&id, "the Service is internal")
                         .await?;
                     state.floating_ip = AttachedFloatingIp::None;
                 }
@@ -75,86 +84,74 @@ impl FloatingIpSync<'_> {
                     state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::detach();
                     self.api
-                        .update_floating_ip(&id, &body, &format!("{why} is internal"))
+                        .update_floating_ip(&id, &body, "the Service is internal")
                         .await?;
                     state.floating_ip = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Attach(id) => {
                     state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::attach(port);
-                    let why = format!("{why} asks for its address");
-                    state.floating_ip =
-                        Some(self.api.update_floating_ip(&id, &body, &why).await?).into();
+                    let attached = self
+                        .api
+                        .update_floating_ip(&id, &body, "the Service asks for its address")
+                        .await?;
+                    state.floating_ip = Some(attached).into();
                 }
-                FloatingIpAction::Create(address) => match self.network().await? {
-                    Some(network) => {
-                        state.floating_ip = AttachedFloatingIp::Unknown;
-                        state.floating_ip =
-                            Some(self.create(&network, port, address).await?).into();
-                    }
-                    None => {
+                FloatingIpAction::Create(address) => {
+                    let Some(network) = self.network().await? else {
                         let note = "no floating network is configured or found: the load balancer is internal";
                         self.api
                             .op
                             .event(EventType::Warning, "LoadBalancerForcedInternal", note);
                         return vip_address(observed);
-                    }
-                },
+                    };
+                    state.floating_ip = AttachedFloatingIp::Unknown;
+                    let created = self.create(&network, port, address).await?;
+                    state.floating_ip = Some(created).into();
+                }
             }
         }
-        Err(CloudError::transient("the floating IP changes while it is brought in line"))
+        Err(CloudError::transient("the floating IP changes while it is reconciled"))
     }
 
-    /// Returns what [`sync`](Self::sync) would change, and the address if nothing would.
+    /// Returns what [`sync`](Self::sync) would change.
     pub(super) async fn diff(
         &self,
         state: &mut LoadBalancerSyncState,
         observed: &ObservedLoadBalancer,
-    ) -> Result<(Option<IpAddr>, Vec<PlannedChange>), CloudError> {
-        let planned = |operation: &str, object: &str, reason: &str| PlannedChange {
-            operation: operation.into(),
-            object: object.into(),
-            reason: reason.into(),
-        };
-        let internal = "the Service is internal";
-        Ok(match self.decide(state, observed, None).await? {
-            FloatingIpAction::None(address) => (Some(address), Vec::new()),
+    ) -> Result<FloatingIpDiff, CloudError> {
+        let change = match self
+            .plan_action(state, observed, &AddressLookup::NotDone)
+            .await?
+        {
+            FloatingIpAction::None(address) => return Ok(FloatingIpDiff::InSync(address)),
             FloatingIpAction::Delete(id) => {
-                (None, vec![planned("floating_ip_delete", &id, internal)])
+                planned("floating_ip_delete", &id, "the Service is internal")
             }
             FloatingIpAction::Detach(id) => {
-                (None, vec![planned("floating_ip_update", &id, internal)])
+                planned("floating_ip_update", &id, "the Service is internal")
             }
             FloatingIpAction::Attach(id) => {
-                (None, vec![planned("floating_ip_update", &id, "the Service asks for its address")])
+                planned("floating_ip_update", &id, "the Service asks for its address")
             }
-            FloatingIpAction::LookUp(address) => (
-                None,
-                vec![planned(
-                    "floating_ip_create",
-                    &address.to_string(),
-                    "the Service asks for it",
-                )],
-            ),
-            FloatingIpAction::Create(_) if self.network().await?.is_none() => {
-                (Some(vip_address(observed)?), Vec::new())
+            FloatingIpAction::LookUp(address) => {
+                planned("floating_ip_create", &address.to_string(), "the Service asks for it")
             }
-            FloatingIpAction::Create(_) => (
-                None,
-                vec![planned(
-                    "floating_ip_create",
-                    &observed.load_balancer.name,
-                    "the Service has none",
-                )],
-            ),
-        })
+            FloatingIpAction::Create(_) => {
+                if self.network().await?.is_none() {
+                    return Ok(FloatingIpDiff::InSync(vip_address(observed)?));
+                }
+                planned("floating_ip_create", &observed.load_balancer.name, CREATE_REASON)
+            }
+        };
+        Ok(FloatingIpDiff::Change(change))
     }
 
-    async fn decide(
+    async fn plan_action(
         &self,
         state: &mut LoadBalancerSyncState,
         observed: &ObservedLoadBalancer,
-        found: Option<&Option<FloatingIp>>,
+        lookup: &AddressLookup,
     ) -> Result<FloatingIpAction, CloudError> {
         let vip = vip_address(observed)?;
         if matches!(state.floating_ip, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
@@ -171,7 +168,7 @@ impl FloatingIpSync<'_> {
             vip,
             requested: self.desired.floating_ip.address,
             current: state.floating_ip.get(),
-            found: found.map(Option::as_ref),
+            lookup,
         })
     }
 
@@ -188,19 +185,18 @@ impl FloatingIpSync<'_> {
     /// Returns the network that the floating IP comes from: the configured one, or else one that is
     /// found.
     async fn network(&self) -> Result<Option<String>, CloudError> {
-        if let Some(named) = &self.desired.floating_ip.network {
-            return Ok(Some(named.to_string()));
+        if let Some(configured) = &self.desired.floating_ip.network {
+            return Ok(Some(configured.to_string()));
         }
-        let last = self.networks.0.lock().clone();
-        if let Some((_, network)) = last.filter(|(at, _)| at.elapsed() < NETWORK_CACHE_TTL) {
+        let cached = self.networks.0.lock().clone();
+        if let Some((found_at, network)) = cached
+            && found_at.elapsed() < NETWORK_CACHE_TTL
+        {
             return Ok(Some(network));
         }
-        let listed = self.api.networks(&[("router:external", "true")]).await?;
-        for network in listed
-            .into_iter()
-            .filter(|network| network.external && !network.subnets.is_empty())
-        {
-            if self.serves_ipv4(&network).await? {
+        for network in self.api.networks(&[("router:external", "true")]).await? {
+            if network.external && !network.subnets.is_empty() && self.serves_ipv4(&network).await?
+            {
                 *self.networks.0.lock() = Some((Instant::now(), network.id.clone()));
                 return Ok(Some(network.id));
             }
@@ -211,13 +207,10 @@ impl FloatingIpSync<'_> {
     /// Returns whether a network has an IPv4 subnet, or one that this project cannot see.
     async fn serves_ipv4(&self, network: &Network) -> Result<bool, OpenStackError> {
         let visible = self.api.subnets(&[("network_id", &network.id)]).await?;
-        let suits = |id: &String| {
-            visible
-                .iter()
-                .find(|subnet| subnet.id == *id)
-                .is_none_or(|subnet| subnet.ip_version == 4)
-        };
-        Ok(network.subnets.iter().any(suits))
+        Ok(network.subnets.iter().any(|id| {
+            let subnet = visible.iter().find(|subnet| subnet.id == *id);
+            subnet.is_none_or(|subnet| subnet.ip_version == 4)
+        }))
     }
 
     async fn create(
@@ -236,9 +229,6 @@ impl FloatingIpSync<'_> {
             ),
             ..FloatingIpCreate::default()
         };
-        let why = "the Service has none";
-        // Then choose the subnet: a given one, the matching ones in turn, or whichever Neutron
-        // takes.
         match &self.desired.floating_ip.subnet {
             FloatingSubnet::Id(id) => {
                 let subnet = self.api.subnet(id).await?;
@@ -248,70 +238,83 @@ impl FloatingIpSync<'_> {
                     return Err(CloudError::invalid_input(message));
                 }
                 let body = FloatingIpCreate { subnet_id: Some(id.to_string()), ..body };
-                Ok(self.api.create_floating_ip(&body, why).await?)
+                Ok(self.api.create_floating_ip(&body, CREATE_REASON).await?)
             }
             FloatingSubnet::Matching { name, tags } if address.is_none() => {
-                let candidates = self.matching(network, name, tags).await?;
-                let mut last = None;
-                for subnet_id in candidates {
-                    let body = FloatingIpCreate { subnet_id: Some(subnet_id), ..body.clone() };
-                    match self.api.create_floating_ip(&body, why).await {
-                        Ok(made) => return Ok(made),
-                        // This subnet has no address left; another one may.
-                        Err(error)
-                            if matches!(
-                                error.class(),
-                                ErrorClass::Quota | ErrorClass::Conflict | ErrorClass::Invalid
-                            ) =>
-                        {
-                            last = Some(error);
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                Err(last.map_or_else(
-                    || {
-                        CloudError::invalid_input(format!(
-                            "no subnet of floating network {network} matches {name:?} with tags {tags:?}"
-                        ))
-                    },
-                    CloudError::from,
-                ))
+                self.create_in_matching_subnet(network, name, tags, body)
+                    .await
             }
-            _ => Ok(self.api.create_floating_ip(&body, why).await?),
+            // Neutron chooses a subnet.
+            _ => Ok(self.api.create_floating_ip(&body, CREATE_REASON).await?),
         }
     }
 
-    async fn matching(
+    /// Creates a floating IP in the first matching subnet that has an address left.
+    async fn create_in_matching_subnet(
+        &self,
+        network: &str,
+        name: &str,
+        tags: &str,
+        body: FloatingIpCreate,
+    ) -> Result<FloatingIp, CloudError> {
+        let mut last_error = CloudError::invalid_input(format!(
+            "no subnet of floating network {network} matches {name:?} with tags {tags:?}"
+        ));
+        for subnet_id in self.matching_subnets(network, name, tags).await? {
+            let body = FloatingIpCreate { subnet_id: Some(subnet_id), ..body.clone() };
+            match self.api.create_floating_ip(&body, CREATE_REASON).await {
+                Ok(created) => return Ok(created),
+                Err(error) if is_subnet_unusable(&error) => last_error = error.into(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last_error)
+    }
+
+    /// Returns the IDs of the subnets that a name pattern and tags match.
+    async fn matching_subnets(
         &self,
         network: &str,
         name: &str,
         tags: &str,
     ) -> Result<Vec<String>, CloudError> {
-        let pattern = NamePattern::parse(name).map_err(CloudError::invalid_input)?;
+        let name = NamePattern::parse(name).map_err(CloudError::invalid_input)?;
         let tags = TagPattern::parse(tags);
-        let by_tags = tags.query();
+        let tag_filter = tags.query();
         let mut query = vec![("network_id", network)];
-        query.extend(by_tags.as_ref().map(|(key, value)| (*key, &**value)));
-        let listed = self.api.subnets(&query).await?;
-        let fits = listed
+        if let Some((key, value)) = &tag_filter {
+            query.push((key, value));
+        }
+        let subnets = self.api.subnets(&query).await?;
+        Ok(subnets
             .into_iter()
-            .filter(|subnet| pattern.matches(&subnet.name) && tags.matches(&subnet.standard.tags));
-        Ok(fits.map(|subnet| subnet.id).collect())
+            .filter(|subnet| name.matches(&subnet.name) && tags.matches(&subnet.standard.tags))
+            .map(|subnet| subnet.id)
+            .collect())
+    }
+}
+
+/// Returns whether another subnet may still have an address.
+fn is_subnet_unusable(error: &OpenStackError) -> bool {
+    matches!(error.class(), ErrorClass::Quota | ErrorClass::Conflict | ErrorClass::Invalid)
+}
+
+fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
+    PlannedChange {
+        operation: operation.into(),
+        object: object.into(),
+        reason: reason.into(),
     }
 }
 
 /// Deletes the floating IP of a load balancer that is about to be deleted, if it was created for a
 /// Service.
 pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
-    for floating in api
-        .floating_ips(&[("port_id", port)])
-        .await?
-        .iter()
-        .filter(|floating| is_managed(floating))
-    {
-        api.delete_floating_ip(&floating.id, "its Service is gone")
-            .await?;
+    for floating_ip in api.floating_ips(&[("port_id", port)]).await? {
+        if is_managed(&floating_ip) {
+            api.delete_floating_ip(&floating_ip.id, "its Service is gone")
+                .await?;
+        }
     }
     Ok(())
 }
@@ -321,13 +324,11 @@ pub(super) async fn release_leftover(
     api: Api<'_>,
     description: &str,
 ) -> Result<(), OpenStackError> {
-    let listed = api.floating_ips(&[("description", description)]).await?;
-    let left = listed.iter().filter(|floating| {
-        floating.standard.description == description && floating.port_id.is_none()
-    });
-    for floating in left {
-        api.delete_floating_ip(&floating.id, "its Service and load balancer are gone")
-            .await?;
+    for floating_ip in api.floating_ips(&[("description", description)]).await? {
+        if floating_ip.standard.description == description && floating_ip.port_id.is_none() {
+            api.delete_floating_ip(&floating_ip.id, "its Service and load balancer are gone")
+                .await?;
+        }
     }
     Ok(())
 }

@@ -41,11 +41,11 @@ use crate::{
 /// are rate-limited.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// The last listing. One caller reads on when a newer one is needed, while the others wait for it.
+/// The last listing. One caller continues it when a newer one is needed, while the others wait.
 #[derive(Debug)]
 pub(super) struct ListingCache {
     /// True when Services have security groups.
-    groups: bool,
+    with_security_groups: bool,
     listing: tokio::sync::Mutex<Option<Listing>>,
     /// Services that were looked up since the last complete listing, and when.
     lookups: Mutex<HashMap<Box<str>, Instant>>,
@@ -60,7 +60,7 @@ enum ListingStage {
     Pools,
     Monitors,
     FloatingIps,
-    Groups,
+    SecurityGroups,
     Ports,
     /// Everything is read.
     Done,
@@ -71,17 +71,20 @@ enum ListingStage {
 struct Listing {
     round: ListingRound,
     started: Instant,
-    part: ListingStage,
-    next: Option<NextPage>,
-    pages: usize,
+    stage: ListingStage,
+    /// Next page of the current stage; `None` at its start.
+    next_page: Option<NextPage>,
+    pages_read: usize,
     load_balancers: HashMap<Box<str>, LoadBalancer>,
+    /// By load balancer.
     listeners: HashMap<Box<str>, Vec<Listener>>,
+    /// By load balancer.
     pools: HashMap<Box<str>, Vec<Pool>>,
     monitors: HashMap<Box<str>, HealthMonitor>,
     /// By the port that they are attached to.
     floating_ips: HashMap<Box<str>, FloatingIp>,
-    /// `None` where groups are not managed.
-    groups: Option<ListedGroups>,
+    /// `None` where security groups are not managed.
+    security_groups: Option<ListedGroups>,
 }
 
 /// Security groups by name, and server ports.
@@ -94,16 +97,17 @@ struct ListedGroups {
 /// What a listing shows of a Service: everything but members.
 pub(super) struct ListedService {
     pub(super) observed: ObservedLoadBalancer,
-    pub(super) floating_ips: AttachedFloatingIp,
-    pub(super) listed: Option<ListedSecurityGroup>,
+    pub(super) floating_ip: AttachedFloatingIp,
+    pub(super) security_group: Option<ListedSecurityGroup>,
     pub(super) read_at: Instant,
 }
 
 impl ListingCache {
-    /// Creates a cache without a listing. `groups`: true when Services have security groups.
-    pub(super) fn new(groups: bool) -> Self {
+    /// Creates a cache without a listing. `with_security_groups`: true when Services have security
+    /// groups.
+    pub(super) fn new(with_security_groups: bool) -> Self {
         Self {
-            groups,
+            with_security_groups,
             listing: tokio::sync::Mutex::default(),
             lookups: Mutex::default(),
         }
@@ -122,208 +126,258 @@ impl ListingCache {
         query: &LoadBalancerQuery<'_>,
         touched: Option<ListingRound>,
     ) -> Result<Option<ListedService>, OpenStackError> {
-        let mut last = api.op.wait_shared(self.listing.lock()).await;
-        last.take_if(|sweep| sweep.started.elapsed() >= MAX_AGE);
-        let counts = |sweep: &Listing| touched.is_none_or(|touched| sweep.round > touched);
-        if !last
+        let mut cached = api.op.wait_shared(self.listing.lock()).await;
+        cached.take_if(|listing| listing.started.elapsed() >= MAX_AGE);
+        let is_recent = cached
             .as_ref()
-            .is_some_and(|sweep| counts(sweep) && sweep.part == ListingStage::Done)
-        {
-            let most = max_listing_pages(self.record_lookup(&query.service_key.uid), self.groups);
-            if !last.as_ref().is_some_and(counts) {
-                if most == 0 {
+            .is_some_and(|listing| touched.is_none_or(|touched| listing.round > touched));
+        if !is_recent || !cached.as_ref().is_some_and(Listing::is_complete) {
+            let lookups = self.record_lookup(&query.service_key.uid);
+            let max_pages = max_listing_pages(lookups, self.with_security_groups);
+            if !is_recent {
+                if max_pages == 0 {
                     return Ok(None);
                 }
-                *last = Some(Listing::begin(rounds, self.groups));
+                *cached = Some(Listing::begin(rounds, self.with_security_groups));
             }
-            // Continue the listing within the page limit.
-            let Some(sweep) = &mut *last else {
-                return Ok(None);
-            };
-            match sweep.read(api, query.cluster, most).await {
-                Ok(true) => self.lookups.lock().clear(),
-                Ok(false) => return Ok(None),
-                Err(error) if error.rate_limit_delay().is_some() => return Err(error),
-                Err(error) => {
-                    tracing::debug!(%error, "load balancers cannot be read together");
+            self.continue_listing(api, &mut cached, query.cluster, max_pages)
+                .await?;
+        }
+        match &mut *cached {
+            Some(listing) if listing.is_complete() => Ok(listing.take_service(query)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads on until everything or `max_pages` are read. After an error that is not our own rate
+    /// limit there is no listing any more.
+    async fn continue_listing(
+        &self,
+        api: Api<'_>,
+        cached: &mut Option<Listing>,
+        cluster: &str,
+        max_pages: usize,
+    ) -> Result<(), OpenStackError> {
+        let Some(listing) = cached else {
+            return Ok(());
+        };
+        match listing.read(api, cluster, max_pages).await {
+            Ok(()) => {
+                if listing.is_complete() {
                     self.lookups.lock().clear();
-                    *last = None;
-                    return Ok(None);
                 }
+            }
+            Err(error) if error.rate_limit_delay().is_some() => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "load balancers cannot be read together");
+                self.lookups.lock().clear();
+                *cached = None;
             }
         }
-        Ok(last.as_mut().and_then(|sweep| sweep.service_objects(query)))
+        Ok(())
     }
 
     /// Records that a Service was looked up and returns how many were.
     fn record_lookup(&self, uid: &str) -> usize {
-        let mut looks = self.lookups.lock();
-        looks.retain(|_, at| at.elapsed() < MAX_AGE);
-        looks.insert(uid.into(), Instant::now());
-        looks.len()
+        let mut lookups = self.lookups.lock();
+        lookups.retain(|_, at| at.elapsed() < MAX_AGE);
+        lookups.insert(uid.into(), Instant::now());
+        lookups.len()
     }
 }
 
 impl Listing {
-    fn begin(rounds: &ListingRounds, groups: bool) -> Self {
+    fn begin(rounds: &ListingRounds, with_security_groups: bool) -> Self {
         Self {
             round: rounds.begin(),
             started: Instant::now(),
-            part: ListingStage::LoadBalancers,
-            next: None,
-            pages: 0,
+            stage: ListingStage::LoadBalancers,
+            next_page: None,
+            pages_read: 0,
             load_balancers: HashMap::new(),
             listeners: HashMap::new(),
             pools: HashMap::new(),
             monitors: HashMap::new(),
             floating_ips: HashMap::new(),
-            groups: groups.then(Default::default),
+            security_groups: with_security_groups.then(ListedGroups::default),
         }
     }
 
-    /// Reads until everything is read or `most` pages are. Returns whether everything is.
+    fn is_complete(&self) -> bool {
+        self.stage == ListingStage::Done
+    }
+
+    /// Reads until everything is read or `max_pages` are.
     async fn read(
         &mut self,
         api: Api<'_>,
         cluster: &str,
-        most: usize,
-    ) -> Result<bool, OpenStackError> {
-        while self.part != ListingStage::Done && self.pages < most {
+        max_pages: usize,
+    ) -> Result<(), OpenStackError> {
+        while !self.is_complete() && self.pages_read < max_pages {
             self.read_next_page(api, cluster).await?;
-        }
-        Ok(self.part == ListingStage::Done)
-    }
-
-    /// Reads one more page.
-    async fn read_next_page(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OpenStackError> {
-        // Each branch keeps the rows of this cluster and returns the list that follows.
-        let then = match self.part {
-            ListingStage::LoadBalancers => {
-                let prefix = names::load_balancer_prefix(cluster);
-                for row in self
-                    .page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers")
-                    .await?
-                {
-                    if row.name.starts_with(&*prefix)
-                        || row.tags.iter().any(|tag| tag.starts_with(&*prefix))
-                    {
-                        self.load_balancers.insert(row.id.as_str().into(), row);
-                    }
-                }
-                ListingStage::Listeners
-            }
-            ListingStage::Listeners => {
-                for row in self
-                    .page::<Listener>(api, Call::ListenerList, "listeners")
-                    .await?
-                {
-                    if let Some(of) = row
-                        .loadbalancers
-                        .iter()
-                        .find(|of| self.load_balancers.contains_key(&*of.id))
-                    {
-                        self.listeners
-                            .entry(of.id.as_str().into())
-                            .or_default()
-                            .push(row);
-                    }
-                }
-                ListingStage::Pools
-            }
-            ListingStage::Pools => {
-                for row in self.page::<Pool>(api, Call::PoolList, "pools").await? {
-                    if let Some(of) = row
-                        .loadbalancers
-                        .iter()
-                        .find(|of| self.load_balancers.contains_key(&*of.id))
-                    {
-                        self.pools
-                            .entry(of.id.as_str().into())
-                            .or_default()
-                            .push(row);
-                    }
-                }
-                ListingStage::Monitors
-            }
-            ListingStage::Monitors => {
-                let pools = self.pools.values().flatten();
-                let desired: HashSet<String> = pools
-                    .filter_map(|pool| pool.monitor.healthmonitor_id.clone())
-                    .collect();
-                if !desired.is_empty() {
-                    for row in self
-                        .page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors")
-                        .await?
-                    {
-                        if desired.contains(&row.id) {
-                            self.monitors.insert(row.id.as_str().into(), row);
-                        }
-                    }
-                }
-                ListingStage::FloatingIps
-            }
-            ListingStage::FloatingIps => {
-                let ports = self
-                    .load_balancers
-                    .values()
-                    .filter_map(|load_balancer| load_balancer.vip_port_id.clone());
-                let ports: HashSet<String> = ports.collect();
-                for row in self
-                    .page::<FloatingIp>(api, Call::FloatingIpList, "floatingips")
-                    .await?
-                {
-                    if let Some(port) = row.port_id.clone().filter(|port| ports.contains(port)) {
-                        self.floating_ips.entry(port.into()).or_insert(row);
-                    }
-                }
-                if self.groups.is_some() {
-                    ListingStage::Groups
-                } else {
-                    ListingStage::Done
-                }
-            }
-            ListingStage::Groups => self.read_groups(api).await?,
-            ListingStage::Ports => self.read_ports(api).await?,
-            ListingStage::Done => return Ok(()),
-        };
-        if self.next.is_none() {
-            self.part = then;
         }
         Ok(())
     }
 
-    async fn read_groups(&mut self, api: Api<'_>) -> Result<ListingStage, OpenStackError> {
-        let rows = self
-            .page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups")
-            .await?;
-        if let Some(groups) = &mut self.groups {
-            for row in rows
-                .into_iter()
-                .filter(|row| row.name.starts_with(names::GROUP_PREFIX))
-            {
-                groups
-                    .by_name
-                    .entry(row.name.as_str().into())
-                    .or_default()
-                    .push(row);
-            }
+    /// Reads one more page and keeps the rows of this cluster. After the last page of a stage the
+    /// next one follows.
+    async fn read_next_page(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OpenStackError> {
+        match self.stage {
+            ListingStage::LoadBalancers => self.read_load_balancers(api, cluster).await?,
+            ListingStage::Listeners => self.read_listeners(api).await?,
+            ListingStage::Pools => self.read_pools(api).await?,
+            ListingStage::Monitors => self.read_monitors(api).await?,
+            ListingStage::FloatingIps => self.read_floating_ips(api).await?,
+            ListingStage::SecurityGroups => self.read_security_groups(api).await?,
+            ListingStage::Ports => self.read_ports(api).await?,
+            ListingStage::Done => {}
         }
-        Ok(ListingStage::Ports)
+        if self.next_page.is_none() {
+            self.stage = self.next_stage();
+        }
+        Ok(())
     }
 
-    async fn read_ports(&mut self, api: Api<'_>) -> Result<ListingStage, OpenStackError> {
-        let rows = self.page::<Port>(api, Call::PortList, "ports").await?;
-        // The ports are shared with nobody yet.
-        if let Some(ports) = self
-            .groups
-            .as_mut()
-            .and_then(|groups| Arc::get_mut(&mut groups.ports))
-        {
-            for row in rows {
-                ports.add(row);
+    fn next_stage(&self) -> ListingStage {
+        match self.stage {
+            ListingStage::LoadBalancers => ListingStage::Listeners,
+            ListingStage::Listeners => ListingStage::Pools,
+            ListingStage::Pools => ListingStage::Monitors,
+            ListingStage::Monitors => ListingStage::FloatingIps,
+            ListingStage::FloatingIps if self.security_groups.is_some() => {
+                ListingStage::SecurityGroups
+            }
+            ListingStage::SecurityGroups => ListingStage::Ports,
+            ListingStage::FloatingIps | ListingStage::Ports | ListingStage::Done => {
+                ListingStage::Done
             }
         }
-        Ok(ListingStage::Done)
+    }
+
+    async fn read_load_balancers(
+        &mut self,
+        api: Api<'_>,
+        cluster: &str,
+    ) -> Result<(), OpenStackError> {
+        let prefix = names::load_balancer_prefix(cluster);
+        let page = self
+            .page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers")
+            .await?;
+        for load_balancer in page {
+            if load_balancer.name.starts_with(&*prefix)
+                || load_balancer
+                    .tags
+                    .iter()
+                    .any(|tag| tag.starts_with(&*prefix))
+            {
+                self.load_balancers
+                    .insert(load_balancer.id.as_str().into(), load_balancer);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_listeners(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        let page = self
+            .page::<Listener>(api, Call::ListenerList, "listeners")
+            .await?;
+        for listener in page {
+            if let Some(parent) = self.find_parent(&listener.loadbalancers) {
+                self.listeners.entry(parent).or_default().push(listener);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_pools(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        for pool in self.page::<Pool>(api, Call::PoolList, "pools").await? {
+            if let Some(parent) = self.find_parent(&pool.loadbalancers) {
+                self.pools.entry(parent).or_default().push(pool);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the load balancer of a listener or pool, if it is one of this cluster.
+    fn find_parent(&self, load_balancers: &[IdRef]) -> Option<Box<str>> {
+        load_balancers
+            .iter()
+            .find(|parent| self.load_balancers.contains_key(&*parent.id))
+            .map(|parent| parent.id.as_str().into())
+    }
+
+    /// Sends no request if no pool has a monitor.
+    async fn read_monitors(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        let ids: HashSet<String> = self
+            .pools
+            .values()
+            .flatten()
+            .filter_map(|pool| pool.monitor.healthmonitor_id.clone())
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let page = self
+            .page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors")
+            .await?;
+        for monitor in page {
+            if ids.contains(&monitor.id) {
+                self.monitors.insert(monitor.id.as_str().into(), monitor);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_floating_ips(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        let vip_ports: HashSet<String> = self
+            .load_balancers
+            .values()
+            .filter_map(|load_balancer| load_balancer.vip_port_id.clone())
+            .collect();
+        let page = self
+            .page::<FloatingIp>(api, Call::FloatingIpList, "floatingips")
+            .await?;
+        for floating_ip in page {
+            if let Some(port) = floating_ip.port_id.as_deref()
+                && vip_ports.contains(port)
+            {
+                self.floating_ips.entry(port.into()).or_insert(floating_ip);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_security_groups(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        let page = self
+            .page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups")
+            .await?;
+        let Some(listed) = &mut self.security_groups else {
+            return Ok(());
+        };
+        for group in page {
+            if group.name.starts_with(names::GROUP_PREFIX) {
+                listed
+                    .by_name
+                    .entry(group.name.as_str().into())
+                    .or_default()
+                    .push(group);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_ports(&mut self, api: Api<'_>) -> Result<(), OpenStackError> {
+        let page = self.page::<Port>(api, Call::PortList, "ports").await?;
+        // Nobody shares the ports until the listing is complete.
+        if let Some(listed) = &mut self.security_groups
+            && let Some(ports) = Arc::get_mut(&mut listed.ports)
+        {
+            for port in page {
+                ports.add(port);
+            }
+        }
+        Ok(())
     }
 
     async fn page<T: DeserializeOwned>(
@@ -334,89 +388,39 @@ impl Listing {
     ) -> Result<Vec<T>, OpenStackError> {
         let path = [path];
         let request = Request::new(call, &path).query(&[("limit", PAGE)]);
-        let (rows, next) = api
+        let (rows, next_page) = api
             .client
-            .get_page(api.op, &request, self.next.clone())
+            .get_page(api.op, &request, self.next_page.clone())
             .await?;
-        self.next = next;
-        self.pages += 1;
+        self.next_page = next_page;
+        self.pages_read += 1;
         Ok(rows)
     }
 
     /// Returns a Service's load balancer, if the listing shows all of it and it is ACTIVE. Removes
     /// it from the listing unless it is shared.
-    fn service_objects(&mut self, query: &LoadBalancerQuery<'_>) -> Option<ListedService> {
-        // First, find the load balancer by ID, or else by a name that occurs once.
-        let id: Box<str> = match query.id {
-            Some(id) => id.into(),
-            None => {
-                let name = names::load_balancer(
-                    query.cluster,
-                    &query.service_key.namespace,
-                    &query.service_key.name,
-                );
-                let mut named = self
-                    .load_balancers
-                    .iter()
-                    .filter(|(_, balancer)| *balancer.name == *name);
-                let (id, _) = named.next()?;
-                if named.next().is_some() {
-                    return None;
-                }
-                id.clone()
-            }
-        };
+    fn take_service(&mut self, query: &LoadBalancerQuery<'_>) -> Option<ListedService> {
+        let id = self.find_load_balancer(query)?;
         let load_balancer = self.load_balancers.get(&id)?;
-        if load_balancer.provisioning_status != ProvisioningStatus::Active {
-            return None;
-        }
-        let listeners = self.listeners.get(&id);
-        let pools = self.pools.get(&id);
-        let listeners = listeners.map_or(&[][..], Vec::as_slice);
-        let pools = pools.map_or(&[][..], Vec::as_slice);
-        // Something was created or deleted between the lists.
-        if !all_found(&load_balancer.listeners, listeners.iter().map(|listener| &*listener.id))
-            || !all_found(&load_balancer.pools, pools.iter().map(|pool| &*pool.id))
+        if load_balancer.provisioning_status != ProvisioningStatus::Active
+            || !self.has_all_children(load_balancer)
         {
             return None;
         }
-        // Then add its monitors, floating IP and security group.
+        let vip_port = load_balancer.vip_port_id.as_deref()?;
+        let floating_ip = self.floating_ips.get(vip_port).cloned().into();
         let mut observed = ObservedLoadBalancer::new(load_balancer.clone());
-        for id in pools
-            .iter()
-            .filter_map(|pool| pool.monitor.healthmonitor_id.as_deref())
-        {
-            observed
-                .monitors
-                .insert(id.to_owned(), self.monitors.get(id)?.clone());
-        }
-        let floating = self
-            .floating_ips
-            .get(load_balancer.vip_port_id.as_deref()?)
-            .cloned()
-            .into();
-        let listed = self.groups.as_mut().map(|groups| {
-            let name = names::security_group(
-                &query.service_key.uid,
-                &query.service_key.namespace,
-                &query.service_key.name,
-            );
-            ListedSecurityGroup {
-                started: self.started,
-                groups: groups.by_name.remove(&name).unwrap_or_default(),
-                ports: groups.ports.clone(),
+        for pool in self.pools.get(&id).into_iter().flatten() {
+            if let Some(monitor) = &pool.monitor.healthmonitor_id {
+                observed
+                    .monitors
+                    .insert(monitor.clone(), self.monitors.get(&**monitor)?.clone());
             }
-        });
-        // Other Services of a shared load balancer need it as well.
-        if load_balancer
-            .tags
-            .iter()
-            .filter(|tag| tag.starts_with(names::PREFIX))
-            .count()
-            > 1
-        {
-            observed.listeners = listeners.to_vec();
-            observed.pools = pools.to_vec();
+        }
+        // The other Services of a shared load balancer still need it.
+        if is_shared(load_balancer) {
+            observed.listeners = self.listeners.get(&id).cloned().unwrap_or_default();
+            observed.pools = self.pools.get(&id).cloned().unwrap_or_default();
         } else {
             self.load_balancers.remove(&id);
             observed.listeners = self.listeners.remove(&id).unwrap_or_default();
@@ -424,14 +428,66 @@ impl Listing {
         }
         Some(ListedService {
             observed,
-            floating_ips: floating,
-            listed,
+            floating_ip,
+            security_group: self.take_security_group(query),
             read_at: self.started,
+        })
+    }
+
+    /// Finds a Service's load balancer by its ID, or else by a name that occurs once.
+    fn find_load_balancer(&self, query: &LoadBalancerQuery<'_>) -> Option<Box<str>> {
+        if let Some(id) = query.id {
+            return Some(id.into());
+        }
+        let service = query.service_key;
+        let name = names::load_balancer(query.cluster, &service.namespace, &service.name);
+        let mut with_name = self
+            .load_balancers
+            .iter()
+            .filter(|(_, load_balancer)| *load_balancer.name == *name);
+        let (id, _) = with_name.next()?;
+        if with_name.next().is_some() {
+            return None;
+        }
+        Some(id.clone())
+    }
+
+    /// Returns whether the listing has exactly the children that the load balancer names: false
+    /// when something was created or deleted between two lists.
+    fn has_all_children(&self, load_balancer: &LoadBalancer) -> bool {
+        let id = &*load_balancer.id;
+        let listeners = self.listeners.get(id).into_iter().flatten();
+        let pools = self.pools.get(id).into_iter().flatten();
+        all_found(&load_balancer.listeners, listeners.map(|listener| &*listener.id))
+            && all_found(&load_balancer.pools, pools.map(|pool| &*pool.id))
+    }
+
+    fn take_security_group(
+        &mut self,
+        query: &LoadBalancerQuery<'_>,
+    ) -> Option<ListedSecurityGroup> {
+        let listed = self.security_groups.as_mut()?;
+        let service = query.service_key;
+        let name = names::security_group(&service.uid, &service.namespace, &service.name);
+        Some(ListedSecurityGroup {
+            started: self.started,
+            groups: listed.by_name.remove(&name).unwrap_or_default(),
+            ports: listed.ports.clone(),
         })
     }
 }
 
+/// Returns whether several Services have their tags on a load balancer.
+fn is_shared(load_balancer: &LoadBalancer) -> bool {
+    let service_tags = load_balancer
+        .tags
+        .iter()
+        .filter(|tag| tag.starts_with(names::PREFIX));
+    service_tags.count() > 1
+}
+
+/// Returns whether the found IDs are exactly the named ones.
 fn all_found<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
-    let named: BTreeSet<&str> = named.iter().map(|of| &*of.id).collect();
+    let named: BTreeSet<&str> = named.iter().map(|child| &*child.id).collect();
     named == found.collect()
 }

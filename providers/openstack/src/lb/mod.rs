@@ -9,6 +9,7 @@ pub mod annotations;
 mod api;
 mod apply;
 mod body;
+mod create;
 mod delete;
 pub mod desired_members;
 mod dry_run;
@@ -20,11 +21,13 @@ pub mod model;
 pub mod names;
 mod observe;
 pub mod observed;
+mod outcome;
 pub mod ownership;
 pub mod plan;
 mod provisioning;
 pub(in crate::lb) mod query_strategy;
 mod reconcile;
+mod security_group_sync;
 pub mod security_groups;
 pub mod settings;
 pub mod spec;
@@ -108,27 +111,23 @@ impl LoadBalancers {
     ) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
-        let memory = SyncStateStore::default();
-        let networks = ExternalNetworkCache::default();
-        let groups = SecurityGroupManager::default();
-        let sweeps = ListingCache::new(settings.manage_security_groups);
-        let polls = StatusPoller::default();
+        let listings = ListingCache::new(settings.manage_security_groups);
         Ok(Self {
             reconciler: LoadBalancerReconciler {
                 client,
                 settings,
                 features,
                 cluster,
-                sync_states: memory,
-                networks,
-                security_groups: groups,
-                listings: sweeps,
-                status_poller: polls,
+                sync_states: SyncStateStore::default(),
+                networks: ExternalNetworkCache::default(),
+                security_groups: SecurityGroupManager::default(),
+                listings,
+                status_poller: StatusPoller::default(),
             },
         })
     }
 
-    fn read(&self, service: &ServiceView) -> ParsedService {
+    fn parse(&self, service: &ServiceView) -> ParsedService {
         spec::parse(
             service,
             &self.reconciler.settings,
@@ -137,8 +136,8 @@ impl LoadBalancers {
         )
     }
 
-    fn desired(&self, want: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
-        self.read(&want.service).desired.map_err(CloudError::from)
+    fn desired(&self, spec: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
+        self.parse(&spec.service).desired.map_err(CloudError::from)
     }
 }
 
@@ -148,10 +147,10 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     /// security groups of nodes that see clients' addresses. Of two address families the first is
     /// served, with a notice. Members are reached only by node ports.
     fn supports(&self) -> LbSupport {
-        let by_groups = self.reconciler.settings.driver.is_ovn()
+        let has_security_groups = self.reconciler.settings.driver.is_ovn()
             && self.reconciler.settings.manage_security_groups;
         LbSupport {
-            source_ranges: self.reconciler.features.allowed_cidrs || by_groups,
+            source_ranges: self.reconciler.features.allowed_cidrs || has_security_groups,
             udp: true,
             sctp: true,
             mixed_protocols: true,
@@ -163,34 +162,34 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
-        match self.read(service).desired {
+        match self.parse(service).desired {
             Ok(desired) => {
                 let backends = BackendKind::Nodes(desired.node_labels.clone());
                 ServiceInterpretation::Valid { backends, digest: Digest::of(&desired) }
             }
-            Err(mistakes) => ServiceInterpretation::Invalid(mistakes),
+            Err(errors) => ServiceInterpretation::Invalid(errors),
         }
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service)
+        self.parse(service)
             .tolerant
             .map(|desired| BackendKind::Nodes(desired.node_labels))
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
-        self.read(service).notices
+        self.parse(service).notices
     }
 
     /// Sends no request for a Service that is known to be in sync. The next call resumes what was
     /// interrupted. While Octavia is busy with a change, the result is pending.
-    async fn ensure(&self, op: &Op, want: &LbSpec, read_mode: ReadMode) -> LbOutcome {
-        match self.desired(want) {
+    async fn ensure(&self, op: &Op, spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
+        match self.desired(spec) {
             Ok(desired) => {
                 self.reconciler
                     .ensure(
                         op,
-                        &ReconcileInput::new(&desired, &want.service, &want.backends),
+                        &ReconcileInput::new(&desired, &spec.service, &spec.backends),
                         read_mode,
                     )
                     .await
@@ -200,18 +199,18 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     /// Takes one request for each pool, because the sync state has its members.
-    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        let ParsedService { desired, tolerant, .. } = self.read(&want.service);
+    async fn update_backends(&self, op: &Op, spec: &LbSpec) -> LbOutcome {
+        let ParsedService { desired, tolerant, .. } = self.parse(&spec.service);
         let invalid = desired.is_err();
-        match desired.or_else(|mistakes| tolerant.ok_or(mistakes)) {
-            Ok(wanted) => {
+        match desired.or_else(|errors| tolerant.ok_or(errors)) {
+            Ok(desired) => {
                 let input = ReconcileInput {
                     invalid,
-                    ..ReconcileInput::new(&wanted, &want.service, &want.backends)
+                    ..ReconcileInput::new(&desired, &spec.service, &spec.backends)
                 };
                 self.reconciler.update_backends(op, &input).await
             }
-            Err(mistakes) => CloudError::from(mistakes).into(),
+            Err(errors) => CloudError::from(errors).into(),
         }
     }
 
@@ -221,10 +220,11 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
             name: lb.name.clone(),
             uid: lb.uid.clone(),
         };
-        let service = last_seen(lb);
-        let keep = AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
+        let service = last_observed(lb);
+        let keep_floating_ip =
+            AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
         self.reconciler
-            .delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: keep })
+            .delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip })
             .await
     }
 
@@ -232,16 +232,16 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         vec![annotations::LOAD_BALANCER_ID.key(), annotations::LOAD_BALANCER_ADDRESS.key()]
     }
 
-    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let desired = self.desired(want)?;
+    async fn plan(&self, op: &Op, spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        let desired = self.desired(spec)?;
         self.reconciler
-            .plan(op, &ReconcileInput::new(&desired, &want.service, &want.backends))
+            .plan(op, &ReconcileInput::new(&desired, &spec.service, &spec.backends))
             .await
     }
 }
 
 /// Returns the Service as it was last observed, or what the reference says of it if it never was.
-fn last_seen(lb: &LbRef) -> ServiceView {
+fn last_observed(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
     ServiceView {

@@ -2,14 +2,20 @@
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, ErrorKind},
+    provider::{CloudError, ErrorKind, Op, ReadMode},
 };
 use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
-    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership,
-    sync_state::LoadBalancerSyncState,
+    annotations,
+    api::Api,
+    model::ServiceKey,
+    names,
+    ownership::ServiceOwnership,
+    plan::{ActionKind, PlannedAction},
+    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    sync_state::{AttachedFloatingIp, LoadBalancerSyncState, object_gone},
 };
 use crate::{
     client::OpenStackError,
@@ -34,11 +40,91 @@ impl<'a> LoadBalancerQuery<'a> {
         service_key: &'a ServiceKey,
         service: &'a ServiceView,
     ) -> Self {
-        let text = |row: &annotations::Annotation| {
-            service.annotations.get(&*row.key()).map(|text| text.trim())
-        };
-        let id = text(&annotations::LOAD_BALANCER_ID).filter(|id| !id.is_empty());
+        let id = service
+            .annotations
+            .get(&*annotations::LOAD_BALANCER_ID.key())
+            .map(|id| id.trim())
+            .filter(|id| !id.is_empty());
         Self { cluster, service_key, id, served: was_served(service) }
+    }
+}
+
+impl LoadBalancerReconciler {
+    /// Reads the observed state, as deeply as `read_mode` requires.
+    pub(super) async fn observe(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        if state.is_observed_for(read_mode) {
+            return Ok(());
+        }
+        let api = self.api(op);
+        state.security_group.last_applied = None;
+        state.floating_ip = AttachedFloatingIp::Unknown;
+        if state.children_known && refresh(api, state).await? {
+            return Ok(());
+        }
+        state.invalidate();
+        let query = LoadBalancerQuery::of(&self.cluster, &input.desired.owner, input.service);
+        // A Service that was never served is in no listing.
+        if query.served
+            && let Some(listed) = self
+                .listings
+                .find(api, &self.sync_states.rounds, &query, state.listings_stale_until)
+                .await?
+        {
+            state.set_listed(listed);
+            return Ok(());
+        }
+        let found = find_load_balancer(api, &query).await?;
+        state.set_found(found, self.sync_states.rounds.now());
+        Ok(())
+    }
+
+    /// Reads the children of the load balancer unless they are known.
+    pub(super) async fn read_children(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        if state.children_known {
+            return Ok(());
+        }
+        let Some(observed) = &mut state.observed else {
+            return Ok(());
+        };
+        let ownership = self.service_ownership(input, observed);
+        if state.from_listing {
+            read_members(self.api(op), observed, &ownership).await?;
+        } else {
+            read_children(self.api(op), observed, &ownership).await?;
+        }
+        state.children_known = true;
+        Ok(())
+    }
+
+    /// Reads a load balancer again that is known only from a listing, because it is to be changed.
+    /// Returns whether it did.
+    pub(super) async fn refresh_before_change(
+        &self,
+        op: &Op,
+        state: &mut LoadBalancerSyncState,
+        action: &PlannedAction,
+    ) -> Result<bool, ReconcileStop> {
+        let observed = state.require_observed()?;
+        if !state.from_listing || matches!(action.kind, ActionKind::SetMembers(..)) {
+            return Ok(false);
+        }
+        let id = &observed.load_balancer.id;
+        let Some(load_balancer) = self.api(op).load_balancer(id).await? else {
+            return Err(object_gone().into());
+        };
+        state.replace_listed(load_balancer, self.sync_states.rounds.now());
+        Ok(true)
     }
 }
 
@@ -95,12 +181,13 @@ pub(super) async fn find_load_balancer(
 
 async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
     let mut found = api.load_balancers(&[("name", name)]).await?;
-    let leaves = |status: &ProvisioningStatus| {
-        matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete)
-    };
     // A service that does not support the filter would list everything.
     found.retain(|load_balancer| {
-        load_balancer.name == name && !leaves(&load_balancer.provisioning_status)
+        load_balancer.name == name
+            && !matches!(
+                load_balancer.provisioning_status,
+                ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete
+            )
     });
     Ok(found)
 }
@@ -132,16 +219,15 @@ pub(super) async fn read_members(
     observed: &mut ObservedLoadBalancer,
     ownership: &ServiceOwnership,
 ) -> Result<(), OpenStackError> {
-    let mine = observed
+    let unread_pools: Vec<_> = observed
         .listeners
         .iter()
-        .filter(|listener| ownership.owns_listener(listener));
-    let pools = mine.filter_map(|listener| observed.pool_of(listener));
-    let pools: Vec<_> = pools
+        .filter(|listener| ownership.owns_listener(listener))
+        .filter_map(|listener| observed.pool_of(listener))
         .filter(|pool| !observed.members.contains_key(&pool.id))
         .cloned()
         .collect();
-    for pool in pools {
+    for pool in unread_pools {
         // The pool's own list of members says whether there are any to request.
         let members = if pool.members.is_empty() {
             Vec::new()
@@ -185,25 +271,24 @@ async fn read_all_monitors(
 }
 
 /// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is,
-/// because every change of a child is one of the load balancer. Returns `None` when the load
+/// because every change of a child is one of the load balancer. Returns false when the load
 /// balancer does not exist any more.
-pub(super) async fn refresh(
-    api: Api<'_>,
-    state: &mut LoadBalancerSyncState,
-) -> Result<Option<()>, OpenStackError> {
-    let Some(seen) = &mut state.observed else {
-        return Ok(None);
+async fn refresh(api: Api<'_>, state: &mut LoadBalancerSyncState) -> Result<bool, OpenStackError> {
+    let Some(observed) = &mut state.observed else {
+        return Ok(false);
     };
-    let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else {
-        return Ok(None);
+    let before = &observed.load_balancer;
+    let Some(current) = api.load_balancer(&before.id).await? else {
+        return Ok(false);
     };
-    let busy = |load_balancer: &LoadBalancer| load_balancer.provisioning_status.is_pending();
     // While it is busy with our own change, `updated_at` is expected to change.
-    let expected = state.unfinished || busy(&seen.load_balancer);
-    if !expected && (balancer.updated_at != seen.load_balancer.updated_at || busy(&balancer)) {
+    let is_our_change = state.unfinished || before.provisioning_status.is_pending();
+    let is_changed =
+        current.updated_at != before.updated_at || current.provisioning_status.is_pending();
+    if is_changed && !is_our_change {
         state.children_known = false;
     }
-    seen.load_balancer = balancer;
+    observed.load_balancer = current;
     state.read_at = Some(Instant::now());
-    Ok(Some(()))
+    Ok(true)
 }

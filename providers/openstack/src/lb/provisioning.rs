@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{
     floating_ip, observe,
     ownership::service_ownership,
-    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop, object_gone},
-    sync_state::LoadBalancerSyncState,
+    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    sync_state::{LoadBalancerSyncState, object_gone},
 };
 use crate::lb::status_poller::StatusQuery;
 
@@ -27,13 +27,10 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         self.poll_status(op, input, state).await?;
-        let Some(seen) = &state.observed else {
-            return Err(object_gone().into());
-        };
-        let load_balancer = seen.load_balancer.clone();
+        let load_balancer = state.require_observed()?.load_balancer.clone();
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {
-                state.waiting_since = None;
+                state.stop_waiting();
                 Ok(())
             }
             ProvisioningStatus::Error => Err(self
@@ -54,25 +51,24 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let busy = state
-            .observed
-            .as_ref()
-            .filter(|observed| observed.load_balancer.provisioning_status.is_pending());
-        let Some(id) = busy.map(|seen| seen.load_balancer.id.clone()) else {
+        let Some(observed) = &state.observed else {
             return Ok(());
         };
-        match (
-            self.refresh_status(op, state, &id, &input.desired.name)
-                .await?,
-            &mut state.observed,
-        ) {
-            (Some(balancer), Some(seen)) => seen.load_balancer = balancer,
-            _ => {
-                state.invalidate();
-                return Err(object_gone().into());
-            }
+        if !observed.load_balancer.provisioning_status.is_pending() {
+            return Ok(());
         }
-        Ok(())
+        let id = observed.load_balancer.id.clone();
+        let found = self
+            .refresh_status(op, state, &id, &input.desired.name)
+            .await?;
+        if let Some(load_balancer) = found
+            && let Some(observed) = &mut state.observed
+        {
+            observed.load_balancer = load_balancer;
+            return Ok(());
+        }
+        state.invalidate();
+        Err(object_gone().into())
     }
 
     /// Reads a busy load balancer; `None` if it does not exist. `name`: of the Service's load
@@ -87,7 +83,7 @@ impl LoadBalancerReconciler {
     ) -> Result<Option<LoadBalancer>, ReconcileStop> {
         let tag = self.features.tags.then_some(name);
         self.status_poller.register(id, tag.unwrap_or_default());
-        if state.waiting_since.is_none() && self.status_poller.should_list_together() {
+        if !state.is_waiting() && self.status_poller.should_list_together() {
             return Err(self.pending(
                 op,
                 state,
@@ -144,41 +140,51 @@ impl LoadBalancerReconciler {
         if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
             return error_status(&load_balancer.id, ", and another Service's");
         }
-        let api = self.api(op);
-        if ownership.owner
-            && !served
-            && ownership.other_service_tags(load_balancer).next().is_none()
+        if served
+            || !ownership.owner
+            || ownership.other_service_tags(load_balancer).next().is_some()
         {
-            match self
-                .has_other_services(op, &ownership, &load_balancer.id)
-                .await
-            {
-                Ok(false) => {}
-                Ok(true) => return self.fail_over(op, state, &load_balancer.id).await,
-                Err(error) => return error.into(),
-            }
-            let why = "it could not be made";
-            op.event(
-                EventType::Warning,
-                "LoadBalancerCreateFailed",
-                &format!("load balancer {} {why}", load_balancer.id),
-            );
-            state.invalidate();
-            if let (Some(port), false) =
-                (load_balancer.vip_port_id.as_deref(), input.desired.floating_ip.keep)
-                && let Err(error) = floating_ip::release(api, port).await
-            {
-                return error.into();
-            }
-            return match api.delete_load_balancer(&load_balancer.id, true, why).await {
-                Ok(()) => {
-                    state.replaced_failed = true;
-                    error_status(&load_balancer.id, ": it is deleted and made anew")
-                }
-                Err(error) => error.into(),
-            };
+            return self.fail_over(op, state, &load_balancer.id).await;
         }
-        self.fail_over(op, state, &load_balancer.id).await
+        match self
+            .has_other_services(op, &ownership, &load_balancer.id)
+            .await
+        {
+            Ok(false) => self.delete_failed(op, input, load_balancer, state).await,
+            Ok(true) => self.fail_over(op, state, &load_balancer.id).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Deletes a load balancer whose creation failed, to be created again.
+    async fn delete_failed(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        load_balancer: &LoadBalancer,
+        state: &mut LoadBalancerSyncState,
+    ) -> ReconcileStop {
+        let api = self.api(op);
+        let why = "it could not be made";
+        op.event(
+            EventType::Warning,
+            "LoadBalancerCreateFailed",
+            &format!("load balancer {} {why}", load_balancer.id),
+        );
+        state.invalidate();
+        if !input.desired.floating_ip.keep
+            && let Some(port) = &load_balancer.vip_port_id
+            && let Err(error) = floating_ip::release(api, port).await
+        {
+            return error.into();
+        }
+        match api.delete_load_balancer(&load_balancer.id, true, why).await {
+            Ok(()) => {
+                state.replaced_failed = true;
+                error_status(&load_balancer.id, ": it is deleted and made anew")
+            }
+            Err(error) => error.into(),
+        }
     }
 
     /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia
@@ -189,10 +195,10 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
         id: &str,
     ) -> ReconcileStop {
-        let lately = state
+        let is_too_early = state
             .failed_over
             .is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
-        if !self.features.failover || lately {
+        if !self.features.failover || is_too_early {
             return error_status(id, "");
         }
         match self.api(op).failover(id, "it is in error").await {
@@ -208,7 +214,7 @@ impl LoadBalancerReconciler {
                 if let Some(observed) = &mut state.observed {
                     observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
-                state.waiting_since = None;
+                state.stop_waiting();
                 state.mark_changed(self.sync_states.rounds.now());
                 self.pending(op, state, &format!("load balancer {id} is failed over"))
             }
@@ -217,6 +223,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-fn error_status(id: &str, more: &str) -> ReconcileStop {
-    ReconcileStop::Failed(CloudError::transient(format!("load balancer {id} is in error{more}")))
+/// Builds the error of a load balancer in ERROR. `details`: continues the message.
+fn error_status(id: &str, details: &str) -> ReconcileStop {
+    ReconcileStop::Failed(CloudError::transient(format!("load balancer {id} is in error{details}")))
 }

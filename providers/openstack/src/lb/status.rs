@@ -11,22 +11,33 @@ use super::model::StatusFormat;
 /// A host name made of the address keeps clients inside the cluster from bypassing the load
 /// balancer, which adds a header to what it forwards; `ipMode: Proxy` says the same to clusters
 /// that support it.
-pub(super) fn of(address: IpAddr, published_address: &StatusFormat) -> LbStatus {
-    let hostname =
-        |hostname: Box<str>| LbIngress { hostname: Some(hostname), ..LbIngress::default() };
-    let ip = |mode: &str| LbIngress {
+pub(super) fn build(address: IpAddr, format: &StatusFormat) -> LbStatus {
+    LbStatus { ingress: vec![ingress(address, format)] }
+}
+
+fn ingress(address: IpAddr, format: &StatusFormat) -> LbIngress {
+    if let Some(hostname) = &format.hostname {
+        return ingress_with_hostname(hostname.clone());
+    }
+    if !format.proxy {
+        return ingress_with_ip(address, "VIP");
+    }
+    match &format.suffix {
+        Some(suffix) => ingress_with_hostname(format!("{address}.{suffix}").into()),
+        None => ingress_with_ip(address, "Proxy"),
+    }
+}
+
+fn ingress_with_hostname(hostname: Box<str>) -> LbIngress {
+    LbIngress { hostname: Some(hostname), ..LbIngress::default() }
+}
+
+fn ingress_with_ip(address: IpAddr, mode: &str) -> LbIngress {
+    LbIngress {
         ip: Some(address),
         ip_mode: Some(mode.into()),
         ..LbIngress::default()
-    };
-    let ingress =
-        match (&published_address.hostname, published_address.proxy, &published_address.suffix) {
-            (Some(name), ..) => hostname(name.clone()),
-            (None, true, Some(suffix)) => hostname(format!("{address}.{suffix}").into()),
-            (None, true, None) => ip("Proxy"),
-            (None, false, _) => ip("VIP"),
-        };
-    LbStatus { ingress: vec![ingress] }
+    }
 }
 
 #[cfg(test)]
@@ -61,14 +72,14 @@ mod tests {
                 (Some("10.10.0.6"), None, Some("Proxy")),
             ),
         ];
-        for (shown, (ip, hostname, mode)) in cases {
-            let status = of("10.10.0.6".parse().unwrap(), &shown);
+        for (format, (ip, hostname, mode)) in cases {
+            let status = build("10.10.0.6".parse().unwrap(), &format);
             let [ingress] = &*status.ingress else {
                 panic!("{status:?}")
             };
-            assert_eq!(ingress.ip.map(|ip| ip.to_string()).as_deref(), ip, "{shown:?}");
-            assert_eq!(ingress.hostname.as_deref(), hostname, "{shown:?}");
-            assert_eq!(ingress.ip_mode.as_deref(), mode, "{shown:?}");
+            assert_eq!(ingress.ip.map(|ip| ip.to_string()).as_deref(), ip, "{format:?}");
+            assert_eq!(ingress.hostname.as_deref(), hostname, "{format:?}");
+            assert_eq!(ingress.ip_mode.as_deref(), mode, "{format:?}");
         }
     }
 }

@@ -13,16 +13,29 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{Digest, Op};
-use openstack_api::neutron::FloatingIp;
+use ccm_core::provider::{CloudError, Digest, Op, ReadMode};
+use openstack_api::{neutron::FloatingIp, octavia::LoadBalancer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{model::DesiredLoadBalancer, security_groups::listed::ListedSecurityGroup};
+use super::{
+    listing::ListedService,
+    model::DesiredLoadBalancer,
+    plan::{PlannedAction, PoolMethod},
+    security_groups::listed::ListedSecurityGroup,
+};
 use crate::lb::{desired_members::NodeBackend, observed::ObservedLoadBalancer};
 
-/// Minimum and maximum delay between two polls of a load balancer that is not ready.
-const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Minimum delay between two polls of a load balancer that is not ready.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum delay between two polls.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an interrupted sync may resume with the observed state that it had, without reading
+/// everything again.
+const RESUME_WINDOW: Duration = Duration::from_secs(600);
+/// How long an observation that was interrupted before the children were read may resume with the
+/// load balancer as it was read. The children are read later and so are newer.
+const RESUMED_OBSERVATION_AGE: Duration = Duration::from_secs(120);
 
 /// Position of a shared listing among all: clocks alone cannot order two events within a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +86,64 @@ impl From<Option<FloatingIp>> for AttachedFloatingIp {
     }
 }
 
+/// What was last applied completely.
+#[derive(Clone, Debug)]
+pub(super) struct LastApplied {
+    desired: Arc<DesiredLoadBalancer>,
+    backends: Vec<NodeBackend>,
+}
+
+impl LastApplied {
+    pub(super) fn new(desired: &DesiredLoadBalancer, backends: &[NodeBackend]) -> Self {
+        Self {
+            desired: Arc::new(desired.clone()),
+            backends: backends.to_vec(),
+        }
+    }
+
+    pub(super) fn is(&self, desired: &DesiredLoadBalancer, backends: &[NodeBackend]) -> bool {
+        *self.desired == *desired && self.backends == backends
+    }
+
+    /// Returns the same with other backends; `None` if something else was applied than `desired`.
+    pub(super) fn with_backends(
+        self,
+        desired: &DesiredLoadBalancer,
+        backends: &[NodeBackend],
+    ) -> Option<Self> {
+        if *self.desired != *desired {
+            return None;
+        }
+        Some(Self { backends: backends.to_vec(), ..self })
+    }
+}
+
+/// Sync state of a Service's security group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SecurityGroupSyncState {
+    /// Digest of the group and backends that were last applied completely.
+    pub(super) last_applied: Option<Digest>,
+    listed: Option<ListedSecurityGroup>,
+}
+
+impl SecurityGroupSyncState {
+    /// Takes the group as the shared listing showed it, unless that was too long ago. It is used
+    /// once.
+    pub(super) fn take_listed(&mut self) -> Option<ListedSecurityGroup> {
+        self.listed
+            .take()
+            .filter(|listed| listed.started.elapsed() < RESUMED_OBSERVATION_AGE)
+    }
+}
+
+/// A load balancer that has been pending for some time.
+#[derive(Clone, Copy, Debug)]
+struct PendingSince {
+    since: Instant,
+    /// True when a warning was emitted.
+    warned: bool,
+}
+
 /// Sync state of one Service.
 #[derive(Clone, Debug, Default)]
 #[expect(
@@ -98,16 +169,12 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) read_at: Option<Instant>,
     /// Floating IP on the VIP's port.
     pub(super) floating_ip: AttachedFloatingIp,
-    /// Security group and ports from a shared listing.
-    pub(super) listed_security_group: Option<ListedSecurityGroup>,
-    /// Desired state and backends that were last applied completely.
-    pub(super) last_applied: Option<(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)>,
-    /// Digest of the security group and backends that were last applied completely.
-    pub(super) applied_security_group: Option<Digest>,
+    pub(super) security_group: SecurityGroupSyncState,
+    pub(super) last_applied: Option<LastApplied>,
     /// True when something was begun and not finished; then `observed` is used in every read mode.
     pub(super) unfinished: bool,
-    /// Since when the load balancer is pending, and whether a warning was emitted.
-    pub(super) waiting_since: Option<(Instant, bool)>,
+    /// `None` unless the load balancer is pending.
+    pending: Option<PendingSince>,
     /// When the load balancer was last failed over.
     pub(super) failed_over: Option<Instant>,
     /// True when the load balancer that the Service names was deleted because its creation had
@@ -115,8 +182,8 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) replaced_failed: bool,
     /// Load balancer that is being deleted.
     pub(super) deleting_id: Option<Box<str>>,
-    /// Pool and algorithm that the cloud rejected; this process does not try it again.
-    pub(super) rejected_method: Option<(String, Box<str>)>,
+    /// Algorithm that the cloud rejected; this process does not try it again.
+    pub(super) rejected_method: Option<PoolMethod>,
 }
 
 impl LoadBalancerSyncState {
@@ -127,17 +194,109 @@ impl LoadBalancerSyncState {
         self.from_listing = false;
         self.read_at = None;
         self.floating_ip = AttachedFloatingIp::Unknown;
-        self.listed_security_group = None;
-        self.applied_security_group = None;
+        self.security_group = SecurityGroupSyncState::default();
         self.last_applied = None;
         self.unfinished = false;
+    }
+
+    /// Returns what a later attempt to delete the Service still needs.
+    pub(super) fn after_failed_deletion(self) -> Self {
+        Self {
+            failed_over: self.failed_over,
+            deleting_id: self.deleting_id,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the observed load balancer.
+    ///
+    /// # Errors
+    /// It does not exist any more.
+    pub(super) fn require_observed(&self) -> Result<&ObservedLoadBalancer, CloudError> {
+        self.observed.as_ref().ok_or_else(object_gone)
+    }
+
+    /// Takes the observed load balancer, to put it back after it was changed.
+    ///
+    /// # Errors
+    /// It does not exist any more.
+    pub(super) fn take_observed(&mut self) -> Result<ObservedLoadBalancer, CloudError> {
+        self.observed.take().ok_or_else(object_gone)
+    }
+
+    /// Returns whether the observed state is good enough for a read mode.
+    pub(super) fn is_observed_for(&self, read_mode: ReadMode) -> bool {
+        if self.observed.is_none() {
+            return false;
+        }
+        if read_mode == ReadMode::Cached {
+            return true;
+        }
+        let age = self.read_at.map(|at| at.elapsed());
+        if self.unfinished && age.is_some_and(|age| age < RESUME_WINDOW) {
+            return true;
+        }
+        // The rate limit interrupted the last observation before the children were read.
+        !self.children_known && age.is_some_and(|age| age < RESUMED_OBSERVATION_AGE)
+    }
+
+    /// Sets the result of looking for the load balancer. Its children are not known yet.
+    pub(super) fn set_found(&mut self, found: Option<LoadBalancer>, now: ListingRound) {
+        self.observed = found.map(ObservedLoadBalancer::new);
+        self.read_at = Some(Instant::now());
+        self.as_of = now;
+    }
+
+    /// Sets what a shared listing shows.
+    pub(super) fn set_listed(&mut self, listed: ListedService) {
+        self.observed = Some(listed.observed);
+        self.floating_ip = listed.floating_ip;
+        self.security_group.listed = listed.security_group;
+        self.read_at = Some(listed.read_at);
+        self.from_listing = true;
+    }
+
+    /// Replaces a load balancer from a shared listing by the one that was read for this Service.
+    /// Its children and its floating IP have to be read again too.
+    pub(super) fn replace_listed(&mut self, load_balancer: LoadBalancer, now: ListingRound) {
+        if let Some(observed) = &mut self.observed {
+            observed.load_balancer = load_balancer;
+        }
+        self.from_listing = false;
+        self.children_known = false;
+        self.floating_ip = AttachedFloatingIp::Unknown;
+        self.read_at = Some(Instant::now());
+        self.as_of = now;
+    }
+
+    /// Sets the load balancer after this process has changed it.
+    pub(super) fn set_changed(&mut self, observed: ObservedLoadBalancer, now: ListingRound) {
+        self.observed = Some(observed);
+        self.stop_waiting();
+        self.mark_changed(now);
+    }
+
+    /// Returns whether an action only sets an algorithm that the cloud has rejected.
+    pub(super) fn has_rejected(&self, action: &PlannedAction) -> bool {
+        self.rejected_method.is_some() && self.rejected_method == action.method_change()
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Records that the load balancer is not pending, or pending with another change.
+    pub(super) fn stop_waiting(&mut self) {
+        self.pending = None;
     }
 
     /// Returns the delay before the next poll: half the time that the load balancer has been
     /// pending, within bounds.
     pub(super) fn poll_interval(&mut self) -> Duration {
-        let (since, _) = *self.waiting_since.get_or_insert((Instant::now(), false));
-        (since.elapsed() / 2).clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
+        let pending = self
+            .pending
+            .get_or_insert_with(|| PendingSince { since: Instant::now(), warned: false });
+        (pending.since.elapsed() / 2).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
     }
 
     /// Records that something was changed, or may have been.
@@ -148,18 +307,19 @@ impl LoadBalancerSyncState {
 
     /// Returns how old an answer may be that shows whether the load balancer is still busy.
     pub(super) fn max_observation_age(&mut self) -> Duration {
-        (self.poll_interval() / 4).max(POLL_INTERVAL.0)
+        (self.poll_interval() / 4).max(MIN_POLL_INTERVAL)
     }
 
-    /// Returns true once, when the wait has become longer than `patience`.
-    pub(super) fn crossed_warning_threshold(&mut self, patience: Duration) -> bool {
-        match &mut self.waiting_since {
-            Some((since, warned)) if !*warned && since.elapsed() >= patience => {
-                *warned = true;
-                true
-            }
-            _ => false,
+    /// Returns true once, when the load balancer has been pending for `threshold`.
+    pub(super) fn crossed_warning_threshold(&mut self, threshold: Duration) -> bool {
+        let Some(pending) = &mut self.pending else {
+            return false;
+        };
+        if pending.warned || pending.since.elapsed() < threshold {
+            return false;
         }
+        pending.warned = true;
+        true
     }
 }
 
@@ -174,13 +334,13 @@ impl SyncStateStore {
     /// Takes the sync state of a Service. Until it is [put back](Self::put) nothing is known, and
     /// listings from before now do not count: the future that took it may be dropped amid a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
-        let doubt = LoadBalancerSyncState {
+        let unknown = LoadBalancerSyncState {
             listings_stale_until: Some(self.rounds.now()),
             ..LoadBalancerSyncState::default()
         };
         self.states
             .lock()
-            .insert(uid.into(), doubt)
+            .insert(uid.into(), unknown)
             .unwrap_or_default()
     }
 
@@ -195,5 +355,11 @@ impl SyncStateStore {
 
 /// Returns a delay as long as the wait so far, within bounds. That doubles the time between tries.
 pub(super) fn pause(op: &Op) -> Duration {
-    op.pending_for().clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
+    op.pending_for().clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
+}
+
+/// The object to be changed does not exist any more: retried after one second.
+pub(super) fn object_gone() -> CloudError {
+    CloudError::transient("the load balancer changed meanwhile")
+        .with_retry_after(Duration::from_secs(1))
 }

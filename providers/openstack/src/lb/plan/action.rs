@@ -3,7 +3,7 @@
 use ccm_core::provider::PlannedChange;
 use openstack_api::octavia::{
     HealthMonitorCreate, HealthMonitorUpdate, ListenerCreate, ListenerUpdate, LoadBalancerUpdate,
-    MemberCreate, MemberUpdate, PoolCreate, PoolUpdate,
+    MemberCreate, MemberUpdate, Patch, PoolCreate, PoolUpdate,
 };
 
 use crate::client::Call;
@@ -75,6 +75,15 @@ pub struct PlannedAction {
     pub reason: Box<str>,
 }
 
+/// A pool and its load-balancing algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolMethod {
+    /// ID of the pool.
+    pub pool: Box<str>,
+    /// Algorithm, in Octavia's spelling.
+    pub method: Box<str>,
+}
+
 impl PlannedAction {
     pub(super) fn new(
         kind: ActionKind,
@@ -82,6 +91,21 @@ impl PlannedAction {
         why: impl Into<Box<str>>,
     ) -> Self {
         Self { kind, object: object.into(), reason: why.into() }
+    }
+
+    /// Returns the algorithm that the action sets; `None` if it changes anything else. A cloud may
+    /// not support the algorithm.
+    pub fn method_change(&self) -> Option<PoolMethod> {
+        let ActionKind::UpdatePool(pool, update) = &self.kind else {
+            return None;
+        };
+        let Patch::Set(method) = &update.lb_algorithm else {
+            return None;
+        };
+        if !update.session_persistence.is_keep() || !update.name.is_keep() {
+            return None;
+        }
+        Some(PoolMethod { pool: pool.as_str().into(), method: method.as_str().into() })
     }
 
     /// Describes it as a planned change.

@@ -7,7 +7,7 @@ use openstack_api::neutron::FloatingIp;
 
 use crate::lb::names;
 
-/// Input of the decision.
+/// Input of the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct FloatingIpInput<'a> {
     /// True when the Service is internal.
@@ -23,8 +23,29 @@ pub struct FloatingIpInput<'a> {
     pub requested: Option<IpAddr>,
     /// Floating IP on the VIP's port.
     pub current: Option<&'a FloatingIp>,
-    /// What was found with the requested address; `None` when it was not looked up.
-    pub found: Option<Option<&'a FloatingIp>>,
+    /// Result of looking up the requested address.
+    pub lookup: &'a AddressLookup,
+}
+
+/// Result of looking up the floating IP with the address that a Service requests.
+#[derive(Clone, Debug, Default)]
+pub enum AddressLookup {
+    /// It was not looked up.
+    #[default]
+    NotDone,
+    /// There is none.
+    NotFound,
+    /// This one.
+    Found(Box<FloatingIp>),
+}
+
+impl From<Option<FloatingIp>> for AddressLookup {
+    fn from(found: Option<FloatingIp>) -> Self {
+        match found {
+            Some(floating_ip) => Self::Found(Box::new(floating_ip)),
+            None => Self::NotFound,
+        }
+    }
 }
 
 /// What to do.
@@ -52,46 +73,60 @@ pub fn is_managed(floating: &FloatingIp) -> bool {
         .starts_with(names::FLOATING_IP_PREFIX)
 }
 
-/// Decides what to do next.
+/// Plans the next action.
 ///
 /// # Errors
 /// The requested address is in use, or the Service needs a floating IP and may not have one
 /// created.
-pub fn plan(at: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
-    if at.vip.is_ipv6() {
-        return Ok(FloatingIpAction::None(at.vip));
+pub fn plan(input: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
+    if input.vip.is_ipv6() {
+        return Ok(FloatingIpAction::None(input.vip));
     }
-    match at.current {
-        Some(current) if at.internal && at.owner => {
+    if input.internal {
+        return Ok(plan_internal(input));
+    }
+    if let Some(current) = input.current {
+        let address = current.floating_ip_address.unwrap_or(input.vip);
+        return Ok(FloatingIpAction::None(address));
+    }
+    if !input.owner {
+        let message = "the load balancer has no floating IP, and only the Service that it was made for may give it one";
+        return Err(CloudError::new(ErrorKind::Conflict, message));
+    }
+    match input.requested {
+        Some(address) => plan_requested(address, input.lookup),
+        None => Ok(FloatingIpAction::Create(None)),
+    }
+}
+
+/// Plans to remove the floating IP of an internal Service from its own load balancer.
+fn plan_internal(input: &FloatingIpInput<'_>) -> FloatingIpAction {
+    match input.current {
+        Some(current) if input.owner => {
             let id = current.id.clone();
-            let delete = !at.keep && is_managed(current);
-            Ok(if delete {
+            if is_managed(current) && !input.keep {
                 FloatingIpAction::Delete(id)
             } else {
                 FloatingIpAction::Detach(id)
-            })
+            }
         }
-        Some(current) if !at.internal => {
-            Ok(FloatingIpAction::None(current.floating_ip_address.unwrap_or(at.vip)))
-        }
-        _ if at.internal => Ok(FloatingIpAction::None(at.vip)),
-        _ if !at.owner => {
-            let message = "the load balancer has no floating IP, and only the Service that it was made for may give it one";
+        _ => FloatingIpAction::None(input.vip),
+    }
+}
+
+/// Plans to use the address that the Service requests.
+fn plan_requested(address: IpAddr, lookup: &AddressLookup) -> Result<FloatingIpAction, CloudError> {
+    let found = match lookup {
+        AddressLookup::NotDone => return Ok(FloatingIpAction::LookUp(address)),
+        AddressLookup::NotFound => return Ok(FloatingIpAction::Create(Some(address))),
+        AddressLookup::Found(found) => found,
+    };
+    match &found.port_id {
+        None => Ok(FloatingIpAction::Attach(found.id.clone())),
+        Some(port) => {
+            let message = format!("floating IP {address} is in use by port {port}");
             Err(CloudError::new(ErrorKind::Conflict, message))
         }
-        _ => match (at.requested, at.found) {
-            (None, _) => Ok(FloatingIpAction::Create(None)),
-            (Some(asked), None) => Ok(FloatingIpAction::LookUp(asked)),
-            (Some(asked), Some(None)) => Ok(FloatingIpAction::Create(Some(asked))),
-            (Some(_), Some(Some(found))) if found.port_id.is_none() => {
-                Ok(FloatingIpAction::Attach(found.id.clone()))
-            }
-            (Some(asked), Some(Some(found))) => {
-                let port = found.port_id.as_deref().unwrap_or_default();
-                let message = format!("floating IP {asked} is in use by port {port}");
-                Err(CloudError::new(ErrorKind::Conflict, message))
-            }
-        },
     }
 }
 
@@ -121,7 +156,7 @@ mod tests {
             vip,
             requested: None,
             current,
-            found: None,
+            lookup: &AddressLookup::NotDone,
         }
     }
 
@@ -167,13 +202,17 @@ mod tests {
     #[test]
     fn an_asked_address_is_looked_for_put_on_or_made() {
         let asked: IpAddr = ASKED.parse().unwrap();
-        let asks = |found| FloatingIpInput { requested: Some(asked), found, ..at(None) };
-        let (free, taken) = (floating("f", "", None), floating("f", "", Some("other")));
-        assert_eq!(plan(&asks(None)).unwrap(), FloatingIpAction::LookUp(asked));
-        assert_eq!(plan(&asks(Some(None))).unwrap(), FloatingIpAction::Create(Some(asked)));
-        assert_eq!(plan(&asks(Some(Some(&free)))).unwrap(), FloatingIpAction::Attach("f".into()));
+        let asks = |lookup| FloatingIpInput { requested: Some(asked), lookup, ..at(None) };
+        let free = Some(floating("f", "", None)).into();
+        let taken = Some(floating("f", "", Some("other"))).into();
+        assert_eq!(plan(&asks(&AddressLookup::NotDone)).unwrap(), FloatingIpAction::LookUp(asked));
+        assert_eq!(
+            plan(&asks(&AddressLookup::NotFound)).unwrap(),
+            FloatingIpAction::Create(Some(asked))
+        );
+        assert_eq!(plan(&asks(&free)).unwrap(), FloatingIpAction::Attach("f".into()));
         assert!(
-            plan(&asks(Some(Some(&taken))))
+            plan(&asks(&taken))
                 .unwrap_err()
                 .to_string()
                 .contains("in use")

@@ -14,7 +14,7 @@ use openstack_api::octavia::{
     HealthMonitorUpdate, Listener, ListenerUpdate, LoadBalancerUpdate, Patch, Pool, PoolUpdate,
 };
 
-pub use self::action::{ActionKind, PlannedAction};
+pub use self::action::{ActionKind, PlannedAction, PoolMethod};
 use super::{
     body,
     features::Features,
@@ -153,7 +153,7 @@ pub fn plan_members_only(
 
 /// Plans the members of existing pools for an invalid Service. Their port, monitor port and subnet
 /// are copied from a member that serves, because the Service's own may be wrong.
-pub fn following(
+pub fn plan_members_of_invalid(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],

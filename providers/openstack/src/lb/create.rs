@@ -1,0 +1,107 @@
+//! Creates a load balancer.
+
+use ccm_core::provider::{CloudError, Op};
+
+use super::{
+    api::Api,
+    body,
+    model::DesiredLoadBalancer,
+    observed::ObservedLoadBalancer,
+    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
+};
+
+impl LoadBalancerReconciler {
+    /// Creates the load balancer. It has its name and its tag from the start, so that it is found
+    /// again whatever happens.
+    pub(super) async fn create_load_balancer(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        let api = self.api(op);
+        let desired = input.desired;
+        if input.backends.is_empty() && !has_requested_location(desired) {
+            let message = "no node has an address, and neither subnet nor network of the load balancer is configured";
+            return Err(CloudError::invalid_input(message).into());
+        }
+        self.check_certificates(api, desired).await?;
+        let subnet = if has_requested_location(desired) {
+            None
+        } else {
+            Some(Self::subnet_of_nodes(api, input).await?)
+        };
+        let body = body::load_balancer(
+            desired,
+            &input.members(),
+            subnet.as_deref(),
+            self.features,
+            self.settings.serial_api_calls,
+        );
+        state.unfinished = true;
+        let tree = api.create_load_balancer(&body, "there is none").await?;
+        // If the driver has not created all children yet, they are read later.
+        let has_all_listeners = tree.listeners.len() == body.listeners.len();
+        state.children_known = body.listeners.is_empty() || has_all_listeners;
+        state.set_changed(ObservedLoadBalancer::from_tree(tree), self.sync_states.rounds.now());
+        // A port that Octavia creates with the load balancer has no floating IP.
+        if desired.create_settings.port.is_none() {
+            state.floating_ip = AttachedFloatingIp::None;
+        }
+        Ok(())
+    }
+
+    /// Checks that the certificate exists before a listener refers to it.
+    pub(super) async fn check_certificates(
+        &self,
+        api: Api<'_>,
+        desired: &DesiredLoadBalancer,
+    ) -> Result<(), ReconcileStop> {
+        let Some(reference) = desired
+            .listeners
+            .iter()
+            .find_map(|listener| listener.tls_container.as_deref())
+        else {
+            return Ok(());
+        };
+        if !self.settings.barbican || api.has_certificate(reference).await? {
+            return Ok(());
+        }
+        Err(CloudError::invalid_input(format!("certificate {reference} is not there")).into())
+    }
+
+    /// Finds the subnet of the first node: of the server port with the address that the load
+    /// balancer sends to.
+    async fn subnet_of_nodes(
+        api: Api<'_>,
+        input: &ReconcileInput<'_>,
+    ) -> Result<String, ReconcileStop> {
+        let Some((server, address)) = input
+            .backends
+            .iter()
+            .find_map(|backend| Some((backend.server.as_deref()?, backend.address)))
+        else {
+            let message =
+                "no node says which server it is, and neither subnet nor network is configured";
+            return Err(CloudError::transient(message).into());
+        };
+        for port in api.ports_of(&[server]).await? {
+            for fixed_ip in port.fixed_ips {
+                if fixed_ip.ip_address == address {
+                    return Ok(fixed_ip.subnet_id);
+                }
+            }
+        }
+        let message = format!("no port of server {server} has the address {address}");
+        Err(CloudError::transient(message).into())
+    }
+}
+
+/// Returns whether the port, subnet or network of the VIP is set.
+fn has_requested_location(desired: &DesiredLoadBalancer) -> bool {
+    let create_settings = &desired.create_settings;
+    create_settings.port.is_some()
+        || create_settings.subnet.is_some()
+        || create_settings.network.is_some()
+}

@@ -1,0 +1,137 @@
+//! Syncs the security group of a Service, which admits its load balancer to the nodes.
+
+use ccm_core::provider::{CloudError, Op, Progress};
+
+use super::{
+    model::SecurityGroupSpec,
+    names,
+    observed::ObservedLoadBalancer,
+    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    security_groups::{SecurityGroupManager, SecurityGroupTask},
+    sync_state::{LoadBalancerSyncState, SecurityGroupSyncState, object_gone},
+};
+
+impl<'a> SecurityGroupTask<'a> {
+    /// Builds the task for a load balancer.
+    ///
+    /// # Errors
+    /// The subnet of members is not known.
+    pub(super) fn new(
+        group: &'a SecurityGroupSpec,
+        input: &'a ReconcileInput<'_>,
+        observed: &'a ObservedLoadBalancer,
+    ) -> Result<Self, CloudError> {
+        let Some(subnet) = input.subnet_of_new_members(observed) else {
+            return Err(CloudError::invalid_input(
+                "the subnet of members is not known: name it by member-subnet-id",
+            ));
+        };
+        Ok(Self { group, subnet, backends: &input.backends })
+    }
+}
+
+impl LoadBalancerReconciler {
+    /// Syncs the security group, or deletes the one that is left from before, if none is desired.
+    pub(super) async fn sync_security_group(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        let Some(observed) = &state.observed else {
+            return Err(object_gone().into());
+        };
+        let Some(group) = &input.desired.security_group else {
+            return self.delete_undesired_security_group(op, input).await;
+        };
+        let task = SecurityGroupTask::new(group, input, observed)?;
+        let surplus = self
+            .ensure_rules(op, task, &mut state.security_group)
+            .await?;
+        SecurityGroupManager::revoke(self.api(op), &surplus).await?;
+        state.security_group.last_applied = Some(task.digest());
+        Ok(())
+    }
+
+    async fn delete_undesired_security_group(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+    ) -> Result<(), ReconcileStop> {
+        let owner = &input.desired.owner;
+        let name = names::security_group(&owner.uid, &owner.namespace, &owner.name);
+        match self
+            .security_groups
+            .remove(self.api(op), &name, |_| true)
+            .await?
+        {
+            Progress::Done => Ok(()),
+            pending @ Progress::Pending { .. } => Err(ReconcileStop::Pending(pending)),
+        }
+    }
+
+    /// Admits the load balancer to its nodes at the ports that it serves now. What else the group
+    /// admits stays: a change that was rejected may still need it.
+    pub(super) async fn admit_existing_ports(
+        &self,
+        op: &Op,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        let Some(observed) = &state.observed else {
+            return Err(object_gone().into());
+        };
+        let ownership = self.service_ownership(input, observed);
+        let Some(group) = self
+            .plan_input(input, observed, &ownership)
+            .current_security_group(input.desired)
+        else {
+            return Ok(());
+        };
+        let task = SecurityGroupTask::new(&group, input, observed)?;
+        self.ensure_rules(op, task, &mut state.security_group)
+            .await?;
+        Ok(())
+    }
+
+    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus
+    /// rules.
+    async fn ensure_rules(
+        &self,
+        op: &Op,
+        task: SecurityGroupTask<'_>,
+        state: &mut SecurityGroupSyncState,
+    ) -> Result<Vec<String>, CloudError> {
+        let digest = task.digest();
+        if state.last_applied == Some(digest) {
+            return Ok(Vec::new());
+        }
+        state.last_applied = None;
+        let mut surplus = Vec::new();
+        if !self.listing_shows_in_sync(op, task, state).await? {
+            surplus = self
+                .security_groups
+                .ensure_rules(self.api(op), task)
+                .await?;
+        }
+        if surplus.is_empty() {
+            state.last_applied = Some(digest);
+        }
+        Ok(surplus)
+    }
+
+    /// Returns whether the shared listing shows the security group in the desired state.
+    pub(super) async fn listing_shows_in_sync(
+        &self,
+        op: &Op,
+        task: SecurityGroupTask<'_>,
+        state: &mut SecurityGroupSyncState,
+    ) -> Result<bool, CloudError> {
+        let Some(listed) = state.take_listed() else {
+            return Ok(false);
+        };
+        self.security_groups
+            .listing_shows_in_sync(self.api(op), task, &listed)
+            .await
+    }
+}
