@@ -24,32 +24,28 @@ pub(super) fn listener(
     name: &str,
     features: Features,
 ) -> ListenerCreate {
-    let timeout = |pick: fn(&super::model::Timeouts) -> i32| {
-        desired
-            .timeouts
-            .as_ref()
-            .map(|timeouts| pick(timeouts).unsigned_abs())
-    };
-    ListenerCreate {
+    let mut body = ListenerCreate {
         name: Some(names::listener(desired.index, name).into()),
         protocol: Some(ListenerProtocol::from(desired.protocol.as_str())),
         protocol_port: desired.port,
         connection_limit: Some(desired.connection_limit.into()),
         default_tls_container_ref: desired.tls_container.as_deref().map(Into::into),
-        insert_headers: desired
-            .forwarded_for
-            .then(|| [(FORWARDED_FOR.into(), "true".into())].into()),
-        timeout_client_data: timeout(|timeouts| timeouts.client_data),
-        timeout_member_connect: timeout(|timeouts| timeouts.member_connect),
-        timeout_member_data: timeout(|timeouts| timeouts.member_data),
-        timeout_tcp_inspect: timeout(|timeouts| timeouts.tcp_inspect),
         tags: features.tags.then(|| vec![name.into()]),
-        allowed_cidrs: desired
-            .allowed
-            .as_ref()
-            .map(|nets| nets.iter().map(ToString::to_string).collect()),
         ..ListenerCreate::default()
+    };
+    if desired.forwarded_for {
+        body.insert_headers = Some([(FORWARDED_FOR.into(), "true".into())].into());
     }
+    if let Some(timeouts) = &desired.timeouts {
+        body.timeout_client_data = Some(timeouts.client_data.unsigned_abs());
+        body.timeout_member_connect = Some(timeouts.member_connect.unsigned_abs());
+        body.timeout_member_data = Some(timeouts.member_data.unsigned_abs());
+        body.timeout_tcp_inspect = Some(timeouts.tcp_inspect.unsigned_abs());
+    }
+    if let Some(networks) = &desired.allowed {
+        body.allowed_cidrs = Some(networks.iter().map(ToString::to_string).collect());
+    }
+    body
 }
 
 /// Returns the body of a pool without members and monitor.
@@ -68,29 +64,46 @@ pub(super) fn pool(desired: &DesiredListener, name: &str) -> PoolCreate {
 
 /// Returns the body of a monitor.
 pub(super) fn monitor(desired: &DesiredMonitor, index: usize, name: &str) -> HealthMonitorCreate {
-    let http = |text: &str| (desired.kind == MonitorKind::Http).then(|| text.to_owned());
-    let retries = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
-    HealthMonitorCreate {
+    let mut body = HealthMonitorCreate {
         name: Some(names::monitor(index, name).into()),
         kind: Some(MonitorType::from(desired.kind.as_str())),
         delay: desired.delay,
         timeout: desired.timeout,
-        max_retries: retries(desired.max_retries),
-        max_retries_down: Some(retries(desired.max_retries_down)),
-        url_path: http(HEALTH_PATH),
-        http_method: http("GET"),
-        expected_codes: http("200"),
+        max_retries: saturating_u8(desired.max_retries),
+        max_retries_down: Some(saturating_u8(desired.max_retries_down)),
         ..HealthMonitorCreate::default()
+    };
+    if desired.kind == MonitorKind::Http {
+        body.url_path = Some(HEALTH_PATH.to_owned());
+        body.http_method = Some("GET".to_owned());
+        body.expected_codes = Some("200".to_owned());
     }
+    body
 }
 
-/// Returns the body of a member. `serial`: it is created alone, which determines its name.
-pub(super) fn member(desired: &DesiredMember, subnet: Option<&str>, serial: bool) -> MemberCreate {
+fn saturating_u8(number: u32) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+/// How a member is created, which determines its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberRequest {
+    /// In a request of its own.
+    Single,
+    /// With all members of its pool.
+    Batch,
+}
+
+/// Returns the body of a member.
+pub(super) fn member(
+    desired: &DesiredMember,
+    subnet: Option<&str>,
+    request: MemberRequest,
+) -> MemberCreate {
     let address = desired.address.to_string();
-    let name = if serial {
-        names::member(&desired.node, &address, desired.port)
-    } else {
-        names::truncate(&desired.node)
+    let name = match request {
+        MemberRequest::Single => names::member(&desired.node, &address, desired.port),
+        MemberRequest::Batch => names::truncate(&desired.node),
     };
     MemberCreate {
         name: Some(name.into()),
@@ -109,59 +122,68 @@ pub(super) fn load_balancer(
     members: &[Vec<DesiredMember>],
     subnet: Option<&str>,
     features: Features,
-    serial: bool,
+    serial_api_calls: bool,
 ) -> LoadBalancerCreate {
     let create_settings = &desired.create_settings;
-    let own = |id: &Option<Box<str>>| id.as_deref().map(String::from);
-    let port = own(&create_settings.port);
-    let vip_subnet = own(&create_settings.subnet)
-        .or_else(|| subnet.map(Into::into))
-        .filter(|_| port.is_none());
-    let vip_network = own(&create_settings.network).filter(|_| port.is_none());
+    let mut vip_subnet = None;
+    let mut vip_network = None;
+    // With a port, subnet and network of the VIP are given.
+    if create_settings.port.is_none() {
+        vip_subnet = create_settings.subnet.as_deref().or(subnet);
+        vip_network = create_settings.network.as_deref();
+    }
     let member_subnet = desired
         .member_subnet
         .as_deref()
         .or(desired.vip_subnet.as_deref())
-        .or(vip_subnet.as_deref());
-    let populated = |(listener_wanted, members): (&DesiredListener, &Vec<DesiredMember>)| {
-        let pool = PoolCreate {
-            members: members
-                .iter()
-                .map(|wanted| member(wanted, member_subnet, false))
-                .collect(),
-            healthmonitor: listener_wanted.pool.monitor.as_ref().map(|wanted_monitor| {
-                monitor(wanted_monitor, listener_wanted.index, &desired.name)
-            }),
-            ..pool(listener_wanted, &desired.name)
-        };
-        ListenerCreate {
-            default_pool: Some(pool),
-            ..listener(listener_wanted, &desired.name, features)
+        .or(vip_subnet);
+    let mut listeners = Vec::new();
+    if !serial_api_calls {
+        for (listener, members) in desired.listeners.iter().zip(members) {
+            listeners.push(populated_listener(
+                listener,
+                members,
+                member_subnet,
+                &desired.name,
+                features,
+            ));
         }
-    };
-    let listeners = if serial {
-        Vec::new()
-    } else {
-        desired
-            .listeners
-            .iter()
-            .zip(members)
-            .map(populated)
-            .collect()
-    };
+    }
     LoadBalancerCreate {
         name: Some(desired.name.to_string()),
         description: Some(desired.description.to_string()),
         admin_state_up: Some(true),
         provider: Some(create_settings.driver.to_string()),
         tags: features.tags.then(|| vec![desired.name.to_string()]),
-        flavor_id: own(&create_settings.flavor),
-        availability_zone: own(&create_settings.availability_zone),
-        vip_port_id: port,
-        vip_subnet_id: vip_subnet,
-        vip_network_id: vip_network,
+        flavor_id: create_settings.flavor.as_deref().map(Into::into),
+        availability_zone: create_settings.availability_zone.as_deref().map(Into::into),
+        vip_port_id: create_settings.port.as_deref().map(Into::into),
+        vip_subnet_id: vip_subnet.map(Into::into),
+        vip_network_id: vip_network.map(Into::into),
         vip_address: create_settings.address.map(|address| address.to_string()),
         listeners,
         ..LoadBalancerCreate::default()
+    }
+}
+
+/// Returns the body of a listener with its pool, members and monitor.
+fn populated_listener(
+    desired: &DesiredListener,
+    members: &[DesiredMember],
+    member_subnet: Option<&str>,
+    name: &str,
+    features: Features,
+) -> ListenerCreate {
+    let mut pool = pool(desired, name);
+    for desired_member in members {
+        pool.members
+            .push(member(desired_member, member_subnet, MemberRequest::Batch));
+    }
+    if let Some(desired_monitor) = &desired.pool.monitor {
+        pool.healthmonitor = Some(monitor(desired_monitor, desired.index, name));
+    }
+    ListenerCreate {
+        default_pool: Some(pool),
+        ..listener(desired, name, features)
     }
 }

@@ -34,23 +34,29 @@ pub struct DesiredMember {
 /// Returns the node address that a load balancer sends to: the first internal one of the family,
 /// else the first external one.
 pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
-    let fits = |ip: &IpAddr| match family {
+    first_address(node, AddressType::InternalIp, family)
+        .or_else(|| first_address(node, AddressType::ExternalIp, family))
+}
+
+fn first_address(node: &NodeView, kind: AddressType, family: Option<IpFamily>) -> Option<IpAddr> {
+    node.addresses
+        .iter()
+        .filter(|address| address.kind == kind)
+        .filter_map(|address| address.address.parse().ok())
+        .find(|address| is_of_family(address, family))
+}
+
+fn is_of_family(address: &IpAddr, family: Option<IpFamily>) -> bool {
+    match family {
         None => true,
-        Some(IpFamily::V4) => ip.is_ipv4(),
-        Some(IpFamily::V6) => ip.is_ipv6(),
-    };
-    let first = |kind: AddressType| {
-        let of_kind = node.addresses.iter().filter(|address| address.kind == kind);
-        of_kind
-            .filter_map(|address| address.address.parse().ok())
-            .find(fits)
-    };
-    first(AddressType::InternalIp).or_else(|| first(AddressType::ExternalIp))
+        Some(IpFamily::V4) => address.is_ipv4(),
+        Some(IpFamily::V6) => address.is_ipv6(),
+    }
 }
 
 /// Returns the nodes that have an address, sorted by address, each address once.
 pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBackend> {
-    let mut found = BTreeMap::new();
+    let mut by_address = BTreeMap::new();
     for node in nodes {
         if let Some(address) = address(node, family) {
             let server = node
@@ -59,10 +65,10 @@ pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBa
                 .and_then(|id| ProviderId::parse(id).ok())
                 .map(|id| id.server);
             let backend = NodeBackend { node: node.name.clone(), address, server };
-            found.entry(address).or_insert(backend);
+            by_address.entry(address).or_insert(backend);
         }
     }
-    found.into_values().collect()
+    by_address.into_values().collect()
 }
 
 /// Returns the members of a pool; none where there is no node port.
@@ -70,13 +76,15 @@ pub fn members(pool: &DesiredPool, backends: &[NodeBackend]) -> Vec<DesiredMembe
     let Some(port) = pool.node_port else {
         return Vec::new();
     };
-    let member = |backend: &NodeBackend| DesiredMember {
-        node: backend.node.clone(),
-        address: backend.address,
-        port,
-        monitor_port: pool.monitor_port,
-    };
-    backends.iter().map(member).collect()
+    backends
+        .iter()
+        .map(|backend| DesiredMember {
+            node: backend.node.clone(),
+            address: backend.address,
+            port,
+            monitor_port: pool.monitor_port,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -60,18 +60,32 @@ pub struct Features {
 }
 
 impl Features {
+    const NONE: Self = Self {
+        timeouts: false,
+        tags: false,
+        flavors: false,
+        allowed_cidrs: false,
+        availability_zones: false,
+        http_monitor_on_datagrams: false,
+        http_monitor: false,
+        failover: false,
+    };
+
     /// Returns what an Octavia of this version (major, minor) offers with a driver.
     pub fn of(version: (u16, u16), driver: &Driver) -> Self {
-        let from = |minor: u16| version >= (2, minor) && !driver.is_ovn();
+        let tags = version >= (2, 5);
+        if driver.is_ovn() {
+            return Self { tags, ..Self::NONE };
+        }
         Self {
-            timeouts: from(1),
-            tags: version >= (2, 5),
-            flavors: from(6),
-            allowed_cidrs: from(12),
-            availability_zones: from(14),
-            http_monitor_on_datagrams: from(16),
-            http_monitor: !driver.is_ovn(),
-            failover: !driver.is_ovn(),
+            timeouts: version >= (2, 1),
+            tags,
+            flavors: version >= (2, 6),
+            allowed_cidrs: version >= (2, 12),
+            availability_zones: version >= (2, 14),
+            http_monitor_on_datagrams: version >= (2, 16),
+            http_monitor: true,
+            failover: true,
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use openstack_api::octavia::{
-    HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, MemberCreate, MonitorRef, Pool,
+    HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, MemberCreate, MonitorRef,
+    Pool, PoolTree,
 };
 
 /// A load balancer with its children.
@@ -47,9 +48,10 @@ impl ObservedMember {
 
 /// Returns an address in its canonical form, so that equal addresses compare as equal.
 fn canonical(address: &str) -> Box<str> {
-    address
-        .parse::<IpAddr>()
-        .map_or_else(|_| address.into(), |ip| ip.to_string().into())
+    match address.parse::<IpAddr>() {
+        Ok(ip) => ip.to_string().into(),
+        Err(_) => address.into(),
+    }
 }
 
 impl From<Member> for ObservedMember {
@@ -81,12 +83,10 @@ impl From<&MemberCreate> for ObservedMember {
 impl ObservedLoadBalancer {
     /// Creates it from a load balancer whose children are not read yet.
     pub fn new(load_balancer: LoadBalancer) -> Self {
-        let listeners = Vec::new();
-        let pools = Vec::new();
         Self {
             load_balancer,
-            listeners,
-            pools,
+            listeners: Vec::new(),
+            pools: Vec::new(),
             members: BTreeMap::new(),
             monitors: BTreeMap::new(),
         }
@@ -94,64 +94,38 @@ impl ObservedLoadBalancer {
 
     /// Creates it from the answer to a populated create, which holds everything.
     pub fn from_tree(tree: LoadBalancerTree) -> Self {
-        // First, separate the load balancer from its children.
-        let LoadBalancerTree { listeners, pools: trees, .. } = &tree;
+        let LoadBalancerTree { listeners, pools, .. } = &tree;
         let listeners = listeners.clone();
-        let trees = trees.clone();
-        let load_balancer = without_children(tree);
-        let mut pools = Vec::new();
-        let mut members = BTreeMap::new();
-        let mut monitors = BTreeMap::new();
-        // Then divide each pool into pool, members and monitor.
-        for tree in trees {
-            let found: Vec<ObservedMember> = tree.members.iter().cloned().map(Into::into).collect();
-            members.insert(tree.id.clone(), found);
-            let monitor = tree.monitor.healthmonitor.clone();
-            let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
-            monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
-            pools.push(Pool {
-                id: tree.id,
-                name: tree.name,
-                description: tree.description,
-                provisioning_status: tree.provisioning_status,
-                operating_status: tree.operating_status,
-                admin_state_up: tree.admin_state_up,
-                protocol: tree.protocol,
-                lb_algorithm: tree.lb_algorithm,
-                session_persistence: tree.session_persistence,
-                project_id: tree.project_id,
-                loadbalancers: tree.loadbalancers,
-                listeners: tree.listeners,
-                created_at: tree.created_at,
-                updated_at: tree.updated_at,
-                monitor: MonitorRef { healthmonitor_id },
-                members: tree
-                    .members
-                    .iter()
-                    .map(|member| (&*member.id).into())
-                    .collect(),
-                tags: tree.tags,
-                tls_container_ref: tree.tls_container_ref,
-                ca_tls_container_ref: tree.ca_tls_container_ref,
-                crl_container_ref: tree.crl_container_ref,
-                tls_enabled: tree.tls_enabled,
-                tls_ciphers: tree.tls_ciphers,
-                tls_versions: tree.tls_versions,
-                alpn_protocols: tree.alpn_protocols,
-            });
+        let pool_trees = pools.clone();
+        let mut observed = Self { listeners, ..Self::new(without_children(tree)) };
+        for pool_tree in pool_trees {
+            let members = pool_tree.members.iter().cloned().map(ObservedMember::from);
+            observed
+                .members
+                .insert(pool_tree.id.clone(), members.collect());
+            if let Some(monitor) = pool_tree.monitor.healthmonitor.clone() {
+                observed.monitors.insert(monitor.id.clone(), monitor);
+            }
+            observed.pools.push(pool_with_references(pool_tree));
         }
-        Self { load_balancer, listeners, pools, members, monitors }
+        observed
     }
 
     /// Returns the pool that a listener forwards to.
     pub fn pool_of(&self, listener: &Listener) -> Option<&Pool> {
-        let default = listener.default_pool_id.as_deref();
-        let by_id = default.and_then(|id| self.pools.iter().find(|pool| pool.id == id));
-        by_id.or_else(|| {
-            self.pools
-                .iter()
-                .find(|pool| pool.listeners.iter().any(|of| of.id == listener.id))
-        })
+        if let Some(id) = &listener.default_pool_id
+            && let Some(pool) = self.pools.iter().find(|pool| pool.id == *id)
+        {
+            return Some(pool);
+        }
+        self.pools
+            .iter()
+            .find(|pool| pool.listeners.iter().any(|parent| parent.id == listener.id))
+    }
+
+    /// Returns the members of a pool, as far as they were read.
+    pub fn members_of(&self, pool: &Pool) -> &[ObservedMember] {
+        self.members.get(&pool.id).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the health monitor of a pool.
@@ -179,6 +153,42 @@ impl ObservedLoadBalancer {
         for pool in &mut self.pools {
             pool.listeners.retain(|listener| listener.id != id);
         }
+    }
+}
+
+/// Returns the pool with the IDs of its members and monitor instead of themselves.
+fn pool_with_references(tree: PoolTree) -> Pool {
+    Pool {
+        members: tree
+            .members
+            .iter()
+            .map(|member| (&*member.id).into())
+            .collect(),
+        monitor: MonitorRef {
+            healthmonitor_id: tree.monitor.healthmonitor.map(|monitor| monitor.id),
+        },
+        id: tree.id,
+        name: tree.name,
+        description: tree.description,
+        provisioning_status: tree.provisioning_status,
+        operating_status: tree.operating_status,
+        admin_state_up: tree.admin_state_up,
+        protocol: tree.protocol,
+        lb_algorithm: tree.lb_algorithm,
+        session_persistence: tree.session_persistence,
+        project_id: tree.project_id,
+        loadbalancers: tree.loadbalancers,
+        listeners: tree.listeners,
+        created_at: tree.created_at,
+        updated_at: tree.updated_at,
+        tags: tree.tags,
+        tls_container_ref: tree.tls_container_ref,
+        ca_tls_container_ref: tree.ca_tls_container_ref,
+        crl_container_ref: tree.crl_container_ref,
+        tls_enabled: tree.tls_enabled,
+        tls_ciphers: tree.tls_ciphers,
+        tls_versions: tree.tls_versions,
+        alpn_protocols: tree.alpn_protocols,
     }
 }
 

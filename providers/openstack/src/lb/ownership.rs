@@ -25,41 +25,50 @@ pub struct FormerNames {
     pub name: Box<str>,
 }
 
-/// Returns how a Service relates to a load balancer. `published_address`: the Service's status
-/// shows an address; then a load balancer that has its name but for the cluster's is its own, and
-/// not another cluster's. A copy of a Service has its annotations, but its status shows no address.
+/// Returns how a Service relates to a load balancer. `shows_address`: the Service's status shows an
+/// address; then a load balancer that has its name but for the cluster's is its own, and not another
+/// cluster's. A copy of a Service has its annotations, but its status shows no address.
 pub fn service_ownership(
     cluster: &str,
-    who: &ServiceKey,
-    published_address: bool,
+    service: &ServiceKey,
+    shows_address: bool,
     load_balancer: &LoadBalancer,
 ) -> ServiceOwnership {
-    let name = names::load_balancer(cluster, &who.namespace, &who.name);
-    let legacy =
-        !who.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&who.uid);
-    let owner = *load_balancer.name == *name || legacy;
-    let former = former(cluster, who, load_balancer).filter(|_| published_address && !owner);
-    ServiceOwnership {
-        owner: owner
-            || former
-                .as_ref()
-                .is_some_and(|former| *former.name == *load_balancer.name),
-        name,
-        former_names: former,
+    let name = names::load_balancer(cluster, &service.namespace, &service.name);
+    if *load_balancer.name == *name || has_legacy_name(load_balancer, service) {
+        return ServiceOwnership { owner: true, name, former_names: None };
     }
+    let mut former_names = None;
+    if shows_address {
+        former_names = find_former_names(cluster, service, load_balancer);
+    }
+    let owner = former_names
+        .as_ref()
+        .is_some_and(|former| *former.name == *load_balancer.name);
+    ServiceOwnership { owner, name, former_names }
+}
+
+/// Returns whether a load balancer has the name that releases before 2018 gave to a Service's.
+fn has_legacy_name(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
+    !service.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&service.uid)
 }
 
 /// Finds the Service's name under a former name of the cluster: it is the load balancer's name or
 /// one of its tags.
-fn former(cluster: &str, who: &ServiceKey, load_balancer: &LoadBalancer) -> Option<FormerNames> {
-    let before = names::cluster_of(&load_balancer.name);
-    if before.is_empty() || before == cluster || !load_balancer.name.starts_with(names::PREFIX) {
+fn find_former_names(
+    cluster: &str,
+    service: &ServiceKey,
+    load_balancer: &LoadBalancer,
+) -> Option<FormerNames> {
+    let former = names::cluster_of(&load_balancer.name);
+    if former.is_empty() || former == cluster || !load_balancer.name.starts_with(names::PREFIX) {
         return None;
     }
-    let name = names::load_balancer(before, &who.namespace, &who.name);
-    let has_former_name =
-        *load_balancer.name == *name || load_balancer.tags.iter().any(|tag| **tag == *name);
-    has_former_name.then(|| FormerNames { cluster: before.into(), name })
+    let name = names::load_balancer(former, &service.namespace, &service.name);
+    if *load_balancer.name != *name && load_balancer.tags.iter().all(|tag| **tag != *name) {
+        return None;
+    }
+    Some(FormerNames { cluster: former.into(), name })
 }
 
 impl ServiceOwnership {
@@ -82,9 +91,10 @@ impl ServiceOwnership {
     /// Returns whether a load balancer was created for a Service that is deleted, and this one
     /// shares it.
     pub fn is_orphaned_by_owner(&self, load_balancer: &LoadBalancer) -> bool {
-        let has = |name: &str| load_balancer.tags.iter().any(|tag| tag == name);
-        let listed = load_balancer.tags.iter().any(|tag| self.is_own_tag(tag));
-        listed && load_balancer.name.starts_with(names::PREFIX) && !has(&load_balancer.name)
+        let tags = &load_balancer.tags;
+        load_balancer.name.starts_with(names::PREFIX)
+            && !tags.contains(&load_balancer.name)
+            && tags.iter().any(|tag| self.is_own_tag(tag))
     }
 
     /// Returns whether a listener has the tag of another Service.
@@ -107,9 +117,15 @@ impl ServiceOwnership {
     /// Returns the new name of an object that has the cluster's former name in its name; `None` for
     /// all others.
     pub fn renamed(&self, name: &str) -> Option<Box<str>> {
-        let former = &self.former_names.as_ref()?.cluster;
-        let renamed = names::rename(former, names::cluster_of(&self.name), name);
-        (names::cluster_of(name) == &**former && *renamed != *name).then_some(renamed)
+        let former_cluster = &*self.former_names.as_ref()?.cluster;
+        if names::cluster_of(name) != former_cluster {
+            return None;
+        }
+        let renamed = names::rename(former_cluster, names::cluster_of(&self.name), name);
+        if *renamed == *name {
+            return None;
+        }
+        Some(renamed)
     }
 
     /// Returns whether this Service renames what others have on its load balancer: once that has
@@ -120,24 +136,29 @@ impl ServiceOwnership {
 
     /// Returns the tags of another Service, with the cluster's new name.
     pub fn retagged(&self, tags: &[String]) -> Vec<String> {
-        let renamed = |tag: &String| {
-            self.renamed(tag)
-                .filter(|_| self.renames_all() && tag.starts_with(names::PREFIX))
-        };
         tags.iter()
-            .map(|tag| renamed(tag).map_or_else(|| tag.clone(), Into::into))
+            .map(|tag| match self.retagged_one(tag) {
+                Some(retagged) => retagged.into(),
+                None => tag.clone(),
+            })
             .collect()
+    }
+
+    fn retagged_one(&self, tag: &str) -> Option<Box<str>> {
+        if !self.renames_all() || !tag.starts_with(names::PREFIX) {
+            return None;
+        }
+        self.renamed(tag)
     }
 
     /// Returns the tags including this Service's, once. All others stay as they are, except for the
     /// name of the cluster.
     pub fn tagged(&self, tags: &[String]) -> Vec<String> {
-        let former = |tag: &&String| {
-            self.former_names
-                .as_ref()
-                .is_none_or(|former| *former.name != ***tag)
-        };
-        let mut tags = self.retagged(&tags.iter().filter(former).cloned().collect::<Vec<_>>());
+        let mut tags = tags.to_vec();
+        if let Some(former) = &self.former_names {
+            tags.retain(|tag| **tag != *former.name);
+        }
+        let mut tags = self.retagged(&tags);
         if !tags.iter().any(|tag| **tag == *self.name) {
             tags.push(self.name.to_string());
         }
@@ -146,8 +167,6 @@ impl ServiceOwnership {
 }
 
 /// Returns whether a load balancer was created for Services and not by a user.
-pub fn is_made_for_services(load_balancer: &LoadBalancer, who: &ServiceKey) -> bool {
-    let legacy =
-        !who.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&who.uid);
-    load_balancer.name.starts_with(names::PREFIX) || legacy
+pub fn is_made_for_services(load_balancer: &LoadBalancer, service: &ServiceKey) -> bool {
+    load_balancer.name.starts_with(names::PREFIX) || has_legacy_name(load_balancer, service)
 }

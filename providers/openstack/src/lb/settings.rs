@@ -79,7 +79,7 @@ impl Default for LoadBalancerSettings {
             tls_container_ref: Box::default(),
             barbican: true,
             serial_api_calls: false,
-            active_wait_warning: patience(config::LoadBalancer::default().wait_steps),
+            active_wait_warning: time_of_polls(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
     }
@@ -126,21 +126,18 @@ impl Default for HealthMonitorSettings {
 
 /// Returns how long this many polls take, at most an hour, with delays that grow from a second by a
 /// fifth each.
-fn patience(steps: u32) -> Duration {
-    let pauses =
-        std::iter::successors(Some(1.0), |pause| Some(pause * 1.2)).take(steps.min(100) as usize);
-    Duration::from_secs(3600).min(pauses.map(Duration::from_secs_f64).sum())
+fn time_of_polls(polls: u32) -> Duration {
+    let mut total = Duration::ZERO;
+    let mut delay = 1.0;
+    for _ in 0..polls.min(100) {
+        total += Duration::from_secs_f64(delay);
+        delay *= 1.2;
+    }
+    total.min(Duration::from_secs(3600))
 }
 
 impl From<&config::LoadBalancer> for LoadBalancerSettings {
     fn from(config: &config::LoadBalancer) -> Self {
-        let requirements = config
-            .node_selector
-            .iter()
-            .map(|(key, value)| match &**value {
-                "" => LabelRequirement::Exists(key.clone()),
-                _ => LabelRequirement::Equals(key.clone(), value.clone()),
-            });
         Self {
             driver: Driver::parse(&config.provider),
             method: config.method.clone(),
@@ -154,7 +151,14 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             },
             manage_security_groups: config.manage_security_groups,
             internal: config.internal,
-            node_selector: requirements.collect(),
+            node_selector: config
+                .node_selector
+                .iter()
+                .map(|(key, value)| match &**value {
+                    "" => LabelRequirement::Exists(key.clone()),
+                    _ => LabelRequirement::Equals(key.clone(), value.clone()),
+                })
+                .collect(),
             cascade_delete: config.cascade_delete,
             flavor: config.flavor.clone().unwrap_or_default(),
             availability_zone: config.availability_zone.clone().unwrap_or_default(),
@@ -164,7 +168,7 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
             tls_container_ref: config.tls_container.clone().unwrap_or_default(),
             barbican: config.container_store == config::ContainerStore::Barbican,
             serial_api_calls: config.serial_calls,
-            active_wait_warning: patience(config.wait_steps),
+            active_wait_warning: time_of_polls(config.wait_steps),
             classes: config
                 .classes
                 .iter()
@@ -176,15 +180,16 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
 
 impl From<&config::LbNetwork> for NetworkSettings {
     fn from(network: &config::LbNetwork) -> Self {
-        let text = |text: &Option<Box<str>>| text.clone().unwrap_or_default();
-        let id = text(&network.floating_subnet_id);
-        let name = text(&network.floating_subnet);
         Self {
-            floating_network: text(&network.floating_network),
-            floating_subnet: FloatingSubnet::of(&id, &name, &text(&network.floating_subnet_tags)),
-            network: text(&network.network),
-            subnet: text(&network.subnet),
-            member_subnet: text(&network.member_subnet),
+            floating_network: network.floating_network.clone().unwrap_or_default(),
+            floating_subnet: FloatingSubnet::of(
+                network.floating_subnet_id.as_deref().unwrap_or_default(),
+                network.floating_subnet.as_deref().unwrap_or_default(),
+                network.floating_subnet_tags.as_deref().unwrap_or_default(),
+            ),
+            network: network.network.clone().unwrap_or_default(),
+            subnet: network.subnet.clone().unwrap_or_default(),
+            member_subnet: network.member_subnet.clone().unwrap_or_default(),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Annotation {
 
 /// Returns the keys of all annotations.
 pub fn keys() -> impl Iterator<Item = Box<str>> {
-    ALL.iter().map(|row| row.key())
+    ALL.iter().map(|annotation| annotation.key())
 }
 
 /// Type of a value.
@@ -56,10 +56,17 @@ pub enum ValueKind {
     Integer,
 }
 
+/// What was found while annotations were read.
+pub(super) struct AnnotationFindings {
+    pub(super) errors: Vec<FieldError>,
+    /// Descriptions of the values that were ignored.
+    pub(super) ignored: Vec<String>,
+}
+
 /// Reads the annotations of one Service one by one, and collects errors.
 pub(super) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
-    mistakes: Vec<FieldError>,
+    errors: Vec<FieldError>,
     ignored: Vec<String>,
 }
 
@@ -67,7 +74,7 @@ impl<'a> AnnotationReader<'a> {
     pub(super) fn new(service: &'a ServiceView) -> Self {
         Self {
             annotations: &service.annotations,
-            mistakes: Vec::new(),
+            errors: Vec::new(),
             ignored: Vec::new(),
         }
     }
@@ -115,64 +122,67 @@ impl<'a> AnnotationReader<'a> {
     fn ignore(&mut self, annotation: &Annotation, text: &str, default: &str) {
         let short: String = text.chars().take(40).collect();
         self.ignored
-            .push(format!("{}: {short:?} is not understood, {default} holds", annotation.key()));
+            .push(format!("{}: {short:?} is not understood, using {default}", annotation.key()));
     }
 
     /// Records an error in an annotation.
     pub(super) fn invalid_value(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
-        self.mistakes
-            .push(FieldError::new(annotation.key(), message));
+        self.errors.push(FieldError::new(annotation.key(), message));
     }
 
     /// Records an error in any field.
     pub(super) fn add_error(&mut self, field: &str, message: impl Into<Box<str>>) {
-        self.mistakes.push(FieldError::new(field, message));
+        self.errors.push(FieldError::new(field, message));
     }
 
     /// Records errors.
-    pub(super) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
-        self.mistakes.extend(mistakes);
+    pub(super) fn add_errors(&mut self, errors: impl IntoIterator<Item = FieldError>) {
+        self.errors.extend(errors);
     }
 
-    /// Returns all errors, and descriptions of the values that were ignored.
-    pub(super) fn finish(self) -> (Vec<FieldError>, Vec<String>) {
-        (self.mistakes, self.ignored)
+    /// Returns what was found in the annotations that were read.
+    pub(super) fn finish(self) -> AnnotationFindings {
+        AnnotationFindings { errors: self.errors, ignored: self.ignored }
     }
 }
 
 /// Lists annotations that have our prefix and are unknown.
 pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
-    let state = |key: &str| ALL.iter().any(|row| *row.key() == *key);
     service
         .annotations
         .keys()
         .map(|key| &**key)
-        .filter(|key| key.starts_with(PREFIX) && !state(key))
+        .filter(|key| key.starts_with(PREFIX) && !is_supported(key))
         .collect()
+}
+
+fn is_supported(key: &str) -> bool {
+    ALL.iter().any(|annotation| *annotation.key() == *key)
 }
 
 /// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a
 /// value may contain `=`.
 pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
-    let entries = text
-        .split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty());
-    entries
-        .map(|entry| match entry.split_once('=') {
-            Some((key, value)) => (key.trim().into(), value.trim().into()),
-            None => (entry.into(), Box::default()),
-        })
-        .collect()
+    let mut pairs = BTreeMap::new();
+    for entry in text.split(',').map(str::trim) {
+        if let Some((key, value)) = entry.split_once('=') {
+            pairs.insert(key.trim().into(), value.trim().into());
+        } else if !entry.is_empty() {
+            pairs.insert(entry.into(), Box::default());
+        }
+    }
+    pairs
 }
 
 /// Parses which nodes are members: those that meet all requirements.
 pub(super) fn selector(text: &str) -> Vec<LabelRequirement> {
-    let one = |(key, value): (Box<str>, Box<str>)| match &*value {
-        "" => LabelRequirement::Exists(key),
-        _ => LabelRequirement::Equals(key, value),
-    };
-    pairs(text).into_iter().map(one).collect()
+    pairs(text)
+        .into_iter()
+        .map(|(key, value)| match &*value {
+            "" => LabelRequirement::Exists(key),
+            _ => LabelRequirement::Equals(key, value),
+        })
+        .collect()
 }
 
 #[cfg(test)]

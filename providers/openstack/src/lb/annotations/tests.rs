@@ -22,7 +22,7 @@ fn numbers_that_are_none_leave_the_default() {
         let service = service(&given);
         let mut reader = AnnotationReader::new(&service);
         assert_eq!(reader.integer(&CONNECTION_LIMIT, 1), wanted, "{given:?}");
-        assert_eq!(reader.finish().1.len(), notes, "{given:?}");
+        assert_eq!(reader.finish().ignored.len(), notes, "{given:?}");
     }
 }
 
@@ -42,7 +42,7 @@ fn truths_are_true_and_false_alone() {
         let service = service(&given);
         let mut reader = AnnotationReader::new(&service);
         assert_eq!(reader.boolean(&MONITOR, default), wanted, "{given:?}");
-        assert_eq!(reader.finish().1.len(), notes, "{given:?}");
+        assert_eq!(reader.finish().ignored.len(), notes, "{given:?}");
     }
 }
 

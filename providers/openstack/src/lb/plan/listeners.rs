@@ -39,13 +39,10 @@ pub(super) fn differences(
         why.push("connection limit");
     }
     update_insert_headers(desired, observed, &mut update, &mut why);
-    if desired.tls_container.is_some()
-        && desired.tls_container.as_deref() != observed.default_tls_container_ref.as_deref()
+    if let Some(container) = desired.tls_container.as_deref()
+        && observed.default_tls_container_ref.as_deref() != Some(container)
     {
-        update.default_tls_container_ref = desired
-            .tls_container
-            .as_deref()
-            .map_or(Patch::Keep, |to| Patch::Set(to.into()));
+        update.default_tls_container_ref = Patch::Set(container.into());
         why.push("certificate");
     }
     if let Some(timeouts) = &desired.timeouts {
@@ -57,7 +54,10 @@ pub(super) fn differences(
         update.allowed_cidrs = Patch::Set(allowed.iter().map(ToString::to_string).collect());
         why.push("source ranges");
     }
-    (!why.is_empty()).then_some((update, why))
+    if why.is_empty() {
+        return None;
+    }
+    Some((update, why))
 }
 
 /// Sets or removes `X-Forwarded-For`; other headers stay.
@@ -86,6 +86,7 @@ fn update_insert_headers(
     why.push("headers");
 }
 
+/// Sets the timeouts that differ.
 fn set_timeouts(
     desired: &Timeouts,
     observed: &Listener,
@@ -119,10 +120,10 @@ fn set_timeouts(
         ),
     ];
     let mut differ = false;
-    for (wanted, seen, default, field) in fields {
-        let wanted = wanted.unsigned_abs();
-        if seen.unwrap_or(default.unsigned_abs()) != wanted {
-            *field = Patch::Set(wanted);
+    for (desired, observed, default, field) in fields {
+        let desired = desired.unsigned_abs();
+        if observed.unwrap_or(default.unsigned_abs()) != desired {
+            *field = Patch::Set(desired);
             differ = true;
         }
     }
@@ -134,12 +135,12 @@ fn set_timeouts(
 /// Returns whether a listener admits exactly these networks. One that has no list, or an empty one,
 /// admits everybody.
 fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
-    let open = || desired.iter().any(|network| network.prefix_len() == 0) && desired.len() == 1;
     match observed.allowed_cidrs.as_deref() {
-        None | Some([]) => open(),
-        Some(list) => {
-            let seen: Option<BTreeSet<IpNet>> = list.iter().map(|text| text.parse().ok()).collect();
-            seen.is_some_and(|seen| seen == desired.iter().copied().collect())
+        None | Some([]) => matches!(desired, [network] if network.prefix_len() == 0),
+        Some(cidrs) => {
+            let observed: Option<BTreeSet<IpNet>> =
+                cidrs.iter().map(|text| text.parse().ok()).collect();
+            observed.is_some_and(|observed| observed == desired.iter().copied().collect())
         }
     }
 }

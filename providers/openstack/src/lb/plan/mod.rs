@@ -6,13 +6,12 @@ mod action;
 pub mod floating_ip;
 mod listeners;
 mod pools;
+mod renames;
 
 use std::collections::BTreeSet;
 
 use ccm_core::provider::{CloudError, ErrorKind};
-use openstack_api::octavia::{
-    HealthMonitorUpdate, Listener, ListenerUpdate, LoadBalancerUpdate, Patch, Pool, PoolUpdate,
-};
+use openstack_api::octavia::{Listener, LoadBalancerUpdate, Patch, Pool};
 
 pub use self::action::{ActionKind, PlannedAction, PoolMethod};
 use super::{
@@ -44,25 +43,27 @@ pub struct PlanInput<'a> {
 }
 
 impl<'a> PlanInput<'a> {
-    /// Returns this Service's listener with the desired port and protocol.
-    pub fn listener_of(&self, desired: &DesiredListener) -> Option<&'a Listener> {
-        let key = (desired.protocol.as_str(), desired.port);
-        let mut mine = self
-            .observed
+    /// Returns the listeners of this Service.
+    fn own_listeners(&self) -> impl Iterator<Item = &'a Listener> {
+        let ownership = self.ownership;
+        self.observed
             .listeners
             .iter()
-            .filter(|listener| self.ownership.owns_listener(listener));
-        mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
+            .filter(|listener| ownership.owns_listener(listener))
+    }
+
+    /// Returns this Service's listener with the desired port and protocol.
+    pub fn listener_of(&self, desired: &DesiredListener) -> Option<&'a Listener> {
+        self.own_listeners().find(|listener| {
+            listener.protocol.as_str() == desired.protocol.as_str()
+                && listener.protocol_port == desired.port
+        })
     }
 
     /// Returns this Service's listener that serves a port now, although it may have to be replaced.
     fn current_listener(&self, desired: &DesiredListener) -> Option<&'a Listener> {
-        let mut mine = self
-            .observed
-            .listeners
-            .iter()
-            .filter(|listener| self.ownership.owns_listener(listener));
-        mine.find(|listener| has_port_of(listener, desired))
+        self.own_listeners()
+            .find(|listener| has_port_of(listener, desired))
     }
 
     /// Returns what the security group has to admit for the ports that are served now.
@@ -70,27 +71,25 @@ impl<'a> PlanInput<'a> {
         &self,
         desired: &DesiredLoadBalancer,
     ) -> Option<SecurityGroupSpec> {
-        let is_served = |(protocol, port): &(&str, u16)| {
-            let leads_there = |listener: &&DesiredListener| {
-                let transport = transport(listener.protocol.as_str());
-                transport.eq_ignore_ascii_case(protocol) && listener.pool.node_port == Some(*port)
-            };
-            desired
-                .listeners
-                .iter()
-                .filter(leads_there)
-                .any(|listener| self.current_listener(listener).is_some())
-        };
-        let group = desired.security_group.as_ref()?;
-        Some(SecurityGroupSpec {
-            ports: group.ports.iter().copied().filter(is_served).collect(),
-            ..group.clone()
+        let mut group = desired.security_group.clone()?;
+        group
+            .ports
+            .retain(|(protocol, port)| self.is_served(desired, protocol, *port));
+        Some(group)
+    }
+
+    /// Returns whether an existing listener sends to a node port.
+    fn is_served(&self, desired: &DesiredLoadBalancer, protocol: &str, node_port: u16) -> bool {
+        desired.listeners.iter().any(|listener| {
+            transport(listener.protocol.as_str()).eq_ignore_ascii_case(protocol)
+                && listener.pool.node_port == Some(node_port)
+                && self.current_listener(listener).is_some()
         })
     }
 }
 
-/// Plans everything of an existing load balancer. `members`: by listener; `most`: how many Services
-/// may share it.
+/// Plans everything of an existing load balancer. `members`: by listener; `max_shared`: how many
+/// Services may share it.
 ///
 /// # Errors
 /// The load balancer cannot be shared like this: no tags, too many Services, an internal Service, a
@@ -99,44 +98,36 @@ pub fn plan(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
-    most: usize,
+    max_shared: usize,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    check_sharing(input, desired, most)?;
+    check_sharing(input, desired, max_shared)?;
     for listener in &desired.listeners {
         check_port_conflict(input, listener)?;
     }
-    let mut steps = Vec::new();
+    let mut actions = Vec::new();
     if input.ownership.former_names.is_none() {
-        steps.extend(own_tag(input));
+        actions.extend(own_tag(input));
     }
-    steps.extend(renamed_children(input));
-    let (in_the_way, others): (Vec<_>, Vec<_>) =
-        unwanted_listeners(input, desired).partition(|observed| {
-            let mut missing = desired
-                .listeners
-                .iter()
-                .filter(|wanted| input.listener_of(wanted).is_none());
-            missing.any(|wanted| has_port_of(observed, wanted))
-        });
-    // Octavia allows one listener on a port: the old one is deleted first.
-    for listener in in_the_way {
-        steps.extend(delete_listener(
-            input.observed,
-            listener,
-            "another protocol is wanted on its port",
-        ));
+    actions.extend(renames::plan_children(input));
+    // Octavia allows one listener on a port: the old one is deleted before the new one is created.
+    let (blocking, unused): (Vec<_>, Vec<_>) = undesired_listeners(input, desired)
+        .into_iter()
+        .partition(|listener| blocks_new_listener(input, desired, listener));
+    for listener in blocking {
+        let why = "its port needs another protocol";
+        actions.extend(delete_listener(input.observed, listener, why));
     }
     for (listener, members) in desired.listeners.iter().zip(members) {
-        steps.extend(one_listener(input, listener, members));
+        actions.extend(plan_listener(input, listener, members));
     }
-    for listener in others {
-        steps.extend(delete_listener(input.observed, listener, "no port wants it"));
+    for listener in unused {
+        actions.extend(delete_listener(input.observed, listener, "no Service port uses it"));
     }
-    steps.extend(unused_pools(input));
+    actions.extend(unused_pools(input));
     if input.ownership.former_names.is_some() {
-        steps.extend(own_tag(input));
+        actions.extend(own_tag(input));
     }
-    Ok(steps)
+    Ok(actions)
 }
 
 /// Plans only the members of existing pools, whatever else has to change.
@@ -145,10 +136,16 @@ pub fn plan_members_only(
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
-    let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
-        pools::plan_members(input, wanted, members, Some(pool))
-    };
-    pools_there(input, desired, members).flat_map(one).collect()
+    let mut actions = Vec::new();
+    for existing in existing_pools(input, desired, members) {
+        actions.extend(pools::plan_members(
+            input,
+            existing.listener,
+            existing.members,
+            Some(existing.pool),
+        ));
+    }
+    actions
 }
 
 /// Plans the members of existing pools for an invalid Service. Their port, monitor port and subnet
@@ -158,135 +155,144 @@ pub fn plan_members_of_invalid(
     desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
-    let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
-        let Some(first) = input
+    let mut actions = Vec::new();
+    for existing in existing_pools(input, desired, members) {
+        let Some(serving) = input
             .observed
             .members
-            .get(&pool.id)
+            .get(&existing.pool.id)
             .and_then(|observed| observed.first())
         else {
-            return Vec::new();
+            continue;
         };
-        let like = |member: &DesiredMember| DesiredMember {
-            port: first.port,
-            monitor_port: first.monitor_port,
-            ..member.clone()
-        };
-        let members: Vec<_> = members.iter().map(like).collect();
-        let side = PlanInput {
-            subnet: first.subnet.as_deref().or(input.subnet),
+        let members: Vec<_> = existing
+            .members
+            .iter()
+            .map(|member| DesiredMember {
+                port: serving.port,
+                monitor_port: serving.monitor_port,
+                ..member.clone()
+            })
+            .collect();
+        let input = PlanInput {
+            subnet: serving.subnet.as_deref().or(input.subnet),
             exact_subnet: None,
             ..*input
         };
-        pools::plan_members(&side, wanted, &members, Some(pool))
-    };
-    pools_there(input, desired, members).flat_map(one).collect()
+        actions.extend(pools::plan_members(
+            &input,
+            existing.listener,
+            &members,
+            Some(existing.pool),
+        ));
+    }
+    actions
 }
 
-/// Returns the existing pools, each with the listener that it serves and its desired members. Ports
-/// without a node port are left out: their members are not known, so those that serve stay.
-fn pools_there<'a>(
-    input: &'a PlanInput<'_>,
+/// A pool that exists, the listener that it serves, and its desired members.
+struct ExistingPool<'a> {
+    pool: &'a Pool,
+    listener: &'a DesiredListener,
+    members: &'a [DesiredMember],
+}
+
+/// Returns the existing pools of the desired listeners. Ports without a node port are left out:
+/// their members are not known, so those that serve stay.
+fn existing_pools<'a>(
+    input: &PlanInput<'a>,
     desired: &'a DesiredLoadBalancer,
     members: &'a [Vec<DesiredMember>],
-) -> impl Iterator<Item = (&'a DesiredListener, &'a Vec<DesiredMember>, &'a Pool)> {
-    let there = |(wanted, members): (&'a DesiredListener, &'a Vec<DesiredMember>)| {
-        let pool = input
-            .current_listener(wanted)
-            .and_then(|listener| input.observed.pool_of(listener))?;
-        wanted
-            .pool
-            .node_port
-            .is_some()
-            .then_some((wanted, members, pool))
-    };
-    desired.listeners.iter().zip(members).filter_map(there)
+) -> Vec<ExistingPool<'a>> {
+    let mut existing = Vec::new();
+    for (listener, members) in desired.listeners.iter().zip(members) {
+        if listener.pool.node_port.is_some()
+            && let Some(current) = input.current_listener(listener)
+            && let Some(pool) = input.observed.pool_of(current)
+        {
+            existing.push(ExistingPool { pool, listener, members });
+        }
+    }
+    existing
 }
 
-/// Plans to remove a Service's listeners and tag from a load balancer that stays.
+/// Plans to remove a Service's listeners and tag from a load balancer that stays. `tags`: true when
+/// the cloud supports them.
 pub fn plan_removal_from_shared(
     observed: &ObservedLoadBalancer,
     ownership: &ServiceOwnership,
     tags: bool,
 ) -> Vec<PlannedAction> {
-    let mine = observed
-        .listeners
-        .iter()
-        .filter(|listener| ownership.owns_listener(listener));
-    let mut steps: Vec<_> = mine
-        .flat_map(|listener| delete_listener(observed, listener, "its Service is gone"))
-        .collect();
-    let left: Vec<String> = observed
-        .load_balancer
-        .tags
-        .iter()
-        .filter(|tag| !ownership.is_own_tag(tag))
-        .cloned()
-        .collect();
-    if tags && left.len() != observed.load_balancer.tags.len() {
-        let update = LoadBalancerUpdate { tags: Patch::Set(left), ..LoadBalancerUpdate::default() };
-        steps.push(PlannedAction::new(
+    let mut actions = Vec::new();
+    for listener in &observed.listeners {
+        if ownership.owns_listener(listener) {
+            actions.extend(delete_listener(observed, listener, "its Service is deleted"));
+        }
+    }
+    let mut other_tags = observed.load_balancer.tags.clone();
+    other_tags.retain(|tag| !ownership.is_own_tag(tag));
+    if tags && other_tags.len() != observed.load_balancer.tags.len() {
+        let update = LoadBalancerUpdate {
+            tags: Patch::Set(other_tags),
+            ..LoadBalancerUpdate::default()
+        };
+        actions.push(PlannedAction::new(
             ActionKind::UpdateLoadBalancer(update),
             &*observed.load_balancer.name,
-            "the Service of a tag is gone",
+            "the Service of a tag is deleted",
         ));
     }
-    steps
+    actions
 }
 
 /// Plans to remove everything from a load balancer that is to be deleted.
 pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
-    let mut steps = Vec::new();
+    let why = "its load balancer is to be deleted";
+    let mut actions = Vec::new();
     for pool in &observed.pools {
         if let Some(monitor) = &pool.monitor.healthmonitor_id {
-            let change = ActionKind::DeleteMonitor(monitor.clone());
-            steps.push(PlannedAction::new(
-                change,
-                &**monitor,
-                "its load balancer is to be deleted",
-            ));
+            let delete_monitor = ActionKind::DeleteMonitor(monitor.clone());
+            actions.push(PlannedAction::new(delete_monitor, &**monitor, why));
         }
-        let change = ActionKind::DeletePool(pool.id.clone());
-        steps.push(PlannedAction::new(change, &*pool.name, "its load balancer is to be deleted"));
+        let delete_pool = ActionKind::DeletePool(pool.id.clone());
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
     }
     for listener in &observed.listeners {
-        let change = ActionKind::DeleteListener(listener.id.clone());
-        steps.push(PlannedAction::new(
-            change,
-            &*listener.name,
-            "its load balancer is to be deleted",
-        ));
+        let delete_listener = ActionKind::DeleteListener(listener.id.clone());
+        actions.push(PlannedAction::new(delete_listener, &*listener.name, why));
     }
-    steps
+    actions
 }
 
 /// Checks that this Service may use the load balancer.
 fn check_sharing(
     input: &PlanInput<'_>,
     desired: &DesiredLoadBalancer,
-    most: usize,
+    max_shared: usize,
 ) -> Result<(), CloudError> {
     let load_balancer = &input.observed.load_balancer;
     let ownership = input.ownership;
     if ownership.owner {
         return Ok(());
     }
-    let refuse = |message: String| Err(CloudError::invalid_input(message));
     let id = &load_balancer.id;
     if !input.features.tags {
-        return refuse(format!(
+        return Err(CloudError::invalid_input(format!(
             "load balancer {id} is not this Service's, and this cloud has no tags to share it by"
-        ));
+        )));
     }
     if desired.internal {
-        return refuse(format!("internal Service cannot share load balancer {id}"));
+        let message = format!("internal Service cannot share load balancer {id}");
+        return Err(CloudError::invalid_input(message));
     }
+    let is_tagged = load_balancer
+        .tags
+        .iter()
+        .any(|tag| ownership.is_own_tag(tag));
     let others = ownership.other_service_tags(load_balancer).count();
-    let listed = load_balancer.tags.iter().any(|t| ownership.is_own_tag(t));
-    if !listed && others + 1 > most {
-        return refuse(format!(
-            "load balancer {id} already has {others} Services, and max-shared-lb is {most}"
-        ));
+    if !is_tagged && others + 1 > max_shared {
+        return Err(CloudError::invalid_input(format!(
+            "load balancer {id} already has {others} Services, and max-shared-lb is {max_shared}"
+        )));
     }
     Ok(())
 }
@@ -294,8 +300,8 @@ fn check_sharing(
 /// Returns whether a listener is on the port of a desired one. Octavia compares transports: HTTP
 /// counts as TCP.
 fn has_port_of(observed: &Listener, desired: &DesiredListener) -> bool {
-    let place = (transport(observed.protocol.as_str()), observed.protocol_port);
-    place == (transport(desired.protocol.as_str()), desired.port)
+    transport(observed.protocol.as_str()) == transport(desired.protocol.as_str())
+        && observed.protocol_port == desired.port
 }
 
 /// Checks that no listener of another Service has the port.
@@ -303,20 +309,18 @@ pub fn check_port_conflict(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
 ) -> Result<(), CloudError> {
-    match input
+    let on_port = input
         .observed
         .listeners
         .iter()
-        .find(|observed| has_port_of(observed, desired))
-    {
-        Some(seen) if !input.ownership.owns_listener(seen) => {
-            let port = desired.label();
-            let id = &input.observed.load_balancer.id;
-            let message = format!("the listener port {port} already exists on load balancer {id}");
-            Err(CloudError::new(ErrorKind::Conflict, message))
-        }
-        _ => Ok(()),
+        .find(|observed| has_port_of(observed, desired));
+    if on_port.is_none_or(|listener| input.ownership.owns_listener(listener)) {
+        return Ok(());
     }
+    let port = desired.label();
+    let id = &input.observed.load_balancer.id;
+    let message = format!("the listener port {port} already exists on load balancer {id}");
+    Err(CloudError::new(ErrorKind::Conflict, message))
 }
 
 /// Plans to set the Service's tag on the load balancer, and its new name if the cluster was
@@ -337,134 +341,75 @@ fn own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
         update.name = Patch::Set(ownership.name.to_string());
         why.push("the cluster was renamed");
     }
-    (!why.is_empty()).then(|| {
-        PlannedAction::new(
-            ActionKind::UpdateLoadBalancer(update),
-            &*load_balancer.name,
-            why.join(", "),
-        )
-    })
-}
-
-/// Plans to put the cluster's new name into the names of this Service's listeners, pools and
-/// monitors, and on its own load balancer into those of others too. The tags of this Service's
-/// listeners are compared with their other fields.
-fn renamed_children(input: &PlanInput<'_>) -> Vec<PlannedAction> {
-    let ownership = input.ownership;
-    let goes_along =
-        |listener: &&Listener| ownership.owns_listener(listener) || ownership.renames_all();
-    let why = "the cluster was renamed";
-    let mut steps = Vec::new();
-    for listener in input.observed.listeners.iter().filter(goes_along) {
-        let pool = input.observed.pool_of(listener);
-        if let Some(monitor) = pool.and_then(|pool| input.observed.monitor_of(pool))
-            && let Some(name) = ownership.renamed(&monitor.name)
-        {
-            let update = HealthMonitorUpdate {
-                name: Patch::Set(name.into()),
-                ..HealthMonitorUpdate::default()
-            };
-            let change = ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update));
-            steps.push(PlannedAction::new(change, &*monitor.name, why));
-        }
-        if let Some(pool) = pool
-            && let Some(name) = ownership.renamed(&pool.name)
-        {
-            let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
-            steps.push(PlannedAction::new(
-                ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
-                &*pool.name,
-                why,
-            ));
-        }
-        steps.extend(renamed_listener(input, listener, why));
-    }
-    steps
-}
-
-fn renamed_listener(
-    input: &PlanInput<'_>,
-    listener: &Listener,
-    why: &str,
-) -> Option<PlannedAction> {
-    let ownership = input.ownership;
-    let mine = ownership.owns_listener(listener);
-    let tags = if mine {
-        ownership.tagged(&listener.tags)
-    } else {
-        ownership.retagged(&listener.tags)
-    };
-    let name = ownership.renamed(&listener.name);
-    // For listeners of others the tags alone may be left to change.
-    if name.is_none() && (mine || !input.features.tags || tags == listener.tags) {
+    if why.is_empty() {
         return None;
     }
-    let update = ListenerUpdate {
-        name: name.map_or(Patch::Keep, |name| Patch::Set(name.into())),
-        tags: if input.features.tags {
-            Patch::Set(tags)
-        } else {
-            Patch::Keep
-        },
-        ..ListenerUpdate::default()
-    };
     Some(PlannedAction::new(
-        ActionKind::UpdateListener(listener.id.clone(), Box::new(update)),
-        &*listener.name,
-        why,
+        ActionKind::UpdateLoadBalancer(update),
+        &*load_balancer.name,
+        why.join(", "),
     ))
 }
 
-fn one_listener(
+/// Plans one listener with its pool.
+fn plan_listener(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
     members: &[DesiredMember],
 ) -> Vec<PlannedAction> {
-    let mut steps = Vec::new();
+    let mut actions = Vec::new();
     let observed = input.listener_of(desired);
     match observed {
         None => {
             let body = Box::new(body::listener(desired, input.name, input.features));
-            let name = names::listener(desired.index, input.name);
-            steps.push(PlannedAction::new(
+            actions.push(PlannedAction::new(
                 ActionKind::CreateListener(body),
-                name,
+                names::listener(desired.index, input.name),
                 format!("port {} has none", desired.label()),
             ));
         }
-        Some(seen) => {
-            if let Some((update, why)) = listeners::differences(input, desired, seen) {
-                let change = ActionKind::UpdateListener(seen.id.clone(), Box::new(update));
-                steps.push(PlannedAction::new(
-                    change,
-                    &*seen.name,
-                    format!("differs: {}", why.join(", ")),
+        Some(listener) => {
+            if let Some((update, fields)) = listeners::differences(input, desired, listener) {
+                actions.push(PlannedAction::new(
+                    ActionKind::UpdateListener(listener.id.clone(), Box::new(update)),
+                    &*listener.name,
+                    format!("differs: {}", fields.join(", ")),
                 ));
             }
         }
     }
     let pool = observed.and_then(|listener| input.observed.pool_of(listener));
-    steps.extend(pools::plan(input, desired, members, pool));
-    steps
+    actions.extend(pools::plan(input, desired, members, pool));
+    actions
 }
 
 /// Returns listeners of this Service that no port needs.
-fn unwanted_listeners<'a>(
-    input: &'a PlanInput<'a>,
-    desired: &'a DesiredLoadBalancer,
-) -> impl Iterator<Item = &'a Listener> {
+fn undesired_listeners<'a>(
+    input: &PlanInput<'a>,
+    desired: &DesiredLoadBalancer,
+) -> Vec<&'a Listener> {
     let used: BTreeSet<&str> = desired
         .listeners
         .iter()
-        .filter_map(|wanted| input.listener_of(wanted))
+        .filter_map(|listener| input.listener_of(listener))
         .map(|observed| &*observed.id)
         .collect();
-    let mine = input
-        .observed
+    input
+        .own_listeners()
+        .filter(|listener| !used.contains(&*listener.id))
+        .collect()
+}
+
+/// Returns whether a listener is on the port of one that has to be created.
+fn blocks_new_listener(
+    input: &PlanInput<'_>,
+    desired: &DesiredLoadBalancer,
+    observed: &Listener,
+) -> bool {
+    desired
         .listeners
         .iter()
-        .filter(|listener| input.ownership.owns_listener(listener));
-    mine.filter(move |listener| !used.contains(&*listener.id))
+        .any(|listener| input.listener_of(listener).is_none() && has_port_of(observed, listener))
 }
 
 /// Plans to delete a listener: its pool first, since a pool without its listener is hard to find
@@ -474,34 +419,36 @@ fn delete_listener(
     listener: &Listener,
     why: &str,
 ) -> Vec<PlannedAction> {
-    let pool = observed
-        .pool_of(listener)
-        .filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
-    let pool = pool
-        .map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
-    let listener =
-        PlannedAction::new(ActionKind::DeleteListener(listener.id.clone()), &*listener.name, why);
-    pool.into_iter().chain([listener]).collect()
+    let mut actions = Vec::new();
+    if let Some(pool) = observed.pool_of(listener)
+        && pool.listeners.iter().all(|parent| parent.id == listener.id)
+    {
+        let delete_pool = ActionKind::DeletePool(pool.id.clone());
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
+    }
+    let delete_listener = ActionKind::DeleteListener(listener.id.clone());
+    actions.push(PlannedAction::new(delete_listener, &*listener.name, why));
+    actions
 }
 
 /// Plans to delete pools that are named as this Service's and serve no listener.
-fn unused_pools<'a>(input: &'a PlanInput<'a>) -> impl Iterator<Item = PlannedAction> + 'a {
-    let is_used = |pool: &Pool| {
-        let by = |listener: &Listener| listener.default_pool_id.as_deref() == Some(&*pool.id);
-        !pool.listeners.is_empty() || input.observed.listeners.iter().any(by)
-    };
-    let orphaned = input
-        .observed
-        .pools
-        .iter()
-        .filter(move |pool| names::is_pool_of(&pool.name, input.name) && !is_used(pool));
-    orphaned.map(|pool| {
-        PlannedAction::new(
-            ActionKind::DeletePool(pool.id.clone()),
-            &*pool.name,
-            "it serves no listener",
-        )
-    })
+fn unused_pools(input: &PlanInput<'_>) -> Vec<PlannedAction> {
+    let mut actions = Vec::new();
+    for pool in &input.observed.pools {
+        if names::is_pool_of(&pool.name, input.name) && !serves_listener(input.observed, pool) {
+            let delete_pool = ActionKind::DeletePool(pool.id.clone());
+            actions.push(PlannedAction::new(delete_pool, &*pool.name, "it serves no listener"));
+        }
+    }
+    actions
+}
+
+fn serves_listener(observed: &ObservedLoadBalancer, pool: &Pool) -> bool {
+    !pool.listeners.is_empty()
+        || observed
+            .listeners
+            .iter()
+            .any(|listener| listener.default_pool_id.as_deref() == Some(&*pool.id))
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openstack_api::octavia::{
-    HealthMonitor, HealthMonitorUpdate, LbAlgorithm, MemberCreate, MemberUpdate, Patch,
-    PersistenceType, Pool, PoolUpdate, SessionPersistence,
+    HealthMonitor, HealthMonitorCreate, HealthMonitorUpdate, LbAlgorithm, MemberCreate,
+    MemberUpdate, Patch, PersistenceType, Pool, PoolUpdate, SessionPersistence,
 };
 
 use super::{ActionKind, PlanInput, PlannedAction};
 use crate::lb::{
-    body,
+    body::{self, MemberRequest},
     desired_members::DesiredMember,
     model::{DesiredListener, DesiredPool},
     names,
@@ -27,22 +27,21 @@ pub(super) fn differences(
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*desired.method));
         why.push("algorithm");
     }
-    let by_source = observed
+    let is_by_source = observed
         .session_persistence
         .as_ref()
-        .map(|found| found.kind == PersistenceType::SourceIp);
-    match (desired.session_persistence, by_source) {
-        (true, Some(true)) | (false, None) => {}
-        (true, _) => {
-            update.session_persistence = Patch::Set(SessionPersistence::SOURCE_IP);
-            why.push("session affinity");
-        }
-        (false, Some(_)) => {
-            update.session_persistence = Patch::Clear;
-            why.push("session affinity");
-        }
+        .is_some_and(|persistence| persistence.kind == PersistenceType::SourceIp);
+    if desired.session_persistence && !is_by_source {
+        update.session_persistence = Patch::Set(SessionPersistence::SOURCE_IP);
+        why.push("session affinity");
+    } else if !desired.session_persistence && observed.session_persistence.is_some() {
+        update.session_persistence = Patch::Clear;
+        why.push("session affinity");
     }
-    (!why.is_empty()).then_some((update, why))
+    if why.is_empty() {
+        return None;
+    }
+    Some((update, why))
 }
 
 /// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is
@@ -53,14 +52,16 @@ pub(super) fn plan(
     members: &[DesiredMember],
     observed: Option<&Pool>,
 ) -> Vec<PlannedAction> {
-    let mut steps = Vec::new();
-    let fits = |pool: &&Pool| pool.protocol.as_str() == desired.pool.protocol.as_str();
-    let kept = observed.filter(fits);
-    let name = names::pool(desired.index, input.name);
-    if let (Some(pool), None) = (observed, kept) {
+    let mut actions = Vec::new();
+    // The protocol of a pool cannot be changed: a pool with another one is replaced.
+    let kept = observed.filter(|pool| pool.protocol.as_str() == desired.pool.protocol.as_str());
+    if let Some(pool) = observed
+        && kept.is_none()
+    {
         let why =
             format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
-        steps.push(PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
+        let delete_pool = ActionKind::DeletePool(pool.id.clone());
+        actions.push(PlannedAction::new(delete_pool, &*pool.name, why));
     }
     match kept {
         None => {
@@ -68,26 +69,25 @@ pub(super) fn plan(
                 .listener_of(desired)
                 .map(|listener| listener.id.clone());
             let body = Box::new(body::pool(desired, input.name));
-            steps.push(PlannedAction::new(
+            actions.push(PlannedAction::new(
                 ActionKind::CreatePool(listener, body),
-                name,
-                "it is not there",
+                names::pool(desired.index, input.name),
+                "it does not exist",
             ));
         }
         Some(pool) => {
-            if let Some((update, why)) = differences(&desired.pool, pool) {
-                let why = format!("differs: {}", why.join(", "));
-                steps.push(PlannedAction::new(
+            if let Some((update, fields)) = differences(&desired.pool, pool) {
+                actions.push(PlannedAction::new(
                     ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
                     &*pool.name,
-                    why,
+                    format!("differs: {}", fields.join(", ")),
                 ));
             }
         }
     }
-    steps.extend(plan_members(input, desired, members, kept));
-    steps.extend(plan_monitor(input, desired, kept));
-    steps
+    actions.extend(plan_members(input, desired, members, kept));
+    actions.extend(plan_monitor(input, desired, kept));
+    actions
 }
 
 /// Plans the members of a pool.
@@ -97,31 +97,34 @@ pub(super) fn plan_members(
     members: &[DesiredMember],
     pool: Option<&Pool>,
 ) -> Vec<PlannedAction> {
-    let observed: &[ObservedMember] = pool
-        .and_then(|pool| input.observed.members.get(&pool.id))
-        .map_or(&[], |members| members);
-    let view = MemberDiff::new(input, members, observed);
-    let object =
-        pool.map_or_else(|| names::pool(desired.index, input.name), |pool| (&*pool.name).into());
-    let Some(why) = view.reason() else {
+    let mut object = names::pool(desired.index, input.name);
+    let mut observed: &[ObservedMember] = &[];
+    if let Some(pool) = pool {
+        object = pool.name.as_str().into();
+        observed = input.observed.members_of(pool);
+    }
+    let diff = MemberDiff::new(input, members, observed);
+    let Some(why) = diff.reason() else {
         return Vec::new();
     };
-    let id = pool.map(|pool| pool.id.clone());
-    if input.serial_api_calls {
-        return view
-            .single_changes(input, id.as_deref())
-            .into_iter()
-            .map(|c| PlannedAction::new(c, object.clone(), &*why))
-            .collect();
+    let pool_id = pool.map(|pool| pool.id.clone());
+    if !input.serial_api_calls {
+        let set_members = ActionKind::SetMembers(pool_id, diff.list(input));
+        return vec![PlannedAction::new(set_members, object, why)];
     }
-    vec![PlannedAction::new(ActionKind::SetMembers(id, view.list(input)), object, why)]
+    diff.single_changes(input, pool_id.as_deref())
+        .into_iter()
+        .map(|change| PlannedAction::new(change, object.clone(), &*why))
+        .collect()
 }
 
 /// Differences between the desired and observed members of a pool.
 struct MemberDiff<'a> {
     desired: &'a [DesiredMember],
+    /// By address and port.
     observed: BTreeMap<(&'a str, u16), &'a ObservedMember>,
-    keys: Vec<Box<str>>,
+    /// Addresses of the desired members as text.
+    addresses: Vec<Box<str>>,
     missing: usize,
     surplus: usize,
     changed: usize,
@@ -133,51 +136,53 @@ impl<'a> MemberDiff<'a> {
     fn new(
         input: &PlanInput<'_>,
         desired: &'a [DesiredMember],
-        seen: &'a [ObservedMember],
+        observed: &'a [ObservedMember],
     ) -> Self {
-        let observed: BTreeMap<_, _> = seen.iter().map(|member| (member.key(), member)).collect();
-        let keys: Vec<Box<str>> = desired
-            .iter()
-            .map(|member| member.address.to_string().into())
-            .collect();
-        let there: BTreeSet<(&str, u16)> = keys
-            .iter()
-            .zip(desired)
-            .map(|(key, member)| (&**key, member.port))
-            .collect();
-        let surplus = observed.keys().filter(|key| !there.contains(*key)).count();
-        let mut missing = 0;
-        let mut changed = 0;
-        let mut in_wrong_subnet = BTreeSet::new();
-        for (key, member) in keys.iter().zip(desired) {
-            match observed.get(&(&**key, member.port)) {
-                None => missing += 1,
-                Some(found) => {
-                    let elsewhere = input.exact_subnet.is_some()
-                        && found.subnet.as_deref() != input.exact_subnet;
-                    // Upstream sets no subnet for members that it creates one by one, and they
-                    // serve.
-                    let wrong_subnet =
-                        elsewhere && !(input.serial_api_calls && found.subnet.is_none());
-                    if wrong_subnet {
-                        in_wrong_subnet.insert((key.clone(), member.port));
-                    }
-                    changed +=
-                        usize::from(found.weight != 1 || found.monitor_port != member.monitor_port);
-                }
+        let mut diff = Self {
+            desired,
+            observed: observed
+                .iter()
+                .map(|member| (member.key(), member))
+                .collect(),
+            addresses: desired
+                .iter()
+                .map(|member| member.address.to_string().into())
+                .collect(),
+            missing: 0,
+            surplus: 0,
+            changed: 0,
+            in_wrong_subnet: BTreeSet::new(),
+        };
+        let desired_keys = diff.desired_keys();
+        diff.surplus = diff
+            .observed
+            .keys()
+            .filter(|key| !desired_keys.contains(*key))
+            .count();
+        for (address, member) in diff.addresses.iter().zip(desired) {
+            let Some(found) = diff.observed.get(&(&**address, member.port)) else {
+                diff.missing += 1;
+                continue;
+            };
+            if is_in_wrong_subnet(input, found) {
+                diff.in_wrong_subnet.insert((address.clone(), member.port));
+            }
+            if is_changed(member, found) {
+                diff.changed += 1;
             }
         }
-        Self {
-            desired,
-            observed,
-            keys,
-            missing,
-            surplus,
-            changed,
-            in_wrong_subnet,
-        }
+        diff
     }
 
+    fn desired_keys(&self) -> BTreeSet<(&str, u16)> {
+        self.addresses
+            .iter()
+            .zip(self.desired)
+            .map(|(address, member)| (&**address, member.port))
+            .collect()
+    }
+
+    /// Describes the differences; `None` if there are none.
     fn reason(&self) -> Option<String> {
         let counts = [
             (self.missing, "missing"),
@@ -187,85 +192,107 @@ impl<'a> MemberDiff<'a> {
         ];
         let parts: Vec<_> = counts
             .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, what)| format!("{n} {what}"))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, difference)| format!("{count} {difference}"))
             .collect();
-        (!parts.is_empty()).then(|| format!("members: {}", parts.join(", ")))
+        if parts.is_empty() {
+            return None;
+        }
+        Some(format!("members: {}", parts.join(", ")))
     }
 
     /// Returns the members that are deleted so that they can be created again in their subnet: half
     /// of the desired members at most, and none while others are missing, so that the rest can
     /// serve.
     fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
-        let most = if self.missing > 0 {
+        let max_recreated = if self.missing > 0 {
             0
         } else {
-            self.in_wrong_subnet
-                .len()
-                .min(self.desired.len().div_ceil(2))
+            self.desired.len().div_ceil(2)
         };
-        self.in_wrong_subnet.iter().take(most).collect()
+        self.in_wrong_subnet.iter().take(max_recreated).collect()
     }
 
     /// Returns the complete list for a batch update.
     fn list(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
         let to_recreate = self.members_to_recreate();
-        let stays =
-            |at: &usize| !to_recreate.contains(&(self.keys[*at].clone(), self.desired[*at].port));
-        let body = |at: usize| {
-            let member = &self.desired[at];
-            let found = self.observed.get(&(&*self.keys[at], member.port));
-            let subnet = found.map_or(input.subnet, |found| found.subnet.as_deref());
-            MemberCreate {
-                weight: found.filter(|found| found.weight != 1).map(|_| 1),
-                ..body::member(member, subnet, false)
+        let mut bodies = Vec::new();
+        for (address, member) in self.addresses.iter().zip(self.desired) {
+            if to_recreate.contains(&(address.clone(), member.port)) {
+                continue;
             }
-        };
-        (0..self.desired.len()).filter(stays).map(body).collect()
+            let body = match self.observed.get(&(&**address, member.port)) {
+                None => body::member(member, input.subnet, MemberRequest::Batch),
+                Some(found) => MemberCreate {
+                    weight: (found.weight != 1).then_some(1),
+                    ..body::member(member, found.subnet.as_deref(), MemberRequest::Batch)
+                },
+            };
+            bodies.push(body);
+        }
+        bodies
     }
 
     /// Returns the changes of single members. Missing ones are created first, so that there is
     /// always a member that serves.
     fn single_changes(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
-        let mut changes = Vec::new();
+        let mut creations = Vec::new();
         let mut updates = Vec::new();
-        let mut there = BTreeSet::new();
-        for (key, member) in self.keys.iter().zip(self.desired) {
-            there.insert((&**key, member.port));
-            match self.observed.get(&(&**key, member.port)) {
-                None => {
-                    let body = body::member(member, input.subnet, true);
-                    changes.push(ActionKind::CreateMember(pool.map(Into::into), body));
-                }
-                Some(found) if found.weight != 1 || found.monitor_port != member.monitor_port => {
-                    let update = MemberUpdate {
-                        weight: Patch::Set(1),
-                        monitor_port: member.monitor_port.map_or(Patch::Clear, Patch::Set),
-                        ..MemberUpdate::default()
-                    };
-                    updates.extend(found.id.clone().map(|id| (id, update)));
-                }
-                Some(_) => {}
+        for (address, member) in self.addresses.iter().zip(self.desired) {
+            let Some(found) = self.observed.get(&(&**address, member.port)) else {
+                let body = body::member(member, input.subnet, MemberRequest::Single);
+                creations.push(ActionKind::CreateMember(pool.map(Into::into), body));
+                continue;
+            };
+            if is_changed(member, found)
+                && let Some(id) = &found.id
+            {
+                let update = MemberUpdate {
+                    weight: Patch::Set(1),
+                    monitor_port: member.monitor_port.map_or(Patch::Clear, Patch::Set),
+                    ..MemberUpdate::default()
+                };
+                updates.push((id.clone(), update));
             }
         }
+        let mut changes = creations;
         let Some(pool) = pool else { return changes };
-        changes.extend(
-            updates
-                .into_iter()
-                .map(|(id, update)| ActionKind::UpdateMember(pool.into(), id, update)),
-        );
-        let to_recreate = self.members_to_recreate();
-        let goes = |key: &(&str, u16)| {
-            !there.contains(key) || to_recreate.contains(&(key.0.into(), key.1))
-        };
-        let gone = self
-            .observed
-            .iter()
-            .filter(|(key, _)| goes(key))
-            .filter_map(|(_, found)| found.id.clone());
-        changes.extend(gone.map(|id| ActionKind::DeleteMember(pool.into(), id)));
+        for (id, update) in updates {
+            changes.push(ActionKind::UpdateMember(pool.into(), id, update));
+        }
+        for id in self.ids_to_delete() {
+            changes.push(ActionKind::DeleteMember(pool.into(), id));
+        }
         changes
     }
+
+    /// Returns the IDs of members that are surplus or have to be created again.
+    fn ids_to_delete(&self) -> Vec<Box<str>> {
+        let desired_keys = self.desired_keys();
+        let to_recreate = self.members_to_recreate();
+        let mut ids = Vec::new();
+        for (key, found) in &self.observed {
+            let (address, port) = *key;
+            if !desired_keys.contains(key) || to_recreate.contains(&(address.into(), port)) {
+                ids.extend(found.id.clone());
+            }
+        }
+        ids
+    }
+}
+
+/// Returns whether a member is in another subnet than the one that is set. Upstream sets no subnet
+/// for members that it creates one by one, and they serve.
+fn is_in_wrong_subnet(input: &PlanInput<'_>, observed: &ObservedMember) -> bool {
+    if input.exact_subnet.is_none() || (input.serial_api_calls && observed.subnet.is_none()) {
+        return false;
+    }
+    observed.subnet.as_deref() != input.exact_subnet
+}
+
+/// Returns whether a member differs in what can be updated.
+fn is_changed(desired: &DesiredMember, observed: &ObservedMember) -> bool {
+    observed.weight != 1 || observed.monitor_port != desired.monitor_port
 }
 
 /// Plans the health monitor of a pool.
@@ -275,66 +302,85 @@ pub(super) fn plan_monitor(
     pool: Option<&Pool>,
 ) -> Vec<PlannedAction> {
     let observed = pool.and_then(|pool| input.observed.monitor_of(pool));
-    // First, delete a monitor that is not desired.
-    let Some(monitor) = &desired.pool.monitor else {
-        let gone = |seen: &HealthMonitor| {
-            PlannedAction::new(
-                ActionKind::DeleteMonitor(seen.id.clone()),
-                &*seen.name,
-                "members are not to be checked",
-            )
-        };
-        return observed.map(gone).into_iter().collect();
+    let mut actions = Vec::new();
+    let Some(desired_monitor) = &desired.pool.monitor else {
+        if let Some(monitor) = observed {
+            let why = "health checks are disabled";
+            let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
+            actions.push(PlannedAction::new(delete_monitor, &*monitor.name, why));
+        }
+        return actions;
     };
-    let mut steps = Vec::new();
-    let name = names::monitor(desired.index, input.name);
-    // Then replace one of another type, because the type cannot be changed.
-    let kept = observed.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
-    if let (Some(seen), None) = (observed, kept) {
-        let why = format!("its type is {} and not {}", seen.kind, monitor.kind.as_str());
-        steps.push(PlannedAction::new(
-            ActionKind::DeleteMonitor(seen.id.clone()),
-            &*seen.name,
-            why,
-        ));
+    // The type of a monitor cannot be changed: a monitor of another type is replaced.
+    let kept = observed.filter(|monitor| monitor.kind.as_str() == desired_monitor.kind.as_str());
+    if let Some(monitor) = observed
+        && kept.is_none()
+    {
+        let why = format!("its type is {} and not {}", monitor.kind, desired_monitor.kind.as_str());
+        let delete_monitor = ActionKind::DeleteMonitor(monitor.id.clone());
+        actions.push(PlannedAction::new(delete_monitor, &*monitor.name, why));
     }
-    // Finally, create the monitor, or update the fields that differ.
-    let body = body::monitor(monitor, desired.index, input.name);
+    let body = body::monitor(desired_monitor, desired.index, input.name);
     match kept {
         None => {
-            let change =
-                ActionKind::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));
-            steps.push(PlannedAction::new(change, name, "it is not there"));
+            let pool_id = pool.map(|pool| pool.id.clone());
+            actions.push(PlannedAction::new(
+                ActionKind::CreateMonitor(pool_id, Box::new(body)),
+                names::monitor(desired.index, input.name),
+                "it does not exist",
+            ));
         }
-        Some(seen) => {
-            let differs =
-                |wanted: &Option<String>, seen: &Option<String>| wanted.is_some() && wanted != seen;
-            let text = |wanted: &Option<String>, seen: &Option<String>| match wanted {
-                Some(wanted) if Some(wanted) != seen.as_ref() => Patch::Set(wanted.clone()),
-                _ => Patch::Keep,
-            };
-            let down = body.max_retries_down.unwrap_or(seen.max_retries_down);
-            let numbers = (body.delay, body.timeout, body.max_retries, down);
-            let same = numbers
-                == (seen.delay, seen.timeout, seen.max_retries, seen.max_retries_down)
-                && !differs(&body.url_path, &seen.url_path)
-                && !differs(&body.http_method, &seen.http_method)
-                && !differs(&body.expected_codes, &seen.expected_codes);
-            if !same {
-                let update = HealthMonitorUpdate {
-                    delay: Patch::Set(body.delay),
-                    timeout: Patch::Set(body.timeout),
-                    max_retries: Patch::Set(body.max_retries),
-                    max_retries_down: Patch::Set(down),
-                    url_path: text(&body.url_path, &seen.url_path),
-                    http_method: text(&body.http_method, &seen.http_method),
-                    expected_codes: text(&body.expected_codes, &seen.expected_codes),
-                    ..HealthMonitorUpdate::default()
-                };
-                let change = ActionKind::UpdateMonitor(seen.id.clone(), Box::new(update));
-                steps.push(PlannedAction::new(change, &*seen.name, "it differs"));
+        Some(monitor) => {
+            if let Some(update) = monitor_update(&body, monitor) {
+                actions.push(PlannedAction::new(
+                    ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update)),
+                    &*monitor.name,
+                    "it differs",
+                ));
             }
         }
     }
-    steps
+    actions
+}
+
+/// Returns the update of a monitor; `None` if nothing differs. Numbers are sent together, texts
+/// only where they differ.
+fn monitor_update(
+    desired: &HealthMonitorCreate,
+    observed: &HealthMonitor,
+) -> Option<HealthMonitorUpdate> {
+    let max_retries_down = desired
+        .max_retries_down
+        .unwrap_or(observed.max_retries_down);
+    let url_path = text_update(&desired.url_path, &observed.url_path);
+    let http_method = text_update(&desired.http_method, &observed.http_method);
+    let expected_codes = text_update(&desired.expected_codes, &observed.expected_codes);
+    if desired.delay == observed.delay
+        && desired.timeout == observed.timeout
+        && desired.max_retries == observed.max_retries
+        && max_retries_down == observed.max_retries_down
+        && url_path.is_keep()
+        && http_method.is_keep()
+        && expected_codes.is_keep()
+    {
+        return None;
+    }
+    Some(HealthMonitorUpdate {
+        delay: Patch::Set(desired.delay),
+        timeout: Patch::Set(desired.timeout),
+        max_retries: Patch::Set(desired.max_retries),
+        max_retries_down: Patch::Set(max_retries_down),
+        url_path,
+        http_method,
+        expected_codes,
+        ..HealthMonitorUpdate::default()
+    })
+}
+
+/// Returns the update of a text field, which is kept where no text is desired.
+fn text_update(desired: &Option<String>, observed: &Option<String>) -> Patch<String> {
+    match desired {
+        Some(text) if desired != observed => Patch::Set(text.clone()),
+        _ => Patch::Keep,
+    }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     SecurityGroupTask,
-    plan::{Rule, diff, is_of_server, ports_to_add, ports_to_remove},
+    plan::{Rule, RuleDiff, diff, is_of_server, ports_to_add, ports_to_remove},
 };
 
 /// Ports of servers.
@@ -39,6 +39,16 @@ impl ServerPorts {
         }
         self.by_server.entry(server).or_default().push(port);
     }
+
+    fn with_group(&self, group: &str) -> impl Iterator<Item = &Port> {
+        self.by_group
+            .get(group)
+            .into_iter()
+            .flatten()
+            .filter_map(|server| self.by_server.get(server))
+            .flatten()
+            .filter(move |port| port.security_groups.iter().any(|id| id == group))
+    }
 }
 
 /// The groups with the name of a Service's group, and the ports of all servers.
@@ -58,29 +68,22 @@ impl ListedSecurityGroup {
         let [group] = &self.groups[..] else {
             return false;
         };
-        if diff(rules, &group.security_group_rules) != (Vec::new(), Vec::new()) {
+        if diff(rules, &group.security_group_rules) != RuleDiff::default() {
             return false;
         }
-        let ports_of = |server: &str| self.ports.by_server.get(server).map(Vec::as_slice);
-        let servers: Option<Vec<_>> = task
-            .backends
-            .iter()
-            .filter_map(|backend| backend.server.as_deref())
-            .map(ports_of)
-            .collect();
-        // A server that is not listed is new: its port has to be read.
-        let Some(servers) = servers else { return false };
-        let members = servers.into_iter().flatten();
-        let holders = self
-            .ports
-            .by_group
-            .get(group.id.as_str())
-            .into_iter()
-            .flatten();
-        let holders = holders.filter_map(|server| ports_of(server)).flatten();
-        let holders = holders.filter(|port| port.security_groups.contains(&group.id));
-        ports_to_add(&group.id, task.subnet, task.backends, members).is_empty()
-            && ports_to_remove(task.backends, holders).is_empty()
+        let mut backend_ports = Vec::new();
+        for backend in task.backends {
+            let Some(server) = backend.server.as_deref() else {
+                continue;
+            };
+            // A server that is not listed is new: its port has to be read.
+            let Some(ports) = self.ports.by_server.get(server) else {
+                return false;
+            };
+            backend_ports.extend(ports);
+        }
+        ports_to_add(&group.id, task.subnet, task.backends, backend_ports).is_empty()
+            && ports_to_remove(task.backends, self.ports.with_group(&group.id)).is_empty()
     }
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use self::{
     listed::ListedSecurityGroup,
-    plan::{desired_rules, diff, ports_to_add, ports_to_remove},
+    plan::{RuleDiff, desired_rules, diff, ports_to_add, ports_to_remove},
 };
 use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::pause};
 use crate::{
@@ -66,11 +66,11 @@ impl SecurityGroupTask<'_> {
 
 /// Changes that a group needs.
 struct SecurityGroupChanges {
+    /// The group; `None` if it has to be created.
     group: Option<SecurityGroup>,
-    missing: Vec<plan::Rule>,
-    surplus: Vec<String>,
-    join: Vec<Port>,
-    leave: Vec<Port>,
+    rules: RuleDiff,
+    ports_to_add: Vec<Port>,
+    ports_to_remove: Vec<Port>,
 }
 
 impl SecurityGroupManager {
@@ -82,47 +82,51 @@ impl SecurityGroupManager {
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
     ) -> Result<Vec<String>, CloudError> {
-        let mut work = self.observe(api, task).await?;
-        let group = match work.group.take() {
+        let mut changes = self.plan(api, task).await?;
+        let group = match changes.group.take() {
             Some(group) => group,
             None => {
                 self.record_name(&task.group.name);
-                let made = api
+                let created = api
                     .create_group(&task.group.name, &task.group.description)
                     .await?;
                 let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
-                (work.missing, work.surplus) = diff(&rules, &made.security_group_rules);
-                made
+                changes.rules = diff(&rules, &created.security_group_rules);
+                created
             }
         };
-        if !work.missing.is_empty() {
-            let rules: Vec<_> = work
-                .missing
-                .iter()
-                .map(|rule| rule.body(&group.id))
-                .collect();
-            match api.create_rules(&rules).await {
-                // Somebody else has created one of them meanwhile: the next sync compares again.
-                Err(error) if error.class() == ErrorClass::Conflict => {
-                    return Err(as_conflict(error));
-                }
-                made => drop(made?),
-            }
-        }
-        for port in &work.join {
+        Self::create_rules(api, &group.id, &changes.rules.missing).await?;
+        for port in &changes.ports_to_add {
             self.set(api, port, &PortMembership::of(&group.id), "its node is a member")
                 .await?;
         }
-        for port in &work.leave {
+        for port in &changes.ports_to_remove {
             self.set(
                 api,
                 port,
                 &PortMembership::not_of(&group.id),
-                "its node is no member any more",
+                "its node is no longer a member",
             )
             .await?;
         }
-        Ok(work.surplus)
+        Ok(changes.rules.surplus)
+    }
+
+    async fn create_rules(
+        api: Api<'_>,
+        group: &str,
+        rules: &[plan::Rule],
+    ) -> Result<(), CloudError> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let bodies: Vec<_> = rules.iter().map(|rule| rule.body(group)).collect();
+        match api.create_rules(&bodies).await {
+            Ok(_) => Ok(()),
+            // Somebody else has created one of them meanwhile: the next sync compares again.
+            Err(error) if error.class() == ErrorClass::Conflict => Err(as_conflict(error)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes rules, those that [`ensure_rules`](Self::ensure_rules) returns.
@@ -139,39 +143,29 @@ impl SecurityGroupManager {
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let work = self.observe(api, task).await?;
-        let planned = |operation: &str, object: &str, reason: &str| PlannedChange {
-            operation: operation.into(),
-            object: object.into(),
-            reason: reason.into(),
-        };
-        let mut changes = Vec::new();
-        if work.group.is_none() {
-            changes.push(planned("security_group_create", &task.group.name, "it is not there"));
+        let changes = self.plan(api, task).await?;
+        let group = &task.group.name;
+        let mut planned = Vec::new();
+        if changes.group.is_none() {
+            planned.push(planned_change("security_group_create", group, "it does not exist"));
         }
-        for _ in &work.missing {
-            changes.push(planned(
-                "security_group_rules_create",
-                &task.group.name,
-                "a rule is missing",
+        for _ in &changes.rules.missing {
+            planned.push(planned_change("security_group_rules_create", group, "a rule is missing"));
+        }
+        for rule in &changes.rules.surplus {
+            planned.push(planned_change(
+                "security_group_rule_delete",
+                rule,
+                "no Service port needs it",
             ));
         }
-        changes.extend(
-            work.surplus
-                .iter()
-                .map(|id| planned("security_group_rule_delete", id, "nothing wants it")),
-        );
-        changes.extend(
-            work.join
-                .iter()
-                .map(|port| planned("port_update", &port.id, "its node is a member")),
-        );
-        changes.extend(
-            work.leave
-                .iter()
-                .map(|port| planned("port_update", &port.id, "its node is no member any more")),
-        );
-        Ok(changes)
+        for port in &changes.ports_to_add {
+            planned.push(planned_change("port_update", &port.id, "its node is a member"));
+        }
+        for port in &changes.ports_to_remove {
+            planned.push(planned_change("port_update", &port.id, "its node is no longer a member"));
+        }
+        Ok(planned)
     }
 
     /// Returns whether a shared listing shows that nothing has to change.
@@ -185,7 +179,8 @@ impl SecurityGroupManager {
             .is_in_sync(task, &desired_rules(task.group, &self.network(api, task.subnet).await?)))
     }
 
-    async fn observe(
+    /// Reads the group, its rules and ports, and compares them with the task.
+    async fn plan(
         &self,
         api: Api<'_>,
         task: SecurityGroupTask<'_>,
@@ -195,7 +190,7 @@ impl SecurityGroupManager {
         let observed = group
             .as_ref()
             .map_or(&[][..], |group| &group.security_group_rules);
-        let (missing, surplus) = diff(&rules, observed);
+        let rules = diff(&rules, observed);
         let servers: Vec<&str> = task
             .backends
             .iter()
@@ -208,25 +203,28 @@ impl SecurityGroupManager {
         } else {
             api.ports(&[("security_groups", id)]).await?
         };
-        let join = ports_to_add(id, task.subnet, task.backends, &ports)
-            .into_iter()
-            .cloned()
-            .collect();
-        let leave = ports_to_remove(task.backends, &holders)
-            .into_iter()
-            .cloned()
-            .collect();
-        Ok(SecurityGroupChanges { group, missing, surplus, join, leave })
+        Ok(SecurityGroupChanges {
+            ports_to_add: ports_to_add(id, task.subnet, task.backends, &ports)
+                .into_iter()
+                .cloned()
+                .collect(),
+            ports_to_remove: ports_to_remove(task.backends, &holders)
+                .into_iter()
+                .cloned()
+                .collect(),
+            group,
+            rules,
+        })
     }
 
+    /// Returns the network of a subnet.
     async fn network(&self, api: Api<'_>, subnet: &str) -> Result<IpNet, CloudError> {
-        if let Some(state) = self.networks.lock().get(subnet) {
-            return Ok(*state);
+        if let Some(network) = self.networks.lock().get(subnet) {
+            return Ok(*network);
         }
-        let found = api.subnet(subnet).await?;
-        let Some(found) = found else {
+        let Some(found) = api.subnet(subnet).await? else {
             return Err(CloudError::invalid_input(format!(
-                "subnet {subnet} of members is not there"
+                "subnet {subnet} of members does not exist"
             )));
         };
         let network: IpNet = found.cidr.parse().map_err(|error| {
@@ -249,33 +247,33 @@ impl SecurityGroupManager {
                 return Ok(names.existing.contains(name));
             }
         }
-        let found = api
+        let groups = api
             .groups(&[("fields", "id"), ("fields", "name"), ("fields", "description")])
             .await?;
-        let found = found
-            .into_iter()
-            .filter(|group| group.name.starts_with(GROUP_PREFIX))
-            .map(|group| group.name.into());
         let mut names = self.names.lock();
-        names.existing.extend(found);
+        for group in groups {
+            if group.name.starts_with(GROUP_PREFIX) {
+                names.existing.insert(group.name.into());
+            }
+        }
         names.listed = true;
         Ok(names.existing.contains(name))
     }
 
-    /// Removes a Service's group from all ports and deletes it, if `ours` accepts it. A copy of the
+    /// Removes a Service's group from all ports and deletes it, if `is_ours` accepts it. A copy of the
     /// Service may be in another cluster: either the load balancer was this Service's, or the
     /// group's description must name this cluster.
     pub(super) async fn remove(
         &self,
         api: Api<'_>,
         name: &str,
-        ours: impl FnOnce(&SecurityGroup) -> bool,
+        is_ours: impl FnOnce(&SecurityGroup) -> bool,
     ) -> Result<Progress, CloudError> {
         if !self.may_exist(api, name).await? {
             return Ok(Progress::Done);
         }
         let progress = match find(api, name).await? {
-            Some(group) if ours(&group) => self.delete(api, &group).await?,
+            Some(group) if is_ours(&group) => self.delete(api, &group).await?,
             _ => Progress::Done,
         };
         if progress == Progress::Done {
@@ -290,7 +288,7 @@ impl SecurityGroupManager {
         api: Api<'_>,
         group: &SecurityGroup,
     ) -> Result<Progress, CloudError> {
-        let why = "its Service is gone";
+        let why = "its Service is deleted";
         for port in &api.ports(&[("security_groups", &group.id)]).await? {
             self.set(api, port, &PortMembership::not_of(&group.id), why)
                 .await?;
@@ -318,48 +316,56 @@ impl SecurityGroupManager {
         desired: &PortMembership<'_>,
         why: &str,
     ) -> Result<(), CloudError> {
-        let _turn = api.op.wait_shared(self.port_lock.lock()).await;
+        let _guard = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(groups) = desired.missing(&port) else {
+            let Some(groups) = desired.groups_to_set(&port) else {
                 return Ok(());
             };
             match api.set_groups(&port, groups, why).await {
                 Err(error) if error.class() == ErrorClass::Changed => {
                     match api.port(&port.id).await? {
-                        Some(now) => port = Cow::Owned(now),
+                        Some(current) => port = Cow::Owned(current),
                         None => return Ok(()),
                     }
                 }
-                set => return Ok(set.map(drop)?),
+                result => return Ok(result.map(drop)?),
             }
         }
-        let message = format!("port {} is changed by others all the time", port.id);
+        let message = format!("port {} keeps being changed by others", port.id);
         Err(CloudError::new(ErrorKind::Conflict, message).with_retry_after(CONFLICT_DELAY))
+    }
+}
+
+fn planned_change(operation: &str, object: &str, reason: &str) -> PlannedChange {
+    PlannedChange {
+        operation: operation.into(),
+        object: object.into(),
+        reason: reason.into(),
     }
 }
 
 /// Whether a port should have a group.
 struct PortMembership<'a> {
     group: &'a str,
-    is: bool,
+    is_member: bool,
 }
 
 impl<'a> PortMembership<'a> {
     fn of(group: &'a str) -> Self {
-        Self { group, is: true }
+        Self { group, is_member: true }
     }
 
     fn not_of(group: &'a str) -> Self {
-        Self { group, is: false }
+        Self { group, is_member: false }
     }
 
     /// Returns the groups that a port should have; `None` when it has them.
-    fn missing(&self, port: &Port) -> Option<Vec<String>> {
+    fn groups_to_set(&self, port: &Port) -> Option<Vec<String>> {
         let mut groups = port.security_groups.clone();
         match groups.iter().position(|id| id == self.group) {
-            None if self.is => groups.push(self.group.to_owned()),
-            Some(at) if !self.is => drop(groups.remove(at)),
+            None if self.is_member => groups.push(self.group.to_owned()),
+            Some(index) if !self.is_member => drop(groups.remove(index)),
             _ => return None,
         }
         Some(groups)

@@ -1,7 +1,10 @@
 //! Rules of a Service's security group: which are desired, and how they differ from the observed
 //! ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use openstack_api::neutron::{
@@ -62,11 +65,6 @@ impl Rule {
 
 impl From<&SecurityGroupRule> for Rule {
     fn from(rule: &SecurityGroupRule) -> Self {
-        let remote = rule.remote_ip_prefix.as_deref();
-        let canonical = |text: &str| {
-            text.parse::<IpNet>()
-                .map_or_else(|_| text.into(), |net| net.trunc().to_string())
-        };
         let remote_group = rule
             .remote_group_id
             .as_deref()
@@ -79,9 +77,17 @@ impl From<&SecurityGroupRule> for Rule {
                 .as_deref()
                 .map(|protocol| protocol.to_lowercase().into()),
             ports: rule.port_range_min.zip(rule.port_range_max),
-            remote: remote.map(|remote| canonical(remote).into()),
+            remote: rule.remote_ip_prefix.as_deref().map(canonical_network),
             remote_group: remote_group.map(Into::into),
         }
+    }
+}
+
+/// Returns a network in its canonical form, so that equal networks compare as equal.
+fn canonical_network(text: &str) -> Box<str> {
+    match text.parse::<IpNet>() {
+        Ok(network) => network.trunc().to_string().into(),
+        Err(_) => text.into(),
     }
 }
 
@@ -89,32 +95,44 @@ impl From<&SecurityGroupRule> for Rule {
 /// traffic comes from.
 pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
-    rules.extend(
-        group
-            .health_port
-            .map(|port| Rule::ingress("tcp", port, subnet)),
-    );
-    let from = group
+    if let Some(port) = group.health_port {
+        rules.insert(Rule::ingress("tcp", port, subnet));
+    }
+    let sources = group
         .clients
         .as_deref()
         .unwrap_or(std::slice::from_ref(subnet));
     for (protocol, port) in &group.ports {
-        rules.extend(from.iter().map(|from| Rule::ingress(protocol, *port, from)));
+        for source in sources {
+            rules.insert(Rule::ingress(protocol, *port, source));
+        }
     }
     rules
 }
 
-/// Returns the rules to create, and the IDs of those to delete. Of equal rules one stays.
-pub fn diff(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> (Vec<Rule>, Vec<String>) {
+/// Differences between desired and observed rules.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RuleDiff {
+    /// Rules to create.
+    pub missing: Vec<Rule>,
+    /// IDs of rules to delete.
+    pub surplus: Vec<String>,
+}
+
+/// Compares rules. Of equal rules one stays.
+pub fn diff(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> RuleDiff {
     let mut kept = BTreeSet::new();
     let mut surplus = Vec::new();
     for rule in observed {
-        let key = Rule::from(rule);
-        if !desired.contains(&key) || !kept.insert(key) {
+        let comparable = Rule::from(rule);
+        if !desired.contains(&comparable) || !kept.insert(comparable) {
             surplus.push(rule.id.clone());
         }
     }
-    (desired.difference(&kept).cloned().collect(), surplus)
+    RuleDiff {
+        missing: desired.difference(&kept).cloned().collect(),
+        surplus,
+    }
 }
 
 /// Returns the ports that need the group: of nodes that are members, with port security, holding
@@ -125,19 +143,25 @@ pub fn ports_to_add<'a>(
     backends: &[NodeBackend],
     ports: impl IntoIterator<Item = &'a Port>,
 ) -> Vec<&'a Port> {
-    let addresses: BTreeMap<&str, _> = backends
+    let addresses: BTreeMap<&str, IpAddr> = backends
         .iter()
-        .filter_map(|backend| Some((&**backend.server.as_ref()?, backend.address)))
+        .filter_map(|backend| Some((backend.server.as_deref()?, backend.address)))
         .collect();
-    let holds = |port: &&Port| {
-        let address = addresses.get(&*port.device_id);
-        let on_subnet = |fixed: &openstack_api::neutron::FixedIp| {
-            Some(&fixed.ip_address) == address && *fixed.subnet_id == *subnet
+    let mut lacking = Vec::new();
+    for port in ports {
+        let Some(address) = addresses.get(&*port.device_id) else {
+            continue;
         };
-        port.port_security_enabled != Some(false) && port.fixed_ips.iter().any(on_subnet)
-    };
-    let lacks = |port: &&Port| !port.security_groups.iter().any(|id| id == group);
-    ports.into_iter().filter(holds).filter(lacks).collect()
+        let has_address = port
+            .fixed_ips
+            .iter()
+            .any(|fixed| fixed.ip_address == *address && *fixed.subnet_id == *subnet);
+        let has_group = port.security_groups.iter().any(|id| id == group);
+        if has_address && !has_group && port.port_security_enabled != Some(false) {
+            lacking.push(port);
+        }
+    }
+    lacking
 }
 
 /// Returns the ports that must lose the group: of servers that are not members any more.
@@ -149,8 +173,10 @@ pub fn ports_to_remove<'a>(
         .iter()
         .filter_map(|backend| backend.server.as_deref())
         .collect();
-    let has_left = |port: &&Port| is_of_server(port) && !servers.contains(&*port.device_id);
-    holders.into_iter().filter(has_left).collect()
+    holders
+        .into_iter()
+        .filter(|port| is_of_server(port) && !servers.contains(&*port.device_id))
+        .collect()
 }
 
 /// Returns whether a port belongs to a server.
@@ -261,7 +287,7 @@ mod tests {
             ),
         ];
         for (case, wanted, there, create, delete) in cases {
-            let (missing, surplus) = diff(&wanted.into_iter().collect(), &there);
+            let RuleDiff { missing, surplus } = diff(&wanted.into_iter().collect(), &there);
             assert_eq!((missing, ids(&surplus)), (create, delete), "{case}");
         }
     }
@@ -270,7 +296,7 @@ mod tests {
     fn a_rule_for_a_group_is_never_the_wanted_one() {
         let mut rule = seen("a", Direction::Ingress, Some("tcp"), Some(80), Some("10.0.0.0/24"));
         rule.remote_group_id = Some("g".into());
-        let (missing, surplus) = diff(&[tcp(80, "10.0.0.0/24")].into(), &[rule]);
+        let RuleDiff { missing, surplus } = diff(&[tcp(80, "10.0.0.0/24")].into(), &[rule]);
         assert_eq!((missing.len(), ids(&surplus)), (1, vec!["a"]));
     }
 
@@ -369,7 +395,7 @@ mod tests {
         ) {
             let subnet: IpNet = "10.0.0.0/24".parse().unwrap();
             let wanted: BTreeSet<Rule> = ports.iter().map(|(protocol, port)| Rule::ingress(protocol, *port, &subnet)).collect();
-            let (missing, surplus) = diff(&wanted, &there);
+            let RuleDiff { missing, surplus } = diff(&wanted, &there);
             let mut after: Vec<_> = there.iter().filter(|rule| !surplus.contains(&rule.id)).cloned().collect();
             after.extend(missing.iter().enumerate().map(|(at, rule)| {
                 let port = rule.ports.map(|(port, _)| port);
@@ -378,11 +404,11 @@ mod tests {
             let kept: Vec<Rule> = after.iter().map(Rule::from).collect();
             prop_assert_eq!(kept.len(), wanted.len(), "each once");
             prop_assert_eq!(kept.into_iter().collect::<BTreeSet<_>>(), wanted.clone());
-            prop_assert_eq!(diff(&wanted, &after), (vec![], vec![]));
+            prop_assert_eq!(diff(&wanted, &after), RuleDiff::default());
             // In another order the same are missing, and as many are surplus.
             let mut turned = there.clone();
             turned.rotate_left(by.min(there.len()));
-            let (also_missing, also_surplus) = diff(&wanted, &turned);
+            let RuleDiff { missing: also_missing, surplus: also_surplus } = diff(&wanted, &turned);
             prop_assert_eq!((also_missing, also_surplus.len()), (missing, surplus.len()));
         }
 

@@ -12,7 +12,7 @@ pub use self::networks::{member_subnet, vip_network, vip_subnet};
 use std::net::IpAddr;
 
 use ccm_core::{
-    k8s::{IpFamily, ServiceView},
+    k8s::{IpFamily, Protocol, ServiceView},
     provider::{FieldError, ServiceNotice, SourceRanges},
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -44,7 +44,7 @@ pub(super) struct SpecReader<'a> {
     pub(super) settings: &'a LoadBalancerSettings,
     pub(super) features: Features,
     pub(super) annotations: AnnotationReader<'a>,
-    pub(super) remarks: Vec<ServiceNotice>,
+    pub(super) notices: Vec<ServiceNotice>,
     pub(super) internal: bool,
     pub(super) proxy: Option<ProxyProtocol>,
     pub(super) forwarded_for: bool,
@@ -69,46 +69,49 @@ pub fn parse(
         annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
     let proxy = ProxyProtocol::parse(annotations.text(&annotations::PROXY_PROTOCOL, ""));
     let forwarded_for = annotations.boolean(&annotations::X_FORWARDED_FOR, false);
-    let notices = Vec::new();
     let mut reader = SpecReader {
         service,
         settings,
         features,
         annotations,
-        remarks: notices,
+        notices: Vec::new(),
         internal,
         proxy,
         forwarded_for,
     };
     reject_unsupported(&mut reader);
-    let desired = wanted(&mut reader, cluster);
+    let desired = desired_load_balancer(&mut reader, cluster);
     notices::collect_notices(&mut reader, &desired);
-    let (mistakes, ignored) = reader.annotations.finish();
-    let mut remarks = reader.remarks;
-    notices::ignored_values(&mut remarks, &ignored);
-    if mistakes.is_empty() {
-        return ParsedService {
-            desired: Ok(Box::new(desired)),
-            tolerant: None,
-            notices: remarks,
-        };
+    let found = reader.annotations.finish();
+    let mut notices = reader.notices;
+    notices::ignored_values(&mut notices, &found.ignored);
+    if found.errors.is_empty() {
+        return ParsedService { desired: Ok(Box::new(desired)), tolerant: None, notices };
     }
-    // With an unknown class the subnet of members is not known, and the rules depend on it.
-    let placed = !mistakes
-        .iter()
-        .any(|mistake| mistake.field == annotations::CLASS.key());
-    let group = desired
-        .security_group
-        .clone()
-        .filter(|group| placed && group.clients.is_none());
+    let tolerant = Box::new(without_unreliable_rules(desired, &found.errors));
     ParsedService {
-        desired: Err(mistakes),
-        tolerant: Some(Box::new(DesiredLoadBalancer { security_group: group, ..desired })),
-        notices: remarks,
+        desired: Err(found.errors),
+        tolerant: Some(tolerant),
+        notices,
     }
 }
 
-fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
+/// Leaves out a security group whose rules an invalid Service does not determine: client networks
+/// may be wrong, and with an unknown class the subnet of members is not known.
+fn without_unreliable_rules(
+    desired: DesiredLoadBalancer,
+    errors: &[FieldError],
+) -> DesiredLoadBalancer {
+    let is_class_unknown = errors
+        .iter()
+        .any(|error| error.field == annotations::CLASS.key());
+    let security_group = desired
+        .security_group
+        .filter(|group| !is_class_unknown && group.clients.is_none());
+    DesiredLoadBalancer { security_group, ..desired }
+}
+
+fn desired_load_balancer(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
     let service = reader.service;
     let owner = ServiceKey {
         namespace: service.namespace.clone(),
@@ -117,7 +120,7 @@ fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
     };
     let sources = source_ranges(reader);
     let listeners = ports::read(reader, &sources);
-    let place = networks::read(reader);
+    let networks = networks::read(reader);
     let node_labels = match reader.annotations.given(&annotations::NODE_SELECTOR) {
         Some(text) => annotations::selector(text),
         None => reader.settings.node_selector.clone(),
@@ -126,13 +129,13 @@ fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
         name: names::load_balancer(cluster, &owner.namespace, &owner.name),
         description: names::description(cluster, &owner.namespace, &owner.name),
         internal: reader.internal,
-        create_settings: place.front,
-        floating_ip: place.floating,
-        member_subnet: place.member_subnet,
-        vip_subnet: place.vip_subnet,
+        create_settings: networks.create_settings,
+        floating_ip: networks.floating_ip,
+        member_subnet: networks.member_subnet,
+        vip_subnet: networks.vip_subnet,
         family: reader.family(),
         node_labels,
-        security_group: group(reader, cluster, &owner, sources),
+        security_group: security_group(reader, cluster, &owner, sources),
         status_format: status_format(reader),
         listeners,
         owner,
@@ -170,64 +173,62 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
 /// Reads the client networks: those of the VIP's address family, and all of that family unless the
 /// Service sets some.
 fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
-    let of_vip = reader.family().unwrap_or(IpFamily::V4);
-    let all = match of_vip {
+    let family = reader.family().unwrap_or(IpFamily::V4);
+    let everywhere = match family {
         IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
         IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
     };
     match SourceRanges::of(reader.service) {
-        Ok(SourceRanges::Unset) => vec![all],
-        Ok(SourceRanges::Only(networks)) => {
-            let found: Vec<_> = networks
-                .into_iter()
-                .filter(|network| IpFamily::of(network) == of_vip)
-                .collect();
+        Ok(SourceRanges::Unset) => vec![everywhere],
+        Ok(SourceRanges::Only(mut networks)) => {
+            networks.retain(|network| IpFamily::of(network) == family);
             // An empty list opens the listener to everybody.
-            if found.is_empty() {
+            if networks.is_empty() {
                 let message = "no network is of the address family of the load balancer";
                 reader
                     .annotations
                     .add_error("spec.loadBalancerSourceRanges", message);
             }
-            found
+            networks
         }
-        Err(mistakes) => {
-            reader.annotations.add_errors(mistakes);
-            vec![all]
+        Err(errors) => {
+            reader.annotations.add_errors(errors);
+            vec![everywhere]
         }
     }
 }
 
-fn group(
+fn security_group(
     reader: &SpecReader<'_>,
     cluster: &str,
     owner: &ServiceKey,
     sources: Vec<IpNet>,
 ) -> Option<SecurityGroupSpec> {
-    let ports = reader
-        .service
-        .ports
-        .iter()
-        .filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
-    let ports = ports.collect();
-    let ovn = reader.settings.driver.is_ovn();
-    reader
-        .settings
-        .manage_security_groups
-        .then(|| SecurityGroupSpec {
-            name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
-            description: names::security_group_description(cluster, &owner.namespace, &owner.name),
-            ports,
-            health_port: reader.service.health_check_node_port.map(Into::into),
-            clients: ovn.then_some(sources),
-        })
+    if !reader.settings.manage_security_groups {
+        return None;
+    }
+    let mut ports = Vec::new();
+    for port in &*reader.service.ports {
+        if let Some(node_port) = port.node_port {
+            ports.push((transport(port.protocol), node_port.get()));
+        }
+    }
+    Some(SecurityGroupSpec {
+        name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
+        description: names::security_group_description(cluster, &owner.namespace, &owner.name),
+        ports,
+        health_port: reader.service.health_check_node_port.map(Into::into),
+        // Only with OVN do clients keep their addresses.
+        clients: reader.settings.driver.is_ovn().then_some(sources),
+    })
 }
 
-fn transport(protocol: ccm_core::k8s::Protocol) -> &'static str {
+/// Returns Neutron's spelling of a protocol.
+fn transport(protocol: Protocol) -> &'static str {
     match protocol {
-        ccm_core::k8s::Protocol::Tcp => "tcp",
-        ccm_core::k8s::Protocol::Udp => "udp",
-        ccm_core::k8s::Protocol::Sctp => "sctp",
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
     }
 }
 
@@ -238,7 +239,7 @@ fn status_format(reader: &SpecReader<'_>) -> StatusFormat {
         .ingress_hostname
         .then(|| reader.settings.ingress_hostname_suffix.clone());
     StatusFormat {
-        hostname: some(hostname),
+        hostname: non_empty(hostname),
         proxy: reader.proxy.is_some(),
         suffix,
     }
@@ -252,18 +253,22 @@ fn requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
         .as_deref()
         .map(str::trim)
         .filter(|text| !text.is_empty())?;
-    let parsed = text.parse();
-    if parsed.is_err() {
-        reader
-            .annotations
-            .add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
+    match text.parse() {
+        Ok(address) => Some(address),
+        Err(_) => {
+            let message = format!("{text:?} is no address");
+            reader.annotations.add_error("spec.loadBalancerIP", message);
+            None
+        }
     }
-    parsed.ok()
 }
 
 /// Returns `None` for empty text.
-fn some(text: &str) -> Option<Box<str>> {
-    (!text.is_empty()).then(|| text.into())
+fn non_empty(text: &str) -> Option<Box<str>> {
+    if text.is_empty() {
+        return None;
+    }
+    Some(text.into())
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Networks and subnets of the VIP, members and the floating IP.
 
+use std::net::IpAddr;
+
 use ccm_core::{k8s::IpFamily, provider::FieldError};
 
-use super::{SpecReader, some};
+use super::{SpecReader, non_empty};
 use crate::lb::{
     annotations as keys,
     model::{CreateSettings, FloatingIpSpec},
@@ -12,8 +14,8 @@ use crate::lb::{
 
 /// What was read from a Service.
 pub(super) struct NetworkSpec {
-    pub(super) front: CreateSettings,
-    pub(super) floating: FloatingIpSpec,
+    pub(super) create_settings: CreateSettings,
+    pub(super) floating_ip: FloatingIpSpec,
     pub(super) member_subnet: Option<Box<str>>,
     pub(super) vip_subnet: Option<Box<str>>,
 }
@@ -21,92 +23,125 @@ pub(super) struct NetworkSpec {
 /// Reads all of it from the annotations, the class and the configuration.
 pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
     let settings = reader.settings;
-    // First, find the class that the Service names.
-    let named = reader.annotations.text(&keys::CLASS, "");
-    let class = match find(named, settings) {
+    let class_name = reader.annotations.text(&keys::CLASS, "");
+    let class = match find_class(class_name, settings) {
         Ok(class) => class.cloned().unwrap_or_default(),
-        Err(mistake) => {
-            reader.annotations.add_errors([mistake]);
+        Err(error) => {
+            reader.annotations.add_errors([error]);
             NetworkSettings::default()
         }
     };
-    let config = &settings.networks;
-    // Then read the subnets and networks. An unknown class was recorded above, and leaves them
-    // empty.
-    let subnet =
-        vip_subnet(reader.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
-    let network = vip_network(reader.annotations.text(&keys::NETWORK, ""), named, settings)
+    // An unknown class was recorded above, and leaves these empty.
+    let vip_subnet = vip_subnet(reader.annotations.text(&keys::SUBNET, ""), class_name, settings)
         .unwrap_or_default();
-    let member = member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
-    let member_subnet = member.unwrap_or_default().or_else(|| some(&config.subnet));
-    let asked = super::requested_address(reader);
-    let of_vip = reader.internal || reader.family() == Some(IpFamily::V6);
-    // For an external Service the class takes precedence over its annotations.
-    let over = |own: &str, given: &Option<Box<str>>| match reader.internal {
-        false if !own.is_empty() => some(own),
-        _ => given.clone(),
-    };
+    let vip_network =
+        vip_network(reader.annotations.text(&keys::NETWORK, ""), class_name, settings)
+            .unwrap_or_default();
+    let member_subnet =
+        member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), class_name, settings)
+            .unwrap_or_default()
+            .or_else(|| non_empty(&settings.networks.subnet));
+    let requested = RequestedAddress::read(reader);
     let create_settings = CreateSettings {
         driver: settings.driver.as_str().into(),
-        port: some(reader.annotations.text(&keys::PORT, "")),
-        subnet: over(&class.subnet, &subnet),
-        network: over(&class.network, &network),
-        address: asked.filter(|_| of_vip),
-        flavor: some(reader.annotations.text(&keys::FLAVOR, &settings.flavor))
-            .filter(|_| reader.features.flavors),
-        availability_zone: some(
-            reader
-                .annotations
-                .text(&keys::AVAILABILITY_ZONE, &settings.availability_zone),
-        )
-        .filter(|_| reader.features.availability_zones),
+        port: non_empty(reader.annotations.text(&keys::PORT, "")),
+        subnet: class_unless_internal(reader, &class.subnet, vip_subnet.as_deref()),
+        network: class_unless_internal(reader, &class.network, vip_network.as_deref()),
+        address: requested.vip,
+        flavor: flavor(reader),
+        availability_zone: availability_zone(reader),
     };
-    // Finally, read the floating IP.
-    let given_network = reader
+    let floating_network = reader
         .annotations
-        .text(&keys::FLOATING_NETWORK, &config.floating_network);
-    let keep = reader.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
-    let floating = FloatingIpSpec {
-        network: first([&*class.floating_network, given_network]),
+        .text(&keys::FLOATING_NETWORK, &settings.networks.floating_network);
+    let floating_ip = FloatingIpSpec {
+        network: first_non_empty([&*class.floating_network, floating_network]),
         subnet: floating_subnet(reader, &class),
-        address: asked.filter(|_| !of_vip),
-        keep,
+        address: requested.floating_ip,
+        keep: reader.annotations.boolean(&keys::KEEP_FLOATING_IP, false),
     };
-    NetworkSpec {
-        front: create_settings,
-        floating,
-        member_subnet,
-        vip_subnet: subnet,
+    NetworkSpec { create_settings, floating_ip, member_subnet, vip_subnet }
+}
+
+/// The address that a Service requests, where it belongs.
+struct RequestedAddress {
+    vip: Option<IpAddr>,
+    floating_ip: Option<IpAddr>,
+}
+
+impl RequestedAddress {
+    fn read(reader: &mut SpecReader<'_>) -> Self {
+        let address = super::requested_address(reader);
+        if reader.internal || reader.family() == Some(IpFamily::V6) {
+            Self { vip: address, floating_ip: None }
+        } else {
+            Self { vip: None, floating_ip: address }
+        }
     }
+}
+
+/// Chooses a setting of the VIP. For an external Service the class takes precedence over its
+/// annotations.
+fn class_unless_internal(
+    reader: &SpecReader<'_>,
+    class: &str,
+    chosen: Option<&str>,
+) -> Option<Box<str>> {
+    if !reader.internal && !class.is_empty() {
+        return Some(class.into());
+    }
+    chosen.map(Into::into)
+}
+
+fn flavor(reader: &SpecReader<'_>) -> Option<Box<str>> {
+    if !reader.features.flavors {
+        return None;
+    }
+    non_empty(
+        reader
+            .annotations
+            .text(&keys::FLAVOR, &reader.settings.flavor),
+    )
+}
+
+fn availability_zone(reader: &SpecReader<'_>) -> Option<Box<str>> {
+    if !reader.features.availability_zones {
+        return None;
+    }
+    non_empty(
+        reader
+            .annotations
+            .text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone),
+    )
 }
 
 /// Reads the subnet of the floating network: from the class, else the annotations, else the
 /// configuration.
 fn floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
-    let text = |row| reader.annotations.text(row, "");
+    let annotations = &reader.annotations;
     let annotated = FloatingSubnet::of(
-        text(&keys::FLOATING_SUBNET_ID),
-        text(&keys::FLOATING_SUBNET),
-        text(&keys::FLOATING_SUBNET_TAGS),
+        annotations.text(&keys::FLOATING_SUBNET_ID, ""),
+        annotations.text(&keys::FLOATING_SUBNET, ""),
+        annotations.text(&keys::FLOATING_SUBNET_TAGS, ""),
     );
-    let configured = || reader.settings.networks.floating_subnet.clone();
-    let found = class
+    let configured = reader.settings.networks.floating_subnet.clone();
+    let subnet = class
         .floating_subnet
         .clone()
-        .or_else(|| annotated.clone())
-        .or_else(configured)
+        .or(annotated)
+        .or(configured)
         .unwrap_or_default();
-    if let FloatingSubnet::Matching { name, .. } = &found
+    if let FloatingSubnet::Matching { name, .. } = &subnet
         && let Err(message) = NamePattern::parse(name)
     {
         reader
             .annotations
             .invalid_value(&keys::FLOATING_SUBNET, message);
     }
-    found
+    subnet
 }
 
-fn first<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
+fn first_non_empty<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
     texts
         .into_iter()
         .find(|text| !text.is_empty())
@@ -114,13 +149,15 @@ fn first<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
 }
 
 /// Finds a class; `None` when the Service names none.
-fn find<'a>(
+fn find_class<'a>(
     class: &str,
     settings: &'a LoadBalancerSettings,
 ) -> Result<Option<&'a NetworkSettings>, FieldError> {
+    if class.is_empty() {
+        return Ok(None);
+    }
     match settings.classes.get(class) {
-        _ if class.is_empty() => Ok(None),
-        Some(placement) => Ok(Some(placement)),
+        Some(networks) => Ok(Some(networks)),
         None => {
             let message = format!("invalid loadbalancer class \"{class}\": it is not configured");
             Err(FieldError::new(keys::CLASS.key(), message))
@@ -137,7 +174,7 @@ pub fn member_subnet(
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |placement| &placement.member_subnet)
+    choose(annotation, class, settings, |networks| &networks.member_subnet)
 }
 
 /// Chooses the subnet of the VIP in the same way.
@@ -149,7 +186,7 @@ pub fn vip_subnet(
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |placement| &placement.subnet)
+    choose(annotation, class, settings, |networks| &networks.subnet)
 }
 
 /// Chooses the network of the VIP in the same way.
@@ -161,18 +198,18 @@ pub fn vip_network(
     class: &str,
     settings: &LoadBalancerSettings,
 ) -> Result<Option<Box<str>>, FieldError> {
-    choose(annotation, class, settings, |placement| &placement.network)
+    choose(annotation, class, settings, |networks| &networks.network)
 }
 
 fn choose(
     annotation: &str,
     class: &str,
     settings: &LoadBalancerSettings,
-    of: fn(&NetworkSettings) -> &str,
+    field: fn(&NetworkSettings) -> &str,
 ) -> Result<Option<Box<str>>, FieldError> {
     if !annotation.is_empty() {
-        return Ok(some(annotation));
+        return Ok(Some(annotation.into()));
     }
-    let class = find(class, settings)?.map_or("", of);
-    Ok(first([class, of(&settings.networks)]))
+    let class_value = find_class(class, settings)?.map_or("", field);
+    Ok(first_non_empty([class_value, field(&settings.networks)]))
 }

@@ -9,85 +9,117 @@ use super::{SpecReader, ports::METHODS};
 use crate::lb::{annotations as keys, model::DesiredLoadBalancer};
 
 /// Maximum length of the list in a note, which may have 1 kB.
-const ROOM: usize = 800;
+const MAX_LIST_BYTES: usize = 800;
 
 /// Collects notices about the parsed Service.
 pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
-    let service = reader.service;
-    let mut warn = |reason, note: String| {
-        reader
-            .remarks
-            .push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
-    };
-    // First, settings that are unknown or that the cloud does not support.
+    let notices = [
+        unknown_method(reader),
+        unsupported_zone(reader),
+        unchecked_members(reader, desired),
+        single_family(reader),
+        ports_without_members(reader),
+        unknown_annotations(reader),
+    ];
+    reader.notices.extend(notices.into_iter().flatten());
+}
+
+fn warning(reason: &'static str, note: impl Into<Box<str>>) -> ServiceNotice {
+    ServiceNotice { kind: EventType::Warning, reason, note: note.into() }
+}
+
+fn unknown_method(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let method = reader.annotations.text(&keys::METHOD, "");
-    if !method.is_empty() && !METHODS.contains(&method) {
-        let short: String = method.chars().take(40).collect();
-        warn(
-            "LoadBalancerLbMethodUnknown",
-            format!("{short:?} is no algorithm of Octavia; that of the configuration holds"),
-        );
+    if method.is_empty() || METHODS.contains(&method) {
+        return None;
     }
+    let short: String = method.chars().take(40).collect();
+    Some(warning(
+        "LoadBalancerLbMethodUnknown",
+        format!("{short:?} is no algorithm of Octavia, using the configured one"),
+    ))
+}
+
+fn unsupported_zone(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
     let zone = reader
         .annotations
         .text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone);
-    if !zone.is_empty() && !reader.features.availability_zones {
-        warn(
-            "LoadBalancerAvailabilityZonesIgnored",
-            "this cloud's load balancers have no availability zones".into(),
-        );
+    if zone.is_empty() || reader.features.availability_zones {
+        return None;
     }
-    // Then settings whose effect may be unexpected.
-    let unchecked = desired
+    Some(warning(
+        "LoadBalancerAvailabilityZonesIgnored",
+        "this cloud's load balancers have no availability zones",
+    ))
+}
+
+fn unchecked_members(
+    reader: &SpecReader<'_>,
+    desired: &DesiredLoadBalancer,
+) -> Option<ServiceNotice> {
+    let is_local = reader.service.external_traffic_policy == TrafficPolicy::Local;
+    let is_checked = desired
         .listeners
         .iter()
-        .any(|listener| listener.pool.monitor.is_none());
-    if service.external_traffic_policy == TrafficPolicy::Local && unchecked {
-        let note = "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they \
-                    are sent; set the annotation enable-health-monitor";
-        warn("LoadBalancerLocalWithoutMonitor", note.into());
+        .all(|listener| listener.pool.monitor.is_some());
+    if !is_local || is_checked {
+        return None;
     }
-    if service.ip_families.len() > 1 {
-        let family = format!("{:?}", service.ip_families[0]).replace('V', "IPv");
-        warn(
-            "LoadBalancerSingleFamily",
-            format!("the load balancer has an address of the first family only, {family}"),
-        );
+    Some(warning(
+        "LoadBalancerLocalWithoutMonitor",
+        "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they are sent; \
+         set the annotation enable-health-monitor",
+    ))
+}
+
+fn single_family(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+    let [first, _, ..] = &reader.service.ip_families[..] else {
+        return None;
+    };
+    let family = format!("{first:?}").replace('V', "IPv");
+    Some(warning(
+        "LoadBalancerSingleFamily",
+        format!("the load balancer has an address of the first family only, {family}"),
+    ))
+}
+
+fn ports_without_members(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+    let ports = &reader.service.ports;
+    if ports.iter().all(|port| port.node_port.is_some()) {
+        return None;
     }
-    if service.ports.iter().any(|port| port.node_port.is_none()) {
-        warn("LoadBalancerWithoutMembers", "ports without a node port have no members".into());
+    Some(warning("LoadBalancerWithoutMembers", "ports without a node port have no members"))
+}
+
+fn unknown_annotations(reader: &SpecReader<'_>) -> Option<ServiceNotice> {
+    let unknown = keys::unknown(reader.service);
+    if unknown.is_empty() {
+        return None;
     }
-    // Finally, annotations that have no effect.
-    let unknown = keys::unknown(service);
-    if !unknown.is_empty() {
-        let kind = EventType::Normal;
-        let note = list("unknown annotations: ", unknown.into_iter());
-        reader
-            .remarks
-            .push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
-    }
+    Some(ServiceNotice {
+        kind: EventType::Normal,
+        reason: "AnnotationsWithoutEffect",
+        note: list("unknown annotations: ", unknown.into_iter()),
+    })
 }
 
 /// Adds a notice about the values that were not understood.
 pub(super) fn ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[String]) {
     if !ignored.is_empty() {
         let note = list("", ignored.iter().map(String::as_str));
-        notices.push(ServiceNotice {
-            kind: EventType::Warning,
-            reason: "AnnotationNotUnderstood",
-            note,
-        });
+        notices.push(warning("AnnotationNotUnderstood", note));
     }
 }
 
-fn list<'a>(start: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
-    let mut text = start.to_owned();
-    for (at, entry) in entries.enumerate() {
-        if text.len() + entry.len() > ROOM {
+/// Lists entries after a prefix, as many as fit into a note.
+fn list<'a>(prefix: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
+    let mut text = prefix.to_owned();
+    for (index, entry) in entries.enumerate() {
+        if text.len() + entry.len() > MAX_LIST_BYTES {
             text.push_str(", …");
             break;
         }
-        text.push_str(if at == 0 { "" } else { ", " });
+        text.push_str(if index == 0 { "" } else { ", " });
         text.push_str(entry);
     }
     text.into()

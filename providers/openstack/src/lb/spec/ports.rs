@@ -1,11 +1,11 @@
 //! Listeners, pools and health monitors of a Service's ports.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use ccm_core::k8s::{Protocol, ServicePort, SessionAffinity, TrafficPolicy};
 use ipnet::IpNet;
 
-use super::{SpecReader, some};
+use super::{SpecReader, non_empty};
 use crate::lb::{
     annotations::{self as keys, Annotation},
     model::{
@@ -24,24 +24,26 @@ const MAX_RETRIES: i32 = 10;
 
 /// Settings that all ports share.
 struct CommonPortSettings {
-    tls: Option<Box<str>>,
+    tls_container: Option<Box<str>>,
     connection_limit: i32,
     timeouts: Option<Timeouts>,
     allowed: Option<Vec<IpNet>>,
     method: Box<str>,
-    checks: Option<DesiredMonitor>,
+    /// How members are checked; `None` when they are not. The type depends on the port.
+    monitor: Option<DesiredMonitor>,
+    /// Port where kube-proxy reports whether its node has endpoints.
     health_port: Option<u16>,
 }
 
 /// Reads all ports.
 pub(super) fn read(reader: &mut SpecReader<'_>, sources: &[IpNet]) -> Vec<DesiredListener> {
     let common = CommonPortSettings {
-        tls: tls(reader),
-        connection_limit: read_in_range(reader, &keys::CONNECTION_LIMIT, -1, (-1, i32::MAX)),
+        tls_container: tls_container(reader),
+        connection_limit: read_in_range(reader, &keys::CONNECTION_LIMIT, -1, -1..=i32::MAX),
         timeouts: timeouts(reader),
         allowed: reader.features.allowed_cidrs.then(|| sources.to_vec()),
         method: method(reader),
-        checks: checks(reader),
+        monitor: monitor(reader),
         health_port: health_port(reader),
     };
     let listeners: Vec<_> = reader
@@ -61,18 +63,22 @@ fn listener(
     index: usize,
     port: &ServicePort,
 ) -> DesiredListener {
-    let protocol = ListenerProtocol::of(common.tls.is_some(), reader.forwarded_for, port.protocol);
+    // The configured certificate applies only to ports that can have one.
+    let mut tls_container = None;
+    if port.protocol == Protocol::Tcp {
+        tls_container = common.tls_container.clone();
+    }
     DesiredListener {
         index,
-        protocol,
+        protocol: ListenerProtocol::of(
+            common.tls_container.is_some(),
+            reader.forwarded_for,
+            port.protocol,
+        ),
         port: port.port.get(),
         connection_limit: common.connection_limit,
         forwarded_for: reader.forwarded_for,
-        // The configured certificate applies only to ports that can have one.
-        tls_container: common
-            .tls
-            .clone()
-            .filter(|_| port.protocol == Protocol::Tcp),
+        tls_container,
         timeouts: common.timeouts,
         allowed: common.allowed.clone(),
         pool: pool(reader, common, port),
@@ -80,37 +86,50 @@ fn listener(
 }
 
 fn pool(reader: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort) -> DesiredPool {
-    let http = reader.forwarded_for || common.tls.is_some();
-    let by_http = common.health_port.is_some() && reader.features.http_monitor;
-    let by_http =
-        by_http && (port.protocol == Protocol::Tcp || reader.features.http_monitor_on_datagrams);
-    let kind = match port.protocol {
-        _ if by_http => MonitorKind::Http,
-        Protocol::Tcp => MonitorKind::Tcp,
-        Protocol::Udp => MonitorKind::UdpConnect,
-        Protocol::Sctp => MonitorKind::Sctp,
-    };
+    let needs_http = reader.forwarded_for || common.tls_container.is_some();
+    let mut monitor_port = None;
+    let monitor = common.monitor.map(|monitor| {
+        let kind = monitor_kind(reader, common, port.protocol);
+        // Other checks do not use the health-check port, and OVN would not keep it either.
+        if kind == MonitorKind::Http {
+            monitor_port = common.health_port;
+        }
+        DesiredMonitor { kind, ..monitor }
+    });
     DesiredPool {
-        protocol: PoolProtocol::of(reader.proxy, http, port.protocol),
+        protocol: PoolProtocol::of(reader.proxy, needs_http, port.protocol),
         method: common.method.clone(),
         session_persistence: reader.service.session_affinity != SessionAffinity::None,
         node_port: port.node_port.map(Into::into),
-        // Other checks do not use the health-check port, and OVN would not keep it either.
-        monitor_port: common
-            .health_port
-            .filter(|_| by_http && common.checks.is_some()),
-        monitor: common
-            .checks
-            .map(|checks| DesiredMonitor { kind, ..checks }),
+        monitor_port,
+        monitor,
+    }
+}
+
+/// Chooses the type of health check: HTTP where kube-proxy has a port for it and the cloud can.
+fn monitor_kind(
+    reader: &SpecReader<'_>,
+    common: &CommonPortSettings,
+    protocol: Protocol,
+) -> MonitorKind {
+    let supports_http = reader.features.http_monitor
+        && (protocol == Protocol::Tcp || reader.features.http_monitor_on_datagrams);
+    if common.health_port.is_some() && supports_http {
+        return MonitorKind::Http;
+    }
+    match protocol {
+        Protocol::Tcp => MonitorKind::Tcp,
+        Protocol::Udp => MonitorKind::UdpConnect,
+        Protocol::Sctp => MonitorKind::Sctp,
     }
 }
 
 /// Reads the certificate. In Barbican its reference says what kind it is.
-fn tls(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
+fn tls_container(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
     let text = reader
         .annotations
         .text(&keys::TLS_CONTAINER, &reader.settings.tls_container_ref);
-    let reference = some(text)?;
+    let reference = non_empty(text)?;
     if reader.settings.barbican && !is_barbican_ref(&reference) {
         let message = format!("{reference:?} does not end in containers/ or secrets/ and an ID");
         reader
@@ -144,105 +163,117 @@ fn method(reader: &mut SpecReader<'_>) -> Box<str> {
         .annotations
         .text(&keys::METHOD, &reader.settings.method)
     {
-        known if METHODS.contains(&known) => known.into(),
+        method if METHODS.contains(&method) => method.into(),
         "" => "ROUND_ROBIN".into(),
         _ => reader.settings.method.clone(),
     }
 }
 
 fn timeouts(reader: &mut SpecReader<'_>) -> Option<Timeouts> {
-    let mut read = |row, default| read_in_range(reader, row, default, (0, MAX_TIMEOUT_MS));
+    let valid = 0..=MAX_TIMEOUT_MS;
     let timeouts = Timeouts {
-        client_data: read(&keys::TIMEOUT_CLIENT_DATA, 50_000),
-        member_connect: read(&keys::TIMEOUT_MEMBER_CONNECT, 5_000),
-        member_data: read(&keys::TIMEOUT_MEMBER_DATA, 50_000),
-        tcp_inspect: read(&keys::TIMEOUT_TCP_INSPECT, 0),
+        client_data: read_in_range(reader, &keys::TIMEOUT_CLIENT_DATA, 50_000, valid.clone()),
+        member_connect: read_in_range(reader, &keys::TIMEOUT_MEMBER_CONNECT, 5_000, valid.clone()),
+        member_data: read_in_range(reader, &keys::TIMEOUT_MEMBER_DATA, 50_000, valid.clone()),
+        tcp_inspect: read_in_range(reader, &keys::TIMEOUT_TCP_INSPECT, 0, valid),
     };
     reader.features.timeouts.then_some(timeouts)
 }
 
-/// Reads how members are checked; the type depends on each port.
-fn checks(reader: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
-    let configured = reader.settings.checks;
-    let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
-    let mut read =
-        |row, default, most| read_in_range(reader, row, default, (1, most)).unsigned_abs();
+/// Reads how members are checked. Invalid values are reported even where checks are off.
+fn monitor(reader: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
+    let defaults = reader.settings.checks;
+    let delay = defaults.delay.as_secs();
+    let timeout = defaults.timeout.as_secs();
+    let max_retries = defaults.max_retries.into();
+    let max_retries_down = defaults.max_retries_down.into();
     let monitor = DesiredMonitor {
         kind: MonitorKind::Tcp,
-        delay: read(&keys::MONITOR_DELAY, number(configured.delay.as_secs()), i32::MAX),
-        timeout: read(&keys::MONITOR_TIMEOUT, number(configured.timeout.as_secs()), i32::MAX),
-        max_retries: read(
-            &keys::MONITOR_RETRIES,
-            number(configured.max_retries.into()),
-            MAX_RETRIES,
-        ),
-        max_retries_down: read(
+        delay: read_positive(reader, &keys::MONITOR_DELAY, delay, i32::MAX),
+        timeout: read_positive(reader, &keys::MONITOR_TIMEOUT, timeout, i32::MAX),
+        max_retries: read_positive(reader, &keys::MONITOR_RETRIES, max_retries, MAX_RETRIES),
+        max_retries_down: read_positive(
+            reader,
             &keys::MONITOR_RETRIES_DOWN,
-            number(configured.max_retries_down.into()),
+            max_retries_down,
             MAX_RETRIES,
         ),
     };
-    reader
+    let is_enabled = reader
         .annotations
-        .boolean(&keys::MONITOR, reader.settings.monitor)
-        .then_some(monitor)
+        .boolean(&keys::MONITOR, reader.settings.monitor);
+    is_enabled.then_some(monitor)
 }
 
 /// Returns the port where kube-proxy reports whether its node has endpoints of this Service.
 fn health_port(reader: &SpecReader<'_>) -> Option<u16> {
-    let local = reader.service.external_traffic_policy == TrafficPolicy::Local;
-    reader
-        .service
-        .health_check_node_port
-        .filter(|_| local)
-        .map(Into::into)
+    if reader.service.external_traffic_policy != TrafficPolicy::Local {
+        return None;
+    }
+    reader.service.health_check_node_port.map(Into::into)
+}
+
+/// Reads a number from 1 to `max`.
+fn read_positive(
+    reader: &mut SpecReader<'_>,
+    annotation: &Annotation,
+    default: u64,
+    max: i32,
+) -> u32 {
+    let default = i32::try_from(default).unwrap_or(i32::MAX);
+    read_in_range(reader, annotation, default, 1..=max).unsigned_abs()
 }
 
 /// Reads a number. One that Octavia would reject is an error.
 fn read_in_range(
     reader: &mut SpecReader<'_>,
-    row: &Annotation,
+    annotation: &Annotation,
     default: i32,
-    (least, most): (i32, i32),
+    valid: RangeInclusive<i32>,
 ) -> i32 {
-    let number = reader.annotations.integer(row, default);
-    if number != default && !(least..=most).contains(&number) {
-        reader
-            .annotations
-            .invalid_value(row, format!("{number} is not between {least} and {most}"));
-        return default;
+    let number = reader.annotations.integer(annotation, default);
+    if number == default || valid.contains(&number) {
+        return number;
     }
-    number
+    let (min, max) = valid.into_inner();
+    reader
+        .annotations
+        .invalid_value(annotation, format!("{number} is not between {min} and {max}"));
+    default
 }
 
 /// Records errors for ports that cannot be served together, or not with their protocol.
 fn reject_port_conflicts(reader: &mut SpecReader<'_>, listeners: &[DesiredListener]) {
-    let tls = reader
+    let has_tls_annotation = reader
         .annotations
         .given(&keys::TLS_CONTAINER)
         .is_some_and(|text| !text.is_empty());
-    let for_tcp = [
-        (&keys::PROXY_PROTOCOL, reader.proxy.is_some()),
-        (&keys::X_FORWARDED_FOR, reader.forwarded_for),
-        (&keys::TLS_CONTAINER, tls),
-    ];
-    let mut taken = BTreeMap::new();
-    for (listener, port) in listeners.iter().zip(&reader.service.ports) {
-        if let Some(other) =
-            taken.insert((transport(listener.protocol.as_str()), listener.port), listener.index)
-        {
+    let mut tcp_only = Vec::new();
+    if reader.proxy.is_some() {
+        tcp_only.push(&keys::PROXY_PROTOCOL);
+    }
+    if reader.forwarded_for {
+        tcp_only.push(&keys::X_FORWARDED_FOR);
+    }
+    if has_tls_annotation {
+        tcp_only.push(&keys::TLS_CONTAINER);
+    }
+    let mut port_owners = BTreeMap::new();
+    for (listener, port) in listeners.iter().zip(&*reader.service.ports) {
+        let transport = transport(listener.protocol.as_str());
+        if let Some(other) = port_owners.insert((transport, listener.port), listener.index) {
             let field = format!("spec.ports[{}]", listener.index);
             reader
                 .annotations
                 .add_error(&field, format!("would need the same listener as spec.ports[{other}]"));
         }
-        for (key, _) in for_tcp
-            .into_iter()
-            .filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp)
-        {
+        if port.protocol == Protocol::Tcp {
+            continue;
+        }
+        for annotation in &tcp_only {
             // Ports of two transports may have the same number: the index distinguishes them.
             reader.annotations.invalid_value(
-                key,
+                annotation,
                 format!("spec.ports[{}] is not TCP and cannot have it", listener.index),
             );
         }

@@ -1,0 +1,81 @@
+//! Plans new names for the children of a load balancer after its cluster was renamed.
+
+use openstack_api::octavia::{
+    HealthMonitor, HealthMonitorUpdate, Listener, ListenerUpdate, Patch, Pool, PoolUpdate,
+};
+
+use super::{ActionKind, PlanInput, PlannedAction};
+use crate::lb::ownership::ServiceOwnership;
+
+const REASON: &str = "the cluster was renamed";
+
+/// Plans to put the cluster's new name into the names of this Service's listeners, pools and
+/// monitors, and on its own load balancer into those of others too. The tags of this Service's
+/// listeners are compared with their other fields.
+pub(super) fn plan_children(input: &PlanInput<'_>) -> Vec<PlannedAction> {
+    let ownership = input.ownership;
+    let mut actions = Vec::new();
+    for listener in &input.observed.listeners {
+        if !ownership.owns_listener(listener) && !ownership.renames_all() {
+            continue;
+        }
+        if let Some(pool) = input.observed.pool_of(listener) {
+            let monitor = input.observed.monitor_of(pool);
+            actions.extend(monitor.and_then(|monitor| rename_monitor(ownership, monitor)));
+            actions.extend(rename_pool(ownership, pool));
+        }
+        actions.extend(rename_listener(input, listener));
+    }
+    actions
+}
+
+fn rename_monitor(ownership: &ServiceOwnership, monitor: &HealthMonitor) -> Option<PlannedAction> {
+    let name = ownership.renamed(&monitor.name)?;
+    let update = HealthMonitorUpdate {
+        name: Patch::Set(name.into()),
+        ..HealthMonitorUpdate::default()
+    };
+    Some(PlannedAction::new(
+        ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update)),
+        &*monitor.name,
+        REASON,
+    ))
+}
+
+fn rename_pool(ownership: &ServiceOwnership, pool: &Pool) -> Option<PlannedAction> {
+    let name = ownership.renamed(&pool.name)?;
+    let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
+    Some(PlannedAction::new(
+        ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
+        &*pool.name,
+        REASON,
+    ))
+}
+
+fn rename_listener(input: &PlanInput<'_>, listener: &Listener) -> Option<PlannedAction> {
+    let ownership = input.ownership;
+    let is_own = ownership.owns_listener(listener);
+    let name = ownership.renamed(&listener.name);
+    let tags = if is_own {
+        ownership.tagged(&listener.tags)
+    } else {
+        ownership.retagged(&listener.tags)
+    };
+    // For listeners of others the tags alone may have to change.
+    let changes_tags = input.features.tags && !is_own && tags != listener.tags;
+    if name.is_none() && !changes_tags {
+        return None;
+    }
+    let mut update = ListenerUpdate::default();
+    if let Some(name) = name {
+        update.name = Patch::Set(name.into());
+    }
+    if input.features.tags {
+        update.tags = Patch::Set(tags);
+    }
+    Some(PlannedAction::new(
+        ActionKind::UpdateListener(listener.id.clone(), Box::new(update)),
+        &*listener.name,
+        REASON,
+    ))
+}
