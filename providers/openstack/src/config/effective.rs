@@ -1,19 +1,15 @@
 //! The effective settings as text, for the log at startup, without secrets.
 
-use std::fmt::Display;
+use std::{fmt::Display, path::Path};
 
 use super::{
-    Auth, ContainerStore, Domain, Identity, LbNetwork, LoadBalancer, Rate, Scope, Settings, User,
+    Auth, ContainerStore, Domain, Identity, LbNetwork, Limits, LoadBalancer, Scope, Settings, User,
 };
 
 impl Settings {
     /// Returns every key with its effective value, empty where there is none. Secrets are left out.
     pub fn effective(&self) -> Vec<(String, String)> {
         let cloud = &self.cloud;
-        let path = |path: Option<&std::path::PathBuf>| {
-            path.map(|path| path.display().to_string())
-                .unwrap_or_default()
-        };
         let tls = &cloud.tls;
         let mut shown = named("Global", of_auth(&cloud.auth));
         shown.extend(named(
@@ -21,9 +17,9 @@ impl Settings {
             vec![
                 ("region", cloud.region.to_string()),
                 ("os-endpoint-type", cloud.interface.as_str().to_owned()),
-                ("ca-file", path(tls.ca_file.as_ref())),
-                ("cert-file", path(tls.client.as_ref().map(|pair| &pair.cert))),
-                ("key-file", path(tls.client.as_ref().map(|pair| &pair.key))),
+                ("ca-file", path(tls.ca_file.as_deref())),
+                ("cert-file", path(tls.client.as_ref().map(|pair| &*pair.cert))),
+                ("key-file", path(tls.client.as_ref().map(|pair| &*pair.key))),
                 ("tls-insecure", tls.insecure.to_string()),
             ],
         ));
@@ -43,29 +39,24 @@ impl Settings {
             vec![("request-timeout", format!("{:?}", cloud.request_timeout))],
         ));
         shown.extend(named("LoadBalancer", load_balancer_values(self.load_balancer.as_ref())));
-        for (name, class) in self
-            .load_balancer
-            .iter()
-            .flat_map(|balancers| &balancers.classes)
-        {
-            shown.extend(named(&format!("LoadBalancerClass {name:?}"), of_network(class)));
+        if let Some(load_balancer) = &self.load_balancer {
+            for (name, class) in &load_balancer.classes {
+                shown.extend(named(&format!("LoadBalancerClass {name:?}"), of_network(class)));
+            }
         }
-        shown.extend(named("Requests", self.budgets()));
+        shown.extend(named("Requests", self.request_limits()));
         shown
     }
 
-    fn budgets(&self) -> Vec<(&'static str, String)> {
-        let limits = &self.limits;
-        let rate = |qps, burst, rate: Rate| {
-            [(qps, rate.per_second.to_string()), (burst, rate.burst.to_string())]
-        };
-        let mut shown = [
-            rate("read-qps", "read-burst", limits.read),
-            rate("write-qps", "write-burst", limits.write),
+    fn request_limits(&self) -> Vec<(&'static str, String)> {
+        let Limits { read, write, in_flight } = &self.limits;
+        vec![
+            ("read-qps", read.per_second.to_string()),
+            ("read-burst", read.burst.to_string()),
+            ("write-qps", write.per_second.to_string()),
+            ("write-burst", write.burst.to_string()),
+            ("max-in-flight", in_flight.to_string()),
         ]
-        .concat();
-        shown.push(("max-in-flight", limits.in_flight.to_string()));
-        shown
     }
 
     /// Logs what has no effect, what differs from the defaults, and everything at debug level.
@@ -199,6 +190,11 @@ fn of_network(network: &LbNetwork) -> Vec<(&'static str, String)> {
         ("subnet-id", option(network.subnet.as_ref())),
         ("member-subnet-id", option(network.member_subnet.as_ref())),
     ]
+}
+
+fn path(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string())
+        .unwrap_or_default()
 }
 
 fn option<T: Display>(value: Option<&T>) -> String {

@@ -19,12 +19,12 @@ pub enum ConfigErrors {
         source: std::io::Error,
     },
     /// Errors in the text, in its order, one per line.
-    #[error("{}", lines(file.as_deref(), mistakes))]
+    #[error("{}", lines(file.as_deref(), issues))]
     Invalid {
         /// The file, if the text is from one.
         file: Option<PathBuf>,
         /// At least one.
-        mistakes: Vec<ConfigIssue>,
+        issues: Vec<ConfigIssue>,
     },
 }
 
@@ -33,18 +33,18 @@ impl ConfigErrors {
     pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::NoFile | Self::Unreadable { .. } => &[],
-            Self::Invalid { mistakes, .. } => mistakes,
+            Self::Invalid { issues, .. } => issues,
         }
     }
 }
 
-fn lines(file: Option<&Path>, mistakes: &[ConfigIssue]) -> String {
+fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
     let file = file
         .map(|file| format!(" {}", file.display()))
         .unwrap_or_default();
-    let lines: Vec<String> = mistakes
+    let lines: Vec<String> = issues
         .iter()
-        .map(|mistake| format!("cloud config{file}: {mistake}"))
+        .map(|issue| format!("cloud config{file}: {issue}"))
         .collect();
     lines.join("\n")
 }

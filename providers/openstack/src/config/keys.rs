@@ -1,8 +1,17 @@
-//! The one table of keys. Parsing, the reference page and the log of effective settings are
-//! generated from it.
+//! Declares every option of `cloud.conf`, by section. Parsing and the reference page are generated
+//! from these tables.
 //!
-//! After a change, update the reference page: `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack
-//! reference_page`.
+//! To add an option, for example one of `[LoadBalancer]`:
+//! 1. Declare it here: field, type, key, default and description.
+//! 2. Add a field with its default to the section's struct in `settings.rs`.
+//! 3. Fill the field, and check the value: in `check_load_balancer.rs` for `[LoadBalancer]` and its
+//!    classes, in `auth.rs` for credentials, else in `validate.rs`.
+//! 4. Show the effective value in `effective.rs`.
+//! 5. Hand it to the code that uses it: `lb/settings.rs` for load balancers,
+//!    `provider/settings.rs` for instances.
+//! 6. Add it to the tests of its section in `tests.rs`.
+//! 7. Update the reference page: `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack
+//!    reference_page`.
 
 use std::time::Duration;
 

@@ -3,13 +3,13 @@
 //! [`Settings`] is what everything else uses: complete, checked, nothing left to interpret.
 
 mod auth;
+mod check_load_balancer;
 mod clouds_yaml;
 mod credentials;
 mod effective;
 mod environment;
 mod error;
 mod keys;
-mod load_balancer;
 mod settings;
 mod validate;
 mod validation_report;
@@ -26,8 +26,8 @@ use ccm_core::config::{
 
 pub(crate) use self::credentials::stamp;
 pub use self::{
-    credentials::ReloadingCredentials, environment::Environment, error::ConfigErrors,
-    load_balancer::selector, settings::*,
+    check_load_balancer::selector, credentials::ReloadingCredentials, environment::Environment,
+    error::ConfigErrors, settings::*,
 };
 use self::{
     keys::{
@@ -38,8 +38,9 @@ use self::{
 };
 pub use ccm_core::config::gcfg::ConfigIssue;
 
-/// Sections for other programs that read the same file, as upstream's chart writes them.
-const OTHER_PROGRAMS_SECTIONS: [&str; 1] = ["BlockStorage"];
+/// Sections for other programs that read the same file, as upstream's chart writes them; in lower
+/// case.
+const OTHER_PROGRAMS_SECTIONS: [&str; 1] = ["blockstorage"];
 
 /// Reads a file, and `clouds.yaml` if the file enables it.
 ///
@@ -59,8 +60,8 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
             Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
-    let mut settings = parsed
-        .map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })?;
+    let mut settings =
+        parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), issues })?;
     settings.sources.insert(0, file.to_owned());
     Ok(settings)
 }
@@ -70,7 +71,7 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
 /// # Errors
 /// All errors in it.
 pub fn parse(text: &str, environment: &Environment) -> Result<Settings, ConfigErrors> {
-    read(text, environment).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
+    read(text, environment).map_err(|issues| ConfigErrors::Invalid { file: None, issues })
 }
 
 /// The values as written in the file.
@@ -91,8 +92,8 @@ fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIss
     let mut report = ValidationReport::default();
     let raw = raw(text, environment, &mut report);
     let settings = validate::settings(&raw, environment, &mut report);
-    report.errors.sort_by_key(|mistake| mistake.line);
-    report.warnings.sort_by_key(|mistake| mistake.line);
+    report.errors.sort_by_key(|issue| issue.line);
+    report.warnings.sort_by_key(|issue| issue.line);
     match settings {
         Some(settings) if report.errors.is_empty() => {
             Ok(Settings { warnings: report.warnings, ..settings })
@@ -107,36 +108,7 @@ fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> 
     report.errors.extend(document.issues);
     let mut raw = Raw::default();
     for section in &document.sections {
-        let is = |name: &str| section.name.eq_ignore_ascii_case(name) && section.sub.is_none();
-        match &section.sub {
-            Some(sub) if section.name.eq_ignore_ascii_case("LoadBalancerClass") => {
-                apply_keys(
-                    section,
-                    Class::KEYS,
-                    raw.classes.entry(sub.clone()).or_default(),
-                    report,
-                );
-            }
-            _ if is("Global") => apply_keys(section, Global::KEYS, &mut raw.global, report),
-            _ if is("Networking") => {
-                apply_keys(section, NetworkingKeys::KEYS, &mut raw.networking, report);
-            }
-            _ if is("Route") => apply_keys(section, Route::KEYS, &mut raw.route, report),
-            _ if is("Metadata") => apply_keys(section, Metadata::KEYS, &mut raw.metadata, report),
-            _ if is("LoadBalancer") => {
-                apply_keys(section, LoadBalancerKeys::KEYS, &mut raw.load_balancer, report);
-            }
-            _ if is("Requests") => apply_keys(section, Requests::KEYS, &mut raw.requests, report),
-            _ if OTHER_PROGRAMS_SECTIONS.iter().any(|other| is(other)) => {}
-            _ => {
-                let place = title(section);
-                report.warnings.push(ConfigIssue::at(
-                    section.line,
-                    place,
-                    "unknown section, which has no effect",
-                ));
-            }
-        }
+        apply_section(section, &mut raw, report);
     }
     if raw.global.use_clouds.value {
         clouds_yaml::merge(&mut raw, environment, report);
@@ -144,35 +116,73 @@ fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> 
     raw
 }
 
+/// Reads the keys of one section. Names of sections are compared without regard to case.
+fn apply_section(section: &Section, raw: &mut Raw, report: &mut ValidationReport) {
+    let name = section.name.to_ascii_lowercase();
+    if let Some(class) = &section.sub {
+        if name == "loadbalancerclass" {
+            let class = raw.classes.entry(class.clone()).or_default();
+            apply_keys(section, Class::KEYS, class, report);
+        } else {
+            warn_about_section(section, report);
+        }
+        return;
+    }
+    match &*name {
+        "global" => apply_keys(section, Global::KEYS, &mut raw.global, report),
+        "networking" => apply_keys(section, NetworkingKeys::KEYS, &mut raw.networking, report),
+        "route" => apply_keys(section, Route::KEYS, &mut raw.route, report),
+        "metadata" => apply_keys(section, Metadata::KEYS, &mut raw.metadata, report),
+        "loadbalancer" => {
+            apply_keys(section, LoadBalancerKeys::KEYS, &mut raw.load_balancer, report);
+        }
+        "requests" => apply_keys(section, Requests::KEYS, &mut raw.requests, report),
+        other if OTHER_PROGRAMS_SECTIONS.contains(&other) => {}
+        _ => warn_about_section(section, report),
+    }
+}
+
+fn warn_about_section(section: &Section, report: &mut ValidationReport) {
+    report.warnings.push(ConfigIssue::at(
+        section.line,
+        title(section),
+        "unknown section, which has no effect",
+    ));
+}
+
 /// Returns a section's title as it is written.
 fn title(section: &Section) -> String {
     let Section { name, sub, .. } = section;
-    sub.as_ref()
-        .map_or_else(|| format!("[{name}]"), |sub| format!("[{name} {sub:?}]"))
+    match sub {
+        Some(sub) => format!("[{name} {sub:?}]"),
+        None => format!("[{name}]"),
+    }
 }
 
+/// Sets the values of a section's keys. Names of keys are compared without regard to case.
 fn apply_keys<T>(
     section: &Section,
     keys: &[ConfigKey<T>],
-    into: &mut T,
+    values: &mut T,
     report: &mut ValidationReport,
 ) {
     for entry in &section.entries {
-        let key = keys
+        let Some(key) = keys
             .iter()
-            .find(|key| key.name.eq_ignore_ascii_case(&entry.key));
-        let name = key.map_or(entry.key.as_str(), |key| key.name);
-        let place = || format!("{} {name}", title(section));
-        match key.map(|key| key.apply(into, entry.line, entry.value.as_deref())) {
-            Some(Ok(())) => {}
-            Some(Err(why)) => report
-                .errors
-                .push(ConfigIssue::at(entry.line, place(), why)),
-            None => report.warnings.push(ConfigIssue::at(
+            .find(|key| key.name.eq_ignore_ascii_case(&entry.key))
+        else {
+            report.warnings.push(ConfigIssue::at(
                 entry.line,
-                place(),
+                format!("{} {}", title(section), entry.key),
                 "unknown key, which has no effect",
-            )),
+            ));
+            continue;
+        };
+        if let Err(message) = key.apply(values, entry.line, entry.value.as_deref()) {
+            let place = format!("{} {}", title(section), key.name);
+            report
+                .errors
+                .push(ConfigIssue::at(entry.line, place, message));
         }
     }
 }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth,
-    load_balancer,
+    check_load_balancer,
 };
 use crate::config::validation_report::{ValidationReport, number, owned, text};
 
@@ -24,12 +24,12 @@ pub(super) fn settings(
     report: &mut ValidationReport,
 ) -> Option<Settings> {
     let auth = auth::check(&raw.global, report);
-    let cloud = cloud(raw, report);
+    let interface = interface(raw, report);
+    let tls = tls(raw, report);
     search_order(&raw.metadata.search_order, report);
-    let load_balancer = load_balancer::check(raw, environment, report);
+    let load_balancer = check_load_balancer::check(raw, environment, report);
     let networking = networking(raw, report);
     let limits = limits(raw, report);
-    let (interface, tls) = cloud;
     Some(Settings {
         cloud: Cloud {
             auth: auth?,
@@ -48,19 +48,23 @@ pub(super) fn settings(
     })
 }
 
-fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
+fn interface(raw: &Raw, report: &mut ValidationReport) -> Interface {
     let global = &raw.global;
-    let interface = match text(&global.endpoint_type) {
+    match text(&global.endpoint_type) {
         None | Some("public") => Interface::Public,
         Some("internal") => Interface::Internal,
         Some("admin") => Interface::Admin,
         Some(other) => {
-            let words =
+            let message =
                 format!("unknown type of endpoints {other:?}: expected public, internal or admin");
-            report.add_error("Global", &global.endpoint_type, words);
+            report.add_error("Global", &global.endpoint_type, message);
             Interface::Public
         }
-    };
+    }
+}
+
+fn tls(raw: &Raw, report: &mut ValidationReport) -> Tls {
+    let global = &raw.global;
     let insecure = global.insecure.value == "true";
     if !matches!(global.insecure.value.as_str(), "" | "true" | "false") {
         report.warn(
@@ -69,25 +73,30 @@ fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
             "has no effect: only `true`, spelled so, turns the checks off",
         );
     }
-    let client = match (text(&global.cert_file), text(&global.key_file)) {
-        (Some(cert), Some(key)) => {
-            Some(ClientPair { cert: PathBuf::from(cert), key: PathBuf::from(key) })
-        }
-        (Some(_), None) => {
-            report.warn("Global", &global.cert_file, "has no effect without key-file");
-            None
-        }
-        (None, Some(_)) => {
-            report.warn("Global", &global.key_file, "has no effect without cert-file");
-            None
-        }
-        (None, None) => None,
-    };
+    let client = client_pair(raw, report);
     let ca_file = text(&global.ca_file).map(PathBuf::from);
     if insecure && ca_file.is_some() {
         report.warn("Global", &global.ca_file, "has no effect with tls-insecure");
     }
-    (interface, Tls { ca_file, client, insecure })
+    Tls { ca_file, client, insecure }
+}
+
+/// Returns the client certificate and its key, if both are set.
+fn client_pair(raw: &Raw, report: &mut ValidationReport) -> Option<ClientPair> {
+    let global = &raw.global;
+    let cert = text(&global.cert_file);
+    let key = text(&global.key_file);
+    if let Some(cert) = cert
+        && let Some(key) = key
+    {
+        return Some(ClientPair { cert: PathBuf::from(cert), key: PathBuf::from(key) });
+    }
+    if cert.is_some() {
+        report.warn("Global", &global.cert_file, "has no effect without key-file");
+    } else if key.is_some() {
+        report.warn("Global", &global.key_file, "has no effect without cert-file");
+    }
+    None
 }
 
 /// Checks that there are one or two of the two names.
@@ -99,25 +108,18 @@ fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
     if value.value.trim().is_empty() {
         report.add_error("Metadata", value, "must not be empty");
     } else if names.len() > SOURCES.len() {
-        let words = format!("has {} elements: at most {} are allowed", names.len(), SOURCES.len());
-        report.add_error("Metadata", value, words);
+        let message =
+            format!("has {} elements: at most {} are allowed", names.len(), SOURCES.len());
+        report.add_error("Metadata", value, message);
     } else if let Some(other) = names.iter().find(|name| !SOURCES.contains(name)) {
-        let words =
+        let message =
             format!("unknown element {other:?}: supported are {} and {}", SOURCES[0], SOURCES[1]);
-        report.add_error("Metadata", value, words);
+        report.add_error("Metadata", value, message);
     }
 }
 
 fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     let keys = &raw.networking;
-    let names = |value: &ConfigValue<Vec<String>>| -> Vec<Box<str>> {
-        value
-            .value
-            .iter()
-            .filter(|name| !name.is_empty())
-            .map(|name| name.as_str().into())
-            .collect()
-    };
     let mut sort_order = Vec::new();
     for cidr in keys
         .sort_order
@@ -137,28 +139,44 @@ fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     }
     Networking {
         ipv6_disabled: keys.ipv6_disabled.value,
-        public_networks: names(&keys.public),
-        internal_networks: names(&keys.internal),
+        public_networks: non_empty_names(&keys.public),
+        internal_networks: non_empty_names(&keys.internal),
         sort_order,
     }
+}
+
+fn non_empty_names(value: &ConfigValue<Vec<String>>) -> Vec<Box<str>> {
+    value
+        .value
+        .iter()
+        .filter(|name| !name.is_empty())
+        .map(|name| name.as_str().into())
+        .collect()
 }
 
 fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
     let keys = &raw.requests;
     let defaults = Limits::default();
-    let mut count = |value: &ConfigValue<Option<i64>>, default| {
-        number("Requests", value, default, 1..=100_000, report)
-    };
-    let read = count(&keys.read_burst, defaults.read.burst);
-    let write = count(&keys.write_burst, defaults.write.burst);
-    let in_flight = count(&keys.in_flight, defaults.in_flight);
-    let rate = |qps: &ConfigValue<Option<f64>>, burst, default: Rate| Rate {
-        per_second: qps.value.unwrap_or(default.per_second),
-        burst,
-    };
+    let read_burst = request_count(&keys.read_burst, defaults.read.burst, report);
+    let write_burst = request_count(&keys.write_burst, defaults.write.burst, report);
+    let in_flight = request_count(&keys.in_flight, defaults.in_flight, report);
     Limits {
-        read: rate(&keys.read_qps, read, defaults.read),
-        write: rate(&keys.write_qps, write, defaults.write),
+        read: Rate {
+            per_second: keys.read_qps.value.unwrap_or(defaults.read.per_second),
+            burst: read_burst,
+        },
+        write: Rate {
+            per_second: keys.write_qps.value.unwrap_or(defaults.write.per_second),
+            burst: write_burst,
+        },
         in_flight,
     }
+}
+
+fn request_count(
+    value: &ConfigValue<Option<i64>>,
+    default: u32,
+    report: &mut ValidationReport,
+) -> u32 {
+    number("Requests", value, default, 1..=100_000, report)
 }

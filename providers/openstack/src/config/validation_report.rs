@@ -43,6 +43,7 @@ pub(super) fn text(value: &ConfigValue<String>) -> Option<&str> {
     Some(value.value.as_str()).filter(|text| !text.is_empty())
 }
 
+/// Returns a copy of a text, unless it is empty.
 pub(super) fn owned(value: &ConfigValue<String>) -> Option<Box<str>> {
     text(value).map(Into::into)
 }
@@ -50,26 +51,20 @@ pub(super) fn owned(value: &ConfigValue<String>) -> Option<Box<str>> {
 /// Checks a number that may be unset.
 pub(super) fn number(
     section: &str,
-    spot: &ConfigValue<Option<i64>>,
+    setting: &ConfigValue<Option<i64>>,
     default: u32,
     range: std::ops::RangeInclusive<u32>,
     report: &mut ValidationReport,
 ) -> u32 {
-    let Some(value) = spot.value else {
+    let Some(value) = setting.value else {
         return default;
     };
-    match u32::try_from(value)
-        .ok()
-        .filter(|value| range.contains(value))
+    if let Ok(number) = u32::try_from(value)
+        && range.contains(&number)
     {
-        Some(value) => value,
-        None => {
-            report.add_error(
-                section,
-                spot,
-                format!("must be between {} and {}", range.start(), range.end()),
-            );
-            default
-        }
+        return number;
     }
+    let message = format!("must be between {} and {}", range.start(), range.end());
+    report.add_error(section, setting, message);
+    default
 }

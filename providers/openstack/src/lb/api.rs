@@ -294,7 +294,7 @@ impl Api<'_> {
         self.delete_if_exists(
             Call::PortTagDelete,
             &["ports", port, "tags", tag],
-            "it names a security group that goes",
+            "it names a security group that is deleted",
         )
         .await
     }
@@ -353,7 +353,7 @@ impl Api<'_> {
         self.delete_if_exists(
             Call::SecurityGroupRuleDelete,
             &["security-group-rules", id],
-            "nothing wants it",
+            "no Service port needs it",
         )
         .await
     }

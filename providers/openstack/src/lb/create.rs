@@ -68,7 +68,7 @@ impl LoadBalancerReconciler {
         if !self.settings.barbican || api.has_certificate(reference).await? {
             return Ok(());
         }
-        Err(CloudError::invalid_input(format!("certificate {reference} is not there")).into())
+        Err(CloudError::invalid_input(format!("certificate {reference} does not exist")).into())
     }
 
     /// Finds the subnet of the first node: of the server port with the address that the load

@@ -131,7 +131,7 @@ impl LoadBalancerReconciler {
         load_balancer: LoadBalancer,
     ) -> Result<bool, ReconcileStop> {
         let id = load_balancer.id.clone();
-        // First, leave load balancers of other clusters alone. A Service that was copied with its
+        // Load balancers of other clusters are never deleted. A Service that was copied with its
         // annotations names the load balancer of the other cluster. So does a Service whose cluster
         // was renamed, but its load balancer was synced under the new name since.
         let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
@@ -141,11 +141,11 @@ impl LoadBalancerReconciler {
             .any(|tag| ownership.is_own_tag(tag));
         let cluster = names::cluster_of(&load_balancer.name);
         if !ownership.owner && !has_own_tag && !cluster.is_empty() && cluster != &*self.cluster {
-            let note = format!("load balancer {id} bears the name of cluster {cluster} and stays");
+            let note =
+                format!("load balancer {id} has the name of cluster {cluster} and is not deleted");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
-        // Then wait until it can be changed.
         match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => state.stop_waiting(),
             // It can be deleted as a whole.
@@ -163,7 +163,7 @@ impl LoadBalancerReconciler {
                 return Err(self.pending(op, state, &why));
             }
         }
-        // Finally, delete all of it if nobody else uses it, or only this Service's part.
+        // It is deleted as a whole if nobody else uses it.
         let may_delete_all = is_made_for_services(&load_balancer, input.owner)
             && ownership
                 .other_service_tags(&load_balancer)
@@ -231,7 +231,7 @@ impl LoadBalancerReconciler {
         mut observed: ObservedLoadBalancer,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
-        let why = "its Service is gone";
+        let why = "its Service is deleted";
         if !input.keep_floating_ip
             && let Some(port) = &observed.load_balancer.vip_port_id
         {
@@ -249,7 +249,11 @@ impl LoadBalancerReconciler {
             if let Some(action) = plan::plan_clear(&observed).first() {
                 state.observed = Some(observed);
                 self.apply_action(op, state, action).await?;
-                return Err(self.pending(op, state, &format!("load balancer {id} is taken apart")));
+                return Err(self.pending(
+                    op,
+                    state,
+                    &format!("load balancer {id} is being emptied"),
+                ));
             }
         }
         match api.delete_load_balancer(&id, cascade, why).await {

@@ -312,7 +312,7 @@ fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
 pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
     for floating_ip in api.floating_ips(&[("port_id", port)]).await? {
         if is_managed(&floating_ip) {
-            api.delete_floating_ip(&floating_ip.id, "its Service is gone")
+            api.delete_floating_ip(&floating_ip.id, "its Service is deleted")
                 .await?;
         }
     }
@@ -326,7 +326,7 @@ pub(super) async fn release_leftover(
 ) -> Result<(), OpenStackError> {
     for floating_ip in api.floating_ips(&[("description", description)]).await? {
         if floating_ip.standard.description == description && floating_ip.port_id.is_none() {
-            api.delete_floating_ip(&floating_ip.id, "its Service and load balancer are gone")
+            api.delete_floating_ip(&floating_ip.id, "its Service and load balancer are deleted")
                 .await?;
         }
     }

@@ -31,82 +31,87 @@ impl Inventory for LoadBalancers {
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
         let load_balancers = api.load_balancers(&[]).await?;
-        let listed = load_balancers.iter().filter_map(|load_balancer| {
-            let created = load_balancer
-                .created_at
-                .as_deref()
-                .and_then(|at| format!("{at}Z").parse().ok());
-            let owner = self.load_balancer_owner(load_balancer)?;
-            Some(OwnedObject {
-                kind: Arc::from(LOAD_BALANCER),
-                id: load_balancer.id.as_str().into(),
-                owner,
-                created,
-            })
-        });
-        let groups = api.groups(&[]).await?;
-        let groups = groups.iter().filter_map(|group| {
-            let owner = self.security_group_owner(group)?;
-            let created = group.standard.created_at.parse().ok();
-            Some(OwnedObject {
-                kind: Arc::from(SECURITY_GROUP),
-                id: group.id.as_str().into(),
-                owner,
-                created,
-            })
-        });
-        Ok(listed.chain(groups).collect())
+        let mut owned = Vec::new();
+        for load_balancer in &load_balancers {
+            if let Some(owner) = self.load_balancer_owner(load_balancer) {
+                let created = load_balancer
+                    .created_at
+                    .as_deref()
+                    .and_then(|at| format!("{at}Z").parse().ok());
+                owned.push(OwnedObject {
+                    kind: Arc::from(LOAD_BALANCER),
+                    id: load_balancer.id.as_str().into(),
+                    owner,
+                    created,
+                });
+            }
+        }
+        for group in &api.groups(&[]).await? {
+            if let Some(owner) = self.security_group_owner(group) {
+                owned.push(OwnedObject {
+                    kind: Arc::from(SECURITY_GROUP),
+                    id: group.id.as_str().into(),
+                    owner,
+                    created: group.standard.created_at.parse().ok(),
+                });
+            }
+        }
+        Ok(owned)
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let api = self.reconciler.api(op);
         match &*object.kind {
-            LOAD_BALANCER => {
-                let Some(found) = api.load_balancer(&object.id).await? else {
-                    return Ok(Progress::Done);
-                };
-                let waits = || {
-                    let why =
-                        format!("load balancer {} is {}", found.id, found.provisioning_status)
-                            .into();
-                    Ok(Progress::Pending { after: pause(op), why })
-                };
-                match found.provisioning_status {
-                    ProvisioningStatus::Deleted => return Ok(Progress::Done),
-                    ref status if status.is_pending() => return waits(),
-                    _ => check(object, self.load_balancer_owner(&found).as_ref())?,
-                }
-                self.check_listeners(op, object, &found).await?;
-                if let Some(port) = found.vip_port_id.as_deref() {
-                    floating_ip::release(api, port).await?;
-                }
-                match api
-                    .delete_load_balancer(&found.id, true, "nothing stands behind it")
-                    .await
-                {
-                    Ok(()) => {
-                        let why = format!("load balancer {} is being deleted", found.id).into();
-                        Ok(Progress::Pending { after: pause(op), why })
-                    }
-                    Err(error) if error.is_immutable() => waits(),
-                    Err(error) => Err(error.into()),
-                }
-            }
+            LOAD_BALANCER => self.delete_owned_load_balancer(op, object).await,
             SECURITY_GROUP => {
                 let Some(found) = api.group(&object.id).await? else {
                     return Ok(Progress::Done);
                 };
-                check(object, self.security_group_owner(&found).as_ref())?;
+                check_owner(object, self.security_group_owner(&found).as_ref())?;
                 self.reconciler.security_groups.delete(api, &found).await
             }
-            other => {
-                Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id)))
-            }
+            other => Err(CloudError::invalid_input(format!(
+                "{other} {} is of an unknown kind",
+                object.id
+            ))),
         }
     }
 }
 
 impl LoadBalancers {
+    async fn delete_owned_load_balancer(
+        &self,
+        op: &Op,
+        object: &OwnedObject,
+    ) -> Result<Progress, CloudError> {
+        let api = self.reconciler.api(op);
+        let Some(load_balancer) = api.load_balancer(&object.id).await? else {
+            return Ok(Progress::Done);
+        };
+        let status = &load_balancer.provisioning_status;
+        if *status == ProvisioningStatus::Deleted {
+            return Ok(Progress::Done);
+        }
+        let busy = format!("load balancer {} is {status}", load_balancer.id);
+        if status.is_pending() {
+            return Ok(pending(op, busy));
+        }
+        check_owner(object, self.load_balancer_owner(&load_balancer).as_ref())?;
+        self.check_listeners(op, object, &load_balancer).await?;
+        if let Some(port) = &load_balancer.vip_port_id {
+            floating_ip::release(api, port).await?;
+        }
+        let why = "its Service does not exist";
+        match api.delete_load_balancer(&load_balancer.id, true, why).await {
+            Ok(()) => {
+                let why = format!("load balancer {} is being deleted", load_balancer.id);
+                Ok(pending(op, why))
+            }
+            Err(error) if error.is_immutable() => Ok(pending(op, busy)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Returns the owner of a load balancer: the one Service that its tags name, else that of its
     /// name.
     fn load_balancer_owner(&self, load_balancer: &LoadBalancer) -> Option<Owner> {
@@ -117,14 +122,13 @@ impl LoadBalancers {
             .tags
             .iter()
             .filter(|tag| tag.starts_with(names::PREFIX));
-        let name = match (tags.next(), tags.next()) {
-            (None, _) => &load_balancer.name,
-            (Some(tag), None) => tag,
-            (Some(_), Some(_)) => return None,
-        };
+        let name = tags.next().unwrap_or(&load_balancer.name);
+        let is_shared = tags.next().is_some();
         let (cluster, namespace, name) = names::owner_of(name)?;
-        let ours = *cluster == *self.reconciler.cluster;
-        ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+        if is_shared || *cluster != *self.reconciler.cluster {
+            return None;
+        }
+        Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
     }
 
     /// Checks that no other Service has a listener on a load balancer: its tags may be incomplete.
@@ -137,12 +141,12 @@ impl LoadBalancers {
         let Owner::Service { namespace, name, .. } = &object.owner else {
             return Ok(());
         };
-        let who = ServiceKey {
+        let service = ServiceKey {
             namespace: (&**namespace).into(),
             name: (&**name).into(),
             uid: "".into(),
         };
-        let ownership = service_ownership(&self.reconciler.cluster, &who, false, load_balancer);
+        let ownership = service_ownership(&self.reconciler.cluster, &service, false, load_balancer);
         if self
             .reconciler
             .has_other_services(op, &ownership, &load_balancer.id)
@@ -164,8 +168,10 @@ impl LoadBalancers {
             .name
             .strip_prefix(names::GROUP_PREFIX)?
             .strip_suffix(&*suffix)?;
-        let ours = *cluster == *self.reconciler.cluster;
-        ours.then(|| Owner::Service {
+        if *cluster != *self.reconciler.cluster {
+            return None;
+        }
+        Some(Owner::Service {
             namespace: namespace.into(),
             name: name.into(),
             uid: Some(uid.into()),
@@ -173,7 +179,12 @@ impl LoadBalancers {
     }
 }
 
-fn check(object: &OwnedObject, owner: Option<&Owner>) -> Result<(), CloudError> {
+fn pending(op: &Op, why: String) -> Progress {
+    Progress::Pending { after: pause(op), why: why.into() }
+}
+
+/// Checks that an object still belongs to the Service that it was listed for.
+fn check_owner(object: &OwnedObject, owner: Option<&Owner>) -> Result<(), CloudError> {
     if owner == Some(&object.owner) {
         return Ok(());
     }

@@ -169,7 +169,7 @@ impl ListingCache {
             }
             Err(error) if error.rate_limit_delay().is_some() => return Err(error),
             Err(error) => {
-                tracing::debug!(%error, "load balancers cannot be read together");
+                tracing::debug!(%error, "load balancers cannot be listed together");
                 self.lookups.lock().clear();
                 *cached = None;
             }

@@ -157,7 +157,8 @@ pub(super) async fn find_load_balancer(
             // be shared has to exist.
             _ if query.served => {}
             _ => {
-                let message = format!("load balancer {id}, which the Service names, is not there");
+                let message =
+                    format!("load balancer {id}, which the Service names, does not exist");
                 return Err(CloudError::invalid_input(message));
             }
         }

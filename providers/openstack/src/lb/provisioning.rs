@@ -96,12 +96,12 @@ impl LoadBalancerReconciler {
             after: state.as_of,
             age: state.max_observation_age(),
         };
-        let (found, round) = self
+        let status = self
             .status_poller
             .get_status(self.api(op), &self.sync_states.rounds, poll)
             .await?;
-        state.as_of = round;
-        Ok(found)
+        state.as_of = status.round;
+        Ok(status.load_balancer)
     }
 
     pub(super) fn pending(
@@ -165,7 +165,7 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
         let api = self.api(op);
-        let why = "it could not be made";
+        let why = "it could not be created";
         op.event(
             EventType::Warning,
             "LoadBalancerCreateFailed",
@@ -181,7 +181,7 @@ impl LoadBalancerReconciler {
         match api.delete_load_balancer(&load_balancer.id, true, why).await {
             Ok(()) => {
                 state.replaced_failed = true;
-                error_status(&load_balancer.id, ": it is deleted and made anew")
+                error_status(&load_balancer.id, ": it is deleted and created again")
             }
             Err(error) => error.into(),
         }

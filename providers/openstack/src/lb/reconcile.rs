@@ -408,7 +408,7 @@ impl LoadBalancerReconciler {
             self.observe(op, input, ReadMode::Fresh, state).await?;
         }
         if state.observed.is_none() {
-            let message = format!("load balancer {} is not there", input.desired.name);
+            let message = format!("load balancer {} does not exist", input.desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
         self.wait_until_active(op, input, state).await?;

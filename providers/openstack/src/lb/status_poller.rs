@@ -54,8 +54,13 @@ struct StatusListing {
     rows: HashMap<Box<str>, LoadBalancer>,
 }
 
-/// A load balancer, if it exists, and the position of the listing that showed it.
-type StatusResult = (Option<LoadBalancer>, ListingRound);
+/// Answer to a query for one load balancer.
+pub(super) struct StatusResult {
+    /// `None` if it does not exist.
+    pub(super) load_balancer: Option<LoadBalancer>,
+    /// Position of the listing that showed it, or of the last one before it was queried alone.
+    pub(super) round: ListingRound,
+}
 
 /// A query for the status of one load balancer.
 #[derive(Clone, Copy)]
@@ -79,24 +84,27 @@ impl StatusPoller {
         query: StatusQuery<'_>,
     ) -> Result<StatusResult, OpenStackError> {
         self.register(query.id, query.tag.unwrap_or_default());
-        let shared = if self.should_list_together() {
-            self.shared(api, rounds, query).await?
-        } else {
-            None
-        };
-        let (load_balancer, round) = match shared {
-            Some(shown @ (Some(_), _)) => shown,
+        let mut listed = None;
+        if self.should_list_together() {
+            listed = self.find_in_listing(api, rounds, query).await?;
+        }
+        let status = match listed {
+            Some(listed) if listed.load_balancer.is_some() => listed,
             // What a listing does not show is queried alone: it was deleted, or was not among those
             // listed.
-            None | Some((None, _)) => (api.load_balancer(query.id).await?, rounds.now()),
+            _ => StatusResult {
+                load_balancer: api.load_balancer(query.id).await?,
+                round: rounds.now(),
+            },
         };
-        if !load_balancer
+        let is_pending = status
+            .load_balancer
             .as_ref()
-            .is_some_and(|balancer| balancer.provisioning_status.is_pending())
-        {
+            .is_some_and(|load_balancer| load_balancer.provisioning_status.is_pending());
+        if !is_pending {
             self.state.lock().waiting.remove(query.id);
         }
-        Ok((load_balancer, round))
+        Ok(status)
     }
 
     /// Registers a load balancer as pending.
@@ -114,26 +122,28 @@ impl StatusPoller {
         state.waiting.len() > MAX_SINGLE_REQUESTS
     }
 
-    async fn shared(
+    /// Answers from a listing, which is read if there is none that is new enough. `None` when the
+    /// load balancer has to be queried alone.
+    async fn find_in_listing(
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
         query: StatusQuery<'_>,
     ) -> Result<Option<StatusResult>, OpenStackError> {
-        let came = rounds.now();
-        if let Some(answer) = self.answer_of_last_listing(query, came) {
+        let arrived = rounds.now();
+        if let Some(answer) = self.answer_of_last_listing(query, arrived) {
             return Ok(Some(answer));
         }
-        let _turn = api.op.wait_shared(self.request_lock.lock()).await;
-        if let Some(answer) = self.answer_of_last_listing(query, came) {
+        let _guard = api.op.wait_shared(self.request_lock.lock()).await;
+        if let Some(answer) = self.answer_of_last_listing(query, arrived) {
             return Ok(Some(answer));
         }
         match self.read(api, rounds, query.tag.is_some()).await {
-            Ok(true) => Ok(self.answer_of_last_listing(query, came)),
+            Ok(true) => Ok(self.answer_of_last_listing(query, arrived)),
             Ok(false) => Ok(None),
             Err(error) if error.rate_limit_delay().is_some() => Err(error),
             Err(error) => {
-                tracing::debug!(%error, "load balancers cannot be looked at together");
+                tracing::debug!(%error, "load balancers cannot be listed together");
                 Ok(None)
             }
         }
@@ -143,43 +153,48 @@ impl StatusPoller {
     fn answer_of_last_listing(
         &self,
         query: StatusQuery<'_>,
-        came: ListingRound,
+        arrived: ListingRound,
     ) -> Option<StatusResult> {
         let state = self.state.lock();
         let last = state.last.as_ref()?;
-        let counts =
-            last.round > query.after && (last.round > came || last.started.elapsed() <= query.age);
-        counts.then(|| (last.rows.get(query.id).cloned(), last.round))
+        let is_recent = last.round > arrived || last.started.elapsed() <= query.age;
+        if last.round <= query.after || !is_recent {
+            return None;
+        }
+        Some(StatusResult {
+            load_balancer: last.rows.get(query.id).cloned(),
+            round: last.round,
+        })
     }
 
-    /// Lists all pending load balancers. Returns whether it did.
+    /// Lists all pending load balancers. Returns whether it did. `has_tags`: the cloud supports
+    /// tags.
     async fn read(
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
-        tags: bool,
+        has_tags: bool,
     ) -> Result<bool, OpenStackError> {
-        let (strategy, queries) = {
+        let mut tag_queries: Vec<String> = Vec::new();
+        let strategy = {
             let state = self.state.lock();
-            let tags: Vec<&str> = state
-                .waiting
-                .values()
-                .map(|waiting| &*waiting.tag)
-                .filter(|_| tags)
-                .collect();
-            let queries: Vec<String> = tags.chunks(MAX_TAGS).map(|chunk| chunk.join(",")).collect();
-            (
-                choose_strategy(state.waiting.len(), !queries.is_empty(), state.fits_one_page),
-                queries,
-            )
+            if has_tags {
+                let tags: Vec<&str> = state
+                    .waiting
+                    .values()
+                    .map(|waiting| &*waiting.tag)
+                    .collect();
+                tag_queries = tags.chunks(MAX_TAGS).map(|chunk| chunk.join(",")).collect();
+            }
+            choose_strategy(state.waiting.len(), !tag_queries.is_empty(), state.fits_one_page)
         };
         let round = rounds.begin();
-        let begun = Instant::now();
+        let started = Instant::now();
         let rows = match strategy {
             StatusQueryStrategy::PerLoadBalancer => return Ok(false),
             StatusQueryStrategy::ByTags => {
                 let mut rows = Vec::new();
-                for tags in &queries {
+                for tags in &tag_queries {
                     rows.extend(api.load_balancers(&[("tags-any", tags)]).await?);
                 }
                 rows
@@ -195,9 +210,10 @@ impl StatusPoller {
         let mut state = self.state.lock();
         let rows = rows
             .into_iter()
-            .filter(|row: &LoadBalancer| state.waiting.contains_key(&*row.id));
-        let rows = rows.map(|row| (row.id.as_str().into(), row)).collect();
-        state.last = Some(StatusListing { round, started: begun, rows });
+            .filter(|row: &LoadBalancer| state.waiting.contains_key(&*row.id))
+            .map(|row| (row.id.as_str().into(), row))
+            .collect();
+        state.last = Some(StatusListing { round, started, rows });
         Ok(true)
     }
 }

@@ -25,11 +25,13 @@ pub enum FloatingSubnet {
 impl FloatingSubnet {
     /// Parses the three settings of one level; the ID takes precedence. `None` when all are empty.
     pub fn of(id: &str, name: &str, tags: &str) -> Option<Self> {
-        match (id, name, tags) {
-            ("", "", "") => None,
-            ("", name, tags) => Some(Self::Matching { name: name.into(), tags: tags.into() }),
-            (id, ..) => Some(Self::Id(id.into())),
+        if !id.is_empty() {
+            return Some(Self::Id(id.into()));
         }
+        if name.is_empty() && tags.is_empty() {
+            return None;
+        }
+        Some(Self::Matching { name: name.into(), tags: tags.into() })
     }
 }
 
@@ -47,14 +49,14 @@ impl NamePattern {
     /// # Errors
     /// The text is not a valid regular expression or glob.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (negated, rest) = match text.strip_prefix('!') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let source = match rest.strip_prefix('~') {
-            _ if rest.is_empty() => return Ok(Self { negated, matcher: None }),
+        let negated = text.starts_with('!');
+        let pattern = text.strip_prefix('!').unwrap_or(text);
+        if pattern.is_empty() {
+            return Ok(Self { negated, matcher: None });
+        }
+        let source = match pattern.strip_prefix('~') {
             Some(expression) => format!("^(?:{expression})$"),
-            None => glob(rest)?,
+            None => glob(pattern)?,
         };
         let matcher = Regex::new(&source)
             .map_err(|error| format!("{text:?} is no valid pattern: {error}"))?;
@@ -111,15 +113,11 @@ pub struct TagPattern<'a> {
 impl<'a> TagPattern<'a> {
     /// Parses a list of tags.
     pub fn parse(text: &'a str) -> Self {
-        let (negated, rest) = match text.strip_prefix('!') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let (all, rest) = match rest.strip_prefix('&') {
-            Some(rest) => (true, rest),
-            None => (false, rest),
-        };
-        let tags = rest
+        let negated = text.starts_with('!');
+        let list = text.strip_prefix('!').unwrap_or(text);
+        let all = list.starts_with('&');
+        let list = list.strip_prefix('&').unwrap_or(list);
+        let tags = list
             .split(',')
             .map(str::trim)
             .filter(|tag| !tag.is_empty())
@@ -129,6 +127,9 @@ impl<'a> TagPattern<'a> {
 
     /// Returns Neutron's query parameter and its value; `None` when every subnet matches.
     pub fn query(&self) -> Option<(&'static str, String)> {
+        if self.tags.is_empty() {
+            return None;
+        }
         let key = match (self.negated, self.all) {
             (false, false) => "tags-any",
             (false, true) => "tags",
@@ -136,18 +137,21 @@ impl<'a> TagPattern<'a> {
             (true, true) => "not-tags",
         };
         let tags: Vec<&str> = self.tags.iter().copied().collect();
-        (!tags.is_empty()).then(|| (key, tags.join(",")))
+        Some((key, tags.join(",")))
     }
 
     /// Returns whether an object with these tags matches.
     pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
-        let has = |desired: &&str| tags.iter().any(|tag| tag.as_ref() == *desired);
-        let matched = if self.all {
-            self.tags.iter().all(has)
+        if self.tags.is_empty() {
+            return true;
+        }
+        let tags: BTreeSet<&str> = tags.iter().map(AsRef::as_ref).collect();
+        let is_match = if self.all {
+            self.tags.is_subset(&tags)
         } else {
-            self.tags.iter().any(has)
+            !self.tags.is_disjoint(&tags)
         };
-        self.tags.is_empty() || matched != self.negated
+        is_match != self.negated
     }
 }
 

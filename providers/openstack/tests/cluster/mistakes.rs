@@ -223,7 +223,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
         .create(&service("unlucky", &[("TCP", 81)], &[]))
         .await?;
     stage
-        .event("unlucky", "LoadBalancerCreateFailed", &["could not be made"])
+        .event("unlucky", "LoadBalancerCreateFailed", &["could not be created"])
         .await?;
     stage.served(&["unlucky"]).await?;
     stage.holds(&["default/unlucky: is ACTIVE"]).await?;

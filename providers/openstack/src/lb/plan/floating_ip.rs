@@ -90,7 +90,7 @@ pub fn plan(input: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError>
         return Ok(FloatingIpAction::None(address));
     }
     if !input.owner {
-        let message = "the load balancer has no floating IP, and only the Service that it was made for may give it one";
+        let message = "the load balancer has no floating IP, and only the Service that it was created for may give it one";
         return Err(CloudError::new(ErrorKind::Conflict, message));
     }
     match input.requested {

@@ -158,7 +158,7 @@ async fn a_balancer_that_is_to_be_shared_and_is_not_there_is_a_mistake() {
         .await
         .result
         .unwrap_err();
-    assert!(error.to_string().contains("is not there"), "{error}");
+    assert!(error.to_string().contains("does not exist"), "{error}");
     assert!(rig.lbs().is_empty());
 }
 

@@ -1,4 +1,5 @@
-//! Sections `[LoadBalancer]` and `[LoadBalancerClass "name"]`.
+//! Checks the values of sections `[LoadBalancer]` and `[LoadBalancerClass "name"]`, and fills in
+//! defaults. The keys are declared in `keys.rs`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +10,7 @@ use crate::config::validation_report::{ValidationReport, number, owned, text};
 
 const SECTION: &str = "LoadBalancer";
 /// The class that provides defaults for the others.
-const DEFAULTS: &str = "default-LoadBalancerClass";
+const DEFAULT_CLASS: &str = "default-LoadBalancerClass";
 /// Provider drivers that upstream knows.
 const PROVIDERS: [&str; 5] = ["amphora", "octavia", "ovn", "f5", "amphorav2"];
 /// Algorithms that Octavia supports.
@@ -24,7 +25,6 @@ pub(super) fn check(
 ) -> Option<LoadBalancer> {
     let keys = &raw.load_balancer;
     let defaults = LoadBalancer::default();
-    // First, check the keys whose values have to be known.
     if !matches!(keys.version.value.as_str(), "" | "v2") {
         report.add_error(
             SECTION,
@@ -32,8 +32,7 @@ pub(super) fn check(
             format!("{:?} is not supported: expected v2", keys.version.value),
         );
     }
-    let or = |value: &ConfigValue<String>, default: &str| text(value).unwrap_or(default).into();
-    let provider: Box<str> = or(&keys.provider, &defaults.provider);
+    let provider: Box<str> = text(&keys.provider).unwrap_or(&defaults.provider).into();
     if !PROVIDERS.contains(&&*provider) {
         report.warn(
             SECTION,
@@ -41,9 +40,8 @@ pub(super) fn check(
             format!("unknown provider {provider:?}, which is passed on"),
         );
     }
-    let method: Box<str> = or(&keys.method, &defaults.method);
+    let method: Box<str> = text(&keys.method).unwrap_or(&defaults.method).into();
     check_method(raw, &provider, &method, report);
-    // Then build the settings; the other checks are made per key.
     let settings = LoadBalancer {
         provider,
         method,
@@ -80,15 +78,18 @@ pub(super) fn check(
         flavor: owned(&keys.flavor),
         availability_zone: owned(&keys.zone),
         ingress_hostname: keys.ingress_hostname.value,
-        ingress_hostname_suffix: or(&keys.ingress_suffix, &defaults.ingress_hostname_suffix),
+        ingress_hostname_suffix: text(&keys.ingress_suffix)
+            .unwrap_or(&defaults.ingress_hostname_suffix)
+            .into(),
         max_shared: number(SECTION, &keys.max_shared, defaults.max_shared, 0..=1000, report),
         tls_container: owned(&keys.tls_container),
-        container_store: store(raw, report),
+        container_store: container_store(raw, report),
         serial_calls: keys.serial.value,
         wait_steps: max_active_polls(environment, defaults.wait_steps, report),
         classes: classes(&raw.classes),
     };
-    keys.enabled.value.unwrap_or(true).then_some(settings)
+    let is_enabled = keys.enabled.value.unwrap_or(true);
+    is_enabled.then_some(settings)
 }
 
 fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut ValidationReport) {
@@ -114,20 +115,20 @@ fn seconds(
     default: Duration,
     report: &mut ValidationReport,
 ) -> Duration {
-    let whole = Duration::from_secs(value.value.unwrap_or(default).as_secs());
-    if whole.is_zero() {
+    let whole_seconds = Duration::from_secs(value.value.unwrap_or(default).as_secs());
+    if whole_seconds.is_zero() {
         report.add_error(SECTION, value, "must be at least a second");
     }
-    whole
+    whole_seconds
 }
 
-fn store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
+fn container_store(raw: &Raw, report: &mut ValidationReport) -> ContainerStore {
     match text(&raw.load_balancer.container_store) {
         None | Some("barbican") => ContainerStore::Barbican,
         Some("external") => ContainerStore::External,
         Some(other) => {
-            let words = format!("unknown store {other:?}: references are not checked");
-            report.warn(SECTION, &raw.load_balancer.container_store, words);
+            let message = format!("unknown store {other:?}: references are not checked");
+            report.warn(SECTION, &raw.load_balancer.container_store, message);
             ContainerStore::Other(other.into())
         }
     }
@@ -139,17 +140,23 @@ fn max_active_polls(environment: &Environment, default: u32, report: &mut Valida
         return default;
     };
     written.trim().parse().unwrap_or_else(|_| {
-        let words = format!("{written:?} is no number of steps: expected an integer of at least 0");
-        report.errors.push(ConfigIssue::at(0, NAME, words));
+        let message =
+            format!("{written:?} is no number of steps: expected an integer of at least 0");
+        report.errors.push(ConfigIssue::at(0, NAME, message));
         default
     })
 }
 
+/// Returns the classes. What they leave out comes from the default class.
 fn classes(raw: &BTreeMap<String, Class>) -> BTreeMap<Box<str>, LbNetwork> {
-    let general = raw.get(DEFAULTS).map(network).unwrap_or_default();
-    let own = raw.iter().filter(|(name, _)| *name != DEFAULTS);
-    own.map(|(name, class)| (name.as_str().into(), with_defaults(network(class), &general)))
-        .collect()
+    let defaults = raw.get(DEFAULT_CLASS).map(network).unwrap_or_default();
+    let mut classes = BTreeMap::new();
+    for (name, class) in raw {
+        if name != DEFAULT_CLASS {
+            classes.insert(name.as_str().into(), with_defaults(network(class), defaults.clone()));
+        }
+    }
+    classes
 }
 
 fn network(class: &Class) -> LbNetwork {
@@ -164,24 +171,26 @@ fn network(class: &Class) -> LbNetwork {
     }
 }
 
-fn with_defaults(own: LbNetwork, general: &LbNetwork) -> LbNetwork {
-    let or = |own: Option<Box<str>>, general: &Option<Box<str>>| own.or_else(|| general.clone());
+fn with_defaults(class: LbNetwork, defaults: LbNetwork) -> LbNetwork {
     LbNetwork {
-        floating_network: or(own.floating_network, &general.floating_network),
-        floating_subnet_id: or(own.floating_subnet_id, &general.floating_subnet_id),
-        floating_subnet: or(own.floating_subnet, &general.floating_subnet),
-        floating_subnet_tags: or(own.floating_subnet_tags, &general.floating_subnet_tags),
-        network: or(own.network, &general.network),
-        subnet: or(own.subnet, &general.subnet),
-        member_subnet: or(own.member_subnet, &general.member_subnet),
+        floating_network: class.floating_network.or(defaults.floating_network),
+        floating_subnet_id: class.floating_subnet_id.or(defaults.floating_subnet_id),
+        floating_subnet: class.floating_subnet.or(defaults.floating_subnet),
+        floating_subnet_tags: class.floating_subnet_tags.or(defaults.floating_subnet_tags),
+        network: class.network.or(defaults.network),
+        subnet: class.subnet.or(defaults.subnet),
+        member_subnet: class.member_subnet.or(defaults.member_subnet),
     }
 }
 
 /// Parses labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has no
 /// labels.
 pub fn selector(written: &str) -> BTreeMap<Box<str>, Box<str>> {
-    let pairs = written.split(',').filter(|_| !written.trim().is_empty());
-    pairs
+    if written.trim().is_empty() {
+        return BTreeMap::new();
+    }
+    written
+        .split(',')
         .map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (key.trim().into(), value.trim().into())
