@@ -33,18 +33,25 @@ impl ProviderId {
     /// # Errors
     /// It has another scheme, no slash before the ID, or more than one.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        let invalid = || InvalidProviderId(text.into());
-        let path = match text.split_once("://") {
-            Some(_) => text.strip_prefix(SCHEME).ok_or_else(invalid)?,
-            None => text,
+        Self::parse_path(text).ok_or_else(|| InvalidProviderId(text.into()))
+    }
+
+    fn parse_path(text: &str) -> Option<Self> {
+        let path = if text.contains("://") {
+            text.strip_prefix(SCHEME)?
+        } else {
+            text
         };
-        match path.split_once('/') {
-            Some((region, server)) if !server.is_empty() && !server.contains('/') => Ok(Self {
-                region: (!region.is_empty()).then(|| region.into()),
-                server: server.into(),
-            }),
-            _ => Err(invalid()),
+        let (region, server) = path.split_once('/')?;
+        if server.is_empty() || server.contains('/') {
+            return None;
         }
+        let region = if region.is_empty() {
+            None
+        } else {
+            Some(region.into())
+        };
+        Some(Self { region, server: server.into() })
     }
 }
 

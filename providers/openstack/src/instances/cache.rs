@@ -309,7 +309,7 @@ impl ServerCache {
         began: RequestMoment,
     ) -> HashMap<Arc<str>, Arc<NovaServer>> {
         let machines = listing
-            .machines
+            .servers
             .iter()
             .map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
         let machines: HashMap<_, _> = machines.collect();
@@ -376,12 +376,12 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
         },
         ServerTarget::Name(name) => {
             let mut listing = fetch.named(name).await?;
-            if listing.machines.is_empty() {
+            if listing.servers.is_empty() {
                 // Nova silently leaves cells that do not answer out of a filtered list.
                 listing = fetch.list().await?;
-                listing.machines.retain(|machine| machine.name == *name);
+                listing.servers.retain(|machine| machine.name == *name);
             }
-            let found: Vec<_> = listing.machines.into_iter().map(Arc::new).collect();
+            let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
             single_match(
                 name,
                 &found.iter().collect::<Vec<_>>(),

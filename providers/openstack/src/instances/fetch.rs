@@ -36,7 +36,7 @@ pub(super) struct Fetch<'a> {
 
 /// A complete listing of the project's servers.
 pub(super) struct Listing {
-    pub machines: Vec<NovaServer>,
+    pub servers: Vec<NovaServer>,
     /// IDs of servers whose cells do not answer: they exist, and nothing else is known about them.
     pub unknown_cell_ids: BTreeSet<String>,
 }
@@ -62,23 +62,25 @@ impl Fetch<'_> {
         let pattern = format!("^{}$", regex::escape(name));
         let mut found = self.servers(&[("name", pattern.as_str())]).await?;
         // Nova matches by the rules of its database, which may ignore case.
-        found.machines.retain(|machine| &*machine.name == name);
+        found.servers.retain(|server| &*server.name == name);
         Ok(found)
     }
 
     async fn servers(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
         let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
-        let mut machines = Vec::with_capacity(rows.len());
-        let mut hidden = BTreeSet::new();
+        let mut servers = Vec::with_capacity(rows.len());
+        let mut unknown_cell_ids = BTreeSet::new();
         for row in rows {
             let id = row.id.clone();
             match NovaServer::of(row, self.strings) {
-                Some(machine) => machines.push(machine),
-                None => drop(hidden.insert(id)),
+                Some(server) => servers.push(server),
+                None => {
+                    unknown_cell_ids.insert(id);
+                }
             }
         }
-        Ok(Listing { machines, unknown_cell_ids: hidden })
+        Ok(Listing { servers, unknown_cell_ids })
     }
 
     /// Requests one server by its ID.
@@ -86,10 +88,10 @@ impl Fetch<'_> {
         let path = ["servers", id];
         let request = Request::new(Call::ServerGet, &path);
         match self.client.get::<Server>(self.op, &request).await {
-            Ok(server) => {
-                Ok(NovaServer::of(server, self.strings)
-                    .map_or(ServerRow::CellDown, ServerRow::Found))
-            }
+            Ok(server) => match NovaServer::of(server, self.strings) {
+                Some(server) => Ok(ServerRow::Found(server)),
+                None => Ok(ServerRow::CellDown),
+            },
             Err(error) if error.is_not_found() => Ok(ServerRow::NotFound),
             Err(error) => Err(error),
         }
@@ -116,35 +118,41 @@ impl Fetch<'_> {
     ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OpenStackError> {
         let mut ports: Vec<Port> = Vec::new();
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
-        for some in ids.chunks(MAX_DEVICES) {
-            ports.extend(
-                self.client
-                    .get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some))
-                    .await?,
-            );
+        for chunk in ids.chunks(MAX_DEVICES) {
+            let request = Request::new(Call::PortList, &["ports"]).query(chunk);
+            ports.extend(self.client.get_all::<Port>(self.op, &request).await?);
         }
-        let networks: BTreeSet<&str> = ports.iter().map(|port| port.network_id.as_str()).collect();
-        let networks: Vec<_> = networks.into_iter().map(|id| ("id", id)).collect();
-        let mut names: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        for some in networks.chunks(MAX_DEVICES) {
-            let request = Request::new(Call::NetworkList, &["networks"]).query(some);
-            let rows: Vec<Network> = self.client.get_all(self.op, &request).await?;
-            names.extend(
-                rows.into_iter()
-                    .map(|row| (row.id, self.strings.intern(&row.name))),
-            );
-        }
-        let addresses = |port: &Port| {
-            let network = names.get(&port.network_id)?;
-            let on = |ip: &openstack_api::neutron::FixedIp| NetworkAddress {
+        let network_ids = ports.iter().map(|port| port.network_id.as_str()).collect();
+        let network_names = self.network_names(&network_ids).await?;
+        let mut addresses = BTreeMap::new();
+        for port in &ports {
+            // Addresses on a network that the project cannot see are left out, as in upstream.
+            let Some(network) = network_names.get(&port.network_id) else {
+                continue;
+            };
+            let on_port = port.fixed_ips.iter().map(|ip| NetworkAddress {
                 network: network.clone(),
                 address: ip.ip_address.to_string().into(),
                 floating: false,
-            };
-            Some((port.id.clone(), port.fixed_ips.iter().map(on).collect()))
-        };
-        // Addresses on a network that the project cannot see are left out, as in upstream.
-        Ok(ports.iter().filter_map(addresses).collect())
+            });
+            addresses.insert(port.id.clone(), on_port.collect());
+        }
+        Ok(addresses)
+    }
+
+    async fn network_names(
+        &self,
+        ids: &BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, Arc<str>>, OpenStackError> {
+        let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
+        let mut names = BTreeMap::new();
+        for chunk in ids.chunks(MAX_DEVICES) {
+            let request = Request::new(Call::NetworkList, &["networks"]).query(chunk);
+            for network in self.client.get_all::<Network>(self.op, &request).await? {
+                names.insert(network.id, self.strings.intern(&network.name));
+            }
+        }
+        Ok(names)
     }
 
     /// Requests the name of a flavor; `None` when it does not exist or is hidden.

@@ -41,42 +41,45 @@ impl NovaServer {
         if server.is_partial() {
             return None;
         }
-        let intern = |text: Option<String>| {
-            text.filter(|text| !text.is_empty())
-                .map(|text| strings.intern(&text))
-        };
-        let own = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Into::into);
-        let on = |(network, addresses): (String, Vec<openstack_api::nova::Address>)| {
+        // Collected by name, so that networks are in ascending order.
+        let mut networks = Vec::new();
+        for (network, addresses) in server.addresses.unwrap_or_default() {
             let network = strings.intern(&network);
-            addresses.into_iter().map(move |address| NetworkAddress {
-                network: network.clone(),
-                address: address.addr.to_string().into(),
-                floating: address.kind == Some(AddressType::Floating),
-            })
-        };
+            for address in addresses {
+                networks.push(NetworkAddress {
+                    network: network.clone(),
+                    address: address.addr.to_string().into(),
+                    floating: address.kind == Some(AddressType::Floating),
+                });
+            }
+        }
+        let hostname = server
+            .metadata
+            .and_then(|mut metadata| metadata.remove("hostname"));
         Some(Self {
             id: server.id.into(),
             name: server.name?.into(),
             status: strings.intern(&server.status),
-            zone: intern(server.availability_zone),
-            host_id: intern(server.host_id),
+            zone: intern_non_empty(server.availability_zone, strings),
+            host_id: intern_non_empty(server.host_id, strings),
             flavor: server
                 .flavor
                 .map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
-            access_v4: own(server.access_ipv4),
-            access_v6: own(server.access_ipv6),
-            hostname: own(server
-                .metadata
-                .and_then(|mut metadata| metadata.remove("hostname"))),
-            // Collected by name, so that networks are in ascending order.
-            networks: server
-                .addresses
-                .unwrap_or_default()
-                .into_iter()
-                .flat_map(on)
-                .collect(),
+            access_v4: non_empty(server.access_ipv4),
+            access_v6: non_empty(server.access_ipv6),
+            hostname: non_empty(hostname),
+            networks: networks.into(),
         })
     }
+}
+
+fn non_empty(text: Option<String>) -> Option<Box<str>> {
+    text.filter(|text| !text.is_empty()).map(Into::into)
+}
+
+fn intern_non_empty(text: Option<String>, strings: &Interner) -> Option<Arc<str>> {
+    text.filter(|text| !text.is_empty())
+        .map(|text| strings.intern(&text))
 }
 
 /// Flavor of a server.
@@ -147,14 +150,14 @@ impl ServerPort {
 
 /// Groups ports by server, each list in Neutron's order.
 pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
-    let mut found: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
+    let mut by_server: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
     for mut port in ports {
-        found
+        by_server
             .entry(std::mem::take(&mut port.device_id))
             .or_default()
             .push(ServerPort::of(port));
     }
-    found
+    by_server
 }
 
 /// Maps a server status to the power state of a Node.

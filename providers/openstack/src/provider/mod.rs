@@ -101,42 +101,8 @@ impl OpenStackProvider {
             .authenticate()
             .await
             .map_err(ProviderError::Token)?;
-        let missing = |service| {
-            let client = client.clone();
-            async move { client.session().endpoint(service).await.err() }
-        };
-        // First, load balancers, which need Neutron and Octavia.
-        let mut balancers = None;
-        if let Some(wanted) = &settings.load_balancer {
-            for service in [Service::Network, Service::LoadBalancer] {
-                if let Some(error) = missing(service).await {
-                    return Err(ProviderError::LoadBalancers(error));
-                }
-            }
-            if wanted.container_store == ContainerStore::Barbican
-                && let Some(error) = missing(Service::KeyManager).await
-            {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "certificates of listeners cannot be checked");
-            }
-            let made = LoadBalancers::new(client.clone(), wanted.into(), cluster).await;
-            balancers = Some(made.map_err(ProviderError::Octavia)?);
-        }
-        // Then instances, which need Nova and Neutron.
-        let mut instances = None;
-        match (missing(Service::Compute).await, missing(Service::Network).await) {
-            (None, None) => {
-                instances = Some(NovaInstances::new(
-                    settings::instances(&settings),
-                    ServerCache::new(client.clone()),
-                ));
-            }
-            (Some(error), _) | (_, Some(error)) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "nodes are not looked after");
-            }
-        }
-        // Finally, routes, which need a router.
+        let load_balancers = load_balancers(&settings, &client, cluster).await?;
+        let instances = instances(&settings, &client).await;
         let routes = routes(&settings, &client).await?;
         let region = &settings.cloud.region;
         let interface = settings.cloud.interface.as_str();
@@ -146,7 +112,7 @@ impl OpenStackProvider {
             settings: Arc::new(settings),
             instances,
             routes,
-            load_balancers: balancers,
+            load_balancers,
             registered: Mutex::new(false),
         })
     }
@@ -165,15 +131,57 @@ impl OpenStackProvider {
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
-            let refused = |error| {
+            self.client.register(registry).map_err(|error| {
                 CloudError::invalid_input("metrics of OpenStack requests cannot be offered")
                     .with_source(error)
-            };
-            self.client.register(registry).map_err(refused)?;
+            })?;
             *registered = true;
         }
         Ok(())
     }
+}
+
+/// Returns why a service cannot be used; `None` if the catalog has it.
+async fn missing(client: &Client, service: Service) -> Option<OpenStackError> {
+    client.session().endpoint(service).await.err()
+}
+
+/// Returns the load balancers, unless they are disabled. They need Neutron and Octavia.
+async fn load_balancers(
+    settings: &Settings,
+    client: &Client,
+    cluster: Arc<str>,
+) -> Result<Option<LoadBalancers>, ProviderError> {
+    let Some(settings) = &settings.load_balancer else {
+        return Ok(None);
+    };
+    for service in [Service::Network, Service::LoadBalancer] {
+        if let Some(error) = missing(client, service).await {
+            return Err(ProviderError::LoadBalancers(error));
+        }
+    }
+    if settings.container_store == ContainerStore::Barbican
+        && let Some(error) = missing(client, Service::KeyManager).await
+    {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "certificates of listeners cannot be checked");
+    }
+    let load_balancers = LoadBalancers::new(client.clone(), settings.into(), cluster)
+        .await
+        .map_err(ProviderError::Octavia)?;
+    Ok(Some(load_balancers))
+}
+
+/// Returns the instances, unless Nova or Neutron is missing.
+async fn instances(settings: &Settings, client: &Client) -> Option<NovaInstances> {
+    let no_compute = missing(client, Service::Compute).await;
+    let no_network = missing(client, Service::Network).await;
+    if let Some(error) = no_compute.or(no_network) {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "nodes are not looked after");
+        return None;
+    }
+    Some(NovaInstances::new(settings::instances(settings), ServerCache::new(client.clone())))
 }
 
 /// Returns the routes, where a router is configured and the network service supports them.
@@ -187,8 +195,10 @@ async fn routes(
     };
     // This happens before leadership: it only reads.
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
-    let failed = |source| ProviderError::Routes { router: router.clone(), source };
-    let Some(extensions) = Extensions::detect(client, &op).await.map_err(failed)? else {
+    let detected = Extensions::detect(client, &op)
+        .await
+        .map_err(|source| ProviderError::Routes { router: router.clone(), source })?;
+    let Some(extensions) = detected else {
         tracing::warn!(
             "routes are not offered: the network service has neither extraroute nor extraroute-atomic"
         );
@@ -248,7 +258,7 @@ impl CloudProvider for OpenStackProvider {
     fn load_balancers(&self) -> Option<&dyn ccm_core::provider::LoadBalancers> {
         self.load_balancers
             .as_ref()
-            .map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
+            .map(|load_balancers| load_balancers as &dyn ccm_core::provider::LoadBalancers)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
@@ -258,6 +268,6 @@ impl CloudProvider for OpenStackProvider {
     fn inventory(&self) -> Option<&dyn Inventory> {
         self.load_balancers
             .as_ref()
-            .map(|balancers| balancers as &dyn Inventory)
+            .map(|load_balancers| load_balancers as &dyn Inventory)
     }
 }

@@ -8,15 +8,18 @@ use crate::{
 /// Returns the settings of instances.
 pub(super) fn instances(settings: &Settings) -> InstanceSettings {
     let networking = &settings.networking;
-    let names = |names: &[Box<str>]| names.iter().map(ToString::to_string).collect();
     InstanceSettings {
         region: settings.cloud.region.clone(),
         regional_ids: settings.regional_ids,
         addresses: AddressRules {
             no_ipv6: networking.ipv6_disabled,
-            public: names(&networking.public_networks),
-            internal: names(&networking.internal_networks),
+            public: to_strings(&networking.public_networks),
+            internal: to_strings(&networking.internal_networks),
             sort_order: networking.sort_order.clone(),
         },
     }
+}
+
+fn to_strings(names: &[Box<str>]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }

@@ -43,44 +43,46 @@ pub(super) async fn apply(
     op: &Op,
     changes: &[RouteChange],
 ) -> Vec<Result<(), CloudError>> {
-    let steps: Vec<Result<RouteOperation, CloudError>> = changes.iter().map(step).collect();
-    let mut answers: Vec<Result<(), CloudError>> = steps
-        .iter()
-        .map(|step| step.as_ref().map(drop).map_err(Clone::clone))
-        .collect();
-    let mut going: BTreeMap<usize, RouteOperation> = steps
-        .into_iter()
-        .enumerate()
-        .filter_map(|(place, step)| Some((place, step.ok()?)))
-        .collect();
-    if routes.extensions.address_pairs {
-        for (place, error) in sync_address_pairs(routes, op, &going).await {
-            going.remove(&place);
-            answers[place] = Err(error);
+    let mut answers = Vec::with_capacity(changes.len());
+    // Operations that can still succeed, by their index in `changes`.
+    let mut operations = BTreeMap::new();
+    for (index, change) in changes.iter().enumerate() {
+        match operation(change) {
+            Ok(operation) => {
+                operations.insert(index, operation);
+                answers.push(Ok(()));
+            }
+            Err(error) => answers.push(Err(error)),
         }
     }
-    let together: Vec<RouteOperation> = going.values().cloned().collect();
-    match change(routes, op, &together).await {
+    if routes.extensions.address_pairs {
+        for (index, error) in sync_address_pairs(routes, op, &operations).await {
+            operations.remove(&index);
+            answers[index] = Err(error);
+        }
+    }
+    let all: Vec<RouteOperation> = operations.values().cloned().collect();
+    match change(routes, op, &all).await {
         Ok(()) => {}
         // One of them was rejected: sent alone, each shows whether it was that one.
-        Err(error) if going.len() > 1 && is_about_one(&error) => {
-            for (place, step) in going {
-                answers[place] = change(routes, op, std::slice::from_ref(&step))
+        Err(error) if operations.len() > 1 && is_about_one(&error) => {
+            for (index, operation) in operations {
+                answers[index] = change(routes, op, std::slice::from_ref(&operation))
                     .await
                     .map_err(|error| routes.with_router_hint(error));
             }
         }
         Err(error) => {
             let error = routes.with_router_hint(error);
-            for place in going.into_keys() {
-                answers[place] = Err(error.clone());
+            for index in operations.into_keys() {
+                answers[index] = Err(error.clone());
             }
         }
     }
     answers
 }
 
-fn step(change: &RouteChange) -> Result<RouteOperation, CloudError> {
+fn operation(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     match change {
         RouteChange::Create { node, destination } => {
             let family = IpFamily::of(destination);
@@ -106,6 +108,7 @@ fn step(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     }
 }
 
+/// Returns whether an error may be about a single route of a request.
 fn is_about_one(error: &OpenStackError) -> bool {
     matches!(error.class(), ErrorClass::Invalid | ErrorClass::Quota | ErrorClass::Conflict)
 }
@@ -124,8 +127,8 @@ enum PairResult {
 impl PairResult {
     /// Returns why an operation has to wait for its port. A port that does not exist needs no
     /// removal.
-    fn blocking_error(&self, step: &RouteOperation) -> Option<CloudError> {
-        match (self, step) {
+    fn blocking_error(&self, operation: &RouteOperation) -> Option<CloudError> {
+        match (self, operation) {
             (Self::Done, _)
             | (Self::NoPort(_) | Self::OtherServer(_), RouteOperation::Remove(_)) => None,
             (Self::OtherServer(ip), RouteOperation::Add(..)) => Some(CloudError::transient(
@@ -144,74 +147,92 @@ impl PairResult {
 async fn sync_address_pairs(
     routes: &NeutronRoutes,
     op: &Op,
-    going: &BTreeMap<usize, RouteOperation>,
+    operations: &BTreeMap<usize, RouteOperation>,
 ) -> Vec<(usize, CloudError)> {
-    // First, group the operations by next hop, and find its port.
-    let mut by_ip: BTreeMap<IpAddr, Vec<(usize, RouteOperation)>> = BTreeMap::new();
-    for (place, step) in going {
-        let (RouteOperation::Add(hop, _) | RouteOperation::Remove(hop)) = step;
-        by_ip
-            .entry(hop.next)
+    let mut by_next_hop: BTreeMap<IpAddr, Vec<(usize, RouteOperation)>> = BTreeMap::new();
+    for (index, operation) in operations {
+        let (RouteOperation::Add(route, _) | RouteOperation::Remove(route)) = operation;
+        by_next_hop
+            .entry(route.next)
             .or_default()
-            .push((*place, step.clone()));
+            .push((*index, operation.clone()));
     }
-    if by_ip.is_empty() {
+    if by_next_hop.is_empty() {
         return Vec::new();
     }
     let mut ports = match routes
-        .unique_ports(op, &by_ip.keys().copied().collect())
+        .unique_ports(op, &by_next_hop.keys().copied().collect())
         .await
     {
         Ok(ports) => ports,
         Err(error) => {
             let error = CloudError::from(error);
-            return by_ip
+            return by_next_hop
                 .into_values()
                 .flatten()
-                .map(|(place, _)| (place, error.clone()))
+                .map(|(index, _)| (index, error.clone()))
                 .collect();
         }
     };
-    let jobs: Vec<_> = by_ip
+    let jobs: Vec<_> = by_next_hop
         .into_iter()
-        .map(|(ip, steps)| (ip, steps, ports.remove(&ip)))
+        .map(|(next, operations)| (next, operations, ports.remove(&next)))
         .collect();
-    // Then change each port once, without the operations that mean another server's port.
-    let one = |(ip, steps, port): (IpAddr, Vec<(usize, RouteOperation)>, Option<neutron::Port>)| async move {
-        let (steps, lost): (Vec<_>, Vec<_>) = steps
-            .into_iter()
-            .partition(|(_, step)| is_port_of(port.as_ref(), step));
-        let paired = match port {
-            None => PairResult::NoPort(ip),
-            Some(port) => {
-                let (add, remove) = networks(&steps);
-                routes
-                    .set_address_pairs(op, port, &add, &remove)
-                    .await
-                    .map_or_else(PairResult::Failed, |()| PairResult::Done)
-            }
-        };
-        let lost = lost.into_iter().filter_map(|(place, step)| {
-            Some((place, PairResult::OtherServer(ip).blocking_error(&step)?))
-        });
-        steps
-            .into_iter()
-            .filter_map(|(place, step)| Some((place, paired.blocking_error(&step)?)))
-            .chain(lost)
-            .collect::<Vec<_>>()
-    };
     stream::iter(jobs)
-        .map(one)
+        .map(|(next, operations, port)| sync_port(routes, op, next, operations, port))
         .buffer_unordered(PORTS_AT_ONCE)
         .concat()
         .await
 }
 
+/// Changes the port of one next hop once, for all its operations but those that mean another
+/// server's port. Returns the errors with the index of their operation.
+async fn sync_port(
+    routes: &NeutronRoutes,
+    op: &Op,
+    next: IpAddr,
+    operations: Vec<(usize, RouteOperation)>,
+    port: Option<neutron::Port>,
+) -> Vec<(usize, CloudError)> {
+    let (operations, for_other_server): (Vec<_>, Vec<_>) = operations
+        .into_iter()
+        .partition(|(_, operation)| is_port_of(port.as_ref(), operation));
+    let result = match port {
+        None => PairResult::NoPort(next),
+        Some(port) => {
+            let networks = PortNetworks::of(&operations);
+            match routes
+                .set_address_pairs(op, port, &networks.add, &networks.remove)
+                .await
+            {
+                Ok(()) => PairResult::Done,
+                Err(error) => PairResult::Failed(error),
+            }
+        }
+    };
+    let mut errors = blocking_errors(&result, operations);
+    errors.extend(blocking_errors(&PairResult::OtherServer(next), for_other_server));
+    errors
+}
+
+fn blocking_errors(
+    result: &PairResult,
+    operations: Vec<(usize, RouteOperation)>,
+) -> Vec<(usize, CloudError)> {
+    let mut errors = Vec::new();
+    for (index, operation) in operations {
+        if let Some(error) = result.blocking_error(&operation) {
+            errors.push((index, error));
+        }
+    }
+    errors
+}
+
 /// Returns whether a port may be the one that an operation means: it belongs to no other server.
 /// The port may also belong to something between server and network, such as a trunk, whose
 /// `device_owner` is of another kind.
-fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
-    match (port, step) {
+fn is_port_of(port: Option<&neutron::Port>, operation: &RouteOperation) -> bool {
+    match (port, operation) {
         (Some(port), RouteOperation::Add(_, Some(server))) => {
             !port.device_owner.starts_with("compute:") || *port.device_id == **server
         }
@@ -219,39 +240,45 @@ fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
     }
 }
 
-/// Returns the networks that a port has to accept packets from, and those that it must not accept
-/// any more.
-fn networks(steps: &[(usize, RouteOperation)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
-    let mut add = BTreeSet::new();
-    let mut remove = BTreeSet::new();
-    for (_, step) in steps {
-        match step {
-            RouteOperation::Add(hop, _) => add.insert(hop.destination),
-            RouteOperation::Remove(hop) => remove.insert(hop.destination),
-        };
+/// Networks that a port has to accept packets from, and those that it must not accept any more.
+#[derive(Default)]
+struct PortNetworks {
+    add: BTreeSet<IpNet>,
+    remove: BTreeSet<IpNet>,
+}
+
+impl PortNetworks {
+    fn of(operations: &[(usize, RouteOperation)]) -> Self {
+        let mut networks = Self::default();
+        for (_, operation) in operations {
+            match operation {
+                RouteOperation::Add(route, _) => networks.add.insert(route.destination),
+                RouteOperation::Remove(route) => networks.remove.insert(route.destination),
+            };
+        }
+        networks
     }
-    (add, remove)
 }
 
 /// Changes the router's routes.
 async fn change(
     routes: &NeutronRoutes,
     op: &Op,
-    steps: &[RouteOperation],
+    operations: &[RouteOperation],
 ) -> Result<(), OpenStackError> {
-    let mut change = RouteUpdate::default();
-    for step in steps {
-        match step {
-            RouteOperation::Add(hop, _) => drop(change.add.insert(*hop)),
-            RouteOperation::Remove(hop) => drop(change.remove.insert(*hop)),
-        }
+    let mut update = RouteUpdate::default();
+    for operation in operations {
+        match operation {
+            RouteOperation::Add(route, _) => update.add.insert(*route),
+            RouteOperation::Remove(route) => update.remove.insert(*route),
+        };
     }
-    if change.is_empty() {
+    if update.is_empty() {
         return Ok(());
     }
     // Without atomic changes each request replaces the whole list: those of this process run one
     // after the other.
-    let _turn = if routes.extensions.atomic {
+    let _guard = if routes.extensions.atomic {
         None
     } else {
         Some(op.wait_shared(routes.router_lock.lock()).await)
@@ -259,13 +286,13 @@ async fn change(
     let mut tries = 0;
     loop {
         let router = routes.router(op).await?;
-        let change = change.clone().with_conflicts_removed(&router.routes);
+        let update = update.clone().with_conflicts_removed(&router.routes);
         // Before the routes: once they are deleted nothing shows which port had the network.
-        remove_address_pairs(routes, op, &change.to_remove(&router.routes), steps).await?;
+        remove_address_pairs(routes, op, &update.to_remove(&router.routes), operations).await?;
         if routes.extensions.atomic {
-            return one_by_one(routes, op, &change, &router.routes).await;
+            return update_atomically(routes, op, &update, &router.routes).await;
         }
-        let Some(list) = change.full_list(&router.routes) else {
+        let Some(list) = update.full_list(&router.routes) else {
             return Ok(());
         };
         let path = ["routers", &*routes.router];
@@ -287,24 +314,17 @@ async fn change(
 async fn remove_address_pairs(
     routes: &NeutronRoutes,
     op: &Op,
-    extra: &[neutron::Route],
-    steps: &[RouteOperation],
+    removed: &[neutron::Route],
+    operations: &[RouteOperation],
 ) -> Result<(), OpenStackError> {
-    let asked = |hop: &ExtraRoute| {
-        steps
-            .iter()
-            .any(|step| matches!(step, RouteOperation::Remove(removed) if removed == hop))
-    };
     let mut displaced: BTreeMap<IpAddr, BTreeSet<IpNet>> = BTreeMap::new();
-    for hop in extra
-        .iter()
-        .filter_map(ExtraRoute::of)
-        .filter(|hop| !asked(hop))
-    {
-        displaced
-            .entry(hop.next)
-            .or_default()
-            .insert(hop.destination);
+    for route in removed.iter().filter_map(ExtraRoute::of) {
+        if !is_removal_requested(operations, &route) {
+            displaced
+                .entry(route.next)
+                .or_default()
+                .insert(route.destination);
+        }
     }
     if displaced.is_empty() || !routes.extensions.address_pairs {
         return Ok(());
@@ -327,30 +347,46 @@ async fn remove_address_pairs(
     Ok(())
 }
 
+fn is_removal_requested(operations: &[RouteOperation], route: &ExtraRoute) -> bool {
+    operations
+        .iter()
+        .any(|operation| matches!(operation, RouteOperation::Remove(removed) if removed == route))
+}
+
 /// Removes and adds routes with the requests that do not change other routes.
-async fn one_by_one(
+async fn update_atomically(
     routes: &NeutronRoutes,
     op: &Op,
-    change: &RouteUpdate,
-    now: &[neutron::Route],
+    update: &RouteUpdate,
+    current: &[neutron::Route],
 ) -> Result<(), OpenStackError> {
-    let requests = [
-        (Call::RouterRemoveRoutes, "remove_extraroutes", change.to_remove(now)),
-        (Call::RouterAddRoutes, "add_extraroutes", change.to_add(now)),
-    ];
-    for (call, action, list) in requests.into_iter().filter(|(_, _, list)| !list.is_empty()) {
-        let path = ["routers", &*routes.router, action];
-        let names: Vec<String> = list
-            .iter()
-            .map(|route| format!("{} via {}", route.destination, route.nexthop))
-            .collect();
-        let names = names.join(", ");
-        let request = Request::new(call, &path).with_detail(&names);
-        let body = ExtraRoutes { routes: list, ..ExtraRoutes::default() };
-        routes
-            .client
-            .put::<ExtraRoutes>(op, &request, &body)
-            .await?;
+    let to_remove = update.to_remove(current);
+    send_routes(routes, op, Call::RouterRemoveRoutes, "remove_extraroutes", to_remove).await?;
+    let to_add = update.to_add(current);
+    send_routes(routes, op, Call::RouterAddRoutes, "add_extraroutes", to_add).await
+}
+
+async fn send_routes(
+    routes: &NeutronRoutes,
+    op: &Op,
+    call: Call,
+    action: &str,
+    list: Vec<neutron::Route>,
+) -> Result<(), OpenStackError> {
+    if list.is_empty() {
+        return Ok(());
     }
+    let path = ["routers", &*routes.router, action];
+    let names: Vec<String> = list
+        .iter()
+        .map(|route| format!("{} via {}", route.destination, route.nexthop))
+        .collect();
+    let detail = names.join(", ");
+    let request = Request::new(call, &path).with_detail(&detail);
+    let body = ExtraRoutes { routes: list, ..ExtraRoutes::default() };
+    routes
+        .client
+        .put::<ExtraRoutes>(op, &request, &body)
+        .await?;
     Ok(())
 }

@@ -57,14 +57,20 @@ impl Extensions {
     /// Neutron's error.
     pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
-        let known: Vec<Extension> = client.get_all(op, &request).await?;
-        let has = |alias: &str| known.iter().any(|extension| extension.alias == alias);
-        let found = Self {
-            atomic: has("extraroute-atomic"),
-            address_pairs: has("allowed-address-pairs"),
-            if_match: has("revision-if-match"),
-        };
-        Ok((found.atomic || has("extraroute")).then_some(found))
+        let extensions: Vec<Extension> = client.get_all(op, &request).await?;
+        let aliases: BTreeSet<&str> = extensions
+            .iter()
+            .map(|extension| extension.alias.as_str())
+            .collect();
+        let atomic = aliases.contains("extraroute-atomic");
+        if !atomic && !aliases.contains("extraroute") {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            atomic,
+            address_pairs: aliases.contains("allowed-address-pairs"),
+            if_match: aliases.contains("revision-if-match"),
+        }))
     }
 }
 
@@ -112,52 +118,52 @@ impl NeutronRoutes {
         unowned: BTreeSet<IpAddr>,
     ) -> Result<BTreeMap<IpAddr, UnownedAddress>, OpenStackError> {
         let now = Instant::now();
-        let mut strays = BTreeMap::new();
-        let mut open = BTreeSet::new();
+        let mut classified = BTreeMap::new();
+        let mut unclassified = BTreeSet::new();
         {
-            let mut memory = self.address_history.lock();
-            memory
+            let mut history = self.address_history.lock();
+            history
                 .foreign_addresses
                 .retain(|_, since| now.saturating_duration_since(*since) < FOREIGN_TTL);
             for ip in unowned {
-                if memory.former_node_addresses.contains(&ip) {
-                    strays.insert(ip, UnownedAddress::Leftover);
-                } else if memory.foreign_addresses.contains_key(&ip) {
-                    strays.insert(ip, UnownedAddress::Foreign);
+                if history.former_node_addresses.contains(&ip) {
+                    classified.insert(ip, UnownedAddress::Leftover);
+                } else if history.foreign_addresses.contains_key(&ip) {
+                    classified.insert(ip, UnownedAddress::Foreign);
                 } else {
-                    open.insert(ip);
+                    unclassified.insert(ip);
                 }
             }
         }
-        if open.is_empty() {
-            return Ok(strays);
+        if unclassified.is_empty() {
+            return Ok(classified);
         }
-        let ports = self.ports(op, &open).await?;
-        let mut memory = self.address_history.lock();
-        for ip in open {
-            let stray = if ports.contains_key(&ip) {
+        let ports = self.ports(op, &unclassified).await?;
+        let mut history = self.address_history.lock();
+        for ip in unclassified {
+            let kind = if ports.contains_key(&ip) {
                 UnownedAddress::Foreign
             } else {
                 UnownedAddress::Leftover
             };
-            if stray == UnownedAddress::Foreign {
+            if kind == UnownedAddress::Foreign {
                 tracing::info!(router = %self.router, next_hop = %ip, "a route leads to a port that is no node's, and is left alone");
-                memory.foreign_addresses.insert(ip, now);
+                history.foreign_addresses.insert(ip, now);
             }
-            strays.insert(ip, stray);
+            classified.insert(ip, kind);
         }
-        Ok(strays)
+        Ok(classified)
     }
 
     /// Adds an explanation if the router does not exist: nothing works until the configuration is
     /// corrected.
     fn with_router_hint(&self, error: OpenStackError) -> CloudError {
         if error.is_not_found() {
-            let words = format!(
+            let message = format!(
                 "router {}, which router-id in section [Route] of cloud.conf names, does not exist",
                 self.router
             );
-            return CloudError::invalid_input(words).with_source(error);
+            return CloudError::invalid_input(message).with_source(error);
         }
         error.into()
     }
@@ -168,11 +174,11 @@ impl Routes for NeutronRoutes {
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
         let owners = plan::owners(nodes);
         {
-            let mut memory = self.address_history.lock();
-            if memory.former_node_addresses.len() > MAX_FORMER {
-                memory.former_node_addresses.clear();
+            let mut history = self.address_history.lock();
+            if history.former_node_addresses.len() > MAX_FORMER {
+                history.former_node_addresses.clear();
             }
-            memory.former_node_addresses.extend(owners.keys());
+            history.former_node_addresses.extend(owners.keys());
         }
         let router = self
             .router(op)

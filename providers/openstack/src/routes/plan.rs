@@ -58,16 +58,14 @@ impl ExtraRoute {
 
 /// Returns the next hop for routes to a node: its first internal address of the family.
 pub fn next_hop(node: &NodeView, family: IpFamily) -> Option<IpAddr> {
-    let internal = node
-        .addresses
+    node.addresses
         .iter()
-        .filter(|address| address.kind == AddressType::InternalIp);
-    internal
+        .filter(|address| address.kind == AddressType::InternalIp)
         .filter_map(|address| address.address.parse().ok())
-        .find(|ip: &IpAddr| of_family(*ip, family))
+        .find(|ip| is_of_family(*ip, family))
 }
 
-fn of_family(ip: IpAddr, family: IpFamily) -> bool {
+fn is_of_family(ip: IpAddr, family: IpFamily) -> bool {
     match family {
         IpFamily::V4 => ip.is_ipv4(),
         IpFamily::V6 => ip.is_ipv6(),
@@ -91,7 +89,7 @@ pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
         let ips: BTreeSet<IpAddr> = node
             .addresses
             .iter()
-            .filter_map(|a| a.address.parse().ok())
+            .filter_map(|address| address.address.parse().ok())
             .collect();
         for ip in ips {
             owners
@@ -123,25 +121,31 @@ pub fn listed(
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
     unowned: &BTreeMap<IpAddr, UnownedAddress>,
 ) -> Vec<Route> {
-    let route = |hop: &ExtraRoute, node: Option<Arc<str>>| Route {
-        name: hop.handle().into(),
+    let mut listed = Vec::new();
+    for route in routes.iter().filter_map(ExtraRoute::of) {
+        match owners.get(&route.next) {
+            Some(Some(node)) => listed.push(to_route(&route, Some(node.clone()))),
+            // Two nodes have the address.
+            Some(None) => {}
+            None => {
+                if unowned.get(&route.next) == Some(&UnownedAddress::Leftover) {
+                    listed.push(to_route(&route, None));
+                }
+            }
+        }
+    }
+    listed
+}
+
+/// Returns a route as the framework knows it; without a node it is an orphan.
+fn to_route(route: &ExtraRoute, node: Option<Arc<str>>) -> Route {
+    Route {
+        name: route.handle().into(),
         blackhole: node.is_none(),
         node,
         node_addresses: None,
-        destination: hop.destination,
-    };
-    let of_cluster = |hop: &ExtraRoute| match owners.get(&hop.next) {
-        Some(Some(node)) => Some(route(hop, Some(node.clone()))),
-        Some(None) => None,
-        None => {
-            (unowned.get(&hop.next) == Some(&UnownedAddress::Leftover)).then(|| route(hop, None))
-        }
-    };
-    routes
-        .iter()
-        .filter_map(ExtraRoute::of)
-        .filter_map(|hop| of_cluster(&hop))
-        .collect()
+        destination: route.destination,
+    }
 }
 
 /// A change of a router's routes.
@@ -162,43 +166,51 @@ impl RouteUpdate {
     /// Also removes conflicting routes, which lead to a desired destination by another next hop.
     /// The destination is a node's pod network, so whoever has that next hop no longer owns it.
     #[must_use]
-    pub fn with_conflicts_removed(mut self, now: &[neutron::Route]) -> Self {
-        let wanted: BTreeSet<IpNet> = self.add.iter().map(|hop| hop.destination).collect();
-        let elsewhere =
-            |hop: &ExtraRoute| wanted.contains(&hop.destination) && !self.add.contains(hop);
-        self.remove
-            .extend(now.iter().filter_map(ExtraRoute::of).filter(elsewhere));
+    pub fn with_conflicts_removed(mut self, current: &[neutron::Route]) -> Self {
+        let destinations: BTreeSet<IpNet> =
+            self.add.iter().map(|route| route.destination).collect();
+        for route in current.iter().filter_map(ExtraRoute::of) {
+            if destinations.contains(&route.destination) && !self.add.contains(&route) {
+                self.remove.insert(route);
+            }
+        }
         self
     }
 
-    /// Returns what has to be added to `now`.
-    pub fn to_add(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
-        let there: BTreeSet<ExtraRoute> = now.iter().filter_map(ExtraRoute::of).collect();
+    /// Returns what has to be added to `current`.
+    pub fn to_add(&self, current: &[neutron::Route]) -> Vec<neutron::Route> {
+        let existing: BTreeSet<ExtraRoute> = current.iter().filter_map(ExtraRoute::of).collect();
         self.add
-            .difference(&there)
+            .difference(&existing)
             .map(ExtraRoute::to_neutron)
             .collect()
     }
 
-    /// Returns what has to be removed from `now`, as it is written there.
-    pub fn to_remove(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
-        let goes = |hop: &ExtraRoute| self.remove.contains(hop) && !self.add.contains(hop);
-        now.iter()
-            .filter(|route| ExtraRoute::of(route).is_some_and(|hop| goes(&hop)))
+    /// Returns what has to be removed from `current`, as it is written there.
+    pub fn to_remove(&self, current: &[neutron::Route]) -> Vec<neutron::Route> {
+        current
+            .iter()
+            .filter(|route| ExtraRoute::of(route).is_some_and(|route| self.removes(&route)))
             .cloned()
             .collect()
     }
 
+    fn removes(&self, route: &ExtraRoute) -> bool {
+        self.remove.contains(route) && !self.add.contains(route)
+    }
+
     /// Returns the complete list for a router without atomic changes; `None` when the router has it
     /// already. Routes that are neither added nor removed stay unchanged, in their place.
-    pub fn full_list(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
-        let missing = self.to_add(now);
-        let extra = self.to_remove(now);
-        if missing.is_empty() && extra.is_empty() {
+    pub fn full_list(&self, current: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
+        let missing = self.to_add(current);
+        let surplus = self.to_remove(current);
+        if missing.is_empty() && surplus.is_empty() {
             return None;
         }
-        let kept = now.iter().filter(|route| !extra.contains(route)).cloned();
-        Some(kept.chain(missing).collect())
+        let mut routes = current.to_vec();
+        routes.retain(|route| !surplus.contains(route));
+        routes.extend(missing);
+        Some(routes)
     }
 }
 
@@ -210,8 +222,9 @@ pub fn with_pair(
     if pairs.iter().any(|pair| is_for(pair, network)) {
         return None;
     }
-    let more = neutron::AddressPair { ip_address: network.to_string(), mac_address: None };
-    Some(pairs.iter().cloned().chain([more]).collect())
+    let mut pairs = pairs.to_vec();
+    pairs.push(neutron::AddressPair { ip_address: network.to_string(), mac_address: None });
+    Some(pairs)
 }
 
 /// Returns a port's address pairs with a network removed; `None` when it is not there.
@@ -219,12 +232,12 @@ pub fn without_pair(
     pairs: &[neutron::AddressPair],
     network: IpNet,
 ) -> Option<Vec<neutron::AddressPair>> {
-    let left: Vec<_> = pairs
-        .iter()
-        .filter(|pair| !is_for(pair, network))
-        .cloned()
-        .collect();
-    (left.len() < pairs.len()).then_some(left)
+    let mut remaining = pairs.to_vec();
+    remaining.retain(|pair| !is_for(pair, network));
+    if remaining.len() == pairs.len() {
+        return None;
+    }
+    Some(remaining)
 }
 
 fn is_for(pair: &neutron::AddressPair, network: IpNet) -> bool {

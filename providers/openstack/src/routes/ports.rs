@@ -25,16 +25,17 @@ impl NeutronRoutes {
         op: &Op,
         ips: &BTreeSet<IpAddr>,
     ) -> Result<BTreeMap<IpAddr, Vec<Port>>, OpenStackError> {
-        let own = [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
+        let router_ports =
+            [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
         let rows: Vec<Port> = self
             .client
-            .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own))
+            .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&router_ports))
             .await?;
         let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
         let filters: Vec<String> = ips.iter().map(|ip| format!("ip_address={ip}")).collect();
         let mut found: BTreeMap<IpAddr, Vec<Port>> = BTreeMap::new();
-        for some in filters.chunks(MAX_ADDRESSES) {
-            let query: Vec<_> = some
+        for chunk in filters.chunks(MAX_ADDRESSES) {
+            let query: Vec<_> = chunk
                 .iter()
                 .map(|filter| ("fixed_ips", filter.as_str()))
                 .collect();
@@ -42,16 +43,16 @@ impl NeutronRoutes {
                 .client
                 .get_all(op, &Request::new(Call::PortList, &["ports"]).query(&query))
                 .await?;
-            for port in rows
-                .into_iter()
-                .filter(|port| networks.contains(&port.network_id))
-            {
-                let of_port: BTreeSet<IpAddr> =
+            for port in rows {
+                if !networks.contains(&port.network_id) {
+                    continue;
+                }
+                let port_ips: BTreeSet<IpAddr> =
                     port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
-                for ip in of_port.intersection(ips) {
+                for ip in port_ips.intersection(ips) {
                     let ports = found.entry(*ip).or_default();
                     // A port is in several answers if it has addresses of several requests.
-                    if !ports.iter().any(|known| known.id == port.id) {
+                    if !ports.iter().any(|listed| listed.id == port.id) {
                         ports.push(port.clone());
                     }
                 }
@@ -66,16 +67,15 @@ impl NeutronRoutes {
         op: &Op,
         ips: &BTreeSet<IpAddr>,
     ) -> Result<BTreeMap<IpAddr, Port>, OpenStackError> {
-        let sole = |(ip, mut ports): (IpAddr, Vec<Port>)| match ports.len() {
-            1 => ports.pop().map(|port| (ip, port)),
-            _ => None,
-        };
-        Ok(self
-            .ports(op, ips)
-            .await?
-            .into_iter()
-            .filter_map(sole)
-            .collect())
+        let mut unique = BTreeMap::new();
+        for (ip, mut ports) in self.ports(op, ips).await? {
+            if ports.len() == 1
+                && let Some(port) = ports.pop()
+            {
+                unique.insert(ip, port);
+            }
+        }
+        Ok(unique)
     }
 
     /// Makes a port accept packets from the networks in `add`, and no longer from those in
@@ -97,12 +97,12 @@ impl NeutronRoutes {
             }
             let mut pairs: Option<Vec<AddressPair>> = None;
             for network in remove.difference(add) {
-                let now = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
-                pairs = plan::without_pair(now, *network).or(pairs);
+                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                pairs = plan::without_pair(current, *network).or(pairs);
             }
             for network in add {
-                let now = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
-                pairs = plan::with_pair(now, *network).or(pairs);
+                let current = pairs.as_deref().unwrap_or(&port.allowed_address_pairs);
+                pairs = plan::with_pair(current, *network).or(pairs);
             }
             let Some(pairs) = pairs else { return Ok(()) };
             let body = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
