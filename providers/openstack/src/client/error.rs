@@ -120,11 +120,11 @@ impl OpenStackError {
         status: StatusCode,
         reason: impl Into<Box<str>>,
     ) -> Self {
-        let doubt = UnreliableResponse { status, reason: reason.into(), retry_after: None };
+        let response = UnreliableResponse { status, reason: reason.into(), retry_after: None };
         Self {
             call,
             target: target.clone(),
-            cause: ErrorCause::UnreliableResponse(doubt),
+            cause: ErrorCause::UnreliableResponse(response),
         }
     }
 
@@ -138,7 +138,6 @@ impl OpenStackError {
         body: &[u8],
         secrets: &[&str],
     ) -> Self {
-        let words = |text: &str| shortened(&redact_credentials(&redact(text, secrets)));
         let retry_after = retry_after(headers);
         let cause = match service_message(body) {
             Some((kind, message)) => ErrorCause::Response(Arc::new(ErrorResponse {
@@ -148,15 +147,15 @@ impl OpenStackError {
                 kind: if is_error_code(&kind) && !secrets.contains(&&*kind) {
                     kind.into()
                 } else {
-                    words(&kind).into()
+                    for_message(&kind, secrets).into()
                 },
-                message: words(&message).into(),
+                message: for_message(&message, secrets).into(),
                 retry_after,
                 request_id: request_id(headers),
             })),
             None => ErrorCause::UnreliableResponse(UnreliableResponse {
                 status,
-                reason: words(&describe_foreign(headers, body)).into(),
+                reason: for_message(&describe_foreign(headers, body), secrets).into(),
                 retry_after,
             }),
         };
@@ -175,7 +174,7 @@ impl OpenStackError {
     pub fn status(&self) -> Option<StatusCode> {
         match &self.cause {
             ErrorCause::Response(answer) => Some(answer.status),
-            ErrorCause::UnreliableResponse(doubt) => Some(doubt.status),
+            ErrorCause::UnreliableResponse(response) => Some(response.status),
             _ => None,
         }
     }
@@ -189,7 +188,7 @@ impl OpenStackError {
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.cause {
             ErrorCause::Response(answer) => answer.retry_after,
-            ErrorCause::UnreliableResponse(doubt) => doubt.retry_after,
+            ErrorCause::UnreliableResponse(response) => response.retry_after,
             ErrorCause::Session(error) => match &**error {
                 SessionError::Unavailable { retry_after, .. } => *retry_after,
                 _ => None,
@@ -207,8 +206,8 @@ impl fmt::Display for OpenStackError {
             ErrorCause::Response(answer) => {
                 write!(f, ": {} ({} {})", answer.message, answer.status.as_u16(), answer.kind)
             }
-            ErrorCause::UnreliableResponse(doubt) => {
-                write!(f, ": {} (status {})", doubt.reason, doubt.status.as_u16())
+            ErrorCause::UnreliableResponse(response) => {
+                write!(f, ": {} (status {})", response.reason, response.status.as_u16())
             }
             ErrorCause::NoResponse(_) | ErrorCause::Session(_) | ErrorCause::NotSent(_) => Ok(()),
             ErrorCause::RateLimited(after) => {
@@ -237,11 +236,12 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
     let Ok(Value::Object(map)) = serde_json::from_slice(body) else {
         return None;
     };
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    if let Some(message) = text(map.get("faultstring")) {
-        return Some((text(map.get("faultcode")).unwrap_or_default(), message));
+    if let Some(message) = text_of(map.get("faultstring")) {
+        return Some((text_of(map.get("faultcode")).unwrap_or_default(), message));
     }
-    if let (Some(title), Some(message)) = (text(map.get("title")), text(map.get("description"))) {
+    if let Some(title) = text_of(map.get("title"))
+        && let Some(message) = text_of(map.get("description"))
+    {
         return Some((title, message));
     }
     let mut entries = map.iter();
@@ -250,17 +250,17 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
     };
     match (key.as_str(), value) {
         ("NeutronError", Value::Object(error)) => {
-            let kind = text(error.get("type"))?;
-            Some((kind, text(error.get("message")).unwrap_or_default()))
+            let kind = text_of(error.get("type"))?;
+            Some((kind, text_of(error.get("message")).unwrap_or_default()))
         }
         // Old releases of Neutron, and its middleware.
         ("NeutronError", Value::String(message)) => {
             Some(("NeutronError".to_owned(), message.clone()))
         }
         (key, Value::Object(error)) => {
-            let message = text(error.get("message"))?;
+            let message = text_of(error.get("message"))?;
             let kind = if key == "error" {
-                text(error.get("title")).unwrap_or_default()
+                text_of(error.get("title")).unwrap_or_default()
             } else {
                 key.to_owned()
             };
@@ -268,6 +268,10 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
         }
         _ => None,
     }
+}
+
+fn text_of(value: Option<&Value>) -> Option<String> {
+    value.and_then(Value::as_str).map(str::to_owned)
 }
 
 /// Describes an answer that is not the service's.
@@ -299,6 +303,11 @@ pub(super) fn request_id(headers: &HeaderMap) -> Option<Box<str>> {
 
 fn is_error_code(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// Prepares a text of the cloud for an error message.
+fn for_message(text: &str, secrets: &[&str]) -> String {
+    shortened(&redact_credentials(&redact(text, secrets)))
 }
 
 fn shortened(text: &str) -> String {

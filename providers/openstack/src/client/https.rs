@@ -74,9 +74,14 @@ struct Clients {
 
 impl Clients {
     fn new(tls: &Tls, agent: &str, timeout: Duration) -> Result<Self, HttpsError> {
-        let made = || builder(tls, agent, timeout);
-        let built = |builder: reqwest::ClientBuilder| builder.build().map_err(HttpsError::Client);
-        Ok(Self { proxied: built(made()?)?, direct: built(made()?.no_proxy())? })
+        let proxied = builder(tls, agent, timeout)?
+            .build()
+            .map_err(HttpsError::Client)?;
+        let direct = builder(tls, agent, timeout)?
+            .no_proxy()
+            .build()
+            .map_err(HttpsError::Client)?;
+        Ok(Self { proxied, direct })
     }
 
     fn of(&self, uri: &http::Uri) -> &reqwest::Client {
@@ -85,8 +90,9 @@ impl Clients {
             .unwrap_or_default()
             .trim_start_matches('[')
             .trim_end_matches(']');
-        let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if loopback {
+        let is_loopback =
+            host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if is_loopback {
             &self.direct
         } else {
             &self.proxied
@@ -151,9 +157,9 @@ impl Https {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {
             state.checked_at = Instant::now();
-            let now = stamps(&self.tls);
-            if now != state.file_versions {
-                state.file_versions = now;
+            let current = stamps(&self.tls);
+            if current != state.file_versions {
+                state.file_versions = current;
                 match Clients::new(&self.tls, &self.agent, self.timeout) {
                     Ok(clients) => {
                         tracing::info!("files of TLS changed: new connections use them");
@@ -229,13 +235,14 @@ fn origin(uri: &http::Uri) -> String {
 
 fn transport_error(origin: &str, timeout: Duration, error: reqwest::Error) -> TransportError {
     let connected = !error.is_connect() && !error.is_builder();
-    let message = match (connected, error.is_timeout()) {
-        (true, true) => format!("{origin} did not answer within {timeout:?}"),
-        (true, false) if error.is_body() || error.is_decode() => {
-            format!("the answer of {origin} was cut short")
-        }
-        (true, false) => format!("{origin} broke the connection off"),
-        (false, _) => format!("no connection to {origin}"),
+    let message = if !connected {
+        format!("no connection to {origin}")
+    } else if error.is_timeout() {
+        format!("{origin} did not answer within {timeout:?}")
+    } else if error.is_body() || error.is_decode() {
+        format!("the answer of {origin} was cut short")
+    } else {
+        format!("{origin} broke the connection off")
     };
     TransportError {
         message,

@@ -62,14 +62,13 @@ impl<'a> OutgoingRequest<'a> {
         for (name, value) in headers {
             http = http.header(name, value);
         }
-        let refused = |error: http::Error| {
+        http.body(self.body.clone()).map_err(|error| {
             OpenStackError::new(self.request.call, ErrorCause::Input(error.to_string().into()))
-        };
-        http.body(self.body.clone()).map_err(refused)
+        })
     }
 }
 
-/// An answer that is not an error.
+/// An answer of a service.
 #[derive(Debug)]
 pub(super) struct ServiceResponse {
     call: Call,
@@ -78,13 +77,32 @@ pub(super) struct ServiceResponse {
 }
 
 impl ServiceResponse {
+    /// Returns the error if the answer is one. `token`: of the request, to be redacted.
+    fn into_result(self, token: &ScopedToken) -> Result<Self, OpenStackError> {
+        let status = self.response.status();
+        if status.is_success() {
+            return Ok(self);
+        }
+        if status.is_redirection() {
+            return Err(self.unreliable("the answer is a redirection, which is not followed: set the service's own address in the catalog"));
+        }
+        let secrets = [token.token().to_str().unwrap_or_default()];
+        Err(OpenStackError::from_response(
+            self.call,
+            &self.target,
+            status,
+            self.response.headers(),
+            self.response.body(),
+            &secrets,
+        ))
+    }
+
     /// Parses what is in the envelope.
     ///
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Unwrapped<T>, OpenStackError> {
-        let opened = body::unwrap_envelope(self.response.body(), self.call.key());
-        opened.map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
+        body::unwrap_envelope(self.response.body(), self.call.key()).map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
     }
 
     /// Checks an answer whose content does not matter: a proxy's page says nothing about the
@@ -145,12 +163,13 @@ impl Client {
         op: &Op,
         call: Call,
     ) -> Result<Option<SemaphorePermit<'_>>, OpenStackError> {
-        let Some(budgets) = &self.rate_limiters else {
+        let Some(rate_limiters) = &self.rate_limiters else {
             return Ok(None);
         };
-        let turn = budgets.acquire(op, call.service(), call.class()).await;
-        turn.map(Some)
-            .map_err(|wait| OpenStackError::new(call, ErrorCause::RateLimited(wait)))
+        match rate_limiters.acquire(op, call.service(), call.class()).await {
+            Ok(permit) => Ok(Some(permit)),
+            Err(delay) => Err(OpenStackError::new(call, ErrorCause::RateLimited(delay))),
+        }
     }
 
     /// Sends one attempt when the rate limiter admits it. An error includes when the attempt began.
@@ -159,13 +178,13 @@ impl Client {
         op: &Op,
         out: &OutgoingRequest<'_>,
     ) -> Result<ServiceResponse, (OpenStackError, Instant)> {
-        let turn = self
+        let permit = self
             .acquire(op, out.request.call)
             .await
             .map_err(|error| (error, Instant::now()))?;
         let began = Instant::now();
         let result = self.attempt(out).await.map_err(|error| (error, began));
-        drop(turn);
+        drop(permit);
         result
     }
 
@@ -179,21 +198,21 @@ impl Client {
         error: OpenStackError,
     ) -> Result<(), OpenStackError> {
         *attempts += 1;
-        let throttled =
+        let is_throttled =
             error.class() == ErrorClass::Throttled && error.rate_limit_delay().is_none();
-        if let (true, Some(budgets)) = (throttled, &self.rate_limiters) {
-            budgets.halve_rate(error.call.service(), error.call.class());
+        if is_throttled && let Some(rate_limiters) = &self.rate_limiters {
+            rate_limiters.halve_rate(error.call.service(), error.call.class());
         }
         if *attempts >= retry::ATTEMPTS
             || !retry::should_retry(error.call.class(), began.elapsed(), &error)
         {
             return Err(error);
         }
-        let wait = retry::delay(*attempts, rand::random(), error.retry_after());
-        if !op.sleep(wait).await {
+        let delay = retry::delay(*attempts, rand::random(), error.retry_after());
+        if !op.sleep(delay).await {
             return Err(error);
         }
-        tracing::debug!(request = error.call.name(), attempts, ?wait, %error, "request is sent again");
+        tracing::debug!(request = error.call.name(), attempts, wait = ?delay, %error, "request is sent again");
         Ok(())
     }
 
@@ -203,49 +222,33 @@ impl Client {
         out: &OutgoingRequest<'_>,
     ) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
-        let no_way = |error: OpenStackError| OpenStackError { call, ..error };
-        let token = self.session.current().await.map_err(no_way)?;
+        let token = self
+            .session
+            .current()
+            .await
+            .map_err(|error| OpenStackError { call, ..error })?;
         let first = self.send(out, &token).await?;
-        let (target, response, used) = if first.1.status() == StatusCode::UNAUTHORIZED {
-            tracing::debug!(request = call.name(), "the token is not accepted");
-            let renewed = self
-                .session
-                .renew_rejected(&token, call.service())
-                .await
-                .map_err(no_way)?;
-            let second = self.send(out, &renewed).await?;
-            if second.1.status() == StatusCode::UNAUTHORIZED {
-                self.session.record_rejection(call.service());
-            }
-            (second.0, second.1, renewed)
-        } else {
-            (first.0, first.1, token)
-        };
-        match response.status() {
-            status if status.is_success() => Ok(ServiceResponse { call, target, response }),
-            status if status.is_redirection() => {
-                let words = "the answer is a redirection, which is not followed: set the service's own address in the catalog";
-                Err(OpenStackError::unreliable(call, &target, status, words))
-            }
-            status => {
-                let secrets = [used.token().to_str().unwrap_or_default()];
-                Err(OpenStackError::from_response(
-                    call,
-                    &target,
-                    status,
-                    response.headers(),
-                    response.body(),
-                    &secrets,
-                ))
-            }
+        if first.response.status() != StatusCode::UNAUTHORIZED {
+            return first.into_result(&token);
         }
+        tracing::debug!(request = call.name(), "the token is not accepted");
+        let renewed = self
+            .session
+            .renew_rejected(&token, call.service())
+            .await
+            .map_err(|error| OpenStackError { call, ..error })?;
+        let second = self.send(out, &renewed).await?;
+        if second.response.status() == StatusCode::UNAUTHORIZED {
+            self.session.record_rejection(call.service());
+        }
+        second.into_result(&renewed)
     }
 
     async fn send(
         &self,
         out: &OutgoingRequest<'_>,
         token: &ScopedToken,
-    ) -> Result<(Arc<str>, Response<Bytes>), OpenStackError> {
+    ) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
         let (base, headers) = self.session.endpoint_for(call, token).await?;
         let url = out.url(&base)?;
@@ -253,12 +256,12 @@ impl Client {
         let http = out.http(&url, token, &headers)?;
         let began = Instant::now();
         let sent = self.transport.send(http).await;
-        let failed = sent
+        let succeeded = sent
             .as_ref()
-            .map_or(true, |response| response.status().as_u16() >= 400);
-        self.metrics.record_attempt(call, began, failed);
+            .is_ok_and(|response| response.status().as_u16() < 400);
+        self.metrics.record_attempt(call, began, !succeeded);
         match sent {
-            Ok(response) => Ok((target, response)),
+            Ok(response) => Ok(ServiceResponse { call, target, response }),
             Err(error) => {
                 Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) })
             }

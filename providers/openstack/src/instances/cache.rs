@@ -126,7 +126,7 @@ impl ServerCache {
         if open.is_empty() {
             return Ok(answers);
         }
-        let _turn = op.run(async { Ok(self.request_lock.lock().await) }).await?;
+        let _guard = op.run(async { Ok(self.request_lock.lock().await) }).await?;
         self.take_cached(questions, asked_at, &mut open, &mut answers);
         if open.is_empty() {
             return Ok(answers);
@@ -154,60 +154,43 @@ impl ServerCache {
         servers: &BTreeMap<Arc<str>, Duration>,
     ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
         let asked_at = self.moment();
-        // First, answer from the cache, both before and after waiting for the lock.
-        let known = |found: &mut HashMap<Arc<str>, Arc<ServerPorts>>| {
-            let state = self.state.lock();
-            let fresh = servers.iter().filter_map(|(id, age)| {
-                let seen = state
-                    .nics
-                    .get(id)
-                    .filter(|seen| seen.satisfies(asked_at, *age))?;
-                Some((id.clone(), seen.answer.clone()))
-            });
-            found.extend(fresh);
-            servers
-                .keys()
-                .filter(|id| !found.contains_key(*id))
-                .cloned()
-                .collect::<Vec<_>>()
-        };
         let mut found = HashMap::with_capacity(servers.len());
-        if known(&mut found).is_empty() {
+        if self.take_cached_ports(servers, asked_at, &mut found).is_empty() {
             return Ok(found);
         }
-        let _turn = self.request_lock.lock().await;
-        let open = known(&mut found);
-        if open.is_empty() {
+        let _guard = self.request_lock.lock().await;
+        // Another request may have answered while this one waited for the lock.
+        let missing = self.take_cached_ports(servers, asked_at, &mut found);
+        if missing.is_empty() {
             return Ok(found);
         }
-        // Then request what is missing.
         let began = self.begin();
         let fetch = self.fetch(op);
-        let mut ports = fetch.nics(&open).await?;
-        let wanted: BTreeSet<&str> = open
+        let mut ports = fetch.nics(&missing).await?;
+        let sub_port_ids: BTreeSet<&str> = missing
             .iter()
             .filter_map(|id| ports.get(&**id))
             .flatten()
-            .flat_map(|nic| &nic.sub_ports)
+            .flat_map(|port| &port.sub_ports)
             .map(|id| &**id)
             .collect();
-        let sub_ports = if wanted.is_empty() {
+        let sub_ports = if sub_port_ids.is_empty() {
             BTreeMap::new()
         } else {
-            fetch.sub_ports(&wanted).await?
+            fetch.sub_ports(&sub_port_ids).await?
         };
-        // Finally, store and return the new answers.
         let mut state = self.state.lock();
-        state.nics.retain(|_, seen| !seen.is_expired(began));
-        for id in open {
+        state.nics.retain(|_, cached| !cached.is_expired(began));
+        for id in missing {
             let nics = ports.remove(&*id).unwrap_or_default();
             let sub_ports = nics
                 .iter()
-                .flat_map(|nic| &nic.sub_ports)
+                .flat_map(|port| &port.sub_ports)
                 .filter_map(|id| sub_ports.get(&**id))
                 .flatten()
-                .cloned();
-            let answer = Arc::new(ServerPorts { sub_ports: sub_ports.collect(), nics });
+                .cloned()
+                .collect();
+            let answer = Arc::new(ServerPorts { sub_ports, nics });
             state
                 .nics
                 .insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
@@ -216,13 +199,35 @@ impl ServerCache {
         Ok(found)
     }
 
+    /// Adds what is cached and fresh enough to `found`. Returns the servers that are missing in it.
+    fn take_cached_ports(
+        &self,
+        servers: &BTreeMap<Arc<str>, Duration>,
+        asked_at: RequestMoment,
+        found: &mut HashMap<Arc<str>, Arc<ServerPorts>>,
+    ) -> Vec<Arc<str>> {
+        let state = self.state.lock();
+        for (id, age) in servers {
+            if let Some(cached) = state.nics.get(id)
+                && cached.satisfies(asked_at, *age)
+            {
+                found.insert(id.clone(), cached.answer.clone());
+            }
+        }
+        servers
+            .keys()
+            .filter(|id| !found.contains_key(*id))
+            .cloned()
+            .collect()
+    }
+
     /// Returns the name of a flavor, requested once; `None` when it does not exist or is hidden.
     ///
     /// # Errors
     /// Nova's error.
     pub async fn flavor(&self, op: &Op, id: &Arc<str>) -> Result<Option<Arc<str>>, OpenStackError> {
-        if let Some(known) = self.state.lock().flavors.get(id) {
-            return Ok(known.clone());
+        if let Some(cached) = self.state.lock().flavors.get(id) {
+            return Ok(cached.clone());
         }
         let name = self.fetch(op).flavor(id).await?;
         self.state.lock().flavors.insert(id.clone(), name.clone());
@@ -253,20 +258,19 @@ impl ServerCache {
         answers: &mut HashMap<ServerTarget, ServerLookup>,
     ) {
         let state = self.state.lock();
-        open.retain(|target| {
-            let age = questions.get(target).copied().unwrap_or_default();
-            let fresh = state.servers.get(target).filter(|seen| {
-                let age = if seen.answer.is_some() {
-                    age
-                } else {
-                    age.min(MAX_ABSENCE_AGE)
-                };
-                seen.satisfies(asked_at, age)
-            });
-            fresh
-                .map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone())))
-                .is_none()
-        });
+        for (target, age) in questions {
+            let Some(cached) = state.servers.get(target) else {
+                continue;
+            };
+            let max_age = if cached.answer.is_some() {
+                *age
+            } else {
+                (*age).min(MAX_ABSENCE_AGE)
+            };
+            if cached.satisfies(asked_at, max_age) && open.remove(target) {
+                answers.insert(target.clone(), Ok(cached.answer.clone()));
+            }
+        }
     }
 
     /// Queries Nova for each of these, with the strategy that takes the fewest requests.
@@ -308,22 +312,19 @@ impl ServerCache {
         listing: &Listing,
         began: RequestMoment,
     ) -> HashMap<Arc<str>, Arc<NovaServer>> {
-        let machines = listing
+        let servers: HashMap<_, _> = listing
             .servers
             .iter()
-            .map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
-        let machines: HashMap<_, _> = machines.collect();
+            .map(|server| (server.id.clone(), Arc::new(server.clone())))
+            .collect();
         let mut state = self.state.lock();
-        state.listed = Some(machines.len() + listing.unknown_cell_ids.len());
-        state.servers.retain(|_, seen| !seen.is_expired(began));
-        let by_id = machines.iter().map(|(id, machine)| {
-            (
-                ServerTarget::Id(id.clone()),
-                Cached { answer: Some(machine.clone()), fetched_at: began },
-            )
-        });
-        state.servers.extend(by_id);
-        machines
+        state.listed = Some(servers.len() + listing.unknown_cell_ids.len());
+        state.servers.retain(|_, cached| !cached.is_expired(began));
+        for (id, server) in &servers {
+            let cached = Cached { answer: Some(server.clone()), fetched_at: began };
+            state.servers.insert(ServerTarget::Id(id.clone()), cached);
+        }
+        servers
     }
 }
 
@@ -333,11 +334,11 @@ async fn confirm(
     fetch: &Fetch<'_>,
     open: BTreeSet<ServerTarget>,
     listing: &Listing,
-    machines: &HashMap<Arc<str>, Arc<NovaServer>>,
+    servers: &HashMap<Arc<str>, Arc<NovaServer>>,
 ) -> Vec<(ServerTarget, ServerLookup)> {
     let mut by_name: HashMap<&str, Vec<&Arc<NovaServer>>> = HashMap::new();
-    for machine in machines.values() {
-        by_name.entry(&machine.name).or_default().push(machine);
+    for server in servers.values() {
+        by_name.entry(&server.name).or_default().push(server);
     }
     let mut answers = Vec::with_capacity(open.len());
     let mut confirmed = 0;
@@ -350,8 +351,8 @@ async fn confirm(
             ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => {
                 Err(cell_down_error(id))
             }
-            ServerTarget::Id(id) => match machines.get(id) {
-                Some(machine) => Ok(Some(machine.clone())),
+            ServerTarget::Id(id) => match servers.get(id) {
+                Some(server) => Ok(Some(server.clone())),
                 None if confirmed < plan::MAX_CONFIRMATIONS => {
                     confirmed += 1;
                     fetch_one(fetch, &target).await
@@ -370,7 +371,7 @@ async fn confirm(
 async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
     match target {
         ServerTarget::Id(id) => match fetch.by_id(id).await? {
-            ServerRow::Found(machine) => Ok(Some(Arc::new(machine))),
+            ServerRow::Found(server) => Ok(Some(Arc::new(server))),
             ServerRow::CellDown => Err(cell_down_error(id)),
             ServerRow::NotFound => Ok(None),
         },
@@ -379,7 +380,7 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
             if listing.servers.is_empty() {
                 // Nova silently leaves cells that do not answer out of a filtered list.
                 listing = fetch.list().await?;
-                listing.servers.retain(|machine| machine.name == *name);
+                listing.servers.retain(|server| server.name == *name);
             }
             let found: Vec<_> = listing.servers.into_iter().map(Arc::new).collect();
             single_match(
@@ -394,15 +395,15 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
 /// Returns the only server with a name.
 fn single_match(name: &str, found: &[&Arc<NovaServer>], others_hidden: bool) -> ServerLookup {
     match found {
-        [machine] => Ok(Some((*machine).clone())),
+        [server] => Ok(Some((*server).clone())),
         [] if others_hidden => Err(CloudError::transient(format!(
             "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
         ))),
         [] => Ok(None),
         many => {
-            let ids: Vec<&str> = many.iter().map(|machine| &*machine.id).collect();
-            let words = format!("{} servers are called {name:?}: {}", many.len(), ids.join(", "));
-            Err(CloudError::new(ErrorKind::Conflict, words))
+            let ids: Vec<&str> = many.iter().map(|server| &*server.id).collect();
+            let message = format!("{} servers are called {name:?}: {}", many.len(), ids.join(", "));
+            Err(CloudError::new(ErrorKind::Conflict, message))
         }
     }
 }

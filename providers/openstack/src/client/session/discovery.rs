@@ -63,42 +63,41 @@ pub(super) struct DiscoveredVersions {
 
 /// A value that is requested once, by one request for all who need it.
 struct DiscoverOnce<T> {
-    known: Mutex<Option<(Url, Arc<T>)>>,
+    cached: Mutex<Option<(Url, Arc<T>)>>,
     request_lock: AsyncMutex<()>,
 }
 
 impl<T> Default for DiscoverOnce<T> {
     fn default() -> Self {
-        Self { known: Mutex::new(None), request_lock: AsyncMutex::default() }
+        Self { cached: Mutex::new(None), request_lock: AsyncMutex::default() }
     }
 }
 
 impl<T> DiscoverOnce<T> {
-    fn known(&self, endpoint: &Url) -> Option<Arc<T>> {
-        self.known
-            .lock()
-            .as_ref()
-            .filter(|(at, _)| at == endpoint)
-            .map(|(_, value)| value.clone())
+    fn cached(&self, endpoint: &Url) -> Option<Arc<T>> {
+        match &*self.cached.lock() {
+            Some((url, value)) if url == endpoint => Some(value.clone()),
+            _ => None,
+        }
     }
 
     async fn get<F>(
         &self,
         endpoint: &Url,
-        ask: impl FnOnce() -> F,
+        request: impl FnOnce() -> F,
     ) -> Result<Arc<T>, OpenStackError>
     where
         F: Future<Output = Result<T, OpenStackError>>,
     {
-        if let Some(known) = self.known(endpoint) {
-            return Ok(known);
+        if let Some(value) = self.cached(endpoint) {
+            return Ok(value);
         }
-        let _asking = self.request_lock.lock().await;
-        if let Some(known) = self.known(endpoint) {
-            return Ok(known);
+        let _guard = self.request_lock.lock().await;
+        if let Some(value) = self.cached(endpoint) {
+            return Ok(value);
         }
-        let value = Arc::new(ask().await?);
-        *self.known.lock() = Some((endpoint.clone(), value.clone()));
+        let value = Arc::new(request().await?);
+        *self.cached.lock() = Some((endpoint.clone(), value.clone()));
         Ok(value)
     }
 }
@@ -166,55 +165,60 @@ impl Session {
     /// Octavia does not list its versions.
     pub async fn octavia(&self) -> Result<OctaviaVersion, OpenStackError> {
         let endpoint = self.endpoint(Service::LoadBalancer).await?;
-        let ask = || async {
-            let asked = with_slash(&catalog::split(&endpoint).0);
-            let versions = self.document(Call::VersionList, &asked).await?;
-            let newest = versions.iter().filter_map(Version::number).max();
-            newest
-                .map(|(major, minor)| OctaviaVersion(major, minor))
-                .ok_or_else(|| {
-                    let words = format!("{} lists no version", display_url(&asked));
-                    OpenStackError::new(
-                        Call::VersionList,
-                        ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
-                    )
-                })
-        };
-        Ok(*self.versions.octavia.get(&endpoint, ask).await?)
+        let version = self
+            .versions
+            .octavia
+            .get(&endpoint, || self.discover_octavia(&endpoint))
+            .await?;
+        Ok(*version)
+    }
+
+    async fn discover_octavia(&self, endpoint: &Url) -> Result<OctaviaVersion, OpenStackError> {
+        let url = with_slash(&catalog::split(endpoint).0);
+        let versions = self.document(Call::VersionList, &url).await?;
+        match versions.iter().filter_map(Version::number).max() {
+            Some((major, minor)) => Ok(OctaviaVersion(major, minor)),
+            None => Err(version_error(
+                Call::VersionList,
+                format!("{} lists no version", display_url(&url)),
+            )),
+        }
     }
 
     pub(super) async fn compute(&self, endpoint: &Url) -> Result<Arc<Compute>, OpenStackError> {
-        let ask = || async {
-            let (root, version) = catalog::split(endpoint);
-            let base = catalog::with_version(Service::Compute, endpoint);
-            let mut asked = with_slash(&root);
-            if let Some(segment) = version.as_ref().and_then(|segments| segments.first())
-                && let Ok(mut segments) = asked.path_segments_mut()
-            {
-                segments.pop_if_empty().push(segment).push("");
-            }
-            let versions = self.document(Call::ComputeVersionGet, &asked).await?;
-            let own = base
-                .path_segments()
-                .and_then(|mut s| s.find(|s| s.starts_with('v')))
-                .unwrap_or_default()
-                .to_owned();
-            let found = versions
-                .iter()
-                .find(|v| v.id == own)
-                .or_else(|| versions.iter().find(|v| v.id == "v2.1"));
-            let Some(found) = found else {
-                let there: Vec<&str> = versions.iter().map(|v| v.id.as_str()).collect();
-                let words =
-                    format!("{} has no v2.1, only {}", display_url(&asked), there.join(", "));
-                return Err(OpenStackError::new(
-                    Call::ComputeVersionGet,
-                    ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
-                ));
-            };
-            Ok(Compute { base, version: choose_microversion(found) })
+        self.versions
+            .compute
+            .get(endpoint, || self.discover_compute(endpoint))
+            .await
+    }
+
+    async fn discover_compute(&self, endpoint: &Url) -> Result<Compute, OpenStackError> {
+        let (root, version) = catalog::split(endpoint);
+        let base = catalog::with_version(Service::Compute, endpoint);
+        let mut url = with_slash(&root);
+        if let Some(segment) = version.as_ref().and_then(|segments| segments.first())
+            && let Ok(mut segments) = url.path_segments_mut()
+        {
+            segments.pop_if_empty().push(segment).push("");
+        }
+        let versions = self.document(Call::ComputeVersionGet, &url).await?;
+        let configured = base
+            .path_segments()
+            .and_then(|mut segments| segments.find(|segment| segment.starts_with('v')))
+            .unwrap_or_default();
+        let found = versions
+            .iter()
+            .find(|version| version.id == configured)
+            .or_else(|| versions.iter().find(|version| version.id == "v2.1"));
+        let Some(found) = found else {
+            let ids: Vec<&str> = versions.iter().map(|version| version.id.as_str()).collect();
+            return Err(version_error(
+                Call::ComputeVersionGet,
+                format!("{} has no v2.1, only {}", display_url(&url), ids.join(", ")),
+            ));
         };
-        self.versions.compute.get(endpoint, ask).await
+        let version = choose_microversion(found);
+        Ok(Compute { base, version })
     }
 
     async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OpenStackError> {
@@ -227,15 +231,19 @@ impl Session {
     }
 }
 
+fn version_error(call: Call, message: String) -> OpenStackError {
+    let error = SessionError::Version(message.into());
+    OpenStackError::new(call, ErrorCause::Session(Arc::new(error)))
+}
+
 /// Chooses the microversion: the lowest that shows what is needed, so that newer releases change
 /// nothing.
 fn choose_microversion(version: &Version) -> Microversion {
     let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
     let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
-    let wanted = [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE];
-    wanted
+    [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE]
         .into_iter()
-        .find(|wanted| (oldest..=newest).contains(wanted))
+        .find(|candidate| (oldest..=newest).contains(candidate))
         .unwrap_or(oldest)
 }
 
@@ -243,20 +251,14 @@ fn choose_microversion(version: &Version) -> Microversion {
 /// are sent nowhere else.
 pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     let versions = Document::read(body)?;
-    let good = |v: &&Version| {
-        v.id.contains("v3")
-            && ["current", "supported", "stable"]
-                .iter()
-                .any(|s| v.status.eq_ignore_ascii_case(s))
-    };
-    let Some(version) = versions.iter().find(good) else {
-        let there: Vec<String> = versions
+    let Some(version) = versions.iter().find(|version| is_usable_identity(version)) else {
+        let ids: Vec<String> = versions
             .iter()
-            .map(|v| format!("{} ({})", v.id, v.status))
+            .map(|version| format!("{} ({})", version.id, version.status))
             .collect();
         return Err(format!(
             "no version 3 of the identity service is there, only: {}",
-            there.join(", ")
+            ids.join(", ")
         ));
     };
     let link = version.self_link().and_then(|link| root.join(link).ok());
@@ -267,6 +269,13 @@ pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
         None => found = catalog::with_version(Service::Identity, root),
     }
     Ok(found)
+}
+
+fn is_usable_identity(version: &Version) -> bool {
+    version.id.contains("v3")
+        && ["current", "supported", "stable"]
+            .iter()
+            .any(|status| version.status.eq_ignore_ascii_case(status))
 }
 
 /// Returns the URL with a slash at the end, as version documents need it.
