@@ -102,7 +102,8 @@ impl ServiceResponse {
     /// # Errors
     /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Unwrapped<T>, OpenStackError> {
-        body::unwrap_envelope(self.response.body(), self.call.key()).map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
+        body::unwrap_envelope(self.response.body(), self.call.key())
+            .map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
     }
 
     /// Checks an answer whose content does not matter: a proxy's page says nothing about the
@@ -166,7 +167,10 @@ impl Client {
         let Some(rate_limiters) = &self.rate_limiters else {
             return Ok(None);
         };
-        match rate_limiters.acquire(op, call.service(), call.class()).await {
+        match rate_limiters
+            .acquire(op, call.service(), call.class())
+            .await
+        {
             Ok(permit) => Ok(Some(permit)),
             Err(delay) => Err(OpenStackError::new(call, ErrorCause::RateLimited(delay))),
         }

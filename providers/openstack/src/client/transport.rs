@@ -1,3 +1,5 @@
+//! Interface between the client and what carries its HTTP requests.
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};

@@ -1,3 +1,5 @@
+//! Tests of reading and checking `cloud.conf`.
+
 use std::{fmt::Write as _, time::Duration};
 
 use ccm_core::config::gcfg_keys::ConfigKey;

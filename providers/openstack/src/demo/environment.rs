@@ -1,3 +1,5 @@
+//! What the steps of the demo work with: cloud, API server, operator and addresses.
+
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use anyhow::anyhow;

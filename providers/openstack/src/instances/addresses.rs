@@ -76,14 +76,16 @@ impl AddressList<'_> {
 
     /// Adds, moves or removes an address according to the rules for its network.
     fn add_on(&mut self, network: &str, address: &str, floating: bool) {
-        let is = |names: &[String]| names.iter().any(|name| name == network);
         if self.is_hidden(address) {
-        } else if floating {
+            return;
+        }
+        let AddressRules { public, internal, .. } = self.rules;
+        if floating {
             self.add(AddressType::ExternalIp, address);
-        } else if is(&self.rules.public) {
+        } else if public.iter().any(|name| name == network) {
             self.remove(address);
             self.add(AddressType::ExternalIp, address);
-        } else if self.rules.internal.is_empty() || is(&self.rules.internal) {
+        } else if internal.is_empty() || internal.iter().any(|name| name == network) {
             self.add(AddressType::InternalIp, address);
         } else {
             self.remove(address);

@@ -1,3 +1,5 @@
+//! Tests of the addresses of Nodes.
+
 use super::*;
 
 const V6_ACCESS: &str = "2001:4800:780e:510:be76:4eff:fe04:82a8";

@@ -155,7 +155,10 @@ impl ServerCache {
     ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
         let asked_at = self.moment();
         let mut found = HashMap::with_capacity(servers.len());
-        if self.take_cached_ports(servers, asked_at, &mut found).is_empty() {
+        if self
+            .take_cached_ports(servers, asked_at, &mut found)
+            .is_empty()
+        {
             return Ok(found);
         }
         let _guard = self.request_lock.lock().await;

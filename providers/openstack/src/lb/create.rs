@@ -7,7 +7,8 @@ use super::{
     body,
     model::DesiredLoadBalancer,
     observed::ObservedLoadBalancer,
-    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    reconcile::{LoadBalancerReconciler, ReconcileStop},
+    reconcile_input::ReconcileInput,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
 };
 

@@ -11,7 +11,8 @@ use openstack_api::octavia::ProvisioningStatus;
 use super::{
     floating_ip::FloatingIpDiff,
     plan::PlannedAction,
-    reconcile::{LoadBalancerReconciler, PlanScope, ReconcileInput, ReconcileStop, as_transient},
+    reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
+    reconcile_input::ReconcileInput,
     security_groups::SecurityGroupTask,
     status,
     sync_state::{LastApplied, LoadBalancerSyncState},

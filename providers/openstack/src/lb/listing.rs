@@ -33,7 +33,7 @@ use crate::{
         observed::ObservedLoadBalancer,
         query_strategy::{PAGE, max_listing_pages},
         security_groups::listed::{ListedSecurityGroup, ServerPorts},
-        sync_state::{AttachedFloatingIp, ListingRound, ListingRounds},
+        sync_state::{ListedService, ListingRound, ListingRounds},
     },
 };
 
@@ -92,14 +92,6 @@ struct Listing {
 struct ListedGroups {
     by_name: HashMap<Box<str>, Vec<SecurityGroup>>,
     ports: Arc<ServerPorts>,
-}
-
-/// What a listing shows of a Service: everything but members.
-pub(super) struct ListedService {
-    pub(super) observed: ObservedLoadBalancer,
-    pub(super) floating_ip: AttachedFloatingIp,
-    pub(super) security_group: Option<ListedSecurityGroup>,
-    pub(super) read_at: Instant,
 }
 
 impl ListingCache {

@@ -26,7 +26,9 @@ pub mod ownership;
 pub mod plan;
 mod provisioning;
 pub(in crate::lb) mod query_strategy;
+mod read_state;
 mod reconcile;
+mod reconcile_input;
 mod security_group_sync;
 pub mod security_groups;
 pub mod settings;
@@ -53,7 +55,8 @@ use self::{
     features::Features,
     floating_ip::ExternalNetworkCache,
     model::{DesiredLoadBalancer, ServiceKey},
-    reconcile::{LoadBalancerReconciler, ReconcileInput},
+    reconcile::LoadBalancerReconciler,
+    reconcile_input::ReconcileInput,
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
     spec::ParsedService,

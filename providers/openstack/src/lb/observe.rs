@@ -2,20 +2,14 @@
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{CloudError, ErrorKind, Op, ReadMode},
+    provider::{CloudError, ErrorKind},
 };
 use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
-    annotations,
-    api::Api,
-    model::ServiceKey,
-    names,
-    ownership::ServiceOwnership,
-    plan::{ActionKind, PlannedAction},
-    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
-    sync_state::{AttachedFloatingIp, LoadBalancerSyncState, object_gone},
+    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership,
+    sync_state::LoadBalancerSyncState,
 };
 use crate::{
     client::OpenStackError,
@@ -46,85 +40,6 @@ impl<'a> LoadBalancerQuery<'a> {
             .map(|id| id.trim())
             .filter(|id| !id.is_empty());
         Self { cluster, service_key, id, served: was_served(service) }
-    }
-}
-
-impl LoadBalancerReconciler {
-    /// Reads the observed state, as deeply as `read_mode` requires.
-    pub(super) async fn observe(
-        &self,
-        op: &Op,
-        input: &ReconcileInput<'_>,
-        read_mode: ReadMode,
-        state: &mut LoadBalancerSyncState,
-    ) -> Result<(), ReconcileStop> {
-        if state.is_observed_for(read_mode) {
-            return Ok(());
-        }
-        let api = self.api(op);
-        state.security_group.last_applied = None;
-        state.floating_ip = AttachedFloatingIp::Unknown;
-        if state.children_known && refresh(api, state).await? {
-            return Ok(());
-        }
-        state.invalidate();
-        let query = LoadBalancerQuery::of(&self.cluster, &input.desired.owner, input.service);
-        // A Service that was never served is in no listing.
-        if query.served
-            && let Some(listed) = self
-                .listings
-                .find(api, &self.sync_states.rounds, &query, state.listings_stale_until)
-                .await?
-        {
-            state.set_listed(listed);
-            return Ok(());
-        }
-        let found = find_load_balancer(api, &query).await?;
-        state.set_found(found, self.sync_states.rounds.now());
-        Ok(())
-    }
-
-    /// Reads the children of the load balancer unless they are known.
-    pub(super) async fn read_children(
-        &self,
-        op: &Op,
-        input: &ReconcileInput<'_>,
-        state: &mut LoadBalancerSyncState,
-    ) -> Result<(), ReconcileStop> {
-        if state.children_known {
-            return Ok(());
-        }
-        let Some(observed) = &mut state.observed else {
-            return Ok(());
-        };
-        let ownership = self.service_ownership(input, observed);
-        if state.from_listing {
-            read_members(self.api(op), observed, &ownership).await?;
-        } else {
-            read_children(self.api(op), observed, &ownership).await?;
-        }
-        state.children_known = true;
-        Ok(())
-    }
-
-    /// Reads a load balancer again that is known only from a listing, because it is to be changed.
-    /// Returns whether it did.
-    pub(super) async fn refresh_before_change(
-        &self,
-        op: &Op,
-        state: &mut LoadBalancerSyncState,
-        action: &PlannedAction,
-    ) -> Result<bool, ReconcileStop> {
-        let observed = state.require_observed()?;
-        if !state.from_listing || matches!(action.kind, ActionKind::SetMembers(..)) {
-            return Ok(false);
-        }
-        let id = &observed.load_balancer.id;
-        let Some(load_balancer) = self.api(op).load_balancer(id).await? else {
-            return Err(object_gone().into());
-        };
-        state.replace_listed(load_balancer, self.sync_states.rounds.now());
-        Ok(true)
     }
 }
 
@@ -274,7 +189,10 @@ async fn read_all_monitors(
 /// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is,
 /// because every change of a child is one of the load balancer. Returns false when the load
 /// balancer does not exist any more.
-async fn refresh(api: Api<'_>, state: &mut LoadBalancerSyncState) -> Result<bool, OpenStackError> {
+pub(super) async fn refresh(
+    api: Api<'_>,
+    state: &mut LoadBalancerSyncState,
+) -> Result<bool, OpenStackError> {
     let Some(observed) = &mut state.observed else {
         return Ok(false);
     };

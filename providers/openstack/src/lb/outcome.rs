@@ -11,7 +11,7 @@ use openstack_api::octavia::ProvisioningStatus;
 use super::{
     annotations::{self, Annotation},
     floating_ip, observe,
-    reconcile::ReconcileInput,
+    reconcile_input::ReconcileInput,
     status,
     sync_state::LoadBalancerSyncState,
 };

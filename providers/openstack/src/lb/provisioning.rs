@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use super::{
     floating_ip, observe,
     ownership::service_ownership,
-    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    reconcile::{LoadBalancerReconciler, ReconcileStop},
+    reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, object_gone},
 };
 use crate::lb::status_poller::StatusQuery;

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use ccm_core::{
-    k8s::ServiceView,
-    provider::{Backends, CloudError, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode},
-};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode};
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
@@ -13,22 +10,17 @@ use super::{
     apply::{self, ApplyResult},
     features::Features,
     floating_ip::{self, ExternalNetworkCache, FloatingIpSync},
-    model::DesiredLoadBalancer,
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
     plan::{self, PlanInput, PlannedAction},
+    reconcile_input::ReconcileInput,
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
     sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore, object_gone},
 };
 use crate::{
     client::{Call, Client, ErrorClass, OpenStackError},
-    lb::{
-        desired_members::{self, DesiredMember, NodeBackend},
-        listing::ListingCache,
-        observed::ObservedLoadBalancer,
-        status_poller::StatusPoller,
-    },
+    lb::{listing::ListingCache, observed::ObservedLoadBalancer, status_poller::StatusPoller},
 };
 
 /// Maximum number of actions in one call; the next call continues with the rest.
@@ -45,52 +37,6 @@ pub(super) struct LoadBalancerReconciler {
     pub(super) security_groups: SecurityGroupManager,
     pub(super) listings: ListingCache,
     pub(super) status_poller: StatusPoller,
-}
-
-/// Input of one reconcile.
-pub(super) struct ReconcileInput<'a> {
-    pub(super) desired: &'a DesiredLoadBalancer,
-    pub(super) service: &'a ServiceView,
-    pub(super) backends: Vec<NodeBackend>,
-    /// True when the Service is invalid; then only the addresses of members are reliable.
-    pub(super) invalid: bool,
-}
-
-impl<'a> ReconcileInput<'a> {
-    pub(super) fn new(
-        desired: &'a DesiredLoadBalancer,
-        service: &'a ServiceView,
-        backends: &Backends,
-    ) -> Self {
-        // `interpret` requests nodes, never endpoints.
-        Self {
-            desired,
-            service,
-            backends: desired_members::backends(backends.nodes(), desired.family),
-            invalid: false,
-        }
-    }
-
-    /// Returns the desired members of each listener.
-    pub(super) fn members(&self) -> Vec<Vec<DesiredMember>> {
-        self.desired
-            .listeners
-            .iter()
-            .map(|listener| desired_members::members(&listener.pool, &self.backends))
-            .collect()
-    }
-
-    pub(super) fn subnet_of_new_members<'b>(
-        &'b self,
-        observed: &'b ObservedLoadBalancer,
-    ) -> Option<&'b str> {
-        let desired = self.desired;
-        desired
-            .member_subnet
-            .as_deref()
-            .or(desired.vip_subnet.as_deref())
-            .or(observed.load_balancer.vip_subnet_id.as_deref())
-    }
 }
 
 /// What is planned and applied.

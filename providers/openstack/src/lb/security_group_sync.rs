@@ -6,7 +6,8 @@ use super::{
     model::SecurityGroupSpec,
     names,
     observed::ObservedLoadBalancer,
-    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop},
+    reconcile::{LoadBalancerReconciler, ReconcileStop},
+    reconcile_input::ReconcileInput,
     security_groups::{SecurityGroupManager, SecurityGroupTask},
     sync_state::{LoadBalancerSyncState, SecurityGroupSyncState, object_gone},
 };

@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    listing::ListedService,
     model::DesiredLoadBalancer,
     plan::{PlannedAction, PoolMethod},
     security_groups::listed::ListedSecurityGroup,
@@ -84,6 +83,14 @@ impl From<Option<FloatingIp>> for AttachedFloatingIp {
     fn from(found: Option<FloatingIp>) -> Self {
         found.map_or(Self::None, |floating| Self::Known(Box::new(floating)))
     }
+}
+
+/// What a listing shows of a Service: everything but members.
+pub(super) struct ListedService {
+    pub(super) observed: ObservedLoadBalancer,
+    pub(super) floating_ip: AttachedFloatingIp,
+    pub(super) security_group: Option<ListedSecurityGroup>,
+    pub(super) read_at: Instant,
 }
 
 /// What was last applied completely.

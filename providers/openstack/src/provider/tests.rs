@@ -1,3 +1,5 @@
+//! Tests of the provider against a local cloud.
+
 use ccm_core::{k8s::NodeView, provider::LabelRequirement};
 use openstack_local::server::{LocalCloud, Settings as CloudSettings};
 

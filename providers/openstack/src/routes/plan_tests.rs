@@ -1,3 +1,5 @@
+//! Tests of the plan of routes.
+
 use ccm_core::k8s::NodeAddress;
 use proptest::prelude::*;
 

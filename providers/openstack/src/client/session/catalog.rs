@@ -79,28 +79,25 @@ fn missing(
     wanted: &str,
     interface: Interface,
 ) -> String {
-    let mut words = format!("the catalog has no {} endpoint of {service}", interface.as_str());
+    let mut message = format!("the catalog has no {} endpoint of {service}", interface.as_str());
     if !wanted.is_empty() {
-        let _ = write!(words, " in region {wanted:?}");
+        let _ = write!(message, " in region {wanted:?}");
     }
-    let there: BTreeSet<String> = endpoints
+    let existing: BTreeSet<String> = endpoints
         .iter()
-        .map(|e| format!("{} in {:?}", e.interface, region(e)))
+        .map(|endpoint| format!("{} in {:?}", endpoint.interface, region(endpoint)))
         .collect();
     let types: BTreeSet<&str> = catalog.iter().map(|entry| entry.kind.as_str()).collect();
-    let list = |items: Vec<String>| {
-        if items.is_empty() {
-            "nothing".to_owned()
-        } else {
-            items.join(", ")
-        }
-    };
-    let _ = if there.is_empty() {
-        write!(words, "; services in it: {}", list(types.into_iter().map(str::to_owned).collect()))
+    if !existing.is_empty() {
+        let existing: Vec<String> = existing.into_iter().collect();
+        let _ = write!(message, "; it has: {}", existing.join(", "));
+    } else if types.is_empty() {
+        message.push_str("; services in it: nothing");
     } else {
-        write!(words, "; it has: {}", list(there.into_iter().collect()))
-    };
-    words
+        let types: Vec<&str> = types.into_iter().collect();
+        let _ = write!(message, "; services in it: {}", types.join(", "));
+    }
+    message
 }
 
 /// Adds a service's version to a URL that has none.

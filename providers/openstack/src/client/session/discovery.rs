@@ -69,7 +69,10 @@ struct DiscoverOnce<T> {
 
 impl<T> Default for DiscoverOnce<T> {
     fn default() -> Self {
-        Self { cached: Mutex::new(None), request_lock: AsyncMutex::default() }
+        Self {
+            cached: Mutex::new(None),
+            request_lock: AsyncMutex::default(),
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+//! Tests of reading annotations.
+
 use super::*;
 
 /// Keys with values.

@@ -1,3 +1,5 @@
+//! Tests of the plan of a load balancer.
+
 use std::collections::BTreeMap;
 
 use ccm_core::k8s::ServiceView;

@@ -1,3 +1,5 @@
+//! Tests of parsing Services.
+
 use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use ccm_core::k8s::{Protocol, ServicePort, SessionAffinity, TrafficPolicy};

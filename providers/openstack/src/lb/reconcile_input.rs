@@ -1,0 +1,55 @@
+//! Input of one reconcile.
+
+use ccm_core::{k8s::ServiceView, provider::Backends};
+
+use super::{
+    desired_members::{self, DesiredMember, NodeBackend},
+    model::DesiredLoadBalancer,
+    observed::ObservedLoadBalancer,
+};
+
+/// A Service with what is desired for it.
+pub(super) struct ReconcileInput<'a> {
+    pub(super) desired: &'a DesiredLoadBalancer,
+    pub(super) service: &'a ServiceView,
+    pub(super) backends: Vec<NodeBackend>,
+    /// True when the Service is invalid; then only the addresses of members are reliable.
+    pub(super) invalid: bool,
+}
+
+impl<'a> ReconcileInput<'a> {
+    pub(super) fn new(
+        desired: &'a DesiredLoadBalancer,
+        service: &'a ServiceView,
+        backends: &Backends,
+    ) -> Self {
+        // `interpret` requests nodes, never endpoints.
+        Self {
+            desired,
+            service,
+            backends: desired_members::backends(backends.nodes(), desired.family),
+            invalid: false,
+        }
+    }
+
+    /// Returns the desired members of each listener.
+    pub(super) fn members(&self) -> Vec<Vec<DesiredMember>> {
+        self.desired
+            .listeners
+            .iter()
+            .map(|listener| desired_members::members(&listener.pool, &self.backends))
+            .collect()
+    }
+
+    pub(super) fn subnet_of_new_members<'b>(
+        &'b self,
+        observed: &'b ObservedLoadBalancer,
+    ) -> Option<&'b str> {
+        let desired = self.desired;
+        desired
+            .member_subnet
+            .as_deref()
+            .or(desired.vip_subnet.as_deref())
+            .or(observed.load_balancer.vip_subnet_id.as_deref())
+    }
+}
