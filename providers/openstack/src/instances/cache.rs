@@ -193,7 +193,7 @@ impl ServerCache {
                 .flatten()
                 .cloned()
                 .collect();
-            let answer = Arc::new(ServerPorts { sub_ports, nics });
+            let answer = Arc::new(ServerPorts { nics, sub_ports });
             state
                 .nics
                 .insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });

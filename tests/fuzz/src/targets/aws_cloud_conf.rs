@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
         Err(error) => {
             gcfg::in_order(error.issues(), &text);
             assert!(
-                matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()),
+                matches!(&error, ConfigErrors::Invalid { issues, .. } if !issues.is_empty()),
                 "{error:?}"
             );
             assert_eq!(error.to_string().lines().count(), error.issues().len(), "{error}");

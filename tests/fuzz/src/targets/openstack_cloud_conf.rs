@@ -64,7 +64,7 @@ pub fn run(data: &[u8]) {
         Err(error) => {
             gcfg::in_order(error.issues(), &text);
             assert!(
-                matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()),
+                matches!(&error, ConfigErrors::Invalid { issues, .. } if !issues.is_empty()),
                 "{error:?}"
             );
             shown.extend([error.to_string(), format!("{error:?}")]);

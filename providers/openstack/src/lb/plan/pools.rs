@@ -352,9 +352,10 @@ fn monitor_update(
     let max_retries_down = desired
         .max_retries_down
         .unwrap_or(observed.max_retries_down);
-    let url_path = text_update(&desired.url_path, &observed.url_path);
-    let http_method = text_update(&desired.http_method, &observed.http_method);
-    let expected_codes = text_update(&desired.expected_codes, &observed.expected_codes);
+    let url_path = text_update(desired.url_path.as_ref(), observed.url_path.as_ref());
+    let http_method = text_update(desired.http_method.as_ref(), observed.http_method.as_ref());
+    let expected_codes =
+        text_update(desired.expected_codes.as_ref(), observed.expected_codes.as_ref());
     if desired.delay == observed.delay
         && desired.timeout == observed.timeout
         && desired.max_retries == observed.max_retries
@@ -378,7 +379,7 @@ fn monitor_update(
 }
 
 /// Returns the update of a text field, which is kept where no text is desired.
-fn text_update(desired: &Option<String>, observed: &Option<String>) -> Patch<String> {
+fn text_update(desired: Option<&String>, observed: Option<&String>) -> Patch<String> {
     match desired {
         Some(text) if desired != observed => Patch::Set(text.clone()),
         _ => Patch::Keep,

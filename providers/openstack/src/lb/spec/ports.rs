@@ -64,10 +64,11 @@ fn listener(
     port: &ServicePort,
 ) -> DesiredListener {
     // The configured certificate applies only to ports that can have one.
-    let mut tls_container = None;
-    if port.protocol == Protocol::Tcp {
-        tls_container = common.tls_container.clone();
-    }
+    let tls_container = if port.protocol == Protocol::Tcp {
+        common.tls_container.clone()
+    } else {
+        None
+    };
     DesiredListener {
         index,
         protocol: ListenerProtocol::of(
