@@ -13,7 +13,7 @@ use super::{
     Config, ControllerInfo,
     yaml_file::{self, FileError},
 };
-use crate::{config::controller_names, k8s::well_known as wk};
+use crate::{config::controller_names, k8s::well_known};
 
 const GROUP: &str = "controllermanager.config.k8s.io";
 const KIND: &str = "LeaderMigrationConfiguration";
@@ -129,7 +129,7 @@ impl LeaderMigration {
     /// Returns the lock under which the cloud-controller-manager runs a controller, given its
     /// canonical name.
     pub fn lock(&self, controller: &str, known: &[ControllerInfo]) -> ControllerLock {
-        self.lock_in(wk::COMPONENT_MANAGER, controller, known)
+        self.lock_in(well_known::COMPONENT_MANAGER, controller, known)
     }
 
     fn lock_in(
@@ -154,8 +154,9 @@ impl LeaderMigration {
     /// Returns names, for this manager or for any manager, that match none of its controllers. They
     /// may be another manager's controllers.
     pub fn unknown<'a>(&'a self, known: &'a [ControllerInfo]) -> impl Iterator<Item = &'a str> {
-        let ours =
-            |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
+        let ours = |leader: &&Leader| {
+            leader.component == ANY || leader.component == well_known::COMPONENT_MANAGER
+        };
         let names = self
             .leaders
             .iter()

@@ -12,9 +12,12 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::well_known as wk;
+use super::well_known;
 
 /// The part of a Node that controllers and providers read.
+///
+/// A new field needs four edits: here, in the protobuf message (`runtime/encoding/proto.rs`), in
+/// the JSON form, and in the conversion of both (`runtime/encoding/node.rs`).
 ///
 /// The cache makes it from a watched object. [`NodeFields`] decides which labels, annotations and
 /// extra fields are kept.
@@ -106,7 +109,7 @@ impl NodeView {
     pub fn is_uninitialized(&self) -> bool {
         self.taints
             .iter()
-            .any(|t| &*t.key == wk::TAINT_UNINITIALIZED)
+            .any(|t| &*t.key == well_known::TAINT_UNINITIALIZED)
     }
 
     /// Tells whether the node has the shutdown taint (key and effect).
@@ -196,7 +199,7 @@ pub struct Taint {
 impl Taint {
     /// Tells whether this is the shutdown taint (key and effect; the value does not matter).
     pub fn is_shutdown(&self) -> bool {
-        &*self.key == wk::TAINT_SHUTDOWN && self.effect == TaintEffect::NoSchedule
+        &*self.key == well_known::TAINT_SHUTDOWN && self.effect == TaintEffect::NoSchedule
     }
 }
 
@@ -349,9 +352,9 @@ impl ConditionStatus {
 pub struct NodeFields {
     /// Keep all labels (for example for node selectors that only annotations name). Costs memory.
     pub all_labels: bool,
-    /// Label keys to keep in addition to [`wk::FRAMEWORK_LABELS`].
+    /// Label keys to keep in addition to [`well_known::FRAMEWORK_LABELS`].
     pub labels: BTreeSet<Cow<'static, str>>,
-    /// Annotation keys to keep in addition to [`wk::ANNOTATION_PROVIDED_NODE_IP`].
+    /// Annotation keys to keep in addition to [`well_known::ANNOTATION_PROVIDED_NODE_IP`].
     pub annotations: BTreeSet<Cow<'static, str>>,
     /// Keep `status.nodeInfo.systemUUID`.
     pub system_uuid: bool,
@@ -360,12 +363,12 @@ pub struct NodeFields {
 impl NodeFields {
     /// Tells whether the label is kept on an initialised node.
     pub fn keeps_label(&self, key: &str) -> bool {
-        self.all_labels || wk::FRAMEWORK_LABELS.contains(&key) || self.labels.contains(key)
+        self.all_labels || well_known::FRAMEWORK_LABELS.contains(&key) || self.labels.contains(key)
     }
 
     /// Tells whether the annotation is kept.
     pub fn keeps_annotation(&self, key: &str) -> bool {
-        key == wk::ANNOTATION_PROVIDED_NODE_IP || self.annotations.contains(key)
+        key == well_known::ANNOTATION_PROVIDED_NODE_IP || self.annotations.contains(key)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::
 use ipnet::IpNet;
 use jiff::Timestamp;
 
-use super::well_known as wk;
+use super::well_known;
 
 /// The part of a Service that controllers and providers read.
 ///
@@ -104,7 +104,7 @@ impl ServiceView {
     pub fn has_finalizer(&self) -> bool {
         self.finalizers
             .iter()
-            .any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
+            .any(|f| &**f == well_known::FINALIZER_LOAD_BALANCER)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{DRAIN_LIMIT, Manager, ManagerError, ManagerExit, health, telemetry::Telemetry};
 use crate::{
     config::leader_migration::ControllerLock,
-    k8s::well_known as wk,
+    k8s::well_known,
     manager::named_task::NamedTask,
     runtime::{
         events::{EventRecorder, EventWriter},
@@ -132,7 +132,7 @@ impl Manager {
         };
         let (recorder, events) = EventRecorder::new(
             metrics.election_client(self, "events"),
-            wk::COMPONENT_MANAGER,
+            well_known::COMPONENT_MANAGER,
             WriteGate::always_open(),
             metrics.events.clone(),
             self.clock.clone(),

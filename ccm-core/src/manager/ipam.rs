@@ -2,8 +2,7 @@
 
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{
-    config::controller_names as names, controllers::node_ipam::NodeIpamController,
-    k8s::well_known as wk,
+    config::controller_names as names, controllers::node_ipam::NodeIpamController, k8s::well_known,
 };
 
 impl ControllerBuilder<'_> {
@@ -21,8 +20,8 @@ impl ControllerBuilder<'_> {
             return Ok(());
         };
         let lock = self.lock(names::NODE_IPAM);
-        let cx = self.controller_context(wk::COMPONENT_NODE_IPAM, NODE_CLIENT, lock);
-        let controller = NodeIpamController::new(cx, config)?;
+        let ctx = self.controller_context(well_known::COMPONENT_NODE_IPAM, NODE_CLIENT, lock);
+        let controller = NodeIpamController::new(ctx, config)?;
         self.add_controller(lock, names::NODE_IPAM, controller);
         Ok(())
     }

@@ -50,7 +50,7 @@ use crate::{
     },
     controllers::{node_ipam::NodeIpamError, orphans::OrphanScanError},
     error::chain,
-    k8s::{NodeFields, well_known as wk},
+    k8s::{NodeFields, well_known},
     manager::named_task::{NamedTask, infallible},
     provider::{CloudError, CloudProvider, ProviderContext, ProviderController},
     runtime::{
@@ -249,7 +249,7 @@ impl Manager {
         {
             clients.insert(name, build_client(&base, &product, name)?);
         }
-        let manager = build_client(&base, &product, wk::COMPONENT_MANAGER)?;
+        let manager = build_client(&base, &product, well_known::COMPONENT_MANAGER)?;
         let mut accounts = None;
         // Requesting a token is a write, so shadow mode does not use tokens.
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
@@ -562,7 +562,7 @@ impl Manager {
     /// Waits until the API server answers, with any status. A status such as 401, 403 or 503 is
     /// reported by the requests that follow, which know what they need.
     async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
-        let client = (self.clients)(wk::COMPONENT_MANAGER);
+        let client = (self.clients)(well_known::COMPONENT_MANAGER);
         let give_up = Instant::now() + API_SERVER_WAIT;
         loop {
             let failure = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {

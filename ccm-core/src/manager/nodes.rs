@@ -8,7 +8,7 @@ use crate::{
         node_lifecycle::{NodeLifecycleController, NodeLifecycleOptions},
         route::NetworkConditions,
     },
-    k8s::well_known as wk,
+    k8s::well_known,
     provider::InstanceBatcher,
 };
 
@@ -37,8 +37,8 @@ impl ControllerBuilder<'_> {
         self.add(ControllerLock::Main, "instances", driver.run());
         if node {
             let lock = self.lock(names::CLOUD_NODE);
-            let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT, lock);
-            let mut controller = NodeController::new(cx, self.node_config(), instances.clone())?;
+            let ctx = self.controller_context(well_known::COMPONENT_NODE, NODE_CLIENT, lock);
+            let mut controller = NodeController::new(ctx, self.node_config(), instances.clone())?;
             if let Some(network) = network {
                 controller = controller.with_network_conditions(network);
             }
@@ -46,8 +46,9 @@ impl ControllerBuilder<'_> {
         }
         if lifecycle {
             let lock = self.lock(names::CLOUD_NODE_LIFECYCLE);
-            let cx = self.controller_context(wk::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT, lock);
-            let controller = NodeLifecycleController::new(cx, self.lifecycle_config(), instances)?;
+            let ctx =
+                self.controller_context(well_known::COMPONENT_NODE_LIFECYCLE, NODE_CLIENT, lock);
+            let controller = NodeLifecycleController::new(ctx, self.lifecycle_config(), instances)?;
             self.add_controller(lock, names::CLOUD_NODE_LIFECYCLE, controller);
         }
         Ok(())

@@ -23,7 +23,7 @@ use crate::{
         },
     },
     error::caught,
-    k8s::{ServiceFields, ServiceView, well_known as wk},
+    k8s::{ServiceFields, ServiceView, well_known},
     provider::{CloudError, LoadBalancers},
     runtime::{cache::Cache, events::WallClock, tasks::Tasks},
 };
@@ -45,39 +45,39 @@ impl ControllerBuilder<'_> {
     /// Adds the periodic scan for orphans, which uses the caches of the service controller.
     pub(super) fn orphan_controller(
         &mut self,
-        cx: &ControllerContext,
+        ctx: &ControllerContext,
         services: &Cache<ServiceView>,
         fields: &ServiceFields,
         lock: ControllerLock,
     ) -> Result<(), ManagerError> {
         let settings = self.manager.config.orphans;
         if settings.report_period.is_zero()
-            || cx.provider.inventory().is_none()
+            || ctx.provider.inventory().is_none()
             || !matches!(self.mode, RunMode::Lead)
         {
             return Ok(());
         }
-        let scanner = self.orphan_scanner(cx, services, fields, lock);
-        let controller = OrphanController::new(scanner, settings, &cx.metrics, cx.clock.clone())?;
+        let scanner = self.orphan_scanner(ctx, services, fields, lock);
+        let controller = OrphanController::new(scanner, settings, &ctx.metrics, ctx.clock.clone())?;
         self.add(lock, "orphans", controller.run(self.stop.clone()));
         Ok(())
     }
 
     fn orphan_scanner(
         &self,
-        cx: &ControllerContext,
+        ctx: &ControllerContext,
         services: &Cache<ServiceView>,
         fields: &ServiceFields,
         lock: ControllerLock,
     ) -> OrphanScanner {
         OrphanScanner {
-            provider: cx.provider.clone(),
+            provider: ctx.provider.clone(),
             services: services.clone(),
             service_fields: fields.clone(),
-            nodes: cx.nodes.clone(),
-            node_fields: cx.node_fields.clone(),
-            api: cx.api.clone(),
-            events: cx.events.clone(),
+            nodes: ctx.nodes.clone(),
+            node_fields: ctx.node_fields.clone(),
+            api: ctx.api.clone(),
+            events: ctx.events.clone(),
             op: self.op(lock).with_reason("nobody asks for it"),
             cloud: self.cloud_metrics.clone(),
         }
@@ -152,9 +152,12 @@ impl Manager {
         let services = Cache::<ServiceView>::new(fields.clone());
         builder.watch("service-cache", &services);
         builder.context.services = Some(Arc::new(services.clone()));
-        let cx =
-            builder.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
-        let scanner = builder.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
+        let ctx = builder.controller_context(
+            well_known::COMPONENT_SERVICE,
+            SERVICE_CLIENT,
+            ControllerLock::Main,
+        );
+        let scanner = builder.orphan_scanner(&ctx, &services, &fields, ControllerLock::Main);
         let ControllerBuilder { controllers, caches, context, .. } = builder;
         caches.start(tasks).await?;
         caught(self.provider.start(context))

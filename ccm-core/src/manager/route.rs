@@ -4,7 +4,7 @@ use super::{ManagerError, wiring::ControllerBuilder};
 use crate::{
     config::{controller_names as names, feature_gates::WATCH_BASED_ROUTES},
     controllers::route::{NetworkConditions, RouteController, RouteControllerConfig},
-    k8s::well_known as wk,
+    k8s::well_known,
 };
 
 /// Client name of the route controller. Its ServiceAccount and user agent derive from it, as
@@ -46,10 +46,10 @@ impl ControllerBuilder<'_> {
         let same_lock = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
         let combines_with_addresses = same_lock && self.manager.provider.instances().is_some();
         let network = NetworkConditions::new(self.manager.clock.clone(), combines_with_addresses);
-        let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
+        let ctx = self.controller_context(well_known::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
         let op = self.op(lock);
         let cloud = self.cloud_metrics.clone();
-        let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
+        let controller = RouteController::new(ctx, config, op, cloud, network.clone())?;
         self.add_controller(lock, names::NODE_ROUTE, controller);
         Ok(same_lock.then_some(network))
     }

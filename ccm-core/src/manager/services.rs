@@ -9,7 +9,7 @@ use super::{
 use crate::{
     config::controller_names as names,
     controllers::service::{EndpointSliceIndex, ServiceController, ServiceControllerConfig},
-    k8s::{EndpointSliceView, ServiceFields, ServiceView, well_known as wk},
+    k8s::{EndpointSliceView, ServiceFields, ServiceView, well_known},
     runtime::cache::Cache,
 };
 
@@ -53,11 +53,12 @@ impl ControllerBuilder<'_> {
             verify_period: self.manager.config.service.verify_period,
         };
         let lock = self.lock(names::SERVICE_LB);
-        let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
-        self.orphan_controller(&cx, &services, &fields, lock)?;
+        let ctx = self.controller_context(well_known::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
+        self.orphan_controller(&ctx, &services, &fields, lock)?;
         let op = self.op(lock);
         let metrics = self.cloud_metrics.clone();
-        let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
+        let controller =
+            ServiceController::new(ctx, config, services, fields, slices, op, metrics)?;
         self.add_controller(lock, names::SERVICE_LB, controller);
         Ok(())
     }

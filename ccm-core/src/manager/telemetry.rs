@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Manager, health::LeaderHealthChecks};
 use crate::{
     config::controller_names as names,
-    k8s::well_known as wk,
+    k8s::well_known,
     provider::call_metrics::{CloudMetrics, MutationMetrics},
     runtime::{
         api::{ApiMetrics, ClientMiddleware, RateLimit},
@@ -87,7 +87,7 @@ impl Telemetry {
     pub(super) fn controller_started(&self, controller: &'static str) {
         if let Some(label) = metric_name(controller) {
             self.running
-                .with_label_values(&[label, wk::COMPONENT_MANAGER])
+                .with_label_values(&[label, well_known::COMPONENT_MANAGER])
                 .set(1);
             self.checks.controller_started(controller);
         }
@@ -150,7 +150,7 @@ fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     for controller in names::standard() {
         if let Some(label) = controller.aliases.first() {
             gauge
-                .with_label_values(&[*label, wk::COMPONENT_MANAGER])
+                .with_label_values(&[*label, well_known::COMPONENT_MANAGER])
                 .set(0);
         }
     }

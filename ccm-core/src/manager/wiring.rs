@@ -25,7 +25,7 @@ use crate::{
         node_lifecycle::NodeLifecycleController, route::RouteController,
         service::ServiceController,
     },
-    k8s::{NodeView, well_known as wk},
+    k8s::{NodeView, well_known},
     provider::{Op, ProviderContext, call_metrics::CloudMetrics},
     runtime::{
         api::{ApiClient, ApiClientOptions, WritesInFlight},
@@ -132,7 +132,7 @@ impl<'a> ControllerBuilder<'a> {
             endpoint_slices: None,
             client: telemetry.client(
                 manager,
-                (manager.clients)(wk::COMPONENT_MANAGER),
+                (manager.clients)(well_known::COMPONENT_MANAGER),
                 gates.for_lock(ControllerLock::Main),
                 stop,
             ),

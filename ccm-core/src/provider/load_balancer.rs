@@ -13,7 +13,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::{CloudError, EventType, Op};
 use crate::k8s::{
     EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity,
-    well_known as wk,
+    well_known,
 };
 
 /// Creates, updates and deletes load balancers for Services. Needed for the service controller.
@@ -367,7 +367,7 @@ impl SourceRanges {
     pub fn of(service: &ServiceView) -> Result<Self, Vec<FieldError>> {
         let annotation = service
             .annotations
-            .get(wk::ANNOTATION_SOURCE_RANGES)
+            .get(well_known::ANNOTATION_SOURCE_RANGES)
             .map(|text| text.trim());
         let (field, entries): (_, Vec<&str>) = match annotation {
             _ if !service.source_ranges.is_empty() => (
@@ -375,7 +375,7 @@ impl SourceRanges {
                 service.source_ranges.iter().map(|e| e.trim()).collect(),
             ),
             Some(text) if !text.is_empty() => {
-                (wk::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect())
+                (well_known::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect())
             }
             _ => return Ok(Self::Unset),
         };

@@ -39,7 +39,7 @@ fn annotated(text: &str) -> ServiceView {
     let mut service = service();
     service
         .annotations
-        .insert(Arc::from(wk::ANNOTATION_SOURCE_RANGES), Arc::from(text));
+        .insert(Arc::from(well_known::ANNOTATION_SOURCE_RANGES), Arc::from(text));
     service
 }
 
@@ -79,7 +79,7 @@ fn a_range_that_is_no_network_is_named_and_never_left_out() {
     ] {
         let invalid = SourceRanges::of(&annotated(text)).unwrap_err();
         assert_eq!(invalid.len(), mistakes, "{text:?}");
-        assert_eq!(&*invalid[0].field, wk::ANNOTATION_SOURCE_RANGES);
+        assert_eq!(&*invalid[0].field, well_known::ANNOTATION_SOURCE_RANGES);
         assert_eq!(EVERYTHING.validate(&annotated(text)), invalid, "no support serves it");
     }
 }

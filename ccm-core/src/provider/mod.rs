@@ -283,8 +283,8 @@ pub trait CloudProvider: Send + Sync + 'static {
     ///
     /// # Cancellation
     /// Dropped when the process stops or loses leadership.
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        let _ = cx;
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        let _ = ctx;
         Ok(())
     }
 
@@ -392,7 +392,7 @@ impl ProviderController {
         F: FnOnce(ProviderContext) -> R + Send + 'static,
         R: Future<Output = Result<(), CloudError>> + Send + 'static,
     {
-        Self { name, run: Box::new(|cx| Box::pin(run(cx))) }
+        Self { name, run: Box::new(|ctx| Box::pin(run(ctx))) }
     }
 }
 

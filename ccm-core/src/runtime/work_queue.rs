@@ -295,6 +295,9 @@ impl<K: Send> QueueStats for QueueInner<K> {
 }
 
 /// Exponential back-off with a maximum and jitter.
+///
+/// The values are those of each controller: a constant `BACKOFF` beside its retries, for example in
+/// `controllers/service/sync_failure.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// Delay after the first failure.

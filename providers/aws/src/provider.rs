@@ -183,9 +183,9 @@ impl CloudProvider for AwsProvider {
     }
 
     /// Registers metrics and lists all instances. Succeeds even if AWS does not answer.
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.register_metrics(&cx.metrics)?;
-        let op = Op::new(cx.cluster_name, cx.cancel, cx.write_gate)
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        self.register_metrics(&ctx.metrics)?;
+        let op = Op::new(ctx.cluster_name, ctx.cancel, ctx.write_gate)
             .with_deadline(Instant::now() + PRIME_TIMEOUT);
         self.prime_instance_cache(&op).await;
         Ok(())

@@ -16,7 +16,7 @@ use openstack_local::{
     neutron,
     nova::{self, Microversion},
     server::{Fault, FaultKind, LocalCloud, Settings as CloudSettings},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -93,10 +93,10 @@ impl ProjectFixture {
     /// Changes the cloud behind the provider's back, as an administrator in the project.
     pub(crate) async fn change_as_admin<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError> + Send + 'static,
+        change: impl FnOnce(&mut CloudState, &RequestContext) -> Result<T, ApiError> + Send + 'static,
     ) -> T {
         let now = self.cloud.cloud().clock.now();
-        let cx = Cx {
+        let ctx = RequestContext {
             now,
             project: self.project.clone(),
             user: "operator".into(),
@@ -105,7 +105,7 @@ impl ProjectFixture {
         self.cloud
             .cloud()
             .store
-            .change(move |state| change(state, &cx))
+            .change(move |state| change(state, &ctx))
             .await
             .unwrap()
     }
@@ -118,7 +118,7 @@ impl ProjectFixture {
     /// Makes servers on the network.
     pub(crate) async fn servers(&self, names: Vec<String>) -> Vec<Server> {
         let network = self.network.clone();
-        self.change_as_admin(move |state, cx| {
+        self.change_as_admin(move |state, ctx| {
             let mut made = Vec::new();
             for name in names {
                 let on =
@@ -129,7 +129,7 @@ impl ProjectFixture {
                     networks: Some(Networks::These(vec![on])),
                     ..ServerCreate::default()
                 };
-                let id = nova::create::create(state, cx, Microversion(60), &request)?;
+                let id = nova::create::create(state, ctx, Microversion(60), &request)?;
                 let ip = neutron::ports::of_device(state, &id)[0].fixed_ips[0].ip_address;
                 made.push(Server { id, name, ip });
             }
@@ -148,7 +148,7 @@ impl ProjectFixture {
     /// Deletes a server.
     pub(crate) async fn delete(&self, server: &Server) {
         let id = server.id.clone();
-        self.change_as_admin(move |state, cx| nova::servers::delete(state, cx, &id))
+        self.change_as_admin(move |state, ctx| nova::servers::delete(state, ctx, &id))
             .await;
     }
 
@@ -187,20 +187,20 @@ impl ProjectFixture {
     }
 }
 
-fn build(state: &mut CloudState, cx: &Cx) -> Result<(String, String), ApiError> {
+fn build(state: &mut CloudState, ctx: &RequestContext) -> Result<(String, String), ApiError> {
     let more = QuotaUpdate { port: Some(-1), ..QuotaUpdate::default() };
-    neutron::quotas::update(state, cx, &cx.project, &more)?;
+    neutron::quotas::update(state, ctx, &ctx.project, &more)?;
     let network = NetworkCreate { name: Some("nodes".into()), ..NetworkCreate::default() };
-    let network = neutron::networks::create(state, cx, network)?;
+    let network = neutron::networks::create(state, ctx, network)?;
     let subnet = SubnetCreate {
         network_id: network.id.clone(),
         ip_version: 4,
         cidr: Some("10.0.0.0/16".into()),
         ..SubnetCreate::default()
     };
-    let subnet = neutron::subnets::create(state, cx, subnet)?;
-    let router = neutron::routers::create(state, cx, RouterCreate::default())?;
+    let subnet = neutron::subnets::create(state, ctx, subnet)?;
+    let router = neutron::routers::create(state, ctx, RouterCreate::default())?;
     let interface = InterfaceRequest { subnet_id: Some(subnet.id), port_id: None };
-    neutron::router_interfaces::add(state, cx, &router.id, &interface)?;
+    neutron::router_interfaces::add(state, ctx, &router.id, &interface)?;
     Ok((network.id, router.id))
 }

@@ -54,11 +54,11 @@ impl NodeDryRun {
     /// Returns the nodes that are due for a comparison, sorted by name.
     fn due_nodes(&mut self, now: Instant) -> Vec<Arc<NodeView>> {
         let controller = &self.controller;
-        let mut nodes = controller.cx.nodes.list();
+        let mut nodes = controller.ctx.nodes.list();
         nodes.retain(|node| controller.is_ours(node));
         self.schedule.retain(|name| {
             controller
-                .cx
+                .ctx
                 .nodes
                 .get(name)
                 .is_some_and(|node| controller.is_ours(&node))

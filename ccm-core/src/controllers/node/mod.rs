@@ -79,7 +79,7 @@ pub struct NodeControllerConfig {
 
 /// The cloud-node controller. Create it before its caches start, so that it sees every change.
 pub struct NodeController {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     config: NodeControllerConfig,
     instances: InstanceBatcher,
     metrics: NodeMetrics,
@@ -97,15 +97,15 @@ impl NodeController {
     /// # Errors
     /// When its metrics are registered already.
     pub fn new(
-        cx: ControllerContext,
+        ctx: ControllerContext,
         config: NodeControllerConfig,
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
-        let metrics = NodeMetrics::register(&cx.metrics)?;
-        let queue = WorkQueue::named("Nodes", &cx.controller_metrics.queues);
+        let metrics = NodeMetrics::register(&ctx.metrics)?;
+        let queue = WorkQueue::named("Nodes", &ctx.controller_metrics.queues);
         let sender = queue.clone();
-        let provider = cx.provider.clone();
-        cx.nodes.on_change(move |change: &Change<NodeView>| {
+        let provider = ctx.provider.clone();
+        ctx.nodes.on_change(move |change: &Change<NodeView>| {
             if let Some(node) = node_to_sync(&*provider, change) {
                 sender.add(node.name.clone());
             }
@@ -115,7 +115,7 @@ impl NodeController {
         let status_writes =
             Semaphore::new(config.concurrent_status_updates.max(MIN_CONCURRENT_WRITES));
         Ok(Self {
-            cx,
+            ctx,
             config,
             instances,
             metrics,
@@ -146,7 +146,7 @@ impl NodeController {
     async fn work(&self, cancel: &CancellationToken) {
         // As upstream, wait until the cache is complete. The nodes that exist at the start then
         // fill batches, however slowly the list arrived.
-        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
         let mut accepts_more = true;
         loop {
@@ -165,10 +165,10 @@ impl NodeController {
     }
 
     async fn process(&self, name: Arc<str>) {
-        let node = self.cx.nodes.get(&name).filter(|node| self.is_ours(node));
+        let node = self.ctx.nodes.get(&name).filter(|node| self.is_ours(node));
         let result = match &node {
             Some(node) => {
-                self.cx
+                self.ctx
                     .controller_metrics
                     .reconcile(names::CLOUD_NODE, &name, self.sync_with_outcome(node))
                     .await
@@ -214,7 +214,7 @@ impl NodeController {
     }
 
     fn is_ours(&self, node: &NodeView) -> bool {
-        !node.deleting && self.cx.provider.node_ownership(node) == NodeOwnership::Ours
+        !node.deleting && self.ctx.provider.node_ownership(node) == NodeOwnership::Ours
     }
 
     async fn sync_with_outcome(
@@ -266,8 +266,8 @@ impl NodeController {
             InstanceStatus::Found { meta, .. } => meta,
         };
         let outcome = apply::initialize(
-            &self.cx.api,
-            &self.cx.node_fields,
+            &self.ctx.api,
+            &self.ctx.node_fields,
             &self.writes,
             self.network_conditions.as_ref(),
             node,
@@ -281,7 +281,7 @@ impl NodeController {
             tracing::warn!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
         }
         let age = self
-            .cx
+            .ctx
             .clock
             .now()
             .duration_since(node.created)
@@ -292,7 +292,7 @@ impl NodeController {
         self.metrics
             .count(NodeOperation::Initialize, NodeOutcome::Changed);
         tracing::info!(node = %node.name, provider_id = meta.provider_id.as_deref(), zone = meta.zone.as_deref(), "node initialised");
-        self.cx.events.event(
+        self.ctx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
             EventType::Normal,
             "Synced",
@@ -307,7 +307,7 @@ impl NodeController {
             return Ok(());
         }
         let _permit = self.writes.acquire().await;
-        match apply::patch_label_copies(&self.cx.api, node, copies).await {
+        match apply::patch_label_copies(&self.ctx.api, node, copies).await {
             Ok(()) => self
                 .metrics
                 .count(NodeOperation::Labels, NodeOutcome::Changed),
@@ -340,7 +340,7 @@ impl NodeController {
             return;
         }
         self.event_dedup
-            .warn_once(&self.cx.events, node, reason, &note);
+            .warn_once(&self.ctx.events, node, reason, &note);
     }
 }
 

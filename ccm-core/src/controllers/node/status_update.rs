@@ -29,7 +29,7 @@ impl NodeController {
     /// Updates all nodes once per period, until `cancel`.
     pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
         let period = self.config.status_update_period;
-        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         while !cancel.is_cancelled() {
             let started_at = Instant::now();
             self.update_all(period, cancel).await;
@@ -44,7 +44,7 @@ impl NodeController {
     /// Updates all nodes in slices of the provider's batch size, spread over the first half of the
     /// period. Upstream queries all nodes at once (W2).
     async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
-        let mut nodes = self.cx.nodes.list();
+        let mut nodes = self.ctx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let batch_size = self.instances.limits().max_batch.get();
@@ -98,7 +98,7 @@ impl NodeController {
 
     async fn update_node(&self, queried: &NodeView, meta: &InstanceMetadata) {
         // The node may have changed since the query: plan with the node as it is now.
-        let Some(node) = self.cx.nodes.get(&queried.name) else {
+        let Some(node) = self.ctx.nodes.get(&queried.name) else {
             return;
         };
         if node.uid != queried.uid || node.is_uninitialized() {
@@ -108,14 +108,15 @@ impl NodeController {
             Ok(Some(addresses)) => {
                 let _permit = self.status_writes.acquire().await;
                 let network = self.network_conditions.as_ref();
-                let result = apply::patch_addresses(&self.cx.api, network, &node, &addresses).await;
+                let result =
+                    apply::patch_addresses(&self.ctx.api, network, &node, &addresses).await;
                 self.record_result(&node, NodeOperation::Addresses, result.map(drop));
             }
             Ok(None) => {
                 self.event_dedup.clear(&node.name);
                 self.metrics
                     .count(NodeOperation::Addresses, NodeOutcome::Unchanged);
-                self.cx
+                self.ctx
                     .controller_metrics
                     .count_skipped_write(SkippedWrite::NodeAddresses);
             }
@@ -125,7 +126,7 @@ impl NodeController {
                 let note = chain(&error);
                 tracing::warn!(node = %node.name, error = note, "addresses not changed");
                 self.event_dedup
-                    .warn_once(&self.cx.events, &node, "InvalidNodeIP", &note);
+                    .warn_once(&self.ctx.events, &node, "InvalidNodeIP", &note);
             }
         }
         if self.config.refresh_additional_labels {
@@ -139,12 +140,12 @@ impl NodeController {
             tracing::debug!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
         }
         if change.is_empty() {
-            self.cx
+            self.ctx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::NodeLabels);
         } else {
             let _permit = self.status_writes.acquire().await;
-            let result = apply::patch_node(&self.cx.api, node, &change).await;
+            let result = apply::patch_node(&self.ctx.api, node, &change).await;
             self.record_result(node, NodeOperation::Labels, result);
         }
     }

@@ -25,7 +25,7 @@ impl NodeIpamController {
 impl DryRun for NodeIpamDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
         let Self(controller) = self;
-        let mut nodes = controller.cx.nodes.list();
+        let mut nodes = controller.ctx.nodes.list();
         let compared = vec![("nodes", nodes.len())];
         nodes.retain(|node| {
             node.pod_cidrs.is_empty()

@@ -78,7 +78,7 @@ pub enum NodeIpamError {
 
 /// The node-IPAM controller. Create it before its caches start, so that it sees every change.
 pub struct NodeIpamController {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     shared: Arc<SharedAllocator>,
     event_dedup: EventDeduplicator,
 }
@@ -156,20 +156,20 @@ impl NodeIpamController {
     /// # Errors
     /// When a cluster CIDR cannot be divided into blocks of the given size, or its metrics are
     /// registered already.
-    pub fn new(cx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
+    pub fn new(ctx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
         let shared = Arc::new(SharedAllocator {
             allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),
-            metrics: NodeIpamMetrics::register(&cx.metrics)?,
-            queue: WorkQueue::named("cidrallocator_node", &cx.controller_metrics.queues),
+            metrics: NodeIpamMetrics::register(&ctx.metrics)?,
+            queue: WorkQueue::named("cidrallocator_node", &ctx.controller_metrics.queues),
             initial_nodes_confirmed: Notify::new(),
             started_at: Instant::now(),
         });
         // Export the metrics of all cluster CIDRs from the start.
         shared.with_allocator(|_| ());
         let observer = shared.clone();
-        cx.nodes
+        ctx.nodes
             .on_change(move |change| observer.on_node_change(change));
-        Ok(Self { cx, shared, event_dedup: EventDeduplicator::default() })
+        Ok(Self { ctx, shared, event_dedup: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
@@ -192,8 +192,8 @@ impl NodeIpamController {
     /// can change it any more: after a failover, its last request may be in flight and write a
     /// block that looks free here.
     async fn wait_for_initial_nodes(&self) {
-        self.cx.nodes.synced().await;
-        let nodes = self.cx.nodes.list();
+        self.ctx.nodes.synced().await;
+        let nodes = self.ctx.nodes.list();
         self.shared.allocator.lock().record_initial_nodes(&nodes);
         // A change of a node in the watch confirms it. Wait for that as long as such a request may
         // take effect.
@@ -222,7 +222,7 @@ impl NodeIpamController {
     /// Reads a node that has not changed in the cache since the start: the watch may not have
     /// delivered a write yet.
     async fn recheck_node(&self, name: Arc<str>) {
-        match self.cx.api.get_node(&name, &self.cx.node_fields).await {
+        match self.ctx.api.get_node(&name, &self.ctx.node_fields).await {
             Ok(fresh) => self
                 .shared
                 .with_allocator(|allocator| allocator.confirm_initial_node(&name, Some(&fresh))),
@@ -238,7 +238,7 @@ impl NodeIpamController {
 
     async fn process(&self, name: Arc<str>) {
         let queue = &self.shared.queue;
-        let node = self.cx.nodes.get(&name);
+        let node = self.ctx.nodes.get(&name);
         let mut result = Ok(());
         match &node {
             Some(node) => result = self.sync(&name, node).await,
@@ -276,7 +276,7 @@ impl NodeIpamController {
             return Ok(());
         }
         let result = self
-            .cx
+            .ctx
             .controller_metrics
             .reconcile(names::NODE_IPAM, name, self.allocate_with_outcome(node))
             .await;
@@ -311,7 +311,7 @@ impl NodeIpamController {
         let now = self.shared.started_at.elapsed();
         // Read the cache under the lock: the allocator processes any later change of the cache
         // after this.
-        let node = self.cx.nodes.get(name)?;
+        let node = self.ctx.nodes.get(name)?;
         if !node.pod_cidrs.is_empty() || node.deleting {
             return None;
         }
@@ -330,7 +330,7 @@ impl NodeIpamController {
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
         tracing::warn!(node = %node.name, problem = note, "node has an invalid pod CIDR");
         self.event_dedup
-            .warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
+            .warn_once(&self.ctx.events, node, "InvalidPodCIDR", &note);
     }
 
     async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), AllocationError> {
@@ -376,7 +376,7 @@ impl NodeIpamController {
     }
 
     async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> PatchOutcome {
-        let error = match apply::set_pod_cidrs(&self.cx.api, node, cidrs).await {
+        let error = match apply::set_pod_cidrs(&self.ctx.api, node, cidrs).await {
             Ok(()) => {
                 self.shared
                     .with_allocator(|allocator| allocator.patch_applied(&node.name, &node.uid));
@@ -406,7 +406,12 @@ impl NodeIpamController {
 
     /// Reads a node from the API server; `None` if it needs no pod CIDRs any more.
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
-        match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
+        match self
+            .ctx
+            .api
+            .get_node(&node.name, &self.ctx.node_fields)
+            .await
+        {
             Ok(fresh) => {
                 let other_nodes = self
                     .shared
@@ -434,7 +439,7 @@ impl NodeIpamController {
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "no pod CIDRs allocated to node");
         let note = format!("Node {} status is now: {reason}", node.name);
         self.event_dedup
-            .emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
+            .emit_once(&self.ctx.events, node, EventType::Normal, reason, &note);
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 
 use crate::{
-    k8s::{NodeFields, NodeView, TaintEffect, well_known as wk},
+    k8s::{NodeFields, NodeView, TaintEffect, well_known},
     provider::{CloudProvider, NodeOwnership},
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
@@ -66,7 +66,8 @@ pub(super) async fn set_shutdown_taint(
 /// JSON Patch cannot create a missing list without replacing one that another writer created
 /// meanwhile.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
-    let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
+    let taint =
+        json!({ "key": well_known::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
     let add = if node.taints.is_empty() {
         PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) }
     } else {
@@ -86,7 +87,7 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
     for (index, taint) in node.taints.iter().enumerate() {
         if taint.is_shutdown() {
             let path = format!("/spec/taints/{index}");
-            operations.push(PatchOp::test(format!("{path}/key"), wk::TAINT_SHUTDOWN));
+            operations.push(PatchOp::test(format!("{path}/key"), well_known::TAINT_SHUTDOWN));
             operations
                 .push(PatchOp::test(format!("{path}/effect"), TaintEffect::NoSchedule.as_str()));
             removals.push(PatchOp::Remove { path });

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::controller_names::CLOUD_NODE_LIFECYCLE,
-    k8s::{NodeView, well_known as wk},
+    k8s::{NodeView, well_known},
     provider::{CloudError, InstanceStatus, NodeOwnership},
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
@@ -98,9 +98,9 @@ impl LifecycleDryRun {
 
     /// Runs a pass like that of the controller, without its writes.
     async fn pass(&mut self, now: Instant) {
-        let cx = &self.controller.cx;
-        let mut ours = cx.nodes.list();
-        ours.retain(|node| cx.provider.node_ownership(node) == NodeOwnership::Ours);
+        let ctx = &self.controller.ctx;
+        let mut ours = ctx.nodes.list();
+        ours.retain(|node| ctx.provider.node_ownership(node) == NodeOwnership::Ours);
         self.nodes = ours.len();
         let (queries, mut actions) = self.tracker.plan_queries(&ours, self.started_at.elapsed());
         let answers = self.controller.query_cloud(&queries.routine).await;
@@ -117,7 +117,7 @@ impl LifecycleDryRun {
                 .controller
                 .query_with_controls(&ours, suspects, self.pass_number)
                 .await;
-            let wall = self.controller.cx.clock.now();
+            let wall = self.controller.ctx.clock.now();
             for suspect in queried {
                 actions.extend(self.tracker.record_confirmation(
                     &suspect.node,
@@ -178,7 +178,7 @@ const DELETION: &str = "the object";
 
 /// Returns what an action changes.
 fn action_difference(action: &Action) -> Option<Difference> {
-    let taint = format!("spec.taints[{}]", wk::TAINT_SHUTDOWN);
+    let taint = format!("spec.taints[{}]", well_known::TAINT_SHUTDOWN);
     match action {
         Action::Taint(node) => {
             Some(difference(node, taint, NONE, "set", "its instance is shut down"))

@@ -59,7 +59,7 @@ pub struct NodeLifecycleOptions {
 
 /// The node-lifecycle controller.
 pub struct NodeLifecycleController {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     config: NodeLifecycleOptions,
     instances: InstanceBatcher,
     metrics: LifecycleMetrics,
@@ -79,13 +79,13 @@ impl NodeLifecycleController {
     /// # Errors
     /// When its metrics are registered already.
     pub fn new(
-        cx: ControllerContext,
+        ctx: ControllerContext,
         config: NodeLifecycleOptions,
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
-        let metrics = LifecycleMetrics::register(&cx.metrics)?;
+        let metrics = LifecycleMetrics::register(&ctx.metrics)?;
         Ok(Self {
-            cx,
+            ctx,
             config,
             instances,
             metrics,
@@ -97,7 +97,7 @@ impl NodeLifecycleController {
     pub async fn run(self, cancel: CancellationToken) {
         let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
         let started_at = Instant::now();
-        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut pass_number = 0;
         while !cancel.is_cancelled() {
             let pass_started_at = Instant::now();
@@ -107,7 +107,7 @@ impl NodeLifecycleController {
                     .await;
                 (outcome, ())
             };
-            self.cx
+            self.ctx
                 .controller_metrics
                 .reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass)
                 .await;
@@ -138,8 +138,8 @@ impl NodeLifecycleController {
         pass_number: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
-        let mut ours = self.cx.nodes.list();
-        ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
+        let mut ours = self.ctx.nodes.list();
+        ours.retain(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
         let (queries, mut actions) = tracker.plan_queries(&ours, started_at.elapsed());
         let answers = self.query_cloud(&queries.routine).await;
         let all_failed = !answers.is_empty() && answers.iter().all(Result::is_err);
@@ -164,7 +164,7 @@ impl NodeLifecycleController {
                     InstanceObservation::of(&suspect.answer),
                     &suspect.evidence,
                     started_at.elapsed(),
-                    self.cx.clock.now(),
+                    self.ctx.clock.now(),
                 ));
             }
             self.apply(actions, &mut deletions_left, cancel).await;
@@ -172,7 +172,7 @@ impl NodeLifecycleController {
         // Forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
         self.event_dedup
-            .retain(|name| self.cx.nodes.get(name).is_some());
+            .retain(|name| self.ctx.nodes.get(name).is_some());
         if all_failed {
             ReconcileOutcome::Failed
         } else {
@@ -303,7 +303,7 @@ impl NodeLifecycleController {
 
     async fn taint(&self, node: &NodeView, change: TaintChange) {
         let tainted = change == TaintChange::Add;
-        match apply::set_shutdown_taint(&self.cx.api, &self.cx.node_fields, node, change).await {
+        match apply::set_shutdown_taint(&self.ctx.api, &self.ctx.node_fields, node, change).await {
             Ok(true) => {
                 tracing::info!(node = %node.name, tainted, "shutdown taint changed");
             }
@@ -316,7 +316,7 @@ impl NodeLifecycleController {
 
     async fn delete(&self, node: &NodeView) {
         let object = ObjectRef::node(node.name.clone(), &*node.uid);
-        match apply::delete(&self.cx.api, &self.cx.provider, &self.cx.node_fields, node).await {
+        match apply::delete(&self.ctx.api, &self.ctx.provider, &self.ctx.node_fields, node).await {
             Ok(DeleteOutcome::Deleted) => {
                 self.metrics.deletion(DeletionOutcome::Deleted);
                 tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
@@ -324,7 +324,7 @@ impl NodeLifecycleController {
                     "Deleting node {} because it does not exist in the cloud provider",
                     node.name
                 );
-                self.cx
+                self.ctx
                     .events
                     .event(&object, EventType::Normal, "DeletingNode", &note);
                 self.event_dedup.clear(&node.name);
@@ -339,7 +339,7 @@ impl NodeLifecycleController {
                 tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
                 self.event_dedup
-                    .warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
+                    .warn_once(&self.ctx.events, node, "DeletingNodeFailed", &note);
             }
         }
     }
@@ -347,7 +347,7 @@ impl NodeLifecycleController {
     fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal) {
         let note = refusal.to_string();
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
-        self.cx.events.event(
+        self.ctx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
             EventType::Warning,
             "NodeDeletionRefused",

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::*;
-use crate::k8s::{ConditionStatus, NodeCondition, Taint, TaintEffect, well_known as wk};
+use crate::k8s::{ConditionStatus, NodeCondition, Taint, TaintEffect, well_known};
 
 const PERIOD: Duration = Duration::from_secs(5);
 const OLD: Timestamp = Timestamp::UNIX_EPOCH;
@@ -92,7 +92,7 @@ fn only_nodes_that_are_not_ready_are_asked_about() {
 
 #[test]
 fn a_ready_node_loses_its_shutdown_taint_without_any_question() {
-    let node = with_taint(node("n", Some(ConditionStatus::True)), wk::TAINT_SHUTDOWN);
+    let node = with_taint(node("n", Some(ConditionStatus::True)), well_known::TAINT_SHUTDOWN);
     let (questions, actions) = strict().plan_queries(&[node.clone()], secs(0));
     assert_eq!((questions, actions), (PlannedQueries::default(), vec![Action::Untaint(node)]));
 }
@@ -104,7 +104,7 @@ fn a_stopped_instance_is_tainted_once() {
         strict().record_routine(&plain, InstanceObservation::ShutDown, secs(0)),
         Some(Action::Taint(plain))
     );
-    let tainted = with_taint(node("n", None), wk::TAINT_SHUTDOWN);
+    let tainted = with_taint(node("n", None), well_known::TAINT_SHUTDOWN);
     assert_eq!(strict().record_routine(&tainted, InstanceObservation::ShutDown, secs(0)), None);
     assert_eq!(
         strict().record_routine(&tainted, InstanceObservation::Running, secs(0)),
@@ -412,7 +412,7 @@ fn ready_nodes_nearby_that_are_denied_contradict_whatever_is_found_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn a_zone_that_the_cloud_hides_is_denied_for_an_hour() {
     let in_zone = |name: &str, zone: &str, ready| {
-        let labels = [(wk::LABEL_ZONE, zone)].into_iter().collect();
+        let labels = [(well_known::LABEL_ZONE, zone)].into_iter().collect();
         Arc::new(NodeView { labels, ..node(name, Some(ready)) })
     };
     let (up, down) = (ConditionStatus::True, ConditionStatus::Unknown);
@@ -611,7 +611,7 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
     let young = |age| {
         Arc::new(NodeView {
             created: wall() - SignedDuration::from_secs(age),
-            ..(*with_taint(node("n", None), wk::TAINT_UNINITIALIZED)).clone()
+            ..(*with_taint(node("n", None), well_known::TAINT_UNINITIALIZED)).clone()
         })
     };
     let node = young(299);
@@ -652,7 +652,7 @@ fn a_node_that_was_never_initialised_must_be_five_minutes_old() {
 
 #[test]
 fn a_node_that_was_never_initialised_needs_a_long_proof_and_another_node_that_is_found() {
-    let taint = wk::TAINT_UNINITIALIZED;
+    let taint = well_known::TAINT_UNINITIALIZED;
     let node = Arc::new(NodeView {
         provider_id: None,
         ..(*with_taint(node("n", None), taint)).clone()
@@ -766,16 +766,16 @@ fn found() -> InstanceStatus {
 #[test]
 fn controls_are_initialised_and_from_the_suspects_zone_first() {
     let ready = |name: &str, zone: &str| {
-        let labels = [(wk::LABEL_ZONE, zone)].into_iter().collect();
+        let labels = [(well_known::LABEL_ZONE, zone)].into_iter().collect();
         Arc::new(NodeView { labels, ..node(name, Some(ConditionStatus::True)) })
     };
     let suspect = Arc::new(NodeView {
-        labels: [(wk::LABEL_ZONE, "b")].into_iter().collect(),
+        labels: [(well_known::LABEL_ZONE, "b")].into_iter().collect(),
         ..(*dead("s")).clone()
     });
     let mut ours: Vec<_> = (0..8).map(|i| ready(&format!("a{i}"), "a")).collect();
     ours.extend([ready("b0", "b"), suspect.clone(), dead("d")]);
-    ours.push(with_taint(node("u", Some(ConditionStatus::True)), wk::TAINT_UNINITIALIZED));
+    ours.push(with_taint(node("u", Some(ConditionStatus::True)), well_known::TAINT_UNINITIALIZED));
     let records = InstanceRecords::default();
     for turn in 0..10 {
         let controls = choose_controls(&ours, &[suspect.clone()], &records, turn);
@@ -916,7 +916,7 @@ proptest! {
                 let plain = NodeView { deleting, ..node(&format!("n{at}"), ready) };
                 let node = match taint {
                     0 => Arc::new(plain),
-                    1 => with_taint(plain, wk::TAINT_SHUTDOWN),
+                    1 => with_taint(plain, well_known::TAINT_SHUTDOWN),
                     _ => with_taint(plain, "somebody.else/taint"),
                 };
                 (node, seen)
@@ -930,7 +930,7 @@ proptest! {
             let has = |wanted: &Action| actions.contains(wanted);
             let mut after = (**node).clone();
             if has(&Action::Taint(node.clone())) {
-                let taint = Taint { key: wk::TAINT_SHUTDOWN.into(), value: "".into(), effect: TaintEffect::NoSchedule };
+                let taint = Taint { key: well_known::TAINT_SHUTDOWN.into(), value: "".into(), effect: TaintEffect::NoSchedule };
                 after.taints = after.taints.iter().cloned().chain([taint]).collect();
             }
             if has(&Action::Untaint(node.clone())) {

@@ -98,7 +98,7 @@ impl RouteController {
 
     /// Calls the provider. Returns one result per change, even if the provider does not.
     async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-        let Some(routes) = self.cx.provider.routes() else {
+        let Some(routes) = self.ctx.provider.routes() else {
             return vec![
                 Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
                 batch.len()

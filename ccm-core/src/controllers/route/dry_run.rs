@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::controller_names::NODE_ROUTE,
-    k8s::well_known as wk,
+    k8s::well_known,
     provider::{CloudError, ErrorKind, Route},
     runtime::{
         shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
@@ -169,7 +169,7 @@ fn condition_difference(plan: &NodePlan) -> Option<Difference> {
     Some(Difference {
         kind: ObjectKind::Node,
         object: plan.node.name.to_string(),
-        part: format!("status.conditions[{}]", wk::CONDITION_NETWORK_UNAVAILABLE),
+        part: format!("status.conditions[{}]", well_known::CONDITION_NETWORK_UNAVAILABLE),
         controller: NODE_ROUTE,
         current: Some(current),
         desired: format!("{}/{}", network.status().as_str(), network.reason()),

@@ -56,7 +56,7 @@ pub struct RouteControllerConfig {
 
 /// The route controller. Must be created before its caches start, so that it sees every change.
 pub struct RouteController {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     config: RouteControllerConfig,
     /// Template of the `Op` of each provider call.
     op: Op,
@@ -77,25 +77,25 @@ impl RouteController {
     /// # Errors
     /// When its metrics are registered already.
     pub fn new(
-        cx: ControllerContext,
+        ctx: ControllerContext,
         config: RouteControllerConfig,
         op: Op,
         cloud: CloudMetrics,
         network: NetworkConditions,
     ) -> prometheus::Result<Self> {
-        let metrics = RouteMetrics::register(&cx.metrics)?;
+        let metrics = RouteMetrics::register(&ctx.metrics)?;
         let pending_changes = Arc::new(PendingNodeChanges::default());
-        let conditions = WorkQueue::named("Routes", &cx.controller_metrics.queues);
+        let conditions = WorkQueue::named("Routes", &ctx.controller_metrics.queues);
         let watcher = NodeWatcher {
-            provider: cx.provider.clone(),
+            provider: ctx.provider.clone(),
             network: network.clone(),
             pending_changes: pending_changes.clone(),
             conditions: conditions.clone(),
         };
-        cx.nodes
+        ctx.nodes
             .on_change(move |change| watcher.on_node_change(change));
         Ok(Self {
-            cx,
+            ctx,
             config,
             op,
             cloud,
@@ -117,7 +117,7 @@ impl RouteController {
     /// Reconciles whenever there is a reason to.
     async fn run_reconcile_loop(&self, cancel: &CancellationToken) {
         // Before the cache is synced, a missing node is not a deleted one.
-        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        cancel.run_until_cancelled(self.ctx.nodes.synced()).await;
         let mut state = RouteSyncState::new(Instant::now());
         while !cancel.is_cancelled() {
             let (at, trigger) = state
@@ -128,7 +128,7 @@ impl RouteController {
                 () = self.pending_changes.changed() => {}
                 () = tokio::time::sleep_until(at) => {
                     let pass = self.sync_with_outcome(trigger, &mut state);
-                    if self.cx.controller_metrics.reconcile(names::NODE_ROUTE, "routes", pass).await == SyncControl::Stop {
+                    if self.ctx.controller_metrics.reconcile(names::NODE_ROUTE, "routes", pass).await == SyncControl::Stop {
                         break;
                     }
                 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{RouteController, metrics::ConditionWrite, plan::NetworkStatus};
 use crate::{
     error::chain,
-    k8s::{NodeCondition, NodeView, well_known as wk},
+    k8s::{NodeCondition, NodeView, well_known},
     runtime::{
         api::{ApiErrorKind, Patch, Subresource},
         events::WallClock,
@@ -226,7 +226,7 @@ impl ConditionPatch {
         // In whole seconds, like every time in the API's own objects.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
         let mut condition = json!({
-            "type": wk::CONDITION_NETWORK_UNAVAILABLE,
+            "type": well_known::CONDITION_NETWORK_UNAVAILABLE,
             "status": self.network.status().as_str(),
             "reason": self.network.reason(),
             "message": self.network.message(),
@@ -293,7 +293,7 @@ impl RouteController {
     /// Writes the condition of a node if needed. Returns the delay before the next check, if there
     /// is to be one.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
-        let node = self.cx.nodes.get(name)?;
+        let node = self.ctx.nodes.get(name)?;
         let patch = match self.network.next_action(&node) {
             ConditionAction::None => return None,
             ConditionAction::RetryAfter(delay) => return Some(delay),
@@ -303,7 +303,7 @@ impl RouteController {
         // registered meanwhile.
         let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [patch.condition()] } });
         let result = self
-            .cx
+            .ctx
             .api
             .patch_node(name, Subresource::Status, &Patch::Strategic(body))
             .await;

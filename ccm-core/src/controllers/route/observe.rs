@@ -24,25 +24,25 @@ pub(super) struct ClusterNodes {
 impl RouteController {
     /// Returns the nodes from the cache.
     pub(super) fn cached_nodes(&self) -> ClusterNodes {
-        self.split_by_ownership(self.cx.nodes.list())
+        self.split_by_ownership(self.ctx.nodes.list())
     }
 
     /// Reads the nodes from the API server.
     pub(super) async fn nodes_from_api_server(&self) -> Result<ClusterNodes, ApiError> {
-        let nodes = self.cx.api.list_nodes(&self.cx.node_fields).await?;
+        let nodes = self.ctx.api.list_nodes(&self.ctx.node_fields).await?;
         Ok(self.split_by_ownership(nodes.into_iter().map(Arc::new).collect()))
     }
 
     fn split_by_ownership(&self, nodes: Vec<Arc<NodeView>>) -> ClusterNodes {
         let (ours, foreign) = nodes
             .into_iter()
-            .partition(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
+            .partition(|node| self.ctx.provider.node_ownership(node) == NodeOwnership::Ours);
         ClusterNodes { ours, foreign }
     }
 
     /// Lists the routes in the cloud.
     pub(super) async fn list_routes(&self, nodes: &ClusterNodes) -> Result<Vec<Route>, CloudError> {
-        let Some(routes) = self.cx.provider.routes() else {
+        let Some(routes) = self.ctx.provider.routes() else {
             return Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
         };
         let nodes = &nodes.ours;

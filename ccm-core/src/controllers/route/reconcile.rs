@@ -136,7 +136,7 @@ impl RouteController {
 
     async fn pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
         for name in self.pending_changes.take() {
-            if let Some(node) = self.cx.nodes.get(&name) {
+            if let Some(node) = self.ctx.nodes.get(&name) {
                 state.failures.retry_now(&node.uid);
             }
         }
@@ -257,7 +257,7 @@ impl RouteController {
     }
 
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
-        self.cx.events.event(
+        self.ctx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
             EventType::Warning,
             reason,
@@ -400,7 +400,7 @@ impl RouteController {
             if self.network.decide(node, network) {
                 self.conditions.add(node.name.clone());
             } else {
-                self.cx
+                self.ctx
                     .controller_metrics
                     .count_skipped_write(SkippedWrite::NodeCondition);
             }

@@ -19,7 +19,7 @@ use crate::{
 
 /// Sets of backend nodes, by the label requirements of the load balancers.
 pub(crate) struct BackendNodeCache {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     state: Arc<Mutex<CachedNodeSets>>,
     /// Held while the API server is read, so that one answer serves all callers.
     confirmation_lock: AsyncMutex<()>,
@@ -78,9 +78,9 @@ pub(crate) enum StaleCacheError {
 }
 
 impl BackendNodeCache {
-    pub(crate) fn new(cx: ControllerContext) -> Self {
+    pub(crate) fn new(ctx: ControllerContext) -> Self {
         Self {
-            cx,
+            ctx,
             state: Arc::default(),
             confirmation_lock: AsyncMutex::default(),
         }
@@ -90,8 +90,8 @@ impl BackendNodeCache {
     /// balancers need.
     pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
-        let provider = self.cx.provider.clone();
-        self.cx.nodes.on_change(move |change: &Change<NodeView>| {
+        let provider = self.ctx.provider.clone();
+        self.ctx.nodes.on_change(move |change: &Change<NodeView>| {
             let (old, new) = match change {
                 Change::Added(new) => (None, Some(&**new)),
                 Change::Updated { old, new } => (Some(&**old), Some(&**new)),
@@ -210,9 +210,9 @@ impl BackendNodeCache {
         requirements: &[LabelRequirement],
     ) -> Result<BackendNodes, StaleCacheError> {
         let nodes = self
-            .cx
+            .ctx
             .api
-            .list_nodes(&self.cx.node_fields)
+            .list_nodes(&self.ctx.node_fields)
             .await
             .map_err(StaleCacheError::Api)?;
         Ok(self.select(nodes.into_iter().map(Arc::new).collect(), requirements))
@@ -223,8 +223,8 @@ impl BackendNodeCache {
         mut nodes: Vec<Arc<NodeView>>,
         requirements: &[LabelRequirement],
     ) -> BackendNodes {
-        nodes.retain(|node| is_candidate(&*self.cx.provider, node));
-        BackendNodes::new(&nodes, requirements, target(&*self.cx.provider))
+        nodes.retain(|node| is_candidate(&*self.ctx.provider, node));
+        BackendNodes::new(&nodes, requirements, target(&*self.ctx.provider))
     }
 
     fn cached(&self, requirements: &[LabelRequirement]) -> Option<Arc<BackendNodes>> {
@@ -235,7 +235,7 @@ impl BackendNodeCache {
 
     fn build(&self, requirements: &[LabelRequirement]) -> (u64, BackendNodes) {
         let generation = self.state.lock().generation;
-        (generation, self.select(self.cx.nodes.list(), requirements))
+        (generation, self.select(self.ctx.nodes.list(), requirements))
     }
 
     /// Returns the previous set if `set` lacks most of it.

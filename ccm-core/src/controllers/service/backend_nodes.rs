@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    k8s::{EndpointSliceView, NodeView, well_known as wk},
+    k8s::{EndpointSliceView, NodeView, well_known},
     provider::{LabelRequirement, NodeTarget},
 };
 
@@ -75,7 +75,7 @@ fn identity(node: &NodeView, target: NodeTarget) -> impl Hash {
         uid,
         provider_id,
         (target == NodeTarget::Address).then_some(addresses),
-        labels.get(wk::LABEL_ZONE),
+        labels.get(well_known::LABEL_ZONE),
     )
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn is_backend(node: &NodeView) -> bool {
         && !node
             .taints
             .iter()
-            .any(|taint| &*taint.key == wk::TAINT_TO_BE_DELETED)
+            .any(|taint| &*taint.key == well_known::TAINT_TO_BE_DELETED)
 }
 
 /// Like [`is_backend`], without the autoscaler's taint. That taint alone is no reason to act:
@@ -99,7 +99,9 @@ fn is_backend_ignoring_autoscaler(node: &NodeView) -> bool {
 /// Reads the exclusion label as upstream does: excluded if the label exists, unless its value is
 /// one of Go's spellings of false.
 fn is_excluded(node: &NodeView) -> bool {
-    let value = node.labels.get(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
+    let value = node
+        .labels
+        .get(well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
     value.is_some_and(|value| !matches!(value, "0" | "f" | "F" | "false" | "False" | "FALSE"))
 }
 
@@ -171,7 +173,7 @@ fn changes_backends(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool 
         // While a node is uninitialised the cache keeps all its labels, afterwards only those that
         // somebody reads. That is no change.
         || (old.labels != new.labels && !old.is_uninitialized())
-        || old.labels.get(wk::LABEL_ZONE) != new.labels.get(wk::LABEL_ZONE)
+        || old.labels.get(well_known::LABEL_ZONE) != new.labels.get(well_known::LABEL_ZONE)
         || old.is_uninitialized() != new.is_uninitialized()
 }
 

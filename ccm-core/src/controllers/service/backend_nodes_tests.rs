@@ -20,7 +20,7 @@ fn labelled(labels: &[(&str, &str)], node: NodeView) -> NodeView {
 }
 
 fn excluded(value: &str, node: NodeView) -> NodeView {
-    labelled(&[(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)], node)
+    labelled(&[(well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)], node)
 }
 
 fn tainted(key: &str, node: NodeView) -> NodeView {
@@ -51,7 +51,7 @@ fn with_id(id: Option<&str>, node: NodeView) -> NodeView {
 }
 
 fn leaving(node: NodeView) -> NodeView {
-    tainted(wk::TAINT_TO_BE_DELETED, node)
+    tainted(well_known::TAINT_TO_BE_DELETED, node)
 }
 
 fn news(old: Option<&NodeView>, new: Option<&NodeView>) -> Option<Urgency> {
@@ -86,8 +86,8 @@ fn a_node_is_a_backend_unless_it_leaves_or_is_excluded() {
         ("not Ready", ready(Some(False), node("a")), true),
         ("Ready unknown", ready(Some(Unknown), node("a")), true),
         ("cordoned", NodeView { unschedulable: true, ..node("a") }, true),
-        ("uninitialised", tainted(wk::TAINT_UNINITIALIZED, node("a")), true),
-        ("shut down", tainted(wk::TAINT_SHUTDOWN, node("a")), true),
+        ("uninitialised", tainted(well_known::TAINT_UNINITIALIZED, node("a")), true),
+        ("shut down", tainted(well_known::TAINT_SHUTDOWN, node("a")), true),
         ("another taint", tainted("x", node("a")), true),
         ("leaving by the autoscaler", leaving(node("a")), false),
         ("being deleted", deleting(node("a")), false),
@@ -205,8 +205,8 @@ fn addresses_zones_namesakes_and_deletions_are_news_as_well() {
     let address = NodeAddress::new(AddressType::InternalIp, "10.0.0.1");
     let moved = NodeView { addresses: [address].into(), ..node("a") };
     let namesake = NodeView { uid: "b".into(), ..node("a") };
-    let zoned = labelled(&[(wk::LABEL_ZONE, "z")], node("a"));
-    let waiting = tainted(wk::TAINT_UNINITIALIZED, node("a"));
+    let zoned = labelled(&[(well_known::LABEL_ZONE, "z")], node("a"));
+    let waiting = tainted(well_known::TAINT_UNINITIALIZED, node("a"));
     for (name, old, new, urgency_of_it) in [
         ("address", Some(node("a")), Some(moved.clone()), Some(Soon)),
         ("zone", Some(node("a")), Some(zoned), Some(Soon)),
@@ -248,7 +248,8 @@ fn sets_are_equal_when_balancers_would_see_the_same() {
 
 #[test]
 fn labels_choose_the_nodes_of_a_balancer() {
-    let zone = |zone: &str, name: &str| Arc::new(labelled(&[(wk::LABEL_ZONE, zone)], node(name)));
+    let zone =
+        |zone: &str, name: &str| Arc::new(labelled(&[(well_known::LABEL_ZONE, zone)], node(name)));
     let all = [zone("z1", "a"), zone("z2", "b"), Arc::new(node("c"))];
     let names = |requirements: &[LabelRequirement]| -> Vec<String> {
         BackendNodes::new(&all, requirements, NodeTarget::Address)
@@ -258,8 +259,8 @@ fn labels_choose_the_nodes_of_a_balancer() {
             .collect()
     };
     assert_eq!(names(&[]), ["a", "b", "c"]);
-    assert_eq!(names(&[LabelRequirement::Exists(wk::LABEL_ZONE.into())]), ["a", "b"]);
-    let z2 = LabelRequirement::Equals(wk::LABEL_ZONE.into(), "z2".into());
+    assert_eq!(names(&[LabelRequirement::Exists(well_known::LABEL_ZONE.into())]), ["a", "b"]);
+    let z2 = LabelRequirement::Equals(well_known::LABEL_ZONE.into(), "z2".into());
     assert_eq!(names(&[z2.clone()]), ["b"]);
     assert_eq!(names(&[z2, LabelRequirement::Exists("x".into())]), [""; 0]);
 }
@@ -363,13 +364,13 @@ prop_compose! {
         zone in prop::option::of(prop_oneof![Just("z1"), Just("z2")]),
         is_deleting in prop::bool::weighted(0.1),
         taints in prop::collection::vec(prop_oneof![
-            Just("x"), Just(wk::TAINT_TO_BE_DELETED), Just(wk::TAINT_UNINITIALIZED)], 0..3),
+            Just("x"), Just(well_known::TAINT_TO_BE_DELETED), Just(well_known::TAINT_UNINITIALIZED)], 0..3),
         address in prop::option::of(Just("10.0.0.1")),
         is_ready in any::<bool>(),
     ) -> NodeView {
         let mut labels = Vec::new();
-        labels.extend(exclude.map(|value| (wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)));
-        labels.extend(zone.map(|value| (wk::LABEL_ZONE, value)));
+        labels.extend(exclude.map(|value| (well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)));
+        labels.extend(zone.map(|value| (well_known::LABEL_ZONE, value)));
         let addresses = address.into_iter().map(|a| NodeAddress::new(AddressType::InternalIp, a)).collect();
         let status = if is_ready { ConditionStatus::True } else { ConditionStatus::False };
         let node = NodeView { uid: uid.into(), deleting: is_deleting, addresses, ..with_id(id, node("a")) };

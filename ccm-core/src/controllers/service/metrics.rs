@@ -110,7 +110,7 @@ impl ServiceMetrics {
             drift: counter(
                 registry,
                 "ccm_service_drift_total",
-                "Changes that full checks found necessary although load balancers had been in line.",
+                "Changes that drift checks found necessary although load balancers were in sync.",
             )?,
             address_delay: histogram(
                 registry,

@@ -77,7 +77,7 @@ impl ServiceControllerConfig {
 
 /// The service controller. Must be created before its caches start, so that it sees every change.
 pub struct ServiceController {
-    cx: ControllerContext,
+    ctx: ControllerContext,
     config: ServiceControllerConfig,
     services: Cache<ServiceView>,
     fields: ServiceFields,
@@ -124,7 +124,7 @@ impl ServiceController {
     /// # Errors
     /// When its metrics are registered already.
     pub fn new(
-        cx: ControllerContext,
+        ctx: ControllerContext,
         config: ServiceControllerConfig,
         services: Cache<ServiceView>,
         fields: ServiceFields,
@@ -132,8 +132,8 @@ impl ServiceController {
         op: Op,
         cloud: CloudMetrics,
     ) -> prometheus::Result<Self> {
-        let metrics = ServiceMetrics::register(&cx.metrics)?;
-        let queue = WorkQueue::named("service", &cx.controller_metrics.queues);
+        let metrics = ServiceMetrics::register(&ctx.metrics)?;
+        let queue = WorkQueue::named("service", &ctx.controller_metrics.queues);
         let started_at = Instant::now();
         // Queue a Service whenever it or its EndpointSlices change.
         let sender = queue.clone();
@@ -152,12 +152,12 @@ impl ServiceController {
         // Node changes are batched first; `sync_node_changes` queues the Services that they affect.
         let node_changes =
             Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), started_at });
-        let backend_nodes = BackendNodeCache::new(cx.clone());
+        let backend_nodes = BackendNodeCache::new(ctx.clone());
         let recorder = node_changes.clone();
         backend_nodes.watch_nodes(move |urgency| recorder.record(urgency));
-        let cloud = LoadBalancerCalls::new(cx.provider.clone(), cloud, config.workers());
+        let cloud = LoadBalancerCalls::new(ctx.provider.clone(), cloud, config.workers());
         Ok(Self {
-            cx,
+            ctx,
             config,
             services,
             fields,
@@ -179,7 +179,7 @@ impl ServiceController {
     pub async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.services.synced().await;
-            self.cx.nodes.synced().await;
+            self.ctx.nodes.synced().await;
         };
         cancel.run_until_cancelled(synced).await;
         // Node changes before this point are included in all sets that are built from now on.

@@ -10,9 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::plan::same_status;
 use crate::{
-    k8s::{
-        LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServiceView, well_known as wk,
-    },
+    k8s::{LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServiceView, well_known},
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
@@ -37,7 +35,7 @@ pub(crate) async fn add_finalizer(
 /// Makes the patch. The UID makes the API server reject it for another Service of the same name.
 pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
     Patch::Strategic(
-        json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }),
+        json!({ "metadata": { "uid": &*service.uid, "finalizers": [well_known::FINALIZER_LOAD_BALANCER] } }),
     )
 }
 
@@ -165,11 +163,13 @@ pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> V
     if let Some(index) = service
         .finalizers
         .iter()
-        .position(|finalizer| &**finalizer == wk::FINALIZER_LOAD_BALANCER)
+        .position(|finalizer| &**finalizer == well_known::FINALIZER_LOAD_BALANCER)
     {
         let path = format!("/metadata/finalizers/{index}");
-        operations
-            .extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
+        operations.extend([
+            PatchOp::test(&*path, well_known::FINALIZER_LOAD_BALANCER),
+            PatchOp::Remove { path },
+        ]);
     }
     // A Service that is being deleted disappears with its finalizer.
     if !service.deleting {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const OURS: &str = wk::FINALIZER_LOAD_BALANCER;
+const OURS: &str = well_known::FINALIZER_LOAD_BALANCER;
 
 fn service(finalizers: &[&str]) -> ServiceView {
     let finalizers = finalizers.iter().map(|f| Arc::from(*f)).collect();

@@ -3,7 +3,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::k8s::{LbPortStatus, Protocol, well_known as wk};
+use crate::k8s::{LbPortStatus, Protocol, well_known};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const WISHED: Digest = Digest(1);
@@ -38,7 +38,7 @@ fn status(ip: &str) -> LbStatus {
 fn served_service() -> ServiceView {
     ServiceView {
         status: status("1.2.3.4"),
-        ..carrying(&[wk::FINALIZER_LOAD_BALANCER], service())
+        ..carrying(&[well_known::FINALIZER_LOAD_BALANCER], service())
     }
 }
 
@@ -121,7 +121,7 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
     let failed = ServiceSyncState { applied: None, ..served() };
     let unsure = AppliedState { digest: WISHED, backend_fingerprint: None, verify_at: HOUR };
     let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
-    let only_finalizer = carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
+    let only_finalizer = carrying(&[well_known::FINALIZER_LOAD_BALANCER], service());
     for (name, service, known, wish, expected) in [
         ("new", service(), fresh(), WISH, ensure(ReadMode::Fresh, StartEvent::Emit)),
         (
@@ -234,7 +234,7 @@ fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
         follow_up: AfterDelete::RemoveFinalizer,
         start_event: StartEvent::Emit,
     };
-    let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
+    let with_ours = || carrying(&[well_known::FINALIZER_LOAD_BALANCER], service());
     let gone_service = ServiceSyncState {
         last_write: Some(LastWrite { version: 11, finalizer: false, at: secs(90) }),
         ..fresh()
@@ -578,7 +578,7 @@ prop_compose! {
         finalizer in any::<bool>(),
         address in any::<bool>(),
     ) -> ServiceView {
-        let finalizers: &[&str] = if finalizer { &["x", wk::FINALIZER_LOAD_BALANCER] } else { &["x"] };
+        let finalizers: &[&str] = if finalizer { &["x", well_known::FINALIZER_LOAD_BALANCER] } else { &["x"] };
         let status = if address { status("1.2.3.4") } else { LbStatus::default() };
         let class = class.map(Arc::from);
         let service = ServiceView { uid: uid.into(), is_load_balancer, deleting, class, status, ..service() };
@@ -642,7 +642,7 @@ fn done(
         service.resource_version = "20".into();
         *service = ServiceView {
             status: wished.clone(),
-            ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone())
+            ..carrying(&["x", well_known::FINALIZER_LOAD_BALANCER], service.clone())
         };
         (known.desired_status, known.last_write) =
             (Some(wished.clone()), Some(LastWrite { version: 20, finalizer: true, at: secs(90) }));

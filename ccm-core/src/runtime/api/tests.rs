@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    k8s::{NodeFields, ServiceFields, well_known as wk},
+    k8s::{NodeFields, ServiceFields, well_known},
     runtime::reflector::tests::server::{Behaviour, Server, failure},
     write_gate::WriteGate,
 };
@@ -116,7 +116,7 @@ async fn a_closed_gate_lets_nothing_but_reads_out() {
 fn web() -> serde_json::Value {
     json!({
         "kind": "Service", "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-        "metadata": {"namespace": "shop", "name": "web", "uid": "u1", "finalizers": ["x", wk::FINALIZER_LOAD_BALANCER]},
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u1", "finalizers": ["x", well_known::FINALIZER_LOAD_BALANCER]},
     })
 }
 
@@ -137,7 +137,7 @@ async fn a_service_is_read_and_its_status_patched() {
             .patch_service_status("shop", "web", &test_uid("u1"))
             .await
             .unwrap();
-        assert_eq!(patched.finalizers, ["x", wk::FINALIZER_LOAD_BALANCER]);
+        assert_eq!(patched.finalizers, ["x", well_known::FINALIZER_LOAD_BALANCER]);
         assert_ne!(patched.resource_version, *service.resource_version);
         let error = client
             .patch_service_status("shop", "web", &test_uid("u2"))

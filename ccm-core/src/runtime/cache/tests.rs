@@ -1,5 +1,5 @@
 use super::*;
-use crate::k8s::{NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk};
+use crate::k8s::{NodeFields, NodeView, ServiceFields, ServiceView, well_known};
 
 fn node(name: &str, uid: &str, version: &str) -> NodeView {
     NodeView {
@@ -164,7 +164,7 @@ fn what_ceases_to_be_relevant_is_deleted_as_it_was() {
     cache.apply(service("a", "1", "4", true));
     cache.replace(listed([service("a", "1", "5", false)]));
     let finalized = ServiceView {
-        finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]),
+        finalizers: Box::new([well_known::FINALIZER_LOAD_BALANCER.into()]),
         ..service("a", "1", "6", false)
     };
     cache.apply(finalized);

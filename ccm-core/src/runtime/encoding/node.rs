@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::{
     k8s::{
         AddressType, ConditionStatus, Interner, LabelMap, MachineId, NodeAddress, NodeCondition,
-        NodeFields, NodeView, Taint, TaintEffect, well_known as wk,
+        NodeFields, NodeView, Taint, TaintEffect, well_known,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -156,7 +156,7 @@ impl NodeParts {
         let uninitialized = self
             .taints
             .iter()
-            .any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
+            .any(|(key, ..)| key == well_known::TAINT_UNINITIALIZED);
         let has_labels = !labels.is_empty();
         // An uninitialized node keeps all labels: label reconciliation or the provider may need any
         // of them.
@@ -198,10 +198,10 @@ impl NodeParts {
             taints: taints.into(),
             unschedulable: self.unschedulable,
             pod_cidrs: pod_cidrs.into_iter().map(Arc::from).collect(),
-            ready: condition(&self.conditions, wk::CONDITION_READY, interner),
+            ready: condition(&self.conditions, well_known::CONDITION_READY, interner),
             network_unavailable: condition(
                 &self.conditions,
-                wk::CONDITION_NETWORK_UNAVAILABLE,
+                well_known::CONDITION_NETWORK_UNAVAILABLE,
                 interner,
             ),
             machine: MachineId::of(&self.system_uuid),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::{
     k8s::{
         IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
-        ServiceView, SessionAffinity, TrafficPolicy, well_known as wk,
+        ServiceView, SessionAffinity, TrafficPolicy, well_known,
     },
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
@@ -236,7 +236,7 @@ impl ServiceReader<'_> {
             || metadata
                 .finalizers
                 .iter()
-                .any(|f| f == wk::FINALIZER_LOAD_BALANCER);
+                .any(|f| f == well_known::FINALIZER_LOAD_BALANCER);
         let share = |text: &str| {
             if kept {
                 self.decoder.interner.intern(text)

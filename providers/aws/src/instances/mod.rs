@@ -25,8 +25,8 @@ mod cache;
 mod fargate;
 mod fetch;
 mod instance;
+pub mod network_topology;
 pub mod plan;
-pub mod topology;
 pub mod zones;
 
 use std::{
@@ -47,7 +47,7 @@ use ccm_core::{
 };
 use parking_lot::Mutex;
 
-use self::{by_name::NameLookup, fargate::InterfaceLookup, topology::Topology};
+use self::{by_name::NameLookup, fargate::InterfaceLookup, network_topology::Topology};
 pub use self::{
     cache::{InstanceCache, InstanceLookup},
     instance::{Instance, Interface},
@@ -352,7 +352,7 @@ impl ComputeResource {
 /// Fetched values of labels.
 struct Labels {
     zones: Result<BTreeMap<Arc<str>, Arc<str>>, CloudError>,
-    layers: HashMap<InstanceId, Result<topology::Layers, AwsError>>,
+    layers: HashMap<InstanceId, Result<network_topology::Layers, AwsError>>,
 }
 
 impl Labels {

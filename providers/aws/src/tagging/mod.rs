@@ -54,16 +54,16 @@ const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
 
 /// Creates the tagging controller.
 pub fn controller(options: Options, scope: Scope) -> ProviderController {
-    ProviderController::new(NAME, move |cx| run(options, scope, cx))
+    ProviderController::new(NAME, move |ctx| run(options, scope, ctx))
 }
 
-async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), CloudError> {
-    let metrics = Metrics::register(&cx.metrics).map_err(|error| {
+async fn run(options: Options, scope: Scope, ctx: ProviderContext) -> Result<(), CloudError> {
+    let metrics = Metrics::register(&ctx.metrics).map_err(|error| {
         CloudError::invalid_input("metrics of the tagging controller").with_source(error)
     })?;
-    let stop = cx.cancel.clone();
+    let stop = ctx.cancel.clone();
     let workers = options.workers.get();
-    let tagging = TaggingController::new(options, scope, cx, metrics);
+    let tagging = TaggingController::new(options, scope, ctx, metrics);
     let mut tasks = vec![tagging.watch_nodes(&stop).boxed()];
     for queue in [&tagging.tag_queue, &tagging.untag_queue] {
         for _ in 0..workers {
@@ -108,16 +108,16 @@ impl TagQueue {
 }
 
 impl TaggingController {
-    fn new(options: Options, scope: Scope, cx: ProviderContext, metrics: Metrics) -> Self {
+    fn new(options: Options, scope: Scope, ctx: ProviderContext, metrics: Metrics) -> Self {
         let rate_limiter = options
             .rate
             .map(|Rate { per_second, burst }| Mutex::new(RateLimiter::new(per_second, burst)));
         Self {
             scope,
             checksum: options.checksum(),
-            nodes: cx.nodes,
-            client: cx.client,
-            op: Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_reason("tagging"),
+            nodes: ctx.nodes,
+            client: ctx.client,
+            op: Op::new(ctx.cluster_name, ctx.cancel, ctx.write_gate).with_reason("tagging"),
             metrics,
             rate_limiter,
             started_at: Instant::now(),

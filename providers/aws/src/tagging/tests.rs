@@ -168,7 +168,7 @@ impl Fixture {
             vpc: self.world.vpc.clone(),
             settings: Arc::new(Settings::default()),
         };
-        let cx = ProviderContext {
+        let ctx = ProviderContext {
             cluster_name: "kubernetes".into(),
             cancel: self.stop.clone(),
             metrics: self.registry.clone(),
@@ -180,7 +180,7 @@ impl Fixture {
         };
         let controller = controller(options, scope);
         assert_eq!(controller.name, NAME);
-        self.running = Some(tokio::spawn((controller.run)(cx)));
+        self.running = Some(tokio::spawn((controller.run)(ctx)));
     }
 
     /// Lets some time pass, with the nodes shown as they are.
@@ -442,7 +442,7 @@ async fn equal_items_are_in_line_once() {
         vpc: rig.world.vpc.clone(),
         settings: Arc::new(Settings::default()),
     };
-    let cx = ProviderContext {
+    let ctx = ProviderContext {
         cluster_name: "kubernetes".into(),
         cancel: rig.stop.clone(),
         metrics: rig.registry.clone(),
@@ -453,7 +453,7 @@ async fn equal_items_are_in_line_once() {
         client: rig.server.client(),
     };
     let metrics = Metrics::register(&rig.registry).unwrap();
-    let tagging = TaggingController::new(options(true), scope, cx, metrics);
+    let tagging = TaggingController::new(options(true), scope, ctx, metrics);
     let item = |verb, node: &str, id: &str| Item::new(verb, &node.into(), Some(&id.into()));
     let mut lengths = Vec::new();
     for next in [

@@ -9,7 +9,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use ccm_core::{
-    k8s::{NodeFields, NodeView, well_known as wk},
+    k8s::{NodeFields, NodeView, well_known},
     provider::{
         CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership,
         ProviderContext, Routes,
@@ -166,7 +166,7 @@ impl CloudProvider for MockProvider {
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let is_ours = match &node.provider_id {
             Some(id) => self.owns_provider_id(id),
-            None => [wk::LABEL_REGION, wk::LABEL_REGION_BETA]
+            None => [well_known::LABEL_REGION, well_known::LABEL_REGION_BETA]
                 .iter()
                 .filter_map(|key| node.labels.get(key))
                 .all(|region| region == &*self.region),

@@ -119,14 +119,14 @@ fn a_node_is_claimed_by_provider_id_then_by_region_label() {
     };
     let with_id = |id: &str| NodeView {
         provider_id: Some(id.into()),
-        ..labelled(wk::LABEL_REGION, "us")
+        ..labelled(well_known::LABEL_REGION, "us")
     };
     let cases = [
         (NodeView::named("n"), NodeOwnership::Ours),
-        (labelled(wk::LABEL_REGION, "eu"), NodeOwnership::Ours),
-        (labelled(wk::LABEL_REGION, "us"), NodeOwnership::Foreign),
-        (labelled(wk::LABEL_REGION_BETA, "eu"), NodeOwnership::Ours),
-        (labelled(wk::LABEL_REGION_BETA, "us"), NodeOwnership::Foreign),
+        (labelled(well_known::LABEL_REGION, "eu"), NodeOwnership::Ours),
+        (labelled(well_known::LABEL_REGION, "us"), NodeOwnership::Foreign),
+        (labelled(well_known::LABEL_REGION_BETA, "eu"), NodeOwnership::Ours),
+        (labelled(well_known::LABEL_REGION_BETA, "us"), NodeOwnership::Foreign),
         (with_id("mock://eu/n"), NodeOwnership::Ours),
         (with_id("mock://us/n"), NodeOwnership::Foreign),
         (with_id("mock://"), NodeOwnership::Ours),
@@ -332,13 +332,14 @@ async fn what_cannot_be_served_is_refused() {
     };
     assert_eq!(mistakes.len(), 3, "{mistakes:?}");
     let annotated = ServiceView {
-        annotations: [(wk::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8, nonsense".into())].into(),
+        annotations: [(well_known::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8, nonsense".into())]
+            .into(),
         ..service("web")
     };
     let ServiceInterpretation::Invalid(mistakes) = lbs.interpret(&annotated) else {
         panic!("not refused")
     };
-    assert_eq!(&*mistakes[0].field, wk::ANNOTATION_SOURCE_RANGES);
+    assert_eq!(&*mistakes[0].field, well_known::ANNOTATION_SOURCE_RANGES);
     let nobody = spec(service("web"), &[], SourceRanges::Only(Vec::new()));
     let refused = lbs
         .ensure(&op(), &nobody, ReadMode::Cached)

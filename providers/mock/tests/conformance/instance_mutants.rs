@@ -443,8 +443,8 @@ impl CloudProvider for MutantProvider {
         }
     }
 
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.begin(cx).await
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        self.begin(ctx).await
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

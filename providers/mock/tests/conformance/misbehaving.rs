@@ -176,9 +176,9 @@ impl CloudProvider for MisbehavingProvider {
         self.inner.mutation_operations()
     }
 
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
         self.misbehave(MisbehavingMethod::Start).await;
-        self.inner.start(cx).await
+        self.inner.start(ctx).await
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

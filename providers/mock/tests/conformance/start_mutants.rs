@@ -32,24 +32,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl MutantProvider {
     /// Starts; the mock itself needs no start.
     // length: one arm for each bug
-    pub(crate) async fn begin(&self, cx: ProviderContext) -> Result<(), CloudError> {
+    pub(crate) async fn begin(&self, ctx: ProviderContext) -> Result<(), CloudError> {
         let cloud = self.inner.cloud().unwrap();
         match self.bug {
             Bug::StartWaitsForCloud => {
-                while let Err(error) = self.asks(&cx).await {
+                while let Err(error) = self.asks(&ctx).await {
                     tokio::time::sleep(error.retry_after().unwrap_or(Duration::from_secs(1))).await;
                 }
                 Ok(())
             }
             Bug::StartFails => Err(CloudError::invalid_input("there is no section [Start]")),
-            Bug::StartFailsForGood => self.asks(&cx).await.map_err(|error| {
+            Bug::StartFailsForGood => self.asks(&ctx).await.map_err(|error| {
                 CloudError::invalid_input("the cloud is not there").with_source(error)
             }),
             Bug::StartTellsSecrets => {
                 let told = |error: CloudError| {
                     CloudError::new(error.kind(), format!("log in with {SECRET}"))
                 };
-                self.asks(&cx).await.map_err(told)
+                self.asks(&ctx).await.map_err(told)
             }
             Bug::StartRegistersAgain => {
                 let gauge =
@@ -57,24 +57,24 @@ impl MutantProvider {
                 let refused = |error| {
                     CloudError::invalid_input("metrics cannot be offered").with_source(error)
                 };
-                cx.metrics.register(Box::new(gauge)).map_err(refused)?;
-                self.asks(&cx).await
+                ctx.metrics.register(Box::new(gauge)).map_err(refused)?;
+                self.asks(&ctx).await
             }
             Bug::StartRemembersFailure => {
                 if self.broken.load(Ordering::Relaxed) {
                     return Err(CloudError::transient("it did not work before"));
                 }
-                let answer = self.asks(&cx).await;
+                let answer = self.asks(&ctx).await;
                 self.broken.store(answer.is_err(), Ordering::Relaxed);
                 answer
             }
-            Bug::StartMakesAnother => match cx.write_gate.may_write() {
+            Bug::StartMakesAnother => match ctx.write_gate.may_write() {
                 Ok(()) => makes(cloud, cloud.load_balancers().len()).await,
                 Err(_) => Ok(()),
             },
             Bug::StartWritesInShadow => {
                 // Without asking the gate.
-                let nodes = cx.nodes.list();
+                let nodes = ctx.nodes.list();
                 for node in nodes
                     .iter()
                     .filter(|node| cloud.instance(&node.name).is_some())
@@ -87,7 +87,7 @@ impl MutantProvider {
                 }
                 Ok(())
             }
-            Bug::StartNeedsLeadership => cx
+            Bug::StartNeedsLeadership => ctx
                 .write_gate
                 .may_write()
                 .map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string())),
@@ -97,7 +97,7 @@ impl MutantProvider {
                 drop(tokio::spawn(async move {
                     loop {
                         tokio::time::sleep(Duration::from_secs(30)).await;
-                        asks(provider.instances().unwrap(), &cx).await.ok();
+                        asks(provider.instances().unwrap(), &ctx).await.ok();
                     }
                 }));
                 Ok(())
@@ -107,13 +107,13 @@ impl MutantProvider {
     }
 
     /// Asks the cloud for something, as a start does that looks whether the cloud is there.
-    async fn asks(&self, cx: &ProviderContext) -> Result<(), CloudError> {
-        asks(self.real(), cx).await
+    async fn asks(&self, ctx: &ProviderContext) -> Result<(), CloudError> {
+        asks(self.real(), ctx).await
     }
 }
 
-async fn asks(instances: &dyn Instances, cx: &ProviderContext) -> Result<(), CloudError> {
-    let op = Op::new(cx.cluster_name.clone(), cx.cancel.clone(), cx.write_gate.clone());
+async fn asks(instances: &dyn Instances, ctx: &ProviderContext) -> Result<(), CloudError> {
+    let op = Op::new(ctx.cluster_name.clone(), ctx.cancel.clone(), ctx.write_gate.clone());
     let op = op.with_deadline(Instant::now() + PATIENCE);
     let node = Arc::new(NodeView::named("myself"));
     let query = InstanceQuery {

@@ -76,9 +76,9 @@ impl CloudProvider for Scripted {
         self.inner.node_ownership(node)
     }
 
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
         *self.starts.lock() += 1;
-        self.inner.start(cx).await
+        self.inner.start(ctx).await
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

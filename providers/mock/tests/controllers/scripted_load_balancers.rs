@@ -226,8 +226,8 @@ impl CloudProvider for ScriptedLoadBalancers {
         self.inner.node_fields()
     }
 
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.inner.start(cx).await
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        self.inner.start(ctx).await
     }
 
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {

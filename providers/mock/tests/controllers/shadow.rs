@@ -560,9 +560,14 @@ impl CloudProvider for Nosy {
         "mock"
     }
 
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.note("start", cx.write_gate.may_write().map_err(|error| error.to_string()));
-        *self.client.lock() = Some(cx.client);
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        self.note(
+            "start",
+            ctx.write_gate
+                .may_write()
+                .map_err(|error| error.to_string()),
+        );
+        *self.client.lock() = Some(ctx.client);
         Ok(())
     }
 

@@ -66,16 +66,16 @@ where
     let now = Instant::now();
     let mut watch = Watch { silence, client: now, member: now };
     let Some(first) = watch.deadline() else {
-        return poll_fn(|cx| both(cx, &mut inward, &mut outward, None, traffic)).await;
+        return poll_fn(|ctx| both(ctx, &mut inward, &mut outward, None, traffic)).await;
     };
     let mut timer = pin!(sleep_until(first));
-    poll_fn(|cx| {
-        if let Poll::Ready(result) = both(cx, &mut inward, &mut outward, Some(&mut watch), traffic)
+    poll_fn(|ctx| {
+        if let Poll::Ready(result) = both(ctx, &mut inward, &mut outward, Some(&mut watch), traffic)
         {
             return Poll::Ready(result);
         }
         // The timer is not reset for each chunk; when it fires, the last activity is checked.
-        while timer.as_mut().poll(cx).is_ready() {
+        while timer.as_mut().poll(ctx).is_ready() {
             match watch.deadline() {
                 Some(deadline) if deadline > Instant::now() => timer.as_mut().reset(deadline),
                 _ => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -120,7 +120,7 @@ impl Watch {
 }
 
 fn both<CR, CW, MR, MW>(
-    cx: &mut Context<'_>,
+    ctx: &mut Context<'_>,
     inward: &mut Direction<CR, MW>,
     outward: &mut Direction<MR, CW>,
     watch: Option<&mut Watch>,
@@ -135,7 +135,7 @@ where
     let mut moved_in = Moved::default();
     let mut moved_out = Moved::default();
     let (result_in, result_out) = scratch::with(|buffer| {
-        (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out))
+        (inward.poll(ctx, buffer, &mut moved_in), outward.poll(ctx, buffer, &mut moved_out))
     });
     if moved_in.read > 0 {
         traffic.received(moved_in.read);
@@ -186,7 +186,7 @@ enum RelayState {
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
     fn poll(
         &mut self,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         scratch: &mut [u8],
         moved: &mut Moved,
     ) -> Poll<io::Result<()>> {
@@ -194,11 +194,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
             match &mut self.state {
                 RelayState::Reading { flush } => {
                     let mut buffer = ReadBuf::new(scratch);
-                    match Pin::new(&mut self.from).poll_read(cx, &mut buffer)? {
+                    match Pin::new(&mut self.from).poll_read(ctx, &mut buffer)? {
                         Poll::Ready(()) => {}
                         Poll::Pending => {
                             if *flush {
-                                ready!(Pin::new(&mut self.to).poll_flush(cx))?;
+                                ready!(Pin::new(&mut self.to).poll_flush(ctx))?;
                                 *flush = false;
                             }
                             return Poll::Pending;
@@ -208,11 +208,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
                     moved.read += length as u64;
                     self.state = match length {
                         0 => RelayState::Ending,
-                        _ => Self::write(&mut self.to, cx, &scratch[..length], moved)?,
+                        _ => Self::write(&mut self.to, ctx, &scratch[..length], moved)?,
                     };
                 }
                 RelayState::Holding { rest, at } => {
-                    let written = ready!(Pin::new(&mut self.to).poll_write(cx, &rest[*at..]))?;
+                    let written = ready!(Pin::new(&mut self.to).poll_write(ctx, &rest[*at..]))?;
                     *at += accepted(written)?;
                     moved.written += written as u64;
                     if *at == rest.len() {
@@ -220,7 +220,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
                     }
                 }
                 RelayState::Ending => {
-                    match ready!(Pin::new(&mut self.to).poll_shutdown(cx)) {
+                    match ready!(Pin::new(&mut self.to).poll_shutdown(ctx)) {
                         // The other side is closed already; its own direction reports that if it
                         // matters.
                         Err(error) if error.kind() != io::ErrorKind::NotConnected => {
@@ -237,12 +237,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
     /// Writes as much as is accepted now, and keeps the rest.
     fn write(
         to: &mut W,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         mut bytes: &[u8],
         moved: &mut Moved,
     ) -> io::Result<RelayState> {
         while !bytes.is_empty() {
-            match Pin::new(&mut *to).poll_write(cx, bytes)? {
+            match Pin::new(&mut *to).poll_write(ctx, bytes)? {
                 Poll::Ready(written) => {
                     bytes = &bytes[accepted(written)?..];
                     moved.written += written as u64;

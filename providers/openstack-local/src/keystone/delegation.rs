@@ -191,9 +191,9 @@ async fn create(
     const ACTION: &str = "create_application_credential";
     // Nobody, not even an administrator, creates one for somebody else, and it is for the token's
     // project.
-    policy::allow(*caller.cx.user == *user && !caller.cx.project.is_empty(), ACTION)?;
+    policy::allow(*caller.ctx.user == *user && !caller.ctx.project.is_empty(), ACTION)?;
     policy::name(&body.name, "name")?;
-    let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;
+    let expires_at = end(body.expires_at.as_deref(), caller.ctx.now)?;
     let (secret, hashed) = match body.secret {
         Some(secret) => (secret.clone(), Hashed::new(&secret)),
         None => {
@@ -212,7 +212,7 @@ async fn create(
             name: body.name,
             description: body.description,
             user_id: user,
-            project_id: caller.cx.project.to_string(),
+            project_id: caller.ctx.project.to_string(),
             role_ids: roles(state, &caller, body.roles.as_deref())?,
             expires_at,
             unrestricted: body.unrestricted.unwrap_or(false),
@@ -313,9 +313,9 @@ async fn create_trust(
     Input(TrustEnvelope { trust: body }): Input<TrustEnvelope>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     const ACTION: &str = "create_trust";
-    policy::allow(*caller.cx.user == *body.trustor_user_id, ACTION)?;
+    policy::allow(*caller.ctx.user == *body.trustor_user_id, ACTION)?;
     let project_id = body.project_id.unwrap_or_default();
-    policy::allow(*caller.cx.project == *project_id && !project_id.is_empty(), ACTION)?;
+    policy::allow(*caller.ctx.project == *project_id && !project_id.is_empty(), ACTION)?;
     if body.roles.is_empty() {
         return Err(ApiError::forbidden("", "At least one role should be specified."));
     }
@@ -325,7 +325,7 @@ async fn create_trust(
             "Invalid input for field 'remaining_uses': it must be a positive integer.",
         ));
     }
-    let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;
+    let expires_at = end(body.expires_at.as_deref(), caller.ctx.now)?;
     let create = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
         policy::found(
@@ -369,8 +369,8 @@ async fn list_trusts(
 }
 
 fn is_party(caller: &RequestUser, trust: &Trust) -> bool {
-    let user = &*caller.cx.user;
-    caller.cx.admin || trust.trustor_user_id == user || trust.trustee_user_id == user
+    let user = &*caller.ctx.user;
+    caller.ctx.admin || trust.trustor_user_id == user || trust.trustee_user_id == user
 }
 
 fn find_trust<'s>(

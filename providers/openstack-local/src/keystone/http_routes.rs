@@ -157,9 +157,9 @@ fn subject_token<'s>(
     caller: &RequestUser,
     subject: &str,
 ) -> Result<&'s Arc<super::Token>, ApiError> {
-    let found = token::find(state, subject, caller.cx.now);
+    let found = token::find(state, subject, caller.ctx.now);
     let found = found.ok_or_else(|| ApiError::not_found("", "Could not find token."))?;
-    if caller.cx.admin || found.user_id == *caller.cx.user {
+    if caller.ctx.admin || found.user_id == *caller.ctx.user {
         Ok(found)
     } else {
         Err(ApiError::forbidden("", "You are not authorized to perform the requested action."))

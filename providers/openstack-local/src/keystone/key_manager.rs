@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{KeyContainer, KeySecret};
 use crate::{
     server::{Auth, Cloud, Origin},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Returns the routes of this service.
@@ -30,27 +30,27 @@ pub fn routes() -> Router<Arc<Cloud>> {
 /// Finds a container by the last part of a reference to it, if the user may see it.
 pub fn find_container<'s>(
     state: &'s CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     reference: &str,
 ) -> Option<&'s Arc<KeyContainer>> {
     state
         .keystone
         .key_containers
         .get(last(reference))
-        .filter(|container| cx.sees(&container.project_id))
+        .filter(|container| ctx.sees(&container.project_id))
 }
 
 /// Finds a secret by the last part of a reference to it, if the user may see it.
 pub fn find_secret<'s>(
     state: &'s CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     reference: &str,
 ) -> Option<&'s Arc<KeySecret>> {
     state
         .keystone
         .key_secrets
         .get(last(reference))
-        .filter(|secret| cx.sees(&secret.project_id))
+        .filter(|secret| ctx.sees(&secret.project_id))
 }
 
 fn last(reference: &str) -> &str {
@@ -76,12 +76,12 @@ async fn version(origin: Origin) -> Json<Value> {
 
 async fn container(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let find = |state: &CloudState| {
-        find_container(state, &cx, &id)
+        find_container(state, &ctx, &id)
             .cloned()
             .ok_or_else(|| gone("Container"))
     };
@@ -113,12 +113,12 @@ fn gone(what: &str) -> ApiError {
 
 async fn secret(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let find = |state: &CloudState| {
-        find_secret(state, &cx, &id)
+        find_secret(state, &ctx, &id)
             .cloned()
             .ok_or_else(|| gone("Secret"))
     };
@@ -137,11 +137,11 @@ async fn secret(
 
 async fn payload(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let find = |state: &CloudState| {
-        find_secret(state, &cx, &id)
+        find_secret(state, &ctx, &id)
             .cloned()
             .ok_or_else(|| gone("Secret"))
     };

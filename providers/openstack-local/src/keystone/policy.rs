@@ -7,12 +7,12 @@ use crate::state::ApiError;
 
 /// Rejects everybody except administrators.
 pub(super) fn admin(caller: &RequestUser, action: &str) -> Result<(), ApiError> {
-    allow(caller.cx.admin, action)
+    allow(caller.ctx.admin, action)
 }
 
 /// Rejects everybody except this user and administrators.
 pub(super) fn own(caller: &RequestUser, user: &str, action: &str) -> Result<(), ApiError> {
-    allow(caller.cx.admin || &*caller.cx.user == user, action)
+    allow(caller.ctx.admin || &*caller.ctx.user == user, action)
 }
 
 /// Rejects the request unless `allowed`.

@@ -130,7 +130,7 @@ async fn own_projects(
 ) -> JsonResult {
     cloud
         .store
-        .read(|state| listed(&query, with_roles(state, &caller.cx.user), &origin))
+        .read(|state| listed(&query, with_roles(state, &caller.ctx.user), &origin))
         .await
 }
 
@@ -158,9 +158,9 @@ async fn show(
     let show = |state: &CloudState| {
         let found = state.keystone.projects.get(&id);
         let target = Target::Project(id.clone());
-        let may = caller.cx.admin
-            || *caller.cx.project == *id
-            || !roles_of(state, &caller.cx.user, &target).is_empty();
+        let may = caller.ctx.admin
+            || *caller.ctx.project == *id
+            || !roles_of(state, &caller.ctx.user, &target).is_empty();
         policy::allow(may, "get_project")?;
         Ok(Json(json!({"project": project(policy::found(found, "project", &id)?, &origin)})))
     };
@@ -293,7 +293,7 @@ async fn own_domains(
     let list = |state: &CloudState| {
         let has_role = |domain: &&Arc<Domain>| {
             domain.enabled
-                && !roles_of(state, &caller.cx.user, &Target::Domain(domain.id.clone())).is_empty()
+                && !roles_of(state, &caller.ctx.user, &Target::Domain(domain.id.clone())).is_empty()
         };
         listed_domains(&query, state.keystone.domains.iter().filter(has_role), &origin)
     };
@@ -310,9 +310,9 @@ async fn show_domain(
         let own = state
             .keystone
             .users
-            .get(&caller.cx.user)
+            .get(&caller.ctx.user)
             .is_some_and(|user| user.domain_id == id);
-        policy::allow(caller.cx.admin || own, "get_domain")?;
+        policy::allow(caller.ctx.admin || own, "get_domain")?;
         Ok(Json(
             json!({"domain": domain(policy::found(state.keystone.domains.get(&id), "domain", &id)?, &origin)}),
         ))

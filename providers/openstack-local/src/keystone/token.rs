@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     server::{Origin, Settings},
-    state::{CloudState, Cx},
+    state::{CloudState, RequestContext},
 };
 
 /// Name of the role that may see and change everything.
@@ -21,7 +21,7 @@ pub(super) const ADMIN: &str = "admin";
 #[derive(Clone, Debug)]
 pub struct RequestUser {
     /// Context for the handlers.
-    pub cx: Cx,
+    pub ctx: RequestContext,
     /// The token.
     pub token: Arc<Token>,
 }
@@ -34,13 +34,13 @@ pub fn authorize(state: &CloudState, text: &str, now: Timestamp) -> Option<Reque
         _ => "",
     };
     let admin = roles(state, &token).iter().any(|role| role.name == ADMIN);
-    let cx = Cx {
+    let ctx = RequestContext {
         now,
         project: project.into(),
         user: token.user_id.as_str().into(),
         admin,
     };
-    Some(RequestUser { cx, token })
+    Some(RequestUser { ctx, token })
 }
 
 /// Finds a valid token.

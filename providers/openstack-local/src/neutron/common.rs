@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use openstack_api::neutron::Standard;
 
-use crate::state::{ApiError, Cx};
+use crate::state::{ApiError, RequestContext};
 
 /// Returns a time in the service's format.
 pub(super) fn stamp(now: Timestamp) -> String {
@@ -12,12 +12,12 @@ pub(super) fn stamp(now: Timestamp) -> String {
 
 /// Returns the common part of a new row.
 pub(super) fn standard(
-    cx: &Cx,
+    ctx: &RequestContext,
     project: String,
     description: Option<String>,
     tags: Option<Vec<String>>,
 ) -> Standard {
-    let now = stamp(cx.now);
+    let now = stamp(ctx.now);
     let mut tags = tags.unwrap_or_default();
     tags.sort();
     tags.dedup();
@@ -33,23 +33,23 @@ pub(super) fn standard(
 }
 
 /// Records a change.
-pub(super) fn touch(cx: &Cx, standard: &mut Standard) {
+pub(super) fn touch(ctx: &RequestContext, standard: &mut Standard) {
     standard.revision_number += 1;
-    standard.updated_at = stamp(cx.now);
+    standard.updated_at = stamp(ctx.now);
 }
 
 /// Returns the project of a new row: the user's, or the one that an administrator names.
 ///
 /// # Errors
 /// The user names a project of somebody else.
-pub(super) fn owner(cx: &Cx, asked: Option<String>) -> Result<String, ApiError> {
+pub(super) fn owner(ctx: &RequestContext, asked: Option<String>) -> Result<String, ApiError> {
     match asked {
-        Some(project) if !cx.sees(&project) => Err(ApiError::forbidden(
+        Some(project) if !ctx.sees(&project) => Err(ApiError::forbidden(
             "AdminRequired",
             "User does not have admin privileges: Cannot create resource for another tenant.",
         )),
         Some(project) => Ok(project),
-        None => Ok(cx.project.to_string()),
+        None => Ok(ctx.project.to_string()),
     }
 }
 
@@ -57,8 +57,8 @@ pub(super) fn owner(cx: &Cx, asked: Option<String>) -> Result<String, ApiError> 
 ///
 /// # Errors
 /// The user is not an administrator.
-pub(super) fn admin_only(cx: &Cx, rule: &str, asked: bool) -> Result<(), ApiError> {
-    if asked && !cx.admin {
+pub(super) fn admin_only(ctx: &RequestContext, rule: &str, asked: bool) -> Result<(), ApiError> {
+    if asked && !ctx.admin {
         let message = format!("(rule:{rule}) is disallowed by policy");
         return Err(ApiError::forbidden("PolicyNotAuthorized", message));
     }
@@ -81,6 +81,6 @@ pub(super) fn bad_request(resource: &str, message: impl std::fmt::Display) -> Ap
 }
 
 /// Returns the context of the service itself, on behalf of the user: it may do everything.
-pub(super) fn service(cx: &Cx) -> Cx {
-    Cx { admin: true, ..cx.clone() }
+pub(super) fn service(ctx: &RequestContext) -> RequestContext {
+    RequestContext { admin: true, ..ctx.clone() }
 }

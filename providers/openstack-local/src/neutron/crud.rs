@@ -19,7 +19,7 @@ use crate::{
         Auth, Cloud, Input, Settings,
         list::{Query, Rules, list as page},
     },
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// A resource with routes.
@@ -42,44 +42,44 @@ pub(super) trait Crud: Send + Sync + 'static {
     const ATTRIBUTES: &'static [&'static str];
 
     /// Returns those that the user may see.
-    fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row>;
+    fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Self::Row>;
     /// Returns one.
-    fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError>;
+    fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Self::Row, ApiError>;
     /// Creates one.
     fn create(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         request: Self::Create,
     ) -> Result<Self::Row, ApiError>;
     /// Changes one.
     fn update(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
         request: Self::Update,
     ) -> Result<Self::Row, ApiError>;
     /// Deletes one.
-    fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>;
+    fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError>;
 
     /// Creates several, all or none.
     fn create_all(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         requests: Vec<Self::Create>,
     ) -> Result<Vec<Self::Row>, ApiError> {
         requests
             .into_iter()
-            .map(|request| Self::create(state, cx, request))
+            .map(|request| Self::create(state, ctx, request))
             .collect()
     }
 
     /// Returns whether [`prepare`](Self::prepare) has something to do.
-    fn is_prepared(_state: &CloudState, _cx: &Cx) -> bool {
+    fn is_prepared(_state: &CloudState, _cx: &RequestContext) -> bool {
         true
     }
 
     /// Creates what a list must show although no request created it.
-    fn prepare(_state: &mut CloudState, _cx: &Cx) {}
+    fn prepare(_state: &mut CloudState, _cx: &RequestContext) {}
 }
 
 /// Attributes that every resource has.
@@ -120,17 +120,17 @@ pub(super) fn routes<C: Crud>() -> Router<Arc<Cloud>> {
 
 async fn list<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    if !cloud.store.peek(|state| C::is_prepared(state, &cx)) {
+    if !cloud.store.peek(|state| C::is_prepared(state, &ctx)) {
         let prepare = |state: &mut CloudState| {
-            C::prepare(state, &cx);
+            C::prepare(state, &ctx);
             Ok(())
         };
         cloud.store.change(prepare).await?;
     }
-    let rows = cloud.store.read(|state| Ok(C::list(state, &cx))).await?;
+    let rows = cloud.store.read(|state| Ok(C::list(state, &ctx))).await?;
     rows_page::<C>(&query, &cloud.settings(), &rows).map(Json)
 }
 
@@ -157,17 +157,17 @@ fn value(row: &impl Serialize) -> Result<Value, ApiError> {
 
 async fn show<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    let row = cloud.store.read(|state| C::show(state, &cx, &id)).await?;
+    let row = cloud.store.read(|state| C::show(state, &ctx, &id)).await?;
     Ok(Json(json!({ C::ONE: query.select(value(&row)?) })))
 }
 
 async fn create<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Input(mut body): Input<Value>,
 ) -> Result<Response, ApiError> {
     let body = match (body.get_mut(C::MANY).map(Value::take), body.get_mut(C::ONE).map(Value::take))
@@ -179,7 +179,7 @@ async fn create<C: Crud>(
                 .collect::<Result<Vec<C::Create>, _>>()?;
             let rows = cloud
                 .store
-                .change(|state| C::create_all(state, &cx, requests))
+                .change(|state| C::create_all(state, &ctx, requests))
                 .await?;
             json!({ C::MANY: rows.iter().map(value).collect::<Result<Vec<_>, _>>()? })
         }
@@ -187,7 +187,7 @@ async fn create<C: Crud>(
             let request: C::Create = read(one)?;
             let row = cloud
                 .store
-                .change(|state| C::create(state, &cx, request))
+                .change(|state| C::create(state, &ctx, request))
                 .await?;
             json!({ C::ONE: value(&row)? })
         }
@@ -198,7 +198,7 @@ async fn create<C: Crud>(
 
 async fn update<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     headers: HeaderMap,
     Input(mut body): Input<Value>,
@@ -210,22 +210,22 @@ async fn update<C: Crud>(
     let request: C::Update = read(one)?;
     let revision = revision(&headers)?;
     let row = cloud.store.change(|state| {
-        C::RESOURCE.check_revision(state, &cx, &id, revision)?;
-        C::update(state, &cx, &id, request)
+        C::RESOURCE.check_revision(state, &ctx, &id, revision)?;
+        C::update(state, &ctx, &id, request)
     });
     Ok(Json(json!({ C::ONE: value(&row.await?)? })))
 }
 
 async fn delete<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
     let revision = revision(&headers)?;
     let deleted = cloud.store.change(|state| {
-        C::RESOURCE.check_revision(state, &cx, &id, revision)?;
-        C::delete(state, &cx, &id)
+        C::RESOURCE.check_revision(state, &ctx, &id, revision)?;
+        C::delete(state, &ctx, &id)
     });
     deleted.await.map(|()| StatusCode::NO_CONTENT)
 }
@@ -274,49 +274,49 @@ pub(super) fn read<T: Serialize + DeserializeOwned>(asked: Value) -> Result<T, A
 
 async fn tags<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store
-        .read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone()))
+        .read(|state| Ok(C::RESOURCE.standard(state, &ctx, &id)?.tags.clone()))
         .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
 async fn set_tags<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<openstack_api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store
-        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| *tags = body.tags))
+        .change(|state| C::RESOURCE.change_tags(state, &ctx, &id, |tags| *tags = body.tags))
         .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
 async fn clear_tags<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, Vec::clear))
+        .change(|state| C::RESOURCE.change_tags(state, &ctx, &id, Vec::clear))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn has_tag<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let tags = cloud
         .store
-        .read(|state| Ok(C::RESOURCE.standard(state, &cx, &id)?.tags.clone()))
+        .read(|state| Ok(C::RESOURCE.standard(state, &ctx, &id)?.tags.clone()))
         .await?;
     if tags.contains(&tag) {
         return Ok(StatusCode::NO_CONTENT);
@@ -326,24 +326,24 @@ async fn has_tag<C: Crud>(
 
 async fn add_tag<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| C::RESOURCE.change_tags(state, &cx, &id, |tags| tags.push(tag)))
+        .change(|state| C::RESOURCE.change_tags(state, &ctx, &id, |tags| tags.push(tag)))
         .await?;
     Ok(StatusCode::CREATED)
 }
 
 async fn remove_tag<C: Crud>(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| C::RESOURCE.remove_tag(state, &cx, &id, &tag))
+        .change(|state| C::RESOURCE.remove_tag(state, &ctx, &id, &tag))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

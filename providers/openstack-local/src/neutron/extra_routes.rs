@@ -10,7 +10,7 @@ use super::{
     rows::Limits,
     subnet_plan, subnets,
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Sets all routes.
 ///
@@ -19,11 +19,11 @@ use crate::state::{ApiError, CloudState, Cx};
 /// subnet of the router, or is the router's own address.
 pub fn replace(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     routes: Vec<Route>,
 ) -> Result<Router, ApiError> {
-    let router = routers::get(state, cx, id)?;
+    let router = routers::get(state, ctx, id)?;
     for (at, route) in routes.iter().enumerate() {
         if routes[..at].contains(route) {
             return Err(invalid(
@@ -39,10 +39,10 @@ pub fn replace(
     if router.routes != routes {
         state.neutron.routers.update(id, |row| {
             row.routes = routes;
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         });
     }
-    routers::get(state, cx, id).cloned()
+    routers::get(state, ctx, id).cloned()
 }
 
 /// Adds routes, all or none; an existing one is no error.
@@ -51,17 +51,17 @@ pub fn replace(
 /// As for [`replace`].
 pub fn add(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     routes: Vec<Route>,
 ) -> Result<Router, ApiError> {
-    let mut all = routers::get(state, cx, id)?.routes.clone();
+    let mut all = routers::get(state, ctx, id)?.routes.clone();
     for route in routes {
         if !all.contains(&route) {
             all.push(route);
         }
     }
-    replace(state, cx, id, all)
+    replace(state, ctx, id, all)
 }
 
 /// Removes routes; a missing one is no error.
@@ -70,13 +70,13 @@ pub fn add(
 /// The router does not exist.
 pub fn remove(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     routes: &[Route],
 ) -> Result<Router, ApiError> {
-    let mut all = routers::get(state, cx, id)?.routes.clone();
+    let mut all = routers::get(state, ctx, id)?.routes.clone();
     all.retain(|route| !routes.contains(route));
-    replace(state, cx, id, all)
+    replace(state, ctx, id, all)
 }
 
 fn check(state: &CloudState, id: &str, routes: &[Route]) -> Result<(), ApiError> {

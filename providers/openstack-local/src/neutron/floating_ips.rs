@@ -12,15 +12,15 @@ use super::{
     networks, ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Returns the floating IPs that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<FloatingIp> {
     let rows = state
         .neutron
         .floating_ips
         .iter()
-        .filter(|ip| cx.sees(&ip.standard.project_id));
+        .filter(|ip| ctx.sees(&ip.standard.project_id));
     rows.map(|row| show_row(state, row)).collect()
 }
 
@@ -28,16 +28,20 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<FloatingIp, ApiError> {
-    get(state, cx, id).map(|row| show_row(state, row))
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<FloatingIp, ApiError> {
+    get(state, ctx, id).map(|row| show_row(state, row))
 }
 
-fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FloatingIp, ApiError> {
+fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s FloatingIp, ApiError> {
     let row = state
         .neutron
         .floating_ips
         .get(id)
-        .filter(|ip| cx.sees(&ip.standard.project_id));
+        .filter(|ip| ctx.sees(&ip.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::FloatingIp.not_found(id))
 }
@@ -66,13 +70,17 @@ fn show_row(state: &CloudState, row: &FloatingIp) -> FloatingIp {
 /// administrator; the port cannot be reached; the quota is used up.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: FloatingIpCreate,
 ) -> Result<FloatingIp, ApiError> {
-    admin_only(cx, "create_floatingip:floating_ip_address", request.floating_ip_address.is_some())?;
-    let project = owner(cx, request.project_id)?;
+    admin_only(
+        ctx,
+        "create_floatingip:floating_ip_address",
+        request.floating_ip_address.is_some(),
+    )?;
+    let project = owner(ctx, request.project_id)?;
     let network = request.floating_network_id;
-    if !networks::get(state, cx, &network)?.external {
+    if !networks::get(state, ctx, &network)?.external {
         return Err(bad_request(
             "floatingip",
             format!("Network {network} is not a valid external network"),
@@ -84,30 +92,30 @@ pub fn create(
         subnet_id: request.subnet_id,
         ip_address: request.floating_ip_address,
     };
-    let address = allocate(state, cx, &network, &id, address)?;
+    let address = allocate(state, ctx, &network, &id, address)?;
     state.neutron.floating_ips.put(FloatingIp {
         id: id.clone(),
         floating_ip_address: Some(address),
         floating_network_id: network,
         status: "DOWN".into(),
-        standard: standard(cx, project, request.description, request.tags),
+        standard: standard(ctx, project, request.description, request.tags),
         ..FloatingIp::default()
     });
     if let Some(port) = request.port_id {
-        attach(state, cx, &id, &port, request.fixed_ip_address)?;
+        attach(state, ctx, &id, &port, request.fixed_ip_address)?;
     } else if request.fixed_ip_address.is_some() {
         return Err(bad_request(
             "floatingip",
             "fixed_ip_address cannot be specified without a port_id",
         ));
     }
-    show(state, cx, &id)
+    show(state, ctx, &id)
 }
 
 /// Allocates an address on the external network, held by a port that belongs to no project.
 fn allocate(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     network: &str,
     id: &str,
     address: FixedIpRequest,
@@ -126,7 +134,7 @@ fn allocate(
         project_id: Some(String::new()),
         ..PortCreate::default()
     };
-    let port = ports::create(state, &service(cx), request)?;
+    let port = ports::create(state, &service(ctx), request)?;
     let mut addresses = port.fixed_ips.iter().map(|ip| ip.ip_address);
     addresses
         .clone()
@@ -143,13 +151,13 @@ fn allocate(
 /// Attaches a floating IP to a port.
 fn attach(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     port: &str,
     fixed: Option<IpAddr>,
 ) -> Result<(), ApiError> {
-    let port = ports::get(state, cx, port)?.clone();
-    let floating = get(state, cx, id)?.clone();
+    let port = ports::get(state, ctx, port)?.clone();
+    let floating = get(state, ctx, id)?.clone();
     let fixed = fixed_address(&port, fixed)?;
     let network = &floating.floating_network_id;
     let taken = state.neutron.floating_ips.iter().find(|other| {
@@ -180,7 +188,7 @@ fn attach(
         row.router_id = Some(router);
         row.status = "ACTIVE".into();
         if *row != before {
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
     Ok(())
@@ -252,14 +260,14 @@ fn router_between(
 }
 
 /// Detaches a floating IP.
-fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
+fn detach(state: &mut CloudState, ctx: &RequestContext, id: &str) {
     state.neutron.floating_ips.update(id, |row| {
         if row.port_id.is_some() {
             row.port_id = None;
             row.fixed_ip_address = None;
             row.router_id = None;
             row.status = "DOWN".into();
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
 }
@@ -270,11 +278,11 @@ fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
 /// It does not exist, or the port cannot be reached.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: FloatingIpUpdate,
 ) -> Result<FloatingIp, ApiError> {
-    let row = get(state, cx, id)?.clone();
+    let row = get(state, ctx, id)?.clone();
     let empty = request == FloatingIpUpdate::default();
     if let Some(description) = request
         .description
@@ -282,13 +290,13 @@ pub fn update(
     {
         state.neutron.floating_ips.update(id, |row| {
             row.standard.description = description;
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         });
     }
     match (request.port_id, request.fixed_ip_address) {
-        (Some(Some(port)), fixed) => attach(state, cx, id, &port, fixed)?,
+        (Some(Some(port)), fixed) => attach(state, ctx, id, &port, fixed)?,
         (None, Some(fixed)) => match row.port_id {
-            Some(port) => attach(state, cx, id, &port, Some(fixed))?,
+            Some(port) => attach(state, ctx, id, &port, Some(fixed))?,
             None => {
                 return Err(bad_request(
                     "floatingip",
@@ -302,15 +310,15 @@ pub fn update(
                 "fixed_ip_address cannot be specified without a port_id",
             ));
         }
-        (Some(None), None) => detach(state, cx, id),
-        (None, None) if empty => detach(state, cx, id),
+        (Some(None), None) => detach(state, ctx, id),
+        (None, None) if empty => detach(state, ctx, id),
         (None, None) => {}
     }
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 /// Detaches floating IPs from addresses that a port does not have any more.
-pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
+pub(super) fn follow_port(state: &mut CloudState, ctx: &RequestContext, port: &str) {
     let fixed = state
         .neutron
         .ports
@@ -331,7 +339,7 @@ pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
         .map(|ip| ip.id.clone())
         .collect();
     for id in lost {
-        detach(state, cx, &id);
+        detach(state, ctx, &id);
     }
 }
 
@@ -339,13 +347,13 @@ pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
 ///
 /// # Errors
 /// It does not exist.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    get(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    get(state, ctx, id)?;
     let port = ports::of_device(state, id)
         .into_iter()
         .find(|port| port.device_owner == FLOATING_IP);
     if let Some(port) = port.map(|port| port.id.clone()) {
-        ports::delete(state, &service(cx), &port)?;
+        ports::delete(state, &service(ctx), &port)?;
     }
     state.neutron.floating_ips.remove(id);
     Ok(())

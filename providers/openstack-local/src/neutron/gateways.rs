@@ -11,7 +11,7 @@ use super::{
     subnet_plan::overlap,
     subnets,
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Sets or removes (`None`, or a request without network) the gateway.
 ///
@@ -20,24 +20,24 @@ use crate::state::{ApiError, CloudState, Cx};
 /// internal ones, no address is left, or floating IPs need the current gateway.
 pub fn set(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: Option<GatewayRequest>,
 ) -> Result<(), ApiError> {
-    let router = routers::get(state, cx, id)?.clone();
+    let router = routers::get(state, ctx, id)?.clone();
     let Some((network, request)) =
         request.and_then(|request| Some((request.network_id.clone()?, request)))
     else {
         if router.external_gateway_info.is_some() {
-            drop_port(state, cx, id)?;
+            drop_port(state, ctx, id)?;
             state.neutron.routers.update(id, |row| {
                 row.external_gateway_info = None;
-                touch(cx, &mut row.standard);
+                touch(ctx, &mut row.standard);
             });
         }
         return Ok(());
     };
-    if !networks::get(state, cx, &network)?.external {
+    if !networks::get(state, ctx, &network)?.external {
         return Err(bad_request("router", format!("Network {network} is not an external network")));
     }
     let held = router
@@ -48,10 +48,10 @@ pub fn set(
         (Some(info), None) => info.external_fixed_ips.clone(),
         (_, asked) => {
             if router.external_gateway_info.is_some() {
-                drop_port(state, cx, id)?;
+                drop_port(state, ctx, id)?;
             }
             check_overlap(state, id, &network)?;
-            make_port(state, cx, id, &network, asked)?
+            make_port(state, ctx, id, &network, asked)?
         }
     };
     let info = GatewayInfo {
@@ -62,7 +62,7 @@ pub fn set(
     if router.external_gateway_info.as_ref() != Some(&info) {
         state.neutron.routers.update(id, |row| {
             row.external_gateway_info = Some(info);
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         });
     }
     Ok(())
@@ -71,7 +71,7 @@ pub fn set(
 /// Creates the port of a router on an external network. It belongs to no project.
 fn make_port(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     router: &str,
     network: &str,
     asked: Option<Vec<FixedIpRequest>>,
@@ -85,7 +85,7 @@ fn make_port(
         project_id: Some(String::new()),
         ..PortCreate::default()
     };
-    let port = ports::create(state, &service(cx), request)?;
+    let port = ports::create(state, &service(ctx), request)?;
     if port.fixed_ips.is_empty() {
         return Err(bad_request(
             "router",
@@ -99,7 +99,7 @@ fn make_port(
 }
 
 /// Removes the port of a router on its external network.
-fn drop_port(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
+fn drop_port(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
     if state
         .neutron
         .floating_ips
@@ -124,7 +124,7 @@ fn drop_port(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> 
         .into_iter()
         .find(|port| port.device_owner == ROUTER_GATEWAY);
     match port.map(|port| port.id.clone()) {
-        Some(port) => ports::delete(state, &service(cx), &port),
+        Some(port) => ports::delete(state, &service(ctx), &port),
         None => Ok(()),
     }
 }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     server::{Auth, Cloud, Input, Origin},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Returns the routes of this service.
@@ -75,24 +75,24 @@ macro_rules! crud {
             const MANY: &'static str = $many;
             const ATTRIBUTES: &'static [&'static str] = $attributes;
 
-            fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row> {
-                $module::list(state, cx)
+            fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Self::Row> {
+                $module::list(state, ctx)
             }
 
-            fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
-                $show(state, cx, id)
+            fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Self::Row, ApiError> {
+                $show(state, ctx, id)
             }
 
-            fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
-                $module::create(state, cx, request)
+            fn create(state: &mut CloudState, ctx: &RequestContext, request: Self::Create) -> Result<Self::Row, ApiError> {
+                $module::create(state, ctx, request)
             }
 
-            fn update(state: &mut CloudState, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError> {
-                $module::update(state, cx, id, request)
+            fn update(state: &mut CloudState, ctx: &RequestContext, id: &str, request: Self::Update) -> Result<Self::Row, ApiError> {
+                $module::update(state, ctx, id, request)
             }
 
-            fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-                $delete(state, cx, id)
+            fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+                $delete(state, ctx, id)
             }
 
             $($($more)*)?
@@ -100,16 +100,16 @@ macro_rules! crud {
     };
 }
 
-fn subnet(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Subnet, ApiError> {
-    subnets::get(state, cx, id).cloned()
+fn subnet(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<api::Subnet, ApiError> {
+    subnets::get(state, ctx, id).cloned()
 }
 
-fn router(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Router, ApiError> {
-    routers::get(state, cx, id).cloned()
+fn router(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<api::Router, ApiError> {
+    routers::get(state, ctx, id).cloned()
 }
 
-fn trunk(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Trunk, ApiError> {
-    trunks::get(state, cx, id).cloned()
+fn trunk(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<api::Trunk, ApiError> {
+    trunks::get(state, ctx, id).cloned()
 }
 
 crud!(Networks: Network, NetworkCreate, NetworkUpdate, networks, networks::show, networks::delete,
@@ -134,12 +134,12 @@ crud!(FloatingIps: FloatingIp, FloatingIpCreate, FloatingIpUpdate, floating_ips,
 crud!(SecurityGroups: SecurityGroup, SecurityGroupCreate, SecurityGroupUpdate, security_groups,
 security_groups::show, security_groups::delete, "security-groups", "security_group", "security_groups",
 &["stateful", "shared"], {
-    fn is_prepared(state: &CloudState, cx: &Cx) -> bool {
-        cx.project.is_empty() || security_groups::default_of(state, &cx.project).is_some()
+    fn is_prepared(state: &CloudState, ctx: &RequestContext) -> bool {
+        ctx.project.is_empty() || security_groups::default_of(state, &ctx.project).is_some()
     }
 
-    fn prepare(state: &mut CloudState, cx: &Cx) {
-        security_groups::ensure_default(state, cx, &cx.project);
+    fn prepare(state: &mut CloudState, ctx: &RequestContext) {
+        security_groups::ensure_default(state, ctx, &ctx.project);
     }
 });
 crud!(Trunks: Trunk, TrunkCreate, TrunkUpdate, trunks, trunk, trunks::delete,
@@ -167,20 +167,20 @@ impl Crud for SecurityGroupRules {
         "remote_address_group_id",
     ];
 
-    fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row> {
-        security_group_rules::list(state, cx)
+    fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Self::Row> {
+        security_group_rules::list(state, ctx)
     }
 
-    fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
-        security_group_rules::get(state, cx, id).cloned()
+    fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Self::Row, ApiError> {
+        security_group_rules::get(state, ctx, id).cloned()
     }
 
     fn create(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         request: Self::Create,
     ) -> Result<Self::Row, ApiError> {
-        let made = security_group_rules::create(state, cx, vec![request])?;
+        let made = security_group_rules::create(state, ctx, vec![request])?;
         made.into_iter()
             .next()
             .ok_or_else(|| crud::missing(Self::ONE))
@@ -188,19 +188,24 @@ impl Crud for SecurityGroupRules {
 
     fn create_all(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         requests: Vec<Self::Create>,
     ) -> Result<Vec<Self::Row>, ApiError> {
-        security_group_rules::create(state, cx, requests)
+        security_group_rules::create(state, ctx, requests)
     }
 
-    fn update(_: &mut CloudState, _: &Cx, _: &str, _: Self::Update) -> Result<Self::Row, ApiError> {
+    fn update(
+        _: &mut CloudState,
+        _: &RequestContext,
+        _: &str,
+        _: Self::Update,
+    ) -> Result<Self::Row, ApiError> {
         let message = "The server could not comply with the request since rules cannot be changed.";
         Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "HTTPMethodNotAllowed", message))
     }
 
-    fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-        security_group_rules::delete(state, cx, id)
+    fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+        security_group_rules::delete(state, ctx, id)
     }
 }
 
@@ -215,7 +220,7 @@ fn offered(cloud: &Cloud, alias: &str) -> Result<(), ApiError> {
 
 async fn add_routes(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     headers: HeaderMap,
     Input(body): Input<RouterEnvelope<ExtraRoutes>>,
@@ -223,15 +228,15 @@ async fn add_routes(
     offered(&cloud, "extraroute-atomic")?;
     let revision = crud::revision(&headers)?;
     let router = cloud.store.change(|state| {
-        Resource::Router.check_revision(state, &cx, &id, revision)?;
-        extra_routes::add(state, &cx, &id, body.router.routes)
+        Resource::Router.check_revision(state, &ctx, &id, revision)?;
+        extra_routes::add(state, &ctx, &id, body.router.routes)
     });
     Ok(Json(RouterEnvelope { router: router.await? }))
 }
 
 async fn remove_routes(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     headers: HeaderMap,
     Input(body): Input<RouterEnvelope<ExtraRoutes>>,
@@ -239,86 +244,86 @@ async fn remove_routes(
     offered(&cloud, "extraroute-atomic")?;
     let revision = crud::revision(&headers)?;
     let router = cloud.store.change(|state| {
-        Resource::Router.check_revision(state, &cx, &id, revision)?;
-        extra_routes::remove(state, &cx, &id, &body.router.routes)
+        Resource::Router.check_revision(state, &ctx, &id, revision)?;
+        extra_routes::remove(state, &ctx, &id, &body.router.routes)
     });
     Ok(Json(RouterEnvelope { router: router.await? }))
 }
 
 async fn add_interface(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<InterfaceRequest>,
 ) -> Result<Json<api::RouterInterface>, ApiError> {
     cloud
         .store
-        .change(|state| router_interfaces::add(state, &cx, &id, &body))
+        .change(|state| router_interfaces::add(state, &ctx, &id, &body))
         .await
         .map(Json)
 }
 
 async fn remove_interface(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<InterfaceRequest>,
 ) -> Result<Json<api::RouterInterface>, ApiError> {
     cloud
         .store
-        .change(|state| router_interfaces::remove(state, &cx, &id, &body))
+        .change(|state| router_interfaces::remove(state, &ctx, &id, &body))
         .await
         .map(Json)
 }
 
 async fn sub_ports(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<SubPorts>, ApiError> {
     let sub_ports = cloud
         .store
-        .read(|state| Ok(trunks::get(state, &cx, &id)?.sub_ports.clone()))
+        .read(|state| Ok(trunks::get(state, &ctx, &id)?.sub_ports.clone()))
         .await?;
     Ok(Json(SubPorts { sub_ports }))
 }
 
 async fn add_sub_ports(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<SubPorts>,
 ) -> Result<Json<api::Trunk>, ApiError> {
     cloud
         .store
-        .change(|state| trunks::add(state, &cx, &id, body.sub_ports))
+        .change(|state| trunks::add(state, &ctx, &id, body.sub_ports))
         .await
         .map(Json)
 }
 
 async fn remove_sub_ports(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<SubPorts>,
 ) -> Result<Json<api::Trunk>, ApiError> {
     cloud
         .store
-        .change(|state| trunks::remove(state, &cx, &id, body.sub_ports))
+        .change(|state| trunks::remove(state, &ctx, &id, body.sub_ports))
         .await
         .map(Json)
 }
 
 async fn all_quotas(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
 ) -> Result<Json<Value>, ApiError> {
     let rows = cloud.store.read(|state| {
         let rows = state
             .neutron
             .quotas
             .iter()
-            .filter(|row| cx.sees(&row.project));
+            .filter(|row| ctx.sees(&row.project));
         Ok(rows
             .map(|row| (row.project.clone(), row.quota))
             .collect::<Vec<_>>())
@@ -334,10 +339,10 @@ async fn all_quotas(
 
 async fn quota(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
-    quotas::visible(&cx, &project)?;
+    quotas::visible(&ctx, &project)?;
     let quota = cloud
         .store
         .read(|state| Ok(quotas::get(state, &project)))
@@ -347,7 +352,7 @@ async fn quota(
 
 async fn set_quota(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
     Input(mut body): Input<Value>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
@@ -366,7 +371,7 @@ async fn set_quota(
     let _force = word("force");
     let update: QuotaUpdate = crud::read(asked)?;
     let change = |state: &mut CloudState| {
-        let quota = quotas::update(state, &cx, &project, &update)?;
+        let quota = quotas::update(state, &ctx, &project, &update)?;
         if check {
             quotas::check_use(state, &project)?;
         }
@@ -378,30 +383,30 @@ async fn set_quota(
 
 async fn reset_quota(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| quotas::reset(state, &cx, &project))
+        .change(|state| quotas::reset(state, &ctx, &project))
         .await
         .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn default_quota(
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
-    quotas::visible(&cx, &project)?;
+    quotas::visible(&ctx, &project)?;
     Ok(Json(QuotaEnvelope { quota: Quota::default() }))
 }
 
 async fn quota_details(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
 ) -> Result<Json<api::QuotaDetailEnvelope>, ApiError> {
-    quotas::visible(&cx, &project)?;
+    quotas::visible(&ctx, &project)?;
     let quota = cloud
         .store
         .read(|state| Ok(quotas::details(state, &project)))

@@ -8,13 +8,13 @@ use super::{
     quotas::{self, Quotable},
     security_groups,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// MTU in bytes.
 const MTU: u32 = 1500;
 
 /// Returns the networks that the user may see: their own, shared ones and external ones.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Network> {
     let mut subnets = std::collections::BTreeMap::<&str, Vec<String>>::new();
     for subnet in state.neutron.subnets.iter() {
         subnets
@@ -26,8 +26,8 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
         .neutron
         .networks
         .iter()
-        .filter(|network| visible(cx, network));
-    seen.map(|network| show_with(cx, network, subnets.remove(&*network.id).unwrap_or_default()))
+        .filter(|network| visible(ctx, network));
+    seen.map(|network| show_with(ctx, network, subnets.remove(&*network.id).unwrap_or_default()))
         .collect()
 }
 
@@ -35,12 +35,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s Network, ApiError> {
     let row = state
         .neutron
         .networks
         .get(id)
-        .filter(|network| visible(cx, network));
+        .filter(|network| visible(ctx, network));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::Network.not_found(id))
 }
@@ -49,19 +53,19 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, 
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Network, ApiError> {
-    let row = get(state, cx, id)?;
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Network, ApiError> {
+    let row = get(state, ctx, id)?;
     let subnets = state
         .neutron
         .subnets
         .iter()
         .filter(|subnet| subnet.network_id == id);
-    Ok(show_with(cx, row, subnets.map(|subnet| subnet.id.clone()).collect()))
+    Ok(show_with(ctx, row, subnets.map(|subnet| subnet.id.clone()).collect()))
 }
 
-fn show_with(cx: &Cx, row: &Network, subnets: Vec<String>) -> Network {
+fn show_with(ctx: &RequestContext, row: &Network, subnets: Vec<String>) -> Network {
     let mut network = Network { subnets, ..row.clone() };
-    if !cx.admin {
+    if !ctx.admin {
         network.network_type = None;
         network.physical_network = None;
         network.segmentation_id = None;
@@ -70,8 +74,8 @@ fn show_with(cx: &Cx, row: &Network, subnets: Vec<String>) -> Network {
 }
 
 /// Returns whether the user may see a network.
-pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
-    cx.sees(&network.standard.project_id) || network.shared || network.external
+pub(super) fn visible(ctx: &RequestContext, network: &Network) -> bool {
+    ctx.sees(&network.standard.project_id) || network.shared || network.external
 }
 
 /// Creates one.
@@ -80,16 +84,16 @@ pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
 /// The request needs an administrator, or the quota is used up.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: NetworkCreate,
 ) -> Result<Network, ApiError> {
-    admin_only(cx, "create_network:shared", request.shared == Some(true))?;
-    admin_only(cx, "create_network:router:external", request.external == Some(true))?;
+    admin_only(ctx, "create_network:shared", request.shared == Some(true))?;
+    admin_only(ctx, "create_network:router:external", request.external == Some(true))?;
     let provider = request.network_type.is_some() || request.physical_network.is_some();
-    admin_only(cx, "create_network:provider", provider || request.segmentation_id.is_some())?;
-    let project = owner(cx, request.project_id)?;
+    admin_only(ctx, "create_network:provider", provider || request.segmentation_id.is_some())?;
+    let project = owner(ctx, request.project_id)?;
     quotas::check(state, &project, Quotable::Network, 1)?;
-    security_groups::ensure_default(state, cx, &project);
+    security_groups::ensure_default(state, ctx, &project);
     let row = Network {
         id: new_id(),
         name: request.name.unwrap_or_default(),
@@ -104,11 +108,11 @@ pub fn create(
         network_type: Some(request.network_type.unwrap_or_else(|| "geneve".into())),
         physical_network: request.physical_network,
         segmentation_id: request.segmentation_id,
-        standard: standard(cx, project, request.description, request.tags),
+        standard: standard(ctx, project, request.description, request.tags),
         ..Network::default()
     };
     state.neutron.networks.put(row.clone());
-    Ok(show_with(cx, &row, Vec::new()))
+    Ok(show_with(ctx, &row, Vec::new()))
 }
 
 /// Changes one.
@@ -117,13 +121,13 @@ pub fn create(
 /// It does not exist, it belongs to somebody else, or the change needs an administrator.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: NetworkUpdate,
 ) -> Result<Network, ApiError> {
-    Resource::Network.writable(state, cx, id)?;
-    admin_only(cx, "update_network:shared", request.shared.is_some())?;
-    admin_only(cx, "update_network:router:external", request.external.is_some())?;
+    Resource::Network.writable(state, ctx, id)?;
+    admin_only(ctx, "update_network:shared", request.shared.is_some())?;
+    admin_only(ctx, "update_network:router:external", request.external.is_some())?;
     if request.external == Some(false) {
         let owners = [super::ROUTER_GATEWAY, super::FLOATING_IP];
         let mut ports = state
@@ -152,18 +156,18 @@ pub fn update(
             row.standard.description = description;
         }
         if *row != before {
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 /// Deletes one with its subnets.
 ///
 /// # Errors
 /// It does not exist, it belongs to somebody else, or it still has ports.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    Resource::Network.writable(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    Resource::Network.writable(state, ctx, id)?;
     if state.neutron.ports.iter().any(|port| port.network_id == id) {
         return Err(ApiError::conflict(
             "NetworkInUse",

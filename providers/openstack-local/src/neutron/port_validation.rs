@@ -13,7 +13,7 @@ use super::{
     subnet_plan,
     subnets::{range, used},
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Maximum number of addresses of a port.
 const MAX_FIXED_IPS: usize = 5;
@@ -24,12 +24,12 @@ const MAX_FIXED_IPS: usize = 5;
 /// A group does not exist, or the project may not use it.
 pub(super) fn groups(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     asked: Vec<String>,
 ) -> Result<Vec<String>, ApiError> {
     let groups: BTreeSet<String> = asked.into_iter().collect();
     for group in &groups {
-        Resource::SecurityGroup.standard(state, cx, group)?;
+        Resource::SecurityGroup.standard(state, ctx, group)?;
     }
     Ok(groups.into_iter().collect())
 }

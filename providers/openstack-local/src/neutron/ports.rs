@@ -9,39 +9,43 @@ use super::{
     quotas::{self, Quotable},
     security_groups,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// First half of every generated hardware address.
 const MAC_PREFIX: [u8; 3] = [0xfa, 0x16, 0x3e];
 
 /// Returns the ports that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Port> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Port> {
     let ports = state
         .neutron
         .ports
         .iter()
-        .filter(|port| cx.sees(&port.standard.project_id));
-    ports.map(|port| show_row(state, cx, port)).collect()
+        .filter(|port| ctx.sees(&port.standard.project_id));
+    ports.map(|port| show_row(state, ctx, port)).collect()
 }
 
 /// Returns one as the API shows it.
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Port, ApiError> {
-    get(state, cx, id).map(|row| show_row(state, cx, row))
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Port, ApiError> {
+    get(state, ctx, id).map(|row| show_row(state, ctx, row))
 }
 
 /// Returns the row of one.
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Port, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s Port, ApiError> {
     let row = state
         .neutron
         .ports
         .get(id)
-        .filter(|port| cx.sees(&port.standard.project_id));
+        .filter(|port| ctx.sees(&port.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::Port.not_found(id))
 }
@@ -59,9 +63,9 @@ pub fn of_device<'s>(state: &'s CloudState, device: &str) -> Vec<&'s Port> {
     ports
 }
 
-fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
+fn show_row(state: &CloudState, ctx: &RequestContext, row: &Port) -> Port {
     let mut port = row.clone();
-    if !cx.admin {
+    if !ctx.admin {
         port.host_id = None;
         port.vif_type = None;
     }
@@ -99,11 +103,15 @@ fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
 /// # Errors
 /// The network, a group or an address does not exist; an address or a hardware address is in use;
 /// no address is left; there are too many address pairs; the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Port, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    request: PortCreate,
+) -> Result<Port, ApiError> {
     // First, check permissions and quota.
-    admin_only(cx, "create_port:binding:host_id", request.host_id.is_some())?;
-    let project = owner(cx, request.project_id)?;
-    let network = networks::get(state, cx, &request.network_id)?;
+    admin_only(ctx, "create_port:binding:host_id", request.host_id.is_some())?;
+    let project = owner(ctx, request.project_id)?;
+    let network = networks::get(state, ctx, &request.network_id)?;
     let by_default = network.port_security_enabled.unwrap_or(true);
     let device_owner = request.device_owner.unwrap_or_default();
     let trusted = device_owner.starts_with("network:");
@@ -128,10 +136,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
                     "Port security must be enabled and port must have an IP address in order to use security groups.",
                 ));
             }
-            port_validation::groups(state, cx, groups)?
+            port_validation::groups(state, ctx, groups)?
         }
         None if enforced && !project.is_empty() => {
-            vec![security_groups::ensure_default(state, cx, &project)]
+            vec![security_groups::ensure_default(state, ctx, &project)]
         }
         None => Vec::new(),
     };
@@ -155,13 +163,13 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
         port_security_enabled: Some(enforced),
         vnic_type: Some(request.vnic_type.unwrap_or_else(|| "normal".into())),
         host_id: Some(request.host_id.unwrap_or_default()),
-        standard: standard(cx, project, request.description, request.tags),
+        standard: standard(ctx, project, request.description, request.tags),
         ..Port::default()
     };
     port_validation::check_port_security(&row)?;
     settle(&mut row);
     state.neutron.ports.put(row.clone());
-    Ok(show_row(state, cx, &row))
+    Ok(show_row(state, ctx, &row))
 }
 
 /// Sets the fields that follow from the owner of a port.
@@ -227,13 +235,13 @@ fn mac_address(
 /// It does not exist, it belongs to somebody else, or as for [`create`].
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: PortUpdate,
 ) -> Result<Port, ApiError> {
-    admin_only(cx, "update_port:binding:host_id", request.host_id.is_some())?;
-    admin_only(cx, "update_port:mac_address", request.mac_address.is_some())?;
-    let mut row = get(state, cx, id)?.clone();
+    admin_only(ctx, "update_port:binding:host_id", request.host_id.is_some())?;
+    admin_only(ctx, "update_port:mac_address", request.mac_address.is_some())?;
+    let mut row = get(state, ctx, id)?.clone();
     let before = row.clone();
     if let Some(mac) = request.mac_address.filter(|mac| *mac != row.mac_address) {
         row.mac_address = mac_address(state, &row.network_id, Some(mac))?;
@@ -264,7 +272,7 @@ pub fn update(
         row.fixed_ips = port_validation::fixed_ips(state, &wanted, Some(asked))?;
     }
     if let Some(groups) = request.security_groups {
-        row.security_groups = port_validation::groups(state, cx, groups)?;
+        row.security_groups = port_validation::groups(state, ctx, groups)?;
     }
     if let Some(pairs) = request.allowed_address_pairs {
         row.allowed_address_pairs = port_validation::address_pairs(state, pairs, &row.mac_address)?;
@@ -272,19 +280,19 @@ pub fn update(
     port_validation::check_port_security(&row)?;
     settle(&mut row);
     if row != before {
-        touch(cx, &mut row.standard);
+        touch(ctx, &mut row.standard);
         state.neutron.ports.put(row.clone());
-        floating_ips::follow_port(state, cx, id);
+        floating_ips::follow_port(state, ctx, id);
     }
-    Ok(show_row(state, cx, &row))
+    Ok(show_row(state, ctx, &row))
 }
 
 /// Deletes one on behalf of the owner of its device. Floating IPs stay, detached.
 ///
 /// # Errors
 /// It does not exist, or a trunk needs it.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    get(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    get(state, ctx, id)?;
     for trunk in state.neutron.trunks.iter() {
         let trunk_id = &trunk.id;
         if trunk.port_id == id {
@@ -297,7 +305,7 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
         }
     }
     state.neutron.ports.remove(id);
-    floating_ips::follow_port(state, cx, id);
+    floating_ips::follow_port(state, ctx, id);
     Ok(())
 }
 
@@ -305,8 +313,12 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
 ///
 /// # Errors
 /// As for [`delete`]; it belongs to a router or a floating IP.
-pub fn delete_by_caller(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let owner = &get(state, cx, id)?.device_owner;
+pub fn delete_by_caller(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<(), ApiError> {
+    let owner = &get(state, ctx, id)?.device_owner;
     if [ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP].contains(&&**owner) {
         return Err(ApiError::conflict(
             "ServicePortInUse",
@@ -315,5 +327,5 @@ pub fn delete_by_caller(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(),
             ),
         ));
     }
-    delete(state, cx, id)
+    delete(state, ctx, id)
 }

@@ -3,7 +3,7 @@
 use openstack_api::neutron::{Quota, QuotaDetail, QuotaDetails, QuotaUpdate, Standard};
 
 use super::{QuotaRow, common::admin_only};
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// A kind of resource with a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub fn get(state: &CloudState, project: &str) -> Quota {
 ///
 /// # Errors
 /// The user may not see them.
-pub fn visible(cx: &Cx, project: &str) -> Result<(), ApiError> {
-    if cx.sees(project) {
+pub fn visible(ctx: &RequestContext, project: &str) -> Result<(), ApiError> {
+    if ctx.sees(project) {
         return Ok(());
     }
     Err(ApiError::forbidden(
@@ -65,11 +65,11 @@ pub fn details(state: &CloudState, project: &str) -> QuotaDetails {
 /// The user is not an administrator.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     project: &str,
     update: &QuotaUpdate,
 ) -> Result<Quota, ApiError> {
-    admin_only(cx, "update_quota", true)?;
+    admin_only(ctx, "update_quota", true)?;
     let mut quota = get(state, project);
     quota.apply(update);
     state
@@ -112,8 +112,8 @@ pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiErro
 ///
 /// # Errors
 /// The user is not an administrator, or the quotas were never changed.
-pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
-    admin_only(cx, "delete_quota", true)?;
+pub fn reset(state: &mut CloudState, ctx: &RequestContext, project: &str) -> Result<(), ApiError> {
+    admin_only(ctx, "delete_quota", true)?;
     state
         .neutron
         .quotas

@@ -3,7 +3,7 @@
 use openstack_api::neutron::Standard;
 
 use super::common::{bad_request, invalid, touch};
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Maximum length of a tag.
 const MAX_TAG: usize = 255;
@@ -115,13 +115,13 @@ impl Resource {
     pub fn standard<'s>(
         self,
         state: &'s CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
     ) -> Result<&'s Standard, ApiError> {
         let neutron = &state.neutron;
         let standard = match self {
-            Self::Network => return super::networks::get(state, cx, id).map(|row| &row.standard),
-            Self::Subnet => return super::subnets::get(state, cx, id).map(|row| &row.standard),
+            Self::Network => return super::networks::get(state, ctx, id).map(|row| &row.standard),
+            Self::Subnet => return super::subnets::get(state, ctx, id).map(|row| &row.standard),
             Self::Port => neutron.ports.get(id).map(|row| &row.standard),
             Self::Router => neutron.routers.get(id).map(|row| &row.standard),
             Self::FloatingIp => neutron.floating_ips.get(id).map(|row| &row.standard),
@@ -133,7 +133,7 @@ impl Resource {
             Self::Trunk => neutron.trunks.get(id).map(|row| &row.standard),
         };
         standard
-            .filter(|standard| cx.sees(&standard.project_id))
+            .filter(|standard| ctx.sees(&standard.project_id))
             .ok_or_else(|| self.not_found(id))
     }
 
@@ -144,11 +144,11 @@ impl Resource {
     pub fn writable<'s>(
         self,
         state: &'s CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
     ) -> Result<&'s Standard, ApiError> {
-        let standard = self.standard(state, cx, id)?;
-        if cx.sees(&standard.project_id) {
+        let standard = self.standard(state, ctx, id)?;
+        if ctx.sees(&standard.project_id) {
             return Ok(standard);
         }
         Err(ApiError::forbidden(
@@ -164,14 +164,14 @@ impl Resource {
     pub fn check_revision(
         self,
         state: &CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
         expected: Option<u64>,
     ) -> Result<(), ApiError> {
         let Some(expected) = expected else {
             return Ok(());
         };
-        let standard = self.standard(state, cx, id)?;
+        let standard = self.standard(state, ctx, id)?;
         if standard.revision_number == expected {
             return Ok(());
         }
@@ -186,8 +186,8 @@ impl Resource {
     }
 
     /// Records a change of one.
-    pub(super) fn touch(self, state: &mut CloudState, cx: &Cx, id: &str) {
-        on_table!(state, self, table => table.update(id, |row| touch(cx, &mut row.standard)));
+    pub(super) fn touch(self, state: &mut CloudState, ctx: &RequestContext, id: &str) {
+        on_table!(state, self, table => table.update(id, |row| touch(ctx, &mut row.standard)));
     }
 
     /// Changes the tags of one, and returns them.
@@ -197,11 +197,11 @@ impl Resource {
     pub fn change_tags(
         self,
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
         change: impl FnOnce(&mut Vec<String>),
     ) -> Result<Vec<String>, ApiError> {
-        let before = self.writable(state, cx, id)?.tags.clone();
+        let before = self.writable(state, ctx, id)?.tags.clone();
         let mut tags = before.clone();
         change(&mut tags);
         tags.sort();
@@ -224,7 +224,7 @@ impl Resource {
         if tags != before {
             on_table!(state, self, table => table.update(id, |row| {
                 row.standard.tags.clone_from(&tags);
-                touch(cx, &mut row.standard);
+                touch(ctx, &mut row.standard);
             }));
         }
         Ok(tags)
@@ -237,17 +237,17 @@ impl Resource {
     pub fn remove_tag(
         self,
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
         tag: &str,
     ) -> Result<(), ApiError> {
-        if !self.writable(state, cx, id)?.tags.iter().any(|t| t == tag) {
+        if !self.writable(state, ctx, id)?.tags.iter().any(|t| t == tag) {
             return Err(ApiError::not_found(
                 "TagNotFound",
                 format!("Tag {tag} could not be found."),
             ));
         }
-        self.change_tags(state, cx, id, |tags| tags.retain(|t| t != tag))
+        self.change_tags(state, ctx, id, |tags| tags.retain(|t| t != tag))
             .map(drop)
     }
 }

@@ -8,7 +8,7 @@ use openstack_api::neutron::{
 use super::{
     ROUTER_INTERFACE, Resource, common::bad_request, ports, routers, subnet_plan::overlap, subnets,
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Attaches a router to a subnet, where it gets the gateway's address, or to a port.
 ///
@@ -17,14 +17,14 @@ use crate::state::{ApiError, CloudState, Cx};
 /// gateway; the router has an interface on it already, or on one that overlaps; the port is in use.
 pub fn add(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: &InterfaceRequest,
 ) -> Result<RouterInterface, ApiError> {
-    routers::get(state, cx, id)?;
+    routers::get(state, ctx, id)?;
     let port = match (&request.subnet_id, &request.port_id) {
-        (Some(subnet), None) => add_subnet(state, cx, id, subnet)?,
-        (None, Some(port)) => add_port(state, cx, id, port)?,
+        (Some(subnet), None) => add_subnet(state, ctx, id, subnet)?,
+        (None, Some(port)) => add_port(state, ctx, id, port)?,
         (Some(_), Some(_)) => {
             return Err(bad_request("router", "Cannot specify both subnet-id and port-id"));
         }
@@ -32,17 +32,22 @@ pub fn add(
             return Err(bad_request("router", "Either subnet_id or port_id must be specified"));
         }
     };
-    Resource::Router.touch(state, cx, id);
-    answer(state, cx, id, &port)
+    Resource::Router.touch(state, ctx, id);
+    answer(state, ctx, id, &port)
 }
 
-fn add_subnet(state: &mut CloudState, cx: &Cx, id: &str, subnet: &str) -> Result<Port, ApiError> {
-    let subnet = subnets::get(state, cx, subnet)?.clone();
+fn add_subnet(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    subnet: &str,
+) -> Result<Port, ApiError> {
+    let subnet = subnets::get(state, ctx, subnet)?.clone();
     let Some(gateway) = subnet.gateway_ip else {
         return Err(bad_request("router", "Subnet for router interface must have a gateway IP"));
     };
     check_subnet(state, id, &subnet)?;
-    let project = routers::get(state, cx, id)?.standard.project_id.clone();
+    let project = routers::get(state, ctx, id)?.standard.project_id.clone();
     let request = PortCreate {
         network_id: subnet.network_id.clone(),
         fixed_ips: Some(vec![FixedIpRequest {
@@ -55,11 +60,16 @@ fn add_subnet(state: &mut CloudState, cx: &Cx, id: &str, subnet: &str) -> Result
         project_id: Some(project),
         ..PortCreate::default()
     };
-    ports::create(state, cx, request)
+    ports::create(state, ctx, request)
 }
 
-fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Port, ApiError> {
-    let row = ports::get(state, cx, port)?.clone();
+fn add_port(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    port: &str,
+) -> Result<Port, ApiError> {
+    let row = ports::get(state, ctx, port)?.clone();
     if !row.device_id.is_empty() {
         return Err(ApiError::conflict(
             "PortInUse",
@@ -82,7 +92,7 @@ fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Por
         return Err(bad_request("router", "Cannot have multiple IPv4 subnets on router port"));
     }
     for FixedIp { subnet_id, .. } in &row.fixed_ips {
-        let subnet = subnets::get(state, cx, subnet_id)?.clone();
+        let subnet = subnets::get(state, ctx, subnet_id)?.clone();
         check_subnet(state, id, &subnet)?;
     }
     let update = PortUpdate {
@@ -91,7 +101,7 @@ fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Por
         security_groups: Some(Vec::new()),
         ..PortUpdate::default()
     };
-    ports::update(state, cx, port, update)
+    ports::update(state, ctx, port, update)
 }
 
 /// Rejects a subnet on which the router has an interface already, or that overlaps one.
@@ -132,12 +142,12 @@ pub(super) fn overlaps(subnet: &Subnet, other: &Subnet) -> ApiError {
 /// The router or the interface does not exist, or floating IPs or routes need it.
 pub fn remove(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: &InterfaceRequest,
 ) -> Result<RouterInterface, ApiError> {
     // First, find the interface.
-    routers::get(state, cx, id)?;
+    routers::get(state, ctx, id)?;
     let interfaces = ports::of_device(state, id)
         .into_iter()
         .filter(|port| port.device_owner == ROUTER_INTERFACE);
@@ -183,9 +193,9 @@ pub fn remove(
     for fixed in &port.fixed_ips {
         check_unused(state, id, &fixed.subnet_id)?;
     }
-    let answer = answer(state, cx, id, &port)?;
-    ports::delete(state, cx, &port.id)?;
-    Resource::Router.touch(state, cx, id);
+    let answer = answer(state, ctx, id, &port)?;
+    ports::delete(state, ctx, &port.id)?;
+    Resource::Router.touch(state, ctx, id);
     Ok(answer)
 }
 
@@ -242,8 +252,13 @@ fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiErr
     Ok(())
 }
 
-fn answer(state: &CloudState, cx: &Cx, id: &str, port: &Port) -> Result<RouterInterface, ApiError> {
-    let router = routers::get(state, cx, id)?;
+fn answer(
+    state: &CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    port: &Port,
+) -> Result<RouterInterface, ApiError> {
+    let router = routers::get(state, ctx, id)?;
     let subnet_ids: Vec<_> = port
         .fixed_ips
         .iter()

@@ -8,15 +8,15 @@ use super::{
     extra_routes, gateways, ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Returns the routers that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Router> {
     let rows = state
         .neutron
         .routers
         .iter()
-        .filter(|router| cx.sees(&router.standard.project_id));
+        .filter(|router| ctx.sees(&router.standard.project_id));
     rows.map(|router| Router::clone(router)).collect()
 }
 
@@ -24,12 +24,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s Router, ApiError> {
     let row = state
         .neutron
         .routers
         .get(id)
-        .filter(|router| cx.sees(&router.standard.project_id));
+        .filter(|router| ctx.sees(&router.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::Router.not_found(id))
 }
@@ -38,10 +42,14 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Router, A
 ///
 /// # Errors
 /// The external network cannot be used; the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<Router, ApiError> {
-    admin_only(cx, "create_router:ha", request.ha == Some(true))?;
-    admin_only(cx, "create_router:distributed", request.distributed == Some(true))?;
-    let project = owner(cx, request.project_id)?;
+pub fn create(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    request: RouterCreate,
+) -> Result<Router, ApiError> {
+    admin_only(ctx, "create_router:ha", request.ha == Some(true))?;
+    admin_only(ctx, "create_router:distributed", request.distributed == Some(true))?;
+    let project = owner(ctx, request.project_id)?;
     quotas::check(state, &project, Quotable::Router, 1)?;
     let id = new_id();
     state.neutron.routers.put(Router {
@@ -53,13 +61,13 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<
         distributed: Some(request.distributed.unwrap_or(false)),
         availability_zones: vec!["nova".into()],
         availability_zone_hints: request.availability_zone_hints.unwrap_or_default(),
-        standard: standard(cx, project, request.description, request.tags),
+        standard: standard(ctx, project, request.description, request.tags),
         ..Router::default()
     });
     if let Some(gateway) = request.external_gateway_info {
-        gateways::set(state, cx, &id, Some(gateway))?;
+        gateways::set(state, ctx, &id, Some(gateway))?;
     }
-    get(state, cx, &id).cloned()
+    get(state, ctx, &id).cloned()
 }
 
 /// Changes one.
@@ -69,18 +77,18 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<
 /// gateway.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: RouterUpdate,
 ) -> Result<Router, ApiError> {
-    get(state, cx, id)?;
-    admin_only(cx, "update_router:ha", request.ha.is_some())?;
-    admin_only(cx, "update_router:distributed", request.distributed.is_some())?;
+    get(state, ctx, id)?;
+    admin_only(ctx, "update_router:ha", request.ha.is_some())?;
+    admin_only(ctx, "update_router:distributed", request.distributed.is_some())?;
     if let Some(gateway) = request.external_gateway_info {
-        gateways::set(state, cx, id, gateway)?;
+        gateways::set(state, ctx, id, gateway)?;
     }
     if let Some(routes) = request.routes {
-        extra_routes::replace(state, cx, id, routes.unwrap_or_default())?;
+        extra_routes::replace(state, ctx, id, routes.unwrap_or_default())?;
     }
     state.neutron.routers.update(id, |row| {
         let before = row.clone();
@@ -92,25 +100,25 @@ pub fn update(
             row.standard.description = description;
         }
         if *row != before {
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
-    get(state, cx, id).cloned()
+    get(state, ctx, id).cloned()
 }
 
 /// Deletes one with its gateway.
 ///
 /// # Errors
 /// It does not exist, or it still has interfaces.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    get(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    get(state, ctx, id)?;
     if ports::of_device(state, id)
         .iter()
         .any(|port| port.device_owner != ROUTER_GATEWAY)
     {
         return Err(ApiError::conflict("RouterInUse", format!("Router {id} still has ports")));
     }
-    gateways::set(state, cx, id, None)?;
+    gateways::set(state, ctx, id, None)?;
     state.neutron.routers.remove(id);
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::{
     quotas::{self, Quotable},
     security_groups::{self, new_rule},
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Protocols by name, besides `any`.
 const PROTOCOLS: [&str; 24] = [
@@ -49,12 +49,12 @@ const ICMP: [&str; 2] = ["icmp", "1"];
 const ICMP_V6: [&str; 3] = ["icmpv6", "ipv6-icmp", "58"];
 
 /// Returns the rules that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<SecurityGroupRule> {
     let rows = state
         .neutron
         .security_group_rules
         .iter()
-        .filter(|rule| cx.sees(&rule.standard.project_id));
+        .filter(|rule| ctx.sees(&rule.standard.project_id));
     rows.map(|rule| SecurityGroupRule::clone(rule)).collect()
 }
 
@@ -64,14 +64,14 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
 /// It does not exist, or the user may not see it.
 pub fn get<'s>(
     state: &'s CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
 ) -> Result<&'s SecurityGroupRule, ApiError> {
     let row = state
         .neutron
         .security_group_rules
         .get(id)
-        .filter(|rule| cx.sees(&rule.standard.project_id));
+        .filter(|rule| ctx.sees(&rule.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::SecurityGroupRule.not_found(id))
 }
@@ -83,7 +83,7 @@ pub fn get<'s>(
 /// exists already; the quota is used up.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     requests: Vec<SecurityGroupRuleCreate>,
 ) -> Result<Vec<SecurityGroupRule>, ApiError> {
     let mut made: Vec<SecurityGroupRule> = Vec::with_capacity(requests.len());
@@ -104,7 +104,7 @@ pub fn create(
         ));
     }
     let (project, is_default) = {
-        let row = security_groups::get(state, cx, &group)?;
+        let row = security_groups::get(state, ctx, &group)?;
         (row.standard.project_id.clone(), row.name == "default")
     };
     quotas::check(state, &project, Quotable::SecurityGroupRule, requests.len())?;
@@ -112,9 +112,9 @@ pub fn create(
     for request in requests {
         let project = match request.project_id.clone() {
             None => project.clone(),
-            asked => owner(cx, asked)?,
+            asked => owner(ctx, asked)?,
         };
-        let rule = checked(state, cx, request, new_rule(cx, &project, &group, is_default))?;
+        let rule = checked(state, ctx, request, new_rule(ctx, &project, &group, is_default))?;
         if made.iter().any(|other| same(other, &rule)) {
             return Err(ApiError::conflict(
                 "DuplicateSecurityGroupRuleInPost",
@@ -138,7 +138,7 @@ pub fn create(
     for rule in &made {
         state.neutron.security_group_rules.put(rule.clone());
     }
-    Resource::SecurityGroup.touch(state, cx, &group);
+    Resource::SecurityGroup.touch(state, ctx, &group);
     Ok(made)
 }
 
@@ -175,7 +175,7 @@ fn canonical(protocol: &str) -> String {
 /// Checks a request, and completes a rule.
 fn checked(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: SecurityGroupRuleCreate,
     rule: SecurityGroupRule,
 ) -> Result<SecurityGroupRule, ApiError> {
@@ -189,7 +189,7 @@ fn checked(
         ));
     }
     if let Some(remote) = &request.remote_group_id {
-        security_groups::get(state, cx, remote)?;
+        security_groups::get(state, ctx, remote)?;
     }
     let normalized_cidr = request
         .remote_ip_prefix
@@ -323,9 +323,9 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
 ///
 /// # Errors
 /// It does not exist.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let group = get(state, cx, id)?.security_group_id.clone();
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let group = get(state, ctx, id)?.security_group_id.clone();
     state.neutron.security_group_rules.remove(id);
-    Resource::SecurityGroup.touch(state, cx, &group);
+    Resource::SecurityGroup.touch(state, ctx, &group);
     Ok(())
 }

@@ -10,13 +10,13 @@ use super::{
     common::{owner, standard, touch},
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Name of the default group of each project.
 const DEFAULT: &str = "default";
 
 /// Returns the groups that the user may see, with their rules.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<SecurityGroup> {
     let mut rules = std::collections::BTreeMap::<&str, Vec<SecurityGroupRule>>::new();
     for rule in state.neutron.security_group_rules.iter() {
         rules
@@ -28,7 +28,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
         .neutron
         .security_groups
         .iter()
-        .filter(|group| cx.sees(&group.standard.project_id));
+        .filter(|group| ctx.sees(&group.standard.project_id));
     rows.map(|row| SecurityGroup {
         security_group_rules: rules.remove(&*row.id).unwrap_or_default(),
         ..SecurityGroup::clone(row)
@@ -40,8 +40,8 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
-    let row = get(state, cx, id)?;
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<SecurityGroup, ApiError> {
+    let row = get(state, ctx, id)?;
     let rules = state
         .neutron
         .security_group_rules
@@ -55,14 +55,14 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiE
 
 pub(super) fn get<'s>(
     state: &'s CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
 ) -> Result<&'s SecurityGroup, ApiError> {
     let row = state
         .neutron
         .security_groups
         .get(id)
-        .filter(|group| cx.sees(&group.standard.project_id));
+        .filter(|group| ctx.sees(&group.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::SecurityGroup.not_found(id))
 }
@@ -76,18 +76,18 @@ pub fn default_of(state: &CloudState, project: &str) -> Option<String> {
 }
 
 /// Returns the ID of the default group of a project; creates the group if it does not exist.
-pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String {
+pub fn ensure_default(state: &mut CloudState, ctx: &RequestContext, project: &str) -> String {
     if let Some(id) = default_of(state, project) {
         return id;
     }
     let id =
-        put(state, cx, project, DEFAULT.into(), Some("Default security group".into()), None, true);
+        put(state, ctx, project, DEFAULT.into(), Some("Default security group".into()), None, true);
     for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
         let rule = SecurityGroupRule {
             direction: Direction::Ingress,
             ethertype,
             remote_group_id: Some(id.clone()),
-            ..new_rule(cx, project, &id, true)
+            ..new_rule(ctx, project, &id, true)
         };
         state.neutron.security_group_rules.put(rule);
     }
@@ -100,11 +100,11 @@ pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String 
 /// The name is `default`; the quota is used up.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: SecurityGroupCreate,
 ) -> Result<SecurityGroup, ApiError> {
-    let project = owner(cx, request.project_id)?;
-    ensure_default(state, cx, &project);
+    let project = owner(ctx, request.project_id)?;
+    ensure_default(state, ctx, &project);
     let name = request.name.unwrap_or_default();
     if name == DEFAULT {
         return Err(ApiError::conflict(
@@ -115,13 +115,13 @@ pub fn create(
     quotas::check(state, &project, Quotable::SecurityGroup, 1)?;
     quotas::check(state, &project, Quotable::SecurityGroupRule, 2)?;
     let stateful = request.stateful.unwrap_or(true);
-    let id = put(state, cx, &project, name, request.description, request.tags, stateful);
-    show(state, cx, &id)
+    let id = put(state, ctx, &project, name, request.description, request.tags, stateful);
+    show(state, ctx, &id)
 }
 
 fn put(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     project: &str,
     name: String,
     description: Option<String>,
@@ -136,23 +136,28 @@ fn put(
         stateful: Some(stateful),
         shared: Some(false),
         security_group_rules: Vec::new(),
-        standard: standard(cx, project.to_owned(), description, tags),
+        standard: standard(ctx, project.to_owned(), description, tags),
     });
     for ethertype in [EtherType::Ipv4, EtherType::Ipv6] {
-        let rule = SecurityGroupRule { ethertype, ..new_rule(cx, project, &id, is_default) };
+        let rule = SecurityGroupRule { ethertype, ..new_rule(ctx, project, &id, is_default) };
         state.neutron.security_group_rules.put(rule);
     }
     id
 }
 
 /// Returns a new rule that admits all outgoing traffic.
-pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) -> SecurityGroupRule {
+pub(super) fn new_rule(
+    ctx: &RequestContext,
+    project: &str,
+    group: &str,
+    is_default: bool,
+) -> SecurityGroupRule {
     SecurityGroupRule {
         id: new_id(),
         security_group_id: group.to_owned(),
         direction: Direction::Egress,
         belongs_to_default_sg: Some(is_default),
-        standard: standard(cx, project.to_owned(), None, None),
+        standard: standard(ctx, project.to_owned(), None, None),
         ..SecurityGroupRule::default()
     }
 }
@@ -163,11 +168,11 @@ pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) ->
 /// It does not exist; the default group would be renamed, or another group would get its name.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: SecurityGroupUpdate,
 ) -> Result<SecurityGroup, ApiError> {
-    let row = get(state, cx, id)?;
+    let row = get(state, ctx, id)?;
     if let Some(name) = request.name.as_ref().filter(|name| **name != row.name) {
         if row.name == DEFAULT {
             return Err(ApiError::conflict(
@@ -196,10 +201,10 @@ pub fn update(
             row.standard.description = description;
         }
         if *row != before {
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 /// Deletes one with its rules, and the rules of other groups that refer to it.
@@ -207,9 +212,9 @@ pub fn update(
 /// # Errors
 /// It does not exist, a port uses it, or it is a default group and the user is not an
 /// administrator.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let row = get(state, cx, id)?;
-    if row.name == DEFAULT && !cx.admin {
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let row = get(state, ctx, id)?;
+    if row.name == DEFAULT && !ctx.admin {
         return Err(ApiError::conflict(
             "SecurityGroupCannotRemoveDefault",
             "Insufficient rights for removing default security group.",

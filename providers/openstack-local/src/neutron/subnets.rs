@@ -12,7 +12,7 @@ use super::{
     quotas::{self, Quotable},
     subnet_plan as plan,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Maximum number of name servers of a subnet.
 const MAX_NAMESERVERS: usize = 5;
@@ -20,12 +20,12 @@ const MAX_NAMESERVERS: usize = 5;
 const MAX_HOST_ROUTES: usize = 20;
 
 /// Returns the subnets that the user may see: their own and those of shared networks.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Subnet> {
     state
         .neutron
         .subnets
         .iter()
-        .filter(|subnet| visible(state, cx, subnet))
+        .filter(|subnet| visible(state, ctx, subnet))
         .map(|subnet| Subnet::clone(subnet))
         .collect()
 }
@@ -34,18 +34,22 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Subnet, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s Subnet, ApiError> {
     let row = state
         .neutron
         .subnets
         .get(id)
-        .filter(|subnet| visible(state, cx, subnet));
+        .filter(|subnet| visible(state, ctx, subnet));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::Subnet.not_found(id))
 }
 
-fn visible(state: &CloudState, cx: &Cx, subnet: &Subnet) -> bool {
-    cx.sees(&subnet.standard.project_id)
+fn visible(state: &CloudState, ctx: &RequestContext, subnet: &Subnet) -> bool {
+    ctx.sees(&subnet.standard.project_id)
         || state
             .neutron
             .networks
@@ -75,14 +79,18 @@ pub(super) fn used(state: &CloudState, id: &str) -> BTreeSet<IpAddr> {
 /// # Errors
 /// The network does not exist or is not the user's, values contradict each other or another subnet,
 /// or the quota is used up.
-pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<Subnet, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    request: SubnetCreate,
+) -> Result<Subnet, ApiError> {
     // First, check network and project.
-    let network = networks::get(state, cx, &request.network_id)?;
+    let network = networks::get(state, ctx, &request.network_id)?;
     let network_project = network.standard.project_id.clone();
-    Resource::Network.writable(state, cx, &request.network_id)?;
+    Resource::Network.writable(state, ctx, &request.network_id)?;
     let project = match request.project_id {
         None => network_project,
-        asked => owner(cx, asked)?,
+        asked => owner(ctx, asked)?,
     };
     // Then check the addresses.
     let cidr = request.cidr.ok_or_else(|| {
@@ -114,10 +122,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
         ipv6_address_mode: request.ipv6_address_mode,
         ipv6_ra_mode: request.ipv6_ra_mode,
         service_types: request.service_types.unwrap_or_default(),
-        standard: standard(cx, project, request.description, request.tags),
+        standard: standard(ctx, project, request.description, request.tags),
         ..Subnet::default()
     };
-    Resource::Network.touch(state, cx, &row.network_id);
+    Resource::Network.touch(state, ctx, &row.network_id);
     state.neutron.subnets.put(row.clone());
     Ok(row)
 }
@@ -175,12 +183,12 @@ fn check_lists(
 /// belongs to a router.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: SubnetUpdate,
 ) -> Result<Subnet, ApiError> {
-    Resource::Subnet.writable(state, cx, id)?;
-    let mut row = get(state, cx, id)?.clone();
+    Resource::Subnet.writable(state, ctx, id)?;
+    let mut row = get(state, ctx, id)?.clone();
     let before = row.clone();
     let range = range(&row);
     if let Some(gateway) = request.gateway_ip {
@@ -209,7 +217,7 @@ pub fn update(
     row.service_types = request.service_types.unwrap_or(row.service_types);
     row.standard.description = request.description.unwrap_or(row.standard.description);
     if row != before {
-        touch(cx, &mut row.standard);
+        touch(ctx, &mut row.standard);
         state.neutron.subnets.put(row.clone());
     }
     Ok(row)
@@ -242,8 +250,8 @@ fn check_gateway_unused(state: &CloudState, subnet: &Subnet) -> Result<(), ApiEr
 ///
 /// # Errors
 /// It does not exist, it belongs to somebody else, or ports have addresses on it.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    Resource::Subnet.writable(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    Resource::Subnet.writable(state, ctx, id)?;
     if !used(state, id).is_empty() {
         return Err(ApiError::conflict(
             "SubnetInUse",
@@ -253,7 +261,7 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
         ));
     }
     if let Some(row) = state.neutron.subnets.remove(id) {
-        Resource::Network.touch(state, cx, &row.network_id);
+        Resource::Network.touch(state, ctx, &row.network_id);
     }
     Ok(())
 }

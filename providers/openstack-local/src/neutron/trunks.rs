@@ -8,7 +8,7 @@ use super::{
     ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// `device_owner` of sub-ports.
 const SUB_PORT: &str = "trunk:subport";
@@ -16,12 +16,12 @@ const SUB_PORT: &str = "trunk:subport";
 const VLANS: std::ops::RangeInclusive<u32> = 1..=4094;
 
 /// Returns the trunks that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Trunk> {
     let rows = state
         .neutron
         .trunks
         .iter()
-        .filter(|trunk| cx.sees(&trunk.standard.project_id));
+        .filter(|trunk| ctx.sees(&trunk.standard.project_id));
     rows.map(|trunk| Trunk::clone(trunk)).collect()
 }
 
@@ -29,12 +29,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s Trunk, ApiError> {
     let row = state
         .neutron
         .trunks
         .get(id)
-        .filter(|trunk| cx.sees(&trunk.standard.project_id));
+        .filter(|trunk| ctx.sees(&trunk.standard.project_id));
     row.map(|row| &**row)
         .ok_or_else(|| Resource::Trunk.not_found(id))
 }
@@ -43,9 +47,13 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Trunk, Ap
 ///
 /// # Errors
 /// The port does not exist, or a port is in use by another trunk.
-pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<Trunk, ApiError> {
-    let project = owner(cx, request.project_id)?;
-    ports::get(state, cx, &request.port_id)?;
+pub fn create(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    request: TrunkCreate,
+) -> Result<Trunk, ApiError> {
+    let project = owner(ctx, request.project_id)?;
+    ports::get(state, ctx, &request.port_id)?;
     check_free(state, &request.port_id)?;
     quotas::check(state, &project, Quotable::Trunk, 1)?;
     let id = new_id();
@@ -56,10 +64,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<T
         status: "ACTIVE".into(),
         admin_state_up: request.admin_state_up.unwrap_or(true),
         sub_ports: Vec::new(),
-        standard: standard(cx, project, request.description, None),
+        standard: standard(ctx, project, request.description, None),
     });
-    add(state, cx, &id, request.sub_ports.unwrap_or_default())?;
-    get(state, cx, &id).cloned()
+    add(state, ctx, &id, request.sub_ports.unwrap_or_default())?;
+    get(state, ctx, &id).cloned()
 }
 
 /// Rejects a port that a trunk uses.
@@ -79,11 +87,11 @@ fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
 /// It does not exist.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: TrunkUpdate,
 ) -> Result<Trunk, ApiError> {
-    get(state, cx, id)?;
+    get(state, ctx, id)?;
     state.neutron.trunks.update(id, |row| {
         let before = row.clone();
         row.name = request.name.unwrap_or_else(|| row.name.clone());
@@ -92,10 +100,10 @@ pub fn update(
             row.standard.description = description;
         }
         if *row != before {
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         }
     });
-    get(state, cx, id).cloned()
+    get(state, ctx, id).cloned()
 }
 
 /// Adds sub-ports to a trunk.
@@ -104,13 +112,13 @@ pub fn update(
 /// The trunk or a port does not exist, a port is in use, or a VLAN ID is taken or out of range.
 pub fn add(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     sub_ports: Vec<SubPort>,
 ) -> Result<Trunk, ApiError> {
-    get(state, cx, id)?;
+    get(state, ctx, id)?;
     for sub in sub_ports {
-        ports::get(state, cx, &sub.port_id)?;
+        ports::get(state, ctx, &sub.port_id)?;
         check_free(state, &sub.port_id)?;
         let segmentation_type = sub.segmentation_type.unwrap_or_else(|| "vlan".into());
         let segmentation_id = sub.segmentation_id.unwrap_or_default();
@@ -122,7 +130,7 @@ pub fn add(
                 ),
             ));
         }
-        let taken = get(state, cx, id)?
+        let taken = get(state, ctx, id)?
             .sub_ports
             .iter()
             .any(|other| other.segmentation_id == Some(segmentation_id));
@@ -134,17 +142,17 @@ pub fn add(
                 ),
             ));
         }
-        own(state, cx, &sub.port_id, id, SUB_PORT)?;
+        own(state, ctx, &sub.port_id, id, SUB_PORT)?;
         state.neutron.trunks.update(id, |row| {
             row.sub_ports.push(SubPort {
                 port_id: sub.port_id,
                 segmentation_id: Some(segmentation_id),
                 segmentation_type: Some(segmentation_type),
             });
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         });
     }
-    get(state, cx, id).cloned()
+    get(state, ctx, id).cloned()
 }
 
 /// Removes sub-ports from a trunk.
@@ -153,13 +161,13 @@ pub fn add(
 /// The trunk does not exist, or it has no such port.
 pub fn remove(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     sub_ports: Vec<SubPort>,
 ) -> Result<Trunk, ApiError> {
     for sub in sub_ports {
         let port = sub.port_id;
-        if !get(state, cx, id)?
+        if !get(state, ctx, id)?
             .sub_ports
             .iter()
             .any(|other| other.port_id == port)
@@ -169,19 +177,19 @@ pub fn remove(
                 format!("SubPort on trunk {id} with parent port {port} could not be found."),
             ));
         }
-        own(state, cx, &port, "", "")?;
+        own(state, ctx, &port, "", "")?;
         state.neutron.trunks.update(id, |row| {
             row.sub_ports.retain(|other| other.port_id != port);
-            touch(cx, &mut row.standard);
+            touch(ctx, &mut row.standard);
         });
     }
-    get(state, cx, id).cloned()
+    get(state, ctx, id).cloned()
 }
 
 /// Sets the owner of a port.
 fn own(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     port: &str,
     device_id: &str,
     device_owner: &str,
@@ -191,16 +199,16 @@ fn own(
         device_owner: Some(Some(device_owner.to_owned())),
         ..Default::default()
     };
-    ports::update(state, cx, port, update).map(drop)
+    ports::update(state, ctx, port, update).map(drop)
 }
 
 /// Deletes one; its ports stay.
 ///
 /// # Errors
 /// It does not exist.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let sub_ports = get(state, cx, id)?.sub_ports.clone();
-    remove(state, cx, id, sub_ports)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let sub_ports = get(state, ctx, id)?.sub_ports.clone();
+    remove(state, ctx, id, sub_ports)?;
     state.neutron.trunks.remove(id);
     Ok(())
 }

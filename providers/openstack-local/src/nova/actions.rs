@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     neutron,
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Performs an action.
@@ -22,13 +22,13 @@ use crate::{
 /// The server does not exist, it is locked, or its state does not permit the action.
 pub fn act(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     action: ServerAction,
 ) -> Result<(), ApiError> {
-    let row = get(state, cx, id)?;
+    let row = get(state, ctx, id)?;
     if !matches!(action, ServerAction::Lock(_) | ServerAction::Unlock(())) {
-        check_unlocked(cx, row)?;
+        check_unlocked(ctx, row)?;
     }
     // First, handle actions that are not a change of status, and find the statuses of the others.
     let (name, from, to): (&str, &[&str], &str) = match action {
@@ -49,31 +49,31 @@ pub fn act(
         }
         ServerAction::Unshelve(_) => ("unshelve", &["SHELVED", "SHELVED_OFFLOADED"], "ACTIVE"),
         ServerAction::Restore(()) => ("restore", &["SOFT_DELETED"], "ACTIVE"),
-        ServerAction::ForceDelete(()) => return servers::delete(state, cx, id),
+        ServerAction::ForceDelete(()) => return servers::delete(state, ctx, id),
         ServerAction::Lock(reason) => {
             let reason =
                 reason.and_then(|reason| reason["locked_reason"].as_str().map(str::to_owned));
-            change(state, cx, id, |row| row.lock = Some(Lock { reason }));
+            change(state, ctx, id, |row| row.lock = Some(Lock { reason }));
             return Ok(());
         }
         ServerAction::Unlock(()) => {
-            change(state, cx, id, |row| row.lock = None);
+            change(state, ctx, id, |row| row.lock = None);
             return Ok(());
         }
         ServerAction::AddSecurityGroup(named) => {
-            return change_group(state, cx, id, &named.name, true);
+            return change_group(state, ctx, id, &named.name, true);
         }
         ServerAction::RemoveSecurityGroup(named) => {
-            return change_group(state, cx, id, &named.name, false);
+            return change_group(state, ctx, id, &named.name, false);
         }
         ServerAction::ResetState(reset) => {
-            admin_only(cx, "os_compute_api:os-admin-actions:reset_state")?;
+            admin_only(ctx, "os_compute_api:os-admin-actions:reset_state")?;
             let status = match &*reset.state {
                 "active" => "ACTIVE",
                 "error" => "ERROR",
                 other => return Err(ApiError::bad_request("", format!("Invalid state {other}"))),
             };
-            change(state, cx, id, |row| status.clone_into(&mut row.status));
+            change(state, ctx, id, |row| status.clone_into(&mut row.status));
             return Ok(());
         }
     };
@@ -84,21 +84,21 @@ pub fn act(
             format!("Cannot '{name}' instance {id} while it is in status {}", row.status),
         ));
     }
-    change(state, cx, id, |row| to.clone_into(&mut row.status));
+    change(state, ctx, id, |row| to.clone_into(&mut row.status));
     Ok(())
 }
 
 /// Adds a group to all ports of a server, or removes it.
 fn change_group(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     name: &str,
     add: bool,
 ) -> Result<(), ApiError> {
-    let group = group(state, cx, name)
+    let group = group(state, ctx, name)
         .map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
-    let ports: Vec<String> = get(state, cx, id)?
+    let ports: Vec<String> = get(state, ctx, id)?
         .ports
         .iter()
         .map(|attachment| attachment.port.clone())
@@ -115,7 +115,7 @@ fn change_group(
             groups.retain(|other| *other != group);
             groups.extend(add.then(|| group.clone()));
             let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
-            neutron::ports::update(state, &service(cx), &port, update)?;
+            neutron::ports::update(state, &service(ctx), &port, update)?;
         }
     }
     if add || found {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     neutron,
-    state::{ApiError, CloudState, Cx, new_id},
+    state::{ApiError, CloudState, RequestContext, new_id},
 };
 
 /// Creates servers with their ports, and returns the ID of the first.
@@ -22,7 +22,7 @@ use crate::{
 // length: every field of the request, in its order
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     version: Microversion,
     request: &ServerCreate,
 ) -> Result<String, ApiError> {
@@ -32,7 +32,7 @@ pub fn create(
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
     let metadata = request.metadata.clone().unwrap_or_default();
     check_metadata(&metadata)?;
-    let flavor = flavors::get(state, cx, &request.flavor_ref)
+    let flavor = flavors::get(state, ctx, &request.flavor_ref)
         .map_err(|error| ApiError::bad_request("", error.message))?
         .clone();
     let least = request.min_count.unwrap_or(1).max(1);
@@ -40,7 +40,7 @@ pub fn create(
     if count < least {
         return Err(ApiError::bad_request("", "min_count must be <= max_count"));
     }
-    quotas::check(state, &cx.project, &flavor, count)?;
+    quotas::check(state, &ctx.project, &flavor, count)?;
     // `zone:host` requests a host as well; there is one in each zone.
     let asked = request
         .availability_zone
@@ -51,8 +51,8 @@ pub fn create(
     if !zones::is_available(state, zone) {
         return Err(ApiError::bad_request("", "The requested availability zone is not available"));
     }
-    let networks = networks(state, cx, version, request.networks.as_ref(), count)?;
-    let groups = groups(state, cx, request)?;
+    let networks = networks(state, ctx, version, request.networks.as_ref(), count)?;
+    let groups = groups(state, ctx, request)?;
     // Then create the servers.
     let mut first = None;
     for number in 1..=count {
@@ -65,17 +65,17 @@ pub fn create(
         let plan = Plan { id: &id, zone, groups: groups.as_deref() };
         let ports = networks
             .iter()
-            .map(|network| attach(state, cx, &plan, network))
+            .map(|network| attach(state, ctx, &plan, network))
             .collect::<Result<_, _>>()?;
         let row = ServerRow {
             hostname: request.hostname.clone().unwrap_or_else(|| hostname(&name)),
             name,
-            project: cx.project.to_string(),
-            user: cx.user.to_string(),
+            project: ctx.project.to_string(),
+            user: ctx.user.to_string(),
             status: "ACTIVE".to_owned(),
             fault: None,
-            created: cx.now,
-            updated: cx.now,
+            created: ctx.now,
+            updated: ctx.now,
             flavor: flavor.clone(),
             image: request.image_ref.clone().filter(|image| !image.is_empty()),
             metadata: metadata.clone(),
@@ -117,7 +117,7 @@ fn hostname(name: &str) -> String {
 /// Returns the requested networks and ports, checked.
 fn networks(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     version: Microversion,
     asked: Option<&Networks>,
     count: u32,
@@ -132,7 +132,7 @@ fn networks(
                 "Invalid input for field/attribute server. 'networks' is a required property",
             ));
         }
-        None | Some(Networks::Auto) => return only_network(state, cx),
+        None | Some(Networks::Auto) => return only_network(state, ctx),
     };
     // Then check each network or port.
     for network in asked {
@@ -145,7 +145,7 @@ fn networks(
                 ));
             }
             (_, Some(port)) => {
-                let row = neutron::ports::get(state, cx, port);
+                let row = neutron::ports::get(state, ctx, port);
                 let row = row.map_err(|_| {
                     ApiError::bad_request("", format!("Port {port} could not be found."))
                 })?;
@@ -154,7 +154,7 @@ fn networks(
                 }
             }
             (Some(id), None) => {
-                neutron::networks::get(state, cx, id).map_err(|_| {
+                neutron::networks::get(state, ctx, id).map_err(|_| {
                     ApiError::bad_request("", format!("Network {id} could not be found."))
                 })?;
                 if !state
@@ -186,10 +186,10 @@ fn networks(
 }
 
 /// Returns the only network of the project, if there is one.
-fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError> {
+fn only_network(state: &CloudState, ctx: &RequestContext) -> Result<Vec<NetworkRequest>, ApiError> {
     let own = state.neutron.networks.iter();
     let own = own.filter(|network| {
-        !network.external && (network.shared || *network.standard.project_id == *cx.project)
+        !network.external && (network.shared || *network.standard.project_id == *ctx.project)
     });
     let own: Vec<_> = own.collect();
     match own.as_slice() {
@@ -207,7 +207,7 @@ fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiE
 /// Returns the IDs of the requested groups.
 fn groups(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: &ServerCreate,
 ) -> Result<Option<Vec<String>>, ApiError> {
     let Some(names) = &request.security_groups else {
@@ -217,18 +217,22 @@ fn groups(
     let names = names.iter().map(|group| &*group.name);
     let found: Vec<String> = names
         .filter(|name| *name != "default")
-        .map(|name| group(state, cx, name))
+        .map(|name| group(state, ctx, name))
         .collect::<Result<_, _>>()?;
     Ok((!found.is_empty()).then_some(found))
 }
 
 /// Finds a group of the project by name or ID.
-pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, ApiError> {
+pub(super) fn group(
+    state: &CloudState,
+    ctx: &RequestContext,
+    name: &str,
+) -> Result<String, ApiError> {
     let own = state
         .neutron
         .security_groups
         .iter()
-        .filter(|group| *group.standard.project_id == *cx.project);
+        .filter(|group| *group.standard.project_id == *ctx.project);
     let found: Vec<_> = own
         .filter(|group| group.id == name || group.name == name)
         .collect();
@@ -236,7 +240,7 @@ pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, A
         [group] => Ok(group.id.clone()),
         [] => Err(ApiError::bad_request(
             "",
-            format!("Security group {name} not found for project {}.", cx.project),
+            format!("Security group {name} not found for project {}.", ctx.project),
         )),
         _ => Err(ApiError::conflict(
             "",
@@ -260,11 +264,11 @@ pub(super) struct Plan<'a> {
 /// Attaches a server to an existing port, or to a new one.
 pub(super) fn attach(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     plan: &Plan<'_>,
     network: &NetworkRequest,
 ) -> Result<Attachment, ApiError> {
-    let cx = service(cx);
+    let ctx = service(ctx);
     let device_owner = format!("compute:{}", plan.zone);
     let host = zones::host(plan.zone);
     if let Some(port) = &network.port {
@@ -274,7 +278,7 @@ pub(super) fn attach(
             host_id: Some(Some(host)),
             ..PortUpdate::default()
         };
-        neutron::ports::update(state, &cx, port, update).map_err(from_neutron)?;
+        neutron::ports::update(state, &ctx, port, update).map_err(from_neutron)?;
         return Ok(Attachment { port: port.clone(), owned: false, tag: network.tag.clone() });
     }
     let request = PortCreate {
@@ -288,7 +292,7 @@ pub(super) fn attach(
         host_id: Some(host),
         ..PortCreate::default()
     };
-    let port = neutron::ports::create(state, &cx, request).map_err(from_neutron)?;
+    let port = neutron::ports::create(state, &ctx, request).map_err(from_neutron)?;
     Ok(Attachment { port: port.id, owned: true, tag: network.tag.clone() })
 }
 

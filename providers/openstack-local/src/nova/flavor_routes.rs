@@ -53,7 +53,7 @@ async fn detail(
 
 async fn list(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: &Origin,
     query: &Query,
@@ -61,8 +61,8 @@ async fn list(
 ) -> Result<Json<Value>, ApiError> {
     // Administrators may choose; everybody else sees only public flavors.
     let public = match query.get("is_public").map(str::to_lowercase).as_deref() {
-        Some("none") if cx.admin => None,
-        Some("false" | "0") if cx.admin => Some(false),
+        Some("none") if ctx.admin => None,
+        Some("false" | "0") if ctx.admin => Some(false),
         _ => Some(true),
     };
     let at_least = |name: &str| {
@@ -107,52 +107,52 @@ async fn list(
 
 async fn show(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<FlavorEnvelope>, ApiError> {
     let flavor: Flavor = cloud
         .store
-        .read(|state| Ok(flavors::show(flavors::get(state, &cx, &id)?, version, &origin, true)))
+        .read(|state| Ok(flavors::show(flavors::get(state, &ctx, &id)?, version, &origin, true)))
         .await?;
     Ok(Json(FlavorEnvelope { flavor }))
 }
 
 async fn create(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Input(body): Input<FlavorEnvelope<FlavorCreate>>,
 ) -> Result<Json<FlavorEnvelope>, ApiError> {
     let row = cloud
         .store
-        .change(|state| flavors::create(state, &cx, body.flavor))
+        .change(|state| flavors::create(state, &ctx, body.flavor))
         .await?;
     Ok(Json(FlavorEnvelope { flavor: flavors::show(&row, version, &origin, true) }))
 }
 
 async fn delete(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| flavors::delete(state, &cx, &id))
+        .change(|state| flavors::delete(state, &ctx, &id))
         .await
         .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn extra_specs(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let specs = cloud
         .store
-        .read(|state| Ok(flavors::get(state, &cx, &id)?.extra_specs.clone()))
+        .read(|state| Ok(flavors::get(state, &ctx, &id)?.extra_specs.clone()))
         .await?;
     Ok(Json(json!({ "extra_specs": specs })))
 }

@@ -7,7 +7,7 @@ use openstack_api::nova::{Flavor, FlavorCreate, Link, Swap};
 use super::{FlavorRow, Microversion, quotas::admin_only};
 use crate::{
     server::Origin,
-    state::{ApiError, CloudState, Cx, new_id},
+    state::{ApiError, CloudState, RequestContext, new_id},
 };
 
 /// Flavors of a new cloud: ID, name, MiB, GiB, processors.
@@ -42,12 +42,16 @@ pub fn seed(state: &mut CloudState) {
 ///
 /// # Errors
 /// It does not exist, or the user may not use it.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FlavorRow, ApiError> {
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s FlavorRow, ApiError> {
     let row = state
         .nova
         .flavors
         .get(id)
-        .filter(|flavor| flavor.is_public || cx.admin);
+        .filter(|flavor| flavor.is_public || ctx.admin);
     row.map(|row| &**row)
         .ok_or_else(|| ApiError::not_found("", format!("Flavor {id} could not be found.")))
 }
@@ -102,10 +106,10 @@ fn links(origin: &Origin, id: &str) -> Vec<Link> {
 /// The user is not an administrator; ID or name is taken.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     request: FlavorCreate,
 ) -> Result<FlavorRow, ApiError> {
-    admin_only(cx, "os_compute_api:os-flavor-manage:create")?;
+    admin_only(ctx, "os_compute_api:os-flavor-manage:create")?;
     let id = request.id.filter(|id| id != "auto").unwrap_or_else(new_id);
     if state.nova.flavors.get(&id).is_some() {
         return Err(ApiError::conflict("", format!("Flavor with ID {id} already exists.")));
@@ -145,9 +149,9 @@ pub fn create(
 ///
 /// # Errors
 /// It does not exist, or the user is not an administrator.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    admin_only(cx, "os_compute_api:os-flavor-manage:delete")?;
-    get(state, cx, id)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    admin_only(ctx, "os_compute_api:os-flavor-manage:delete")?;
+    get(state, ctx, id)?;
     state.nova.flavors.remove(id);
     Ok(())
 }

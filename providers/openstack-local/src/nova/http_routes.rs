@@ -86,7 +86,7 @@ async fn detail(
 
 async fn servers_page(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: &Origin,
     query: &Query,
@@ -94,7 +94,7 @@ async fn servers_page(
 ) -> Result<Json<Value>, ApiError> {
     let rows = cloud
         .store
-        .read(|state| list::rows(state, &cx, version, origin, query, details))
+        .read(|state| list::rows(state, &ctx, version, origin, query, details))
         .await?;
     let rules = Rules {
         hidden: &list::SORT_KEYS,
@@ -106,14 +106,14 @@ async fn servers_page(
 
 async fn show(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<ServerEnvelope>, ApiError> {
     let server = cloud.store.read(|state| {
-        let row = servers::find(state, &cx, &id)?;
-        let view = View::new(state, &cx, version, &origin);
+        let row = servers::find(state, &ctx, &id)?;
+        let view = View::new(state, &ctx, version, &origin);
         match row.cell_down {
             false => Ok(view.full_alone(row)),
             true if version >= Microversion(69) => Ok(view.partial_alone(row)),
@@ -125,7 +125,7 @@ async fn show(
 
 async fn create_server(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Input(body): Input<ServerEnvelope<ServerCreate>>,
@@ -134,8 +134,8 @@ async fn create_server(
     let (id, links) = cloud
         .store
         .change(|state| {
-            let id = create::create(state, &cx, version, &request)?;
-            let links = View::new(state, &cx, version, &origin).links(&id);
+            let id = create::create(state, &ctx, version, &request)?;
+            let links = View::new(state, &ctx, version, &origin).links(&id);
             Ok((id, links))
         })
         .await?;
@@ -159,54 +159,54 @@ async fn create_server(
 
 async fn update(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Path(id): Path<String>,
     Input(body): Input<ServerEnvelope<ServerUpdate>>,
 ) -> Result<Json<ServerEnvelope>, ApiError> {
     let server = cloud.store.change(|state| {
-        servers::update(state, &cx, &id, body.server)?;
-        Ok(View::new(state, &cx, version, &origin).full_alone(servers::get(state, &cx, &id)?))
+        servers::update(state, &ctx, &id, body.server)?;
+        Ok(View::new(state, &ctx, version, &origin).full_alone(servers::get(state, &ctx, &id)?))
     });
     Ok(Json(ServerEnvelope { server: server.await? }))
 }
 
 async fn delete(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| servers::delete(state, &cx, &id))
+        .change(|state| servers::delete(state, &ctx, &id))
         .await
         .map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn act(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(action): Input<ServerAction>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| actions::act(state, &cx, &id, action))
+        .change(|state| actions::act(state, &ctx, &id, action))
         .await
         .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn addresses(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let addresses = cloud.store.read(|state| {
-        let row = servers::get(state, &cx, &id)?;
-        Ok(View::new(state, &cx, version, &origin).addresses(row))
+        let row = servers::get(state, &ctx, &id)?;
+        Ok(View::new(state, &ctx, version, &origin).addresses(row))
     });
     // In this answer, networks list only address and version.
     let mut addresses = addresses.await?;
@@ -219,47 +219,47 @@ async fn addresses(
 
 async fn metadata(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Metadata>, ApiError> {
     let metadata = cloud
         .store
-        .read(|state| Ok(servers::get(state, &cx, &id)?.metadata.clone()))
+        .read(|state| Ok(servers::get(state, &ctx, &id)?.metadata.clone()))
         .await?;
     Ok(Json(Metadata { metadata }))
 }
 
 async fn set_metadata(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
     let change = |state: &mut CloudState| {
-        servers::change_metadata(state, &cx, &id, |all| *all = body.metadata)
+        servers::change_metadata(state, &ctx, &id, |all| *all = body.metadata)
     };
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
 async fn add_metadata(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
     let change = |state: &mut CloudState| {
-        servers::change_metadata(state, &cx, &id, |all| all.extend(body.metadata))
+        servers::change_metadata(state, &ctx, &id, |all| all.extend(body.metadata))
     };
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
 async fn pair(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<Json<Value>, ApiError> {
     let value = cloud.store.read(|state| {
-        let value = servers::get(state, &cx, &id)?.metadata.get(&key).cloned();
+        let value = servers::get(state, &ctx, &id)?.metadata.get(&key).cloned();
         value.ok_or_else(|| ApiError::not_found("", "Metadata item was not found"))
     });
     Ok(Json(json!({"meta": {&key: value.await?}})))
@@ -267,14 +267,14 @@ async fn pair(
 
 async fn set_pair(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, key)): Path<(String, String)>,
     Input(body): Input<Value>,
 ) -> Result<Json<Value>, ApiError> {
     let value = body["meta"][&key].as_str().map(str::to_owned);
     let value = value.ok_or_else(|| ApiError::bad_request("", "Request body and URI mismatch"))?;
     let change = |state: &mut CloudState| {
-        servers::change_metadata(state, &cx, &id, |all| {
+        servers::change_metadata(state, &ctx, &id, |all| {
             all.insert(key.clone(), value);
         })
     };
@@ -284,14 +284,14 @@ async fn set_pair(
 
 async fn remove_pair(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let change = |state: &mut CloudState| {
-        if !servers::get(state, &cx, &id)?.metadata.contains_key(&key) {
+        if !servers::get(state, &ctx, &id)?.metadata.contains_key(&key) {
             return Err(ApiError::not_found("", "Metadata item was not found"));
         }
-        servers::change_metadata(state, &cx, &id, |all| {
+        servers::change_metadata(state, &ctx, &id, |all| {
             all.remove(&key);
         })
     };
@@ -304,49 +304,49 @@ async fn remove_pair(
 
 async fn tags(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store
-        .read(|state| Ok(servers::get(state, &cx, &id)?.tags.clone()))
+        .read(|state| Ok(servers::get(state, &ctx, &id)?.tags.clone()))
         .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
 async fn set_tags(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
     Input(body): Input<openstack_api::neutron::Tags>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = cloud
         .store
-        .change(|state| servers::change_tags(state, &cx, &id, |tags| *tags = body.tags))
+        .change(|state| servers::change_tags(state, &ctx, &id, |tags| *tags = body.tags))
         .await?;
     Ok(Json(json!({ "tags": tags })))
 }
 
 async fn clear_tags(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| servers::change_tags(state, &cx, &id, Vec::clear))
+        .change(|state| servers::change_tags(state, &ctx, &id, Vec::clear))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn has_tag(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let has = cloud
         .store
-        .read(|state| Ok(servers::get(state, &cx, &id)?.tags.contains(&tag)))
+        .read(|state| Ok(servers::get(state, &ctx, &id)?.tags.contains(&tag)))
         .await?;
     if has {
         return Ok(StatusCode::NO_CONTENT);
@@ -356,63 +356,63 @@ async fn has_tag(
 
 async fn add_tag(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| servers::change_tags(state, &cx, &id, |tags| tags.push(tag)))
+        .change(|state| servers::change_tags(state, &ctx, &id, |tags| tags.push(tag)))
         .await?;
     Ok(StatusCode::CREATED)
 }
 
 async fn remove_tag(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, tag)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| servers::change_tags(state, &cx, &id, |tags| tags.retain(|t| *t != tag)))
+        .change(|state| servers::change_tags(state, &ctx, &id, |tags| tags.retain(|t| *t != tag)))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn ports(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<Json<InterfaceAttachments>, ApiError> {
     let interface_attachments = cloud
         .store
-        .read(|state| interfaces::list(state, &cx, &id, version))
+        .read(|state| interfaces::list(state, &ctx, &id, version))
         .await?;
     Ok(Json(InterfaceAttachments { interface_attachments }))
 }
 
 async fn port(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<Json<InterfaceAttachmentEnvelope>, ApiError> {
     let interface_attachment = cloud
         .store
-        .read(|state| interfaces::one(state, &cx, &id, &port, version))
+        .read(|state| interfaces::one(state, &ctx, &id, &port, version))
         .await?;
     Ok(Json(InterfaceAttachmentEnvelope { interface_attachment }))
 }
 
 async fn add_port(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     Path(id): Path<String>,
     Input(body): Input<InterfaceAttachmentEnvelope<InterfaceAttach>>,
 ) -> Result<Json<InterfaceAttachmentEnvelope>, ApiError> {
     let add = |state: &mut CloudState| {
-        interfaces::add(state, &cx, &id, body.interface_attachment, version)
+        interfaces::add(state, &ctx, &id, body.interface_attachment, version)
     };
     Ok(Json(InterfaceAttachmentEnvelope {
         interface_attachment: cloud.store.change(add).await?,
@@ -421,38 +421,38 @@ async fn add_port(
 
 async fn remove_port(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((id, port)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     cloud
         .store
-        .change(|state| interfaces::remove(state, &cx, &id, &port))
+        .change(|state| interfaces::remove(state, &ctx, &id, &port))
         .await
         .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn volumes(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     cloud
         .store
-        .read(|state| servers::get(state, &cx, &id).map(drop))
+        .read(|state| servers::get(state, &ctx, &id).map(drop))
         .await?;
     Ok(Json(json!({"volumeAttachments": []})))
 }
 
 async fn groups(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let groups = cloud.store.read(|state| {
-        let row = servers::get(state, &cx, &id)?;
-        Ok(View::new(state, &cx, version, &origin)
+        let row = servers::get(state, &ctx, &id)?;
+        Ok(View::new(state, &ctx, version, &origin)
             .full(row)
             .security_groups
             .unwrap_or_default())
@@ -473,9 +473,9 @@ async fn zone_index(
 
 async fn zone_detail(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
 ) -> Result<Json<AvailabilityZones>, ApiError> {
-    quotas::admin_only(&cx, "os_compute_api:os-availability-zone:detail")?;
+    quotas::admin_only(&ctx, "os_compute_api:os-availability-zone:detail")?;
     let zones = cloud
         .store
         .read(|state| Ok(zones::list(state, true)))
@@ -485,12 +485,12 @@ async fn zone_detail(
 
 async fn limits(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     query: Query,
 ) -> Result<Json<LimitsEnvelope>, ApiError> {
-    let project = query.get("tenant_id").unwrap_or(&cx.project);
-    if !cx.sees(project) {
-        quotas::admin_only(&cx, "os_compute_api:os-used-limits")?;
+    let project = query.get("tenant_id").unwrap_or(&ctx.project);
+    if !ctx.sees(project) {
+        quotas::admin_only(&ctx, "os_compute_api:os-used-limits")?;
     }
     let absolute = cloud
         .store
@@ -501,12 +501,12 @@ async fn limits(
 
 async fn quota(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     Path(project): Path<String>,
 ) -> Result<Json<QuotaSetEnvelope>, ApiError> {
-    if !cx.sees(&project) {
-        quotas::admin_only(&cx, "os_compute_api:os-quota-sets:show")?;
+    if !ctx.sees(&project) {
+        quotas::admin_only(&ctx, "os_compute_api:os-quota-sets:show")?;
     }
     let row = cloud
         .store
@@ -517,14 +517,14 @@ async fn quota(
 
 async fn set_quota(
     From(cloud): From<Arc<Cloud>>,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     version: Microversion,
     Path(project): Path<String>,
     Input(body): Input<QuotaSetEnvelope<QuotaSetUpdate>>,
 ) -> Result<Json<QuotaSetEnvelope>, ApiError> {
     let row = cloud
         .store
-        .change(|state| quotas::update(state, &cx, &project, &body.quota_set))
+        .change(|state| quotas::update(state, &ctx, &project, &body.quota_set))
         .await?;
     Ok(Json(QuotaSetEnvelope { quota_set: quotas::show(&row, version) }))
 }

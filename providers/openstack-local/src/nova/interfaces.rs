@@ -7,7 +7,7 @@ use super::{
     create::{Plan, attach},
     servers::{change, check_unlocked, get, release},
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Returns all ports of a server.
 ///
@@ -15,11 +15,11 @@ use crate::state::{ApiError, CloudState, Cx};
 /// The server does not exist.
 pub fn list(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     version: Microversion,
 ) -> Result<Vec<InterfaceAttachment>, ApiError> {
-    let row = get(state, cx, id)?;
+    let row = get(state, ctx, id)?;
     Ok(row
         .ports
         .iter()
@@ -33,12 +33,12 @@ pub fn list(
 /// The server does not exist, or it has no such port.
 pub fn one(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     port: &str,
     version: Microversion,
 ) -> Result<InterfaceAttachment, ApiError> {
-    let row = get(state, cx, id)?;
+    let row = get(state, ctx, id)?;
     let attachment = row.ports.iter().find(|attachment| attachment.port == port);
     attachment
         .and_then(|attachment| show(state, attachment, version))
@@ -77,13 +77,13 @@ fn show(
 /// The server, the port or the network does not exist; the port is in use; no address is left.
 pub fn add(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: InterfaceAttach,
     version: Microversion,
 ) -> Result<InterfaceAttachment, ApiError> {
-    let row = get(state, cx, id)?.clone();
-    check_unlocked(cx, &row)?;
+    let row = get(state, ctx, id)?.clone();
+    check_unlocked(ctx, &row)?;
     let fixed_ip = request
         .fixed_ips
         .unwrap_or_default()
@@ -93,7 +93,7 @@ pub fn add(
         return Err(ApiError::bad_request("", "Either 'port_id' or 'net_id' is needed"));
     }
     if let Some(port) = &request.port_id {
-        let used = crate::neutron::ports::get(state, cx, port)?;
+        let used = crate::neutron::ports::get(state, ctx, port)?;
         if !used.device_id.is_empty() {
             return Err(ApiError::bad_request("", format!("Port {port} is still in use.")));
         }
@@ -104,25 +104,30 @@ pub fn add(
         fixed_ip,
         tag: request.tag,
     };
-    let attachment = attach(state, cx, &Plan { id, zone: &row.zone, groups: None }, &network)?;
+    let attachment = attach(state, ctx, &Plan { id, zone: &row.zone, groups: None }, &network)?;
     let port = attachment.port.clone();
-    change(state, cx, id, |row| row.ports.push(attachment));
-    one(state, cx, id, &port, version)
+    change(state, ctx, id, |row| row.ports.push(attachment));
+    one(state, ctx, id, &port, version)
 }
 
 /// Detaches a port from a server.
 ///
 /// # Errors
 /// The server does not exist, or it has no such port.
-pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
-    let row = get(state, cx, id)?.clone();
-    check_unlocked(cx, &row)?;
+pub fn remove(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    port: &str,
+) -> Result<(), ApiError> {
+    let row = get(state, ctx, id)?.clone();
+    check_unlocked(ctx, &row)?;
     let attachment = row
         .ports
         .iter()
         .find(|attachment| attachment.port == port)
         .ok_or_else(|| gone(&row, port))?;
-    release(state, cx, port, attachment.owned)?;
-    change(state, cx, id, |row| row.ports.retain(|other| other.port != port));
+    release(state, ctx, port, attachment.owned)?;
+    change(state, ctx, id, |row| row.ports.retain(|other| other.port != port));
     Ok(())
 }

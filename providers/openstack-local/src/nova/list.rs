@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Microversion, ServerRow, quotas::admin_only, view::View};
 use crate::{
     server::{Origin, list::Query},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Attributes that may be sorted by. They are in the rows, but not shown.
@@ -33,14 +33,14 @@ const HARMLESS: [&str; 4] = ["deleted", "all_tenants", "project_id", "tenant_id"
 /// A filter is invalid, or needs an administrator.
 pub(super) fn rows(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     version: Microversion,
     origin: &Origin,
     query: &Query,
     details: bool,
 ) -> Result<Vec<Value>, ApiError> {
-    let filter = Filter::read(cx, version, query)?;
-    let view = View::new(state, cx, version, origin);
+    let filter = Filter::read(ctx, version, query)?;
+    let view = View::new(state, ctx, version, origin);
     let mut rows = Vec::new();
     for row in state.nova.servers.iter() {
         let shown = if row.cell_down {
@@ -104,16 +104,16 @@ const EQUAL: [&str; 8] = [
 const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
 impl Filter {
-    fn read(cx: &Cx, version: Microversion, query: &Query) -> Result<Self, ApiError> {
+    fn read(ctx: &RequestContext, version: Microversion, query: &Query) -> Result<Self, ApiError> {
         // First, decide which projects are listed.
         let all = query.flag("all_tenants");
         if all {
-            admin_only(cx, "os_compute_api:servers:index:get_all_tenants")?;
+            admin_only(ctx, "os_compute_api:servers:index:get_all_tenants")?;
         }
         let asked = query.get("project_id").or_else(|| query.get("tenant_id"));
         let project = match (all, asked) {
             (true, asked) => asked.map(str::to_owned),
-            (false, _) => Some(cx.project.to_string()),
+            (false, _) => Some(ctx.project.to_string()),
         };
         // Then parse the filters.
         let regex = |name: &str| {

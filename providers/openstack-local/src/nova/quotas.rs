@@ -4,7 +4,7 @@ use http::StatusCode;
 use openstack_api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
 
 use super::{FlavorRow, Microversion, QuotaRow};
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Default quotas of servers, processors and MiB.
 const DEFAULTS: (i64, i64, i64) = (1_000, 8_000, 16_000_000);
@@ -50,11 +50,11 @@ pub fn show(row: &QuotaRow, version: Microversion) -> QuotaSet {
 /// The user is not an administrator.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     project: &str,
     update: &QuotaSetUpdate,
 ) -> Result<QuotaRow, ApiError> {
-    admin_only(cx, "os_compute_api:os-quota-sets:update")?;
+    admin_only(ctx, "os_compute_api:os-quota-sets:update")?;
     let mut row = get(state, project);
     row.instances = update.instances.unwrap_or(row.instances);
     row.cores = update.cores.unwrap_or(row.cores);
@@ -64,8 +64,8 @@ pub fn update(
 }
 
 /// Rejects what only administrators may do.
-pub(super) fn admin_only(cx: &Cx, rule: &str) -> Result<(), ApiError> {
-    if cx.admin {
+pub(super) fn admin_only(ctx: &RequestContext, rule: &str) -> Result<(), ApiError> {
+    if ctx.admin {
         return Ok(());
     }
     Err(ApiError::forbidden("", format!("Policy doesn't allow {rule} to be performed.")))

@@ -8,7 +8,7 @@ use openstack_api::{neutron::PortUpdate, nova::ServerUpdate};
 use super::{ServerRow, quotas::METADATA_ITEMS};
 use crate::{
     neutron, servers,
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Longest name.
@@ -18,12 +18,16 @@ const MAX_NAME: usize = 255;
 ///
 /// # Errors
 /// It does not exist, or the user may not see it.
-pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
+pub fn find<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s ServerRow, ApiError> {
     let row = state
         .nova
         .servers
         .get(id)
-        .filter(|server| cx.sees(&server.project));
+        .filter(|server| ctx.sees(&server.project));
     row.map(|row| &**row).ok_or_else(|| not_found(id))
 }
 
@@ -31,8 +35,12 @@ pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRo
 ///
 /// # Errors
 /// It does not exist, or the user may not see it; its cell does not answer.
-pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
-    let row = find(state, cx, id)?;
+pub fn get<'s>(
+    state: &'s CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'s ServerRow, ApiError> {
+    let row = find(state, ctx, id)?;
     if row.cell_down {
         return Err(cell_down());
     }
@@ -53,8 +61,8 @@ pub(super) fn not_found(id: &str) -> ApiError {
 }
 
 /// Rejects changes of a locked server.
-pub(super) fn check_unlocked(cx: &Cx, row: &ServerRow) -> Result<(), ApiError> {
-    if row.lock.is_some() && !cx.admin {
+pub(super) fn check_unlocked(ctx: &RequestContext, row: &ServerRow) -> Result<(), ApiError> {
+    if row.lock.is_some() && !ctx.admin {
         return Err(ApiError::conflict("", format!("Instance {} is locked", row.id)));
     }
     Ok(())
@@ -109,7 +117,7 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
 /// Changes a row, and records when.
 pub(super) fn change(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     change: impl FnOnce(&mut ServerRow),
 ) {
@@ -117,7 +125,7 @@ pub(super) fn change(
         let before = row.clone();
         change(row);
         if *row != before {
-            row.updated = cx.now;
+            row.updated = ctx.now;
         }
     });
 }
@@ -128,17 +136,17 @@ pub(super) fn change(
 /// It does not exist, or a value is invalid.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     request: ServerUpdate,
 ) -> Result<(), ApiError> {
-    check_unlocked(cx, get(state, cx, id)?)?;
+    check_unlocked(ctx, get(state, ctx, id)?)?;
     if let Some(name) = &request.name {
         check_name(name)?;
     }
     check_access(request.access_ipv4.as_deref().unwrap_or_default(), true)?;
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
-    change(state, cx, id, |row| {
+    change(state, ctx, id, |row| {
         row.name = request.name.unwrap_or_else(|| row.name.clone());
         row.access_ipv4 = request
             .access_ipv4
@@ -160,16 +168,16 @@ pub fn update(
 /// It does not exist, or a limit would be exceeded.
 pub fn change_metadata(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     change_it: impl FnOnce(&mut BTreeMap<String, String>),
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let row = get(state, cx, id)?;
-    check_unlocked(cx, row)?;
+    let row = get(state, ctx, id)?;
+    check_unlocked(ctx, row)?;
     let mut metadata = row.metadata.clone();
     change_it(&mut metadata);
     check_metadata(&metadata)?;
-    change(state, cx, id, |row| row.metadata.clone_from(&metadata));
+    change(state, ctx, id, |row| row.metadata.clone_from(&metadata));
     Ok(metadata)
 }
 
@@ -179,11 +187,11 @@ pub fn change_metadata(
 /// It does not exist.
 pub fn change_tags(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     change_them: impl FnOnce(&mut Vec<String>),
 ) -> Result<Vec<String>, ApiError> {
-    let mut tags = get(state, cx, id)?.tags.clone();
+    let mut tags = get(state, ctx, id)?.tags.clone();
     change_them(&mut tags);
     tags.sort();
     tags.dedup();
@@ -197,7 +205,7 @@ pub fn change_tags(
             "There are at most 50 tags of 1 to 60 characters each, without '/' and ','.",
         ));
     }
-    change(state, cx, id, |row| row.tags.clone_from(&tags));
+    change(state, ctx, id, |row| row.tags.clone_from(&tags));
     Ok(tags)
 }
 
@@ -205,11 +213,11 @@ pub fn change_tags(
 ///
 /// # Errors
 /// It does not exist, it is locked, or its cell does not answer.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let row = get(state, cx, id)?.clone();
-    check_unlocked(cx, &row)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let row = get(state, ctx, id)?.clone();
+    check_unlocked(ctx, &row)?;
     for attachment in row.ports {
-        release(state, cx, &attachment.port, attachment.owned)?;
+        release(state, ctx, &attachment.port, attachment.owned)?;
     }
     state.nova.servers.remove(id);
     Ok(())
@@ -218,17 +226,17 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
 /// Deletes or releases a port.
 pub(super) fn release(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     port: &str,
     owned: bool,
 ) -> Result<(), ApiError> {
-    let cx = service(cx);
+    let ctx = service(ctx);
     // Users may have deleted ports of their servers themselves.
     if state.neutron.ports.get(port).is_none() {
         return Ok(());
     }
     if owned {
-        return neutron::ports::delete(state, &cx, port);
+        return neutron::ports::delete(state, &ctx, port);
     }
     let update = PortUpdate {
         device_id: Some(None),
@@ -236,12 +244,12 @@ pub(super) fn release(
         host_id: Some(None),
         ..PortUpdate::default()
     };
-    neutron::ports::update(state, &cx, port, update).map(drop)
+    neutron::ports::update(state, &ctx, port, update).map(drop)
 }
 
 /// Returns the context of the service itself, on behalf of the user: it may do everything.
-pub(super) fn service(cx: &Cx) -> Cx {
-    Cx { admin: true, ..cx.clone() }
+pub(super) fn service(ctx: &RequestContext) -> RequestContext {
+    RequestContext { admin: true, ..ctx.clone() }
 }
 
 /// Sets the status of a server, such as `SOFT_DELETED` or, with a fault, `ERROR`: what can happen

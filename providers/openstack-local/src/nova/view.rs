@@ -19,7 +19,7 @@ use super::{FlavorRow, Microversion, ServerRow, zones};
 use crate::{
     neutron::floating_ips,
     server::Origin,
-    state::{CloudState, Cx},
+    state::{CloudState, RequestContext},
 };
 
 /// What is looked up once for all servers of a list.
@@ -35,7 +35,7 @@ pub(super) struct View<'s> {
 impl<'s> View<'s> {
     pub(super) fn new(
         state: &'s CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         version: Microversion,
         origin: &'s Origin,
     ) -> Self {
@@ -43,7 +43,7 @@ impl<'s> View<'s> {
         for (port, fixed, outside) in floating_ips::of_ports(state) {
             floating.entry((port, fixed)).or_default().push(outside);
         }
-        Self { state, version, origin, admin: cx.admin, floating }
+        Self { state, version, origin, admin: ctx.admin, floating }
     }
 
     fn from(&self, minor: u16) -> bool {

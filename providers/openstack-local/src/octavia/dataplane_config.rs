@@ -15,7 +15,7 @@ use super::{
 use crate::{
     dataplane::{self as plane},
     keystone::key_manager,
-    state::{CloudState, Cx},
+    state::{CloudState, RequestContext},
 };
 
 /// Returns the address that sockets are opened on, if it is a loopback address of this machine;
@@ -29,7 +29,7 @@ pub fn carried(body: &LoadBalancer) -> Option<IpAddr> {
 /// address carries no traffic.
 pub fn load_balancer(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     row: &LoadBalancerRow,
 ) -> Option<plane::LoadBalancerConfig> {
     let vip = carried(&row.body)?;
@@ -42,7 +42,7 @@ pub fn load_balancer(
     let listeners =
         listeners.filter(|row| on && is_on(row.body.admin_state_up, &row.body.provisioning_status));
     let listeners = listeners
-        .filter_map(|row| listener(state, cx, &row.body))
+        .filter_map(|row| listener(state, ctx, &row.body))
         .collect();
     Some(plane::LoadBalancerConfig { id: row.body.id.as_str().into(), vip, listeners })
 }
@@ -52,7 +52,11 @@ fn is_on(switched_on: bool, status: &ProvisioningStatus) -> bool {
     switched_on && *status != ProvisioningStatus::Error
 }
 
-fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::ListenerConfig> {
+fn listener(
+    state: &CloudState,
+    ctx: &RequestContext,
+    body: &Listener,
+) -> Option<plane::ListenerConfig> {
     let protocol = match body.protocol {
         ListenerProtocol::Tcp => plane::ListenerProtocol::Tcp,
         ListenerProtocol::Udp => plane::ListenerProtocol::Udp,
@@ -98,21 +102,25 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
             x_forwarded_port: inserts("X-Forwarded-Port"),
             x_forwarded_proto: inserts("X-Forwarded-Proto"),
         },
-        tls: certificate(state, cx, body),
+        tls: certificate(state, ctx, body),
         pool: pool.and_then(|row| pool_config(state, &row.body)),
     })
 }
 
 /// Reads the certificate of a listener from the key manager.
-fn certificate(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::TlsConfig> {
+fn certificate(
+    state: &CloudState,
+    ctx: &RequestContext,
+    body: &Listener,
+) -> Option<plane::TlsConfig> {
     let mut references = body
         .default_tls_container_ref
         .iter()
         .chain(&body.sni_container_refs);
     let container =
-        references.find_map(|reference| key_manager::find_container(state, cx, reference))?;
+        references.find_map(|reference| key_manager::find_container(state, ctx, reference))?;
     let text = |part: &str| {
-        let secret = key_manager::find_secret(state, cx, container.secrets.get(part)?)?;
+        let secret = key_manager::find_secret(state, ctx, container.secrets.get(part)?)?;
         Some(secret.payload.expose().to_owned())
     };
     let mut certificate_chain = text("certificate")?;

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     dataplane::{DataPlane, ListenerState, LoadBalancerConfig},
     server::Cloud,
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// Interval between two reads of the counters, and the longest delay of a due change after the
@@ -117,13 +117,13 @@ impl DataPlaneSync<'_> {
         let Some(plane) = self.plane else {
             return Ok(next);
         };
-        let cx = Cx {
+        let ctx = RequestContext {
             now: self.cloud.clock.now(),
             project: "".into(),
             user: "octavia".into(),
             admin: true,
         };
-        let difference = self.cloud.store.peek(|state| self.difference(state, &cx));
+        let difference = self.cloud.store.peek(|state| self.difference(state, &ctx));
         for id in difference.remove {
             plane.remove(&id.as_str().into()).await;
             self.running.remove(&id);
@@ -136,7 +136,7 @@ impl DataPlaneSync<'_> {
         Ok(next)
     }
 
-    fn difference(&self, state: &CloudState, cx: &Cx) -> DataPlaneChanges {
+    fn difference(&self, state: &CloudState, ctx: &RequestContext) -> DataPlaneChanges {
         let mut difference = DataPlaneChanges::default();
         for row in state.octavia.load_balancers.iter() {
             // While a change is in progress, and after one that failed, the sockets stay as they
@@ -150,7 +150,7 @@ impl DataPlaneSync<'_> {
             {
                 continue;
             }
-            if let Some(config) = dataplane_config::load_balancer(state, cx, row) {
+            if let Some(config) = dataplane_config::load_balancer(state, ctx, row) {
                 difference.apply.push((row.clone(), config));
             }
         }

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use openstack_api::octavia::{ListenerCreate, PoolCreate};
 
 use super::{error::validation, listeners, pools, provider_driver::Provider, quotas};
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Creates all children of a new load balancer. After an error the caller undoes everything.
 pub(super) fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     load_balancer: &str,
     mut listeners: Vec<ListenerCreate>,
@@ -28,14 +28,14 @@ pub(super) fn create(
     let mut ids = BTreeMap::new();
     for pool in pools {
         let name = pool.name.clone().unwrap_or_default();
-        ids.insert(name, pools::insert(state, cx, provider, load_balancer, pool)?);
+        ids.insert(name, pools::insert(state, ctx, provider, load_balancer, pool)?);
     }
     quotas::check(state, &project, quotas::QuotaKind::Listener, listeners.len())?;
     for (mut listener, name) in listeners.into_iter().zip(names) {
         if let Some(name) = name {
             listener.default_pool_id = ids.get(&name).cloned();
         }
-        listeners::insert(state, cx, provider, load_balancer, listener)?;
+        listeners::insert(state, ctx, provider, load_balancer, listener)?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ use crate::{
         Auth, Cloud, Input, Origin,
         list::{self, Query, Rules},
     },
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 type SharedCloud = From<Arc<Cloud>>;
@@ -186,47 +186,47 @@ macro_rules! resource {
                     .route(concat!("/", $path, "/{id}"), get(show).put(update).delete(delete))
             }
 
-            async fn list(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
-                let rows = read(&cloud, |state| Ok($module::list(state, &cx))).await?;
+            async fn list(From(cloud): SharedCloud, Auth(ctx): Auth, query: Query) -> JsonResult {
+                let rows = read(&cloud, |state| Ok($module::list(state, &ctx))).await?;
                 page(&cloud, &query, $many, $attributes, $parent, rows)
             }
 
             async fn create(
                 From(cloud): SharedCloud,
-                Auth(cx): Auth,
+                Auth(ctx): Auth,
                 Input(body): Input<Value>,
             ) -> Result<(StatusCode, Json<Value>), ApiError> {
                 let create = |state: &mut CloudState| {
                     let body = schema::read(body, $one, schema::$create, minor(state))?;
-                    $module::create(state, &cx, body).map(|made| Json(json!({$one: made})))
+                    $module::create(state, &ctx, body).map(|made| Json(json!({$one: made})))
                 };
                 change(&cloud, create).await.map(|made| (StatusCode::CREATED, made))
             }
 
-            async fn show(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>, query: Query) -> JsonResult {
-                read(&cloud, |state| $module::show(state, &cx, &id)).await.map(|found| one($one, &query, found))
+            async fn show(From(cloud): SharedCloud, Auth(ctx): Auth, Path(id): Path<String>, query: Query) -> JsonResult {
+                read(&cloud, |state| $module::show(state, &ctx, &id)).await.map(|found| one($one, &query, found))
             }
 
             async fn update(
                 From(cloud): SharedCloud,
-                Auth(cx): Auth,
+                Auth(ctx): Auth,
                 Path(id): Path<String>,
                 Input(body): Input<Value>,
             ) -> JsonResult {
                 let update = |state: &mut CloudState| {
                     let body = schema::read(body, $one, schema::$update, minor(state))?;
-                    $module::update(state, &cx, &id, body).map(|made| Json(json!({$one: made})))
+                    $module::update(state, &ctx, &id, body).map(|made| Json(json!({$one: made})))
                 };
                 change(&cloud, update).await
             }
 
             async fn delete(
                 From(cloud): SharedCloud,
-                Auth(cx): Auth,
+                Auth(ctx): Auth,
                 Path(id): Path<String>,
                 query: Query,
             ) -> Result<StatusCode, ApiError> {
-                change(&cloud, |state| super::delete_one(state, &cx, &id, &query, $one)).await?;
+                change(&cloud, |state| super::delete_one(state, &ctx, &id, &query, $one)).await?;
                 Ok(StatusCode::NO_CONTENT)
             }
         }
@@ -326,20 +326,20 @@ resource!(
 /// Deletes a resource of a kind; only load balancers support `cascade`.
 fn delete_one(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     query: &Query,
     kind: &str,
 ) -> Result<(), ApiError> {
     match kind {
-        "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
-        "listener" => listeners::delete(state, cx, id),
-        "pool" => pools::delete(state, cx, id),
-        "flavor" => flavors::delete(state, cx, id),
-        "flavorprofile" => flavor_profiles::delete(state, cx, id),
-        "availability_zone" => zones::delete(state, cx, id),
-        "availability_zone_profile" => zone_profiles::delete(state, cx, id),
-        _ => monitors::delete(state, cx, id),
+        "loadbalancer" => load_balancers::delete(state, ctx, id, query.flag("cascade")),
+        "listener" => listeners::delete(state, ctx, id),
+        "pool" => pools::delete(state, ctx, id),
+        "flavor" => flavors::delete(state, ctx, id),
+        "flavorprofile" => flavor_profiles::delete(state, ctx, id),
+        "availability_zone" => zones::delete(state, ctx, id),
+        "availability_zone_profile" => zone_profiles::delete(state, ctx, id),
+        _ => monitors::delete(state, ctx, id),
     }
 }
 
@@ -354,23 +354,23 @@ fn member_routes() -> Router<Arc<Cloud>> {
 
 async fn list_members(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(pool): Path<String>,
     query: Query,
 ) -> JsonResult {
-    let rows = read(&cloud, |state| members::list(state, &cx, &pool)).await?;
+    let rows = read(&cloud, |state| members::list(state, &ctx, &pool)).await?;
     page(&cloud, &query, "members", MEMBER, None, rows)
 }
 
 async fn create_member(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(pool): Path<String>,
     Input(body): Input<Value>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let create = |state: &mut CloudState| {
         let body = schema::read(body, "member", schema::MEMBER_CREATE, minor(state))?;
-        members::create(state, &cx, &pool, body).map(|made| Json(json!({"member": made})))
+        members::create(state, &ctx, &pool, body).map(|made| Json(json!({"member": made})))
     };
     change(&cloud, create)
         .await
@@ -379,7 +379,7 @@ async fn create_member(
 
 async fn batch_members(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(pool): Path<String>,
     query: Query,
     Input(body): Input<Value>,
@@ -388,7 +388,7 @@ async fn batch_members(
         let newest = minor(state);
         // The parameter exists since 2.11.
         let additive = newest >= 11 && query.flag("additive_only");
-        members::batch(state, &cx, &pool, schema::read_batch(body, newest)?, additive)
+        members::batch(state, &ctx, &pool, schema::read_batch(body, newest)?, additive)
     };
     change(&cloud, replace).await?;
     Ok(StatusCode::ACCEPTED)
@@ -396,34 +396,34 @@ async fn batch_members(
 
 async fn show_member(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((pool, id)): Path<(String, String)>,
     query: Query,
 ) -> JsonResult {
-    read(&cloud, |state| members::show(state, &cx, &pool, &id))
+    read(&cloud, |state| members::show(state, &ctx, &pool, &id))
         .await
         .map(|found| one("member", &query, found))
 }
 
 async fn update_member(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((pool, id)): Path<(String, String)>,
     Input(body): Input<Value>,
 ) -> JsonResult {
     let update = |state: &mut CloudState| {
         let body = schema::read(body, "member", schema::MEMBER_UPDATE, minor(state))?;
-        members::update(state, &cx, &pool, &id, body).map(|made| Json(json!({"member": made})))
+        members::update(state, &ctx, &pool, &id, body).map(|made| Json(json!({"member": made})))
     };
     change(&cloud, update).await
 }
 
 async fn delete_member(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path((pool, id)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    change(&cloud, |state| members::delete(state, &cx, &pool, &id)).await?;
+    change(&cloud, |state| members::delete(state, &ctx, &pool, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -444,32 +444,32 @@ fn other_routes() -> Router<Arc<Cloud>> {
         .route("/l7policies/{id}/rules", get(no_policy))
 }
 
-async fn status(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
-    read(&cloud, |state| load_balancers::status(state, &cx, &id))
+async fn status(From(cloud): SharedCloud, Auth(ctx): Auth, Path(id): Path<String>) -> JsonResult {
+    read(&cloud, |state| load_balancers::status(state, &ctx, &id))
         .await
         .map(|tree| Json(json!(tree)))
 }
 
-async fn stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
-    let stats = read(&cloud, |state| load_balancers::stats(state, &cx, &id)).await?;
+async fn stats(From(cloud): SharedCloud, Auth(ctx): Auth, Path(id): Path<String>) -> JsonResult {
+    let stats = read(&cloud, |state| load_balancers::stats(state, &ctx, &id)).await?;
     Ok(Json(json!(StatsBody { stats })))
 }
 
 async fn listener_stats(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> JsonResult {
-    let stats = read(&cloud, |state| listeners::stats(state, &cx, &id)).await?;
+    let stats = read(&cloud, |state| listeners::stats(state, &ctx, &id)).await?;
     Ok(Json(json!(StatsBody { stats })))
 }
 
 async fn failover(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    change(&cloud, |state| load_balancers::failover(state, &cx, &id)).await?;
+    change(&cloud, |state| load_balancers::failover(state, &ctx, &id)).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -484,48 +484,48 @@ const QUOTA: &[&str] = &[
     "l7rule",
 ];
 
-async fn list_quotas(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
-    let rows = read(&cloud, |state| Ok(quotas::list(state, &cx))).await?;
+async fn list_quotas(From(cloud): SharedCloud, Auth(ctx): Auth, query: Query) -> JsonResult {
+    let rows = read(&cloud, |state| Ok(quotas::list(state, &ctx))).await?;
     page(&cloud, &query, "quotas", QUOTA, None, rows)
 }
 
 async fn show_quota(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
     query: Query,
 ) -> JsonResult {
-    read(&cloud, |state| quotas::show(state, &cx, &project))
+    read(&cloud, |state| quotas::show(state, &ctx, &project))
         .await
         .map(|quota| one("quota", &query, quota))
 }
 
 async fn default_quota(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
     query: Query,
 ) -> JsonResult {
-    read(&cloud, |state| quotas::show_default(state, &cx, &project))
+    read(&cloud, |state| quotas::show_default(state, &ctx, &project))
         .await
         .map(|quota| one("quota", &query, quota))
 }
 
-async fn own_default_quota(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
-    read(&cloud, |state| quotas::show_default(state, &cx, &cx.project))
+async fn own_default_quota(From(cloud): SharedCloud, Auth(ctx): Auth, query: Query) -> JsonResult {
+    read(&cloud, |state| quotas::show_default(state, &ctx, &ctx.project))
         .await
         .map(|quota| one("quota", &query, quota))
 }
 
 async fn update_quota(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
     Input(body): Input<Value>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let update = |state: &mut CloudState| {
         let body: QuotaUpdate = schema::read(body, "quota", schema::QUOTA_UPDATE, minor(state))?;
-        quotas::update(state, &cx, &project, &body).map(|quota| Json(json!({"quota": quota})))
+        quotas::update(state, &ctx, &project, &body).map(|quota| Json(json!({"quota": quota})))
     };
     change(&cloud, update)
         .await
@@ -534,10 +534,10 @@ async fn update_quota(
 
 async fn reset_quota(
     From(cloud): SharedCloud,
-    Auth(cx): Auth,
+    Auth(ctx): Auth,
     Path(project): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    change(&cloud, |state| quotas::reset(state, &cx, &project)).await?;
+    change(&cloud, |state| quotas::reset(state, &ctx, &project)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     keystone::key_manager,
-    state::{ApiError, CloudState, Cx, new_id},
+    state::{ApiError, CloudState, RequestContext, new_id},
 };
 
 /// Default timeouts in milliseconds: client data, member connect, member data, TCP inspection.
@@ -30,7 +30,7 @@ const CIPHERS: &str = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_A
 /// Finds a listener that the user may see.
 pub(super) fn find<'a>(
     state: &'a CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
 ) -> Result<&'a ListenerRow, ApiError> {
     let row = state
@@ -38,7 +38,7 @@ pub(super) fn find<'a>(
         .listeners
         .get(id)
         .ok_or_else(|| error::not_found(LISTENER, id))?;
-    if cx.sees(&row.body.project_id) {
+    if ctx.sees(&row.body.project_id) {
         Ok(row)
     } else {
         Err(error::forbidden())
@@ -49,14 +49,14 @@ pub(super) fn find<'a>(
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Listener, ApiError> {
-    find(state, cx, id).map(|row| row.body.clone())
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Listener, ApiError> {
+    find(state, ctx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Listener> {
     let rows = state.octavia.listeners.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id))
+    rows.filter(|row| ctx.sees(&row.body.project_id))
         .map(|row| row.body.clone())
         .collect()
 }
@@ -67,42 +67,42 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
 /// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     mut create: ListenerCreate,
 ) -> Result<Listener, ApiError> {
     let load_balancer = create.loadbalancer_id.take().unwrap_or_default();
-    let lb = load_balancers::find(state, cx, &load_balancer)?;
+    let lb = load_balancers::find(state, ctx, &load_balancer)?;
     let provider = load_balancers::provider(state, lb)?;
     let project = lb.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Listener, 1)?;
-    provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
+    provisioning::lock_below(state, ctx, &load_balancer, &[], None)?;
     let pool = create.default_pool.take();
-    let id = insert(state, cx, &provider, &load_balancer, create)?;
+    let id = insert(state, ctx, &provider, &load_balancer, create)?;
     if let Some(pool) = pool {
-        add_pool(state, cx, &provider, &id, pool)?;
+        add_pool(state, ctx, &provider, &id, pool)?;
     }
-    show(state, cx, &id)
+    show(state, ctx, &id)
 }
 
 fn add_pool(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     listener: &str,
     mut create: PoolCreate,
 ) -> Result<(), ApiError> {
     create.listener_id = Some(listener.to_owned());
-    let row = find(state, cx, listener)?;
+    let row = find(state, ctx, listener)?;
     let load_balancer = row.load_balancer().to_owned();
     let project = row.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
-    pools::insert(state, cx, provider, &load_balancer, create).map(|_| ())
+    pools::insert(state, ctx, provider, &load_balancer, create).map(|_| ())
 }
 
 /// Adds a listener to a load balancer that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     load_balancer: &str,
     create: ListenerCreate,
@@ -112,9 +112,9 @@ pub(super) fn insert(
         .load_balancers
         .get(load_balancer)
         .ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
-    let body = build(cx, lb, create);
+    let body = build(ctx, lb, create);
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
-    check_certificates(state, cx, &body)?;
+    check_certificates(state, ctx, &body)?;
     if !lb.body.vip_sg_ids.is_empty() && body.allowed_cidrs.is_some() {
         return Err(error::validation(
             "Allowed CIDRs are not allowed when using custom VIP Security Groups.",
@@ -137,7 +137,7 @@ pub(super) fn insert(
     Ok(id)
 }
 
-fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
+fn build(ctx: &RequestContext, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
     let protocol = create.protocol.unwrap_or(ListenerProtocol::Tcp);
     let tls = protocol == ListenerProtocol::TerminatedHttps;
     let defaults = |words: &[&str]| {
@@ -164,7 +164,7 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
         default_pool_id: create.default_pool_id,
         l7policies: Vec::new(),
         insert_headers: create.insert_headers.unwrap_or_default(),
-        created_at: Some(written(cx.now)),
+        created_at: Some(written(ctx.now)),
         updated_at: None,
         loadbalancers: vec![IdRef::from(&*lb.body.id)],
         timeout_client_data: create.timeout_client_data.or(Some(client)),
@@ -192,7 +192,11 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
 }
 
 /// Checks that all certificates are in the key manager.
-fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
+fn check_certificates(
+    state: &CloudState,
+    ctx: &RequestContext,
+    body: &Listener,
+) -> Result<(), ApiError> {
     let own = body
         .default_tls_container_ref
         .iter()
@@ -201,8 +205,8 @@ fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<()
         .chain(&body.client_ca_tls_container_ref)
         .chain(&body.client_crl_container_ref);
     let is_there = |reference: &str| {
-        key_manager::find_container(state, cx, reference).is_some()
-            || key_manager::find_secret(state, cx, reference).is_some()
+        key_manager::find_container(state, ctx, reference).is_some()
+            || key_manager::find_secret(state, ctx, reference).is_some()
     };
     match all.find(|reference| !is_there(reference)) {
         Some(reference) => Err(error::bad_reference(reference)),
@@ -255,17 +259,17 @@ fn check_pool(
 /// 400, 403, 404 or 409, with Octavia's message.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     update: ListenerUpdate,
 ) -> Result<Listener, ApiError> {
-    let row = find(state, cx, id)?;
+    let row = find(state, ctx, id)?;
     let load_balancer = row.load_balancer().to_owned();
-    let lb = load_balancers::find(state, cx, &load_balancer)?;
+    let lb = load_balancers::find(state, ctx, &load_balancer)?;
     let mut body = row.body.clone();
     apply(&mut body, update);
     check::listener(&body, &load_balancers::addresses(&lb.body))?;
-    check_certificates(state, cx, &body)?;
+    check_certificates(state, ctx, &body)?;
     load_balancers::provider(state, lb)?.listener(&body)?;
     if let Some(pool) = body
         .default_pool_id
@@ -274,11 +278,11 @@ pub fn update(
     {
         check_pool(state, &body, &load_balancer, pool)?;
     }
-    provisioning::lock_below(state, cx, &load_balancer, &[id.to_owned()], None)?;
+    provisioning::lock_below(state, ctx, &load_balancer, &[id.to_owned()], None)?;
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
-    body.updated_at = Some(written(cx.now));
+    body.updated_at = Some(written(ctx.now));
     state.octavia.listeners.update(id, |row| row.body = body);
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 fn apply(body: &mut Listener, update: ListenerUpdate) {
@@ -335,9 +339,9 @@ fn apply(body: &mut Listener, update: ListenerUpdate) {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
-    provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let load_balancer = find(state, ctx, id)?.load_balancer().to_owned();
+    provisioning::lock_below(state, ctx, &load_balancer, &[], None)?;
     state
         .octavia
         .listeners
@@ -349,8 +353,8 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
-    find(state, cx, id).map(|row| counters(state, &row.body.id))
+pub fn stats(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Stats, ApiError> {
+    find(state, ctx, id).map(|row| counters(state, &row.body.id))
 }
 
 /// Returns the counters of a listener; zero when nothing was counted yet.

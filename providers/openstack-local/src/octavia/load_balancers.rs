@@ -16,7 +16,7 @@ use super::{
     settings::Settings,
     vip,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Finds a load balancer that the user may see.
 ///
@@ -24,7 +24,7 @@ use crate::state::{ApiError, CloudState, Cx, new_id};
 /// 404, or 403 for another project's.
 pub(super) fn find<'a>(
     state: &'a CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
 ) -> Result<&'a LoadBalancerRow, ApiError> {
     let row = state
@@ -32,7 +32,7 @@ pub(super) fn find<'a>(
         .load_balancers
         .get(id)
         .ok_or_else(|| error::not_found(LOAD_BALANCER, id))?;
-    if cx.sees(&row.body.project_id) {
+    if ctx.sees(&row.body.project_id) {
         Ok(row)
     } else {
         Err(error::forbidden())
@@ -48,14 +48,14 @@ pub(super) fn provider(state: &CloudState, row: &LoadBalancerRow) -> Result<Prov
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<LoadBalancer, ApiError> {
-    find(state, cx, id).map(|row| row.body.clone())
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<LoadBalancer, ApiError> {
+    find(state, ctx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<LoadBalancer> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<LoadBalancer> {
     let rows = state.octavia.load_balancers.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id))
+    rows.filter(|row| ctx.sees(&row.body.project_id))
         .map(|row| row.body.clone())
         .collect()
 }
@@ -66,15 +66,15 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<LoadBalancer> {
 /// 400, 403, 409 or 501, as in Octavia.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     create: LoadBalancerCreate,
 ) -> Result<LoadBalancerTree, ApiError> {
     // First, check everything that the request refers to.
     let project = create
         .project_id
         .clone()
-        .unwrap_or_else(|| cx.project.to_string());
-    if !cx.sees(&project) {
+        .unwrap_or_else(|| ctx.project.to_string());
+    if !ctx.sees(&project) {
         return Err(error::forbidden());
     }
     let provider = choose_provider(state, &create)?;
@@ -84,8 +84,8 @@ pub fn create(
     quotas::check(state, &project, quotas::QuotaKind::LoadBalancer, 1)?;
     // Then create the address and the row.
     let id = new_id();
-    let vip = vip::allocate(state, cx, &create, &provider.port(&id), &project)?;
-    let (due, outcome) = provisioning::plan_end(state, cx.now);
+    let vip = vip::allocate(state, ctx, &create, &provider.port(&id), &project)?;
+    let (due, outcome) = provisioning::plan_end(state, ctx.now);
     let LoadBalancerCreate { listeners, pools, .. } = create;
     let body = LoadBalancer {
         id: id.clone(),
@@ -95,7 +95,7 @@ pub fn create(
         operating_status: OperatingStatus::Offline,
         admin_state_up: create.admin_state_up.unwrap_or(true),
         project_id: project,
-        created_at: Some(written(cx.now)),
+        created_at: Some(written(ctx.now)),
         updated_at: None,
         vip_address: Some(vip.address),
         vip_port_id: Some(vip.port),
@@ -119,7 +119,7 @@ pub fn create(
         owns_port: vip.owned,
     });
     // Finally, create the children.
-    graph::create(state, cx, &provider, &id, listeners, pools)?;
+    graph::create(state, ctx, &provider, &id, listeners, pools)?;
     tree(state, &id).ok_or_else(|| error::not_found(LOAD_BALANCER, &id))
 }
 
@@ -220,12 +220,12 @@ fn tree(state: &CloudState, id: &str) -> Option<LoadBalancerTree> {
 /// 404, 403, or 409 in a state that does not allow it.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     update: LoadBalancerUpdate,
 ) -> Result<LoadBalancer, ApiError> {
-    find(state, cx, id)?;
-    provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingUpdate)?;
+    find(state, ctx, id)?;
+    provisioning::lock_whole(state, ctx, id, ProvisioningStatus::PendingUpdate)?;
     state.octavia.load_balancers.update(id, |row| {
         let body = &mut row.body;
         update.name.apply(&mut body.name);
@@ -238,7 +238,7 @@ pub fn update(
         update.tags.apply(&mut body.tags);
         body.tags = unique(std::mem::take(&mut body.tags));
     });
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 /// Deletes one; `cascade`: with everything below it.
@@ -246,42 +246,47 @@ pub fn update(
 /// # Errors
 /// 404, 403, 409 in a state that does not allow it, 400 when there are children and `cascade` is
 /// false.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str, cascade: bool) -> Result<(), ApiError> {
-    let row = find(state, cx, id)?;
+pub fn delete(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    cascade: bool,
+) -> Result<(), ApiError> {
+    let row = find(state, ctx, id)?;
     let childless = row.body.listeners.is_empty() && row.body.pools.is_empty();
     if !cascade && !childless {
         return Err(error::validation(format_args!(
             "Cannot delete Load Balancer {id} - it has children"
         )));
     }
-    provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingDelete)
+    provisioning::lock_whole(state, ctx, id, ProvisioningStatus::PendingDelete)
 }
 
 /// Fails one over: builds it again, even from `ERROR`.
 ///
 /// # Errors
 /// 404, 403, 409 in a state that does not allow it, 501 when its provider does not support it.
-pub fn failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let row = find(state, cx, id)?;
+pub fn failover(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let row = find(state, ctx, id)?;
     let provider = provider(state, row)?;
     provider.failover()?;
-    provisioning::lock_failover(state, cx, id)
+    provisioning::lock_failover(state, ctx, id)
 }
 
 /// Returns the states of everything below one.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn status(state: &CloudState, cx: &Cx, id: &str) -> Result<StatusTree, ApiError> {
-    find(state, cx, id).map(|row| health::status_tree(state, row))
+pub fn status(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<StatusTree, ApiError> {
+    find(state, ctx, id).map(|row| health::status_tree(state, row))
 }
 
 /// Returns the counters of one: the sum over its listeners.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
-    let row = find(state, cx, id)?;
+pub fn stats(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Stats, ApiError> {
+    let row = find(state, ctx, id)?;
     let counters = row
         .body
         .listeners

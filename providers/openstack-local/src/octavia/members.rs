@@ -16,15 +16,15 @@ use super::{
     rows::{MemberRow, PoolRow},
     vip,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 fn find<'a>(
     state: &'a CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     pool: &str,
     id: &str,
 ) -> Result<&'a MemberRow, ApiError> {
-    pools::find(state, cx, pool)?;
+    pools::find(state, ctx, pool)?;
     let row = state.octavia.members.get(id).filter(|row| row.pool == pool);
     row.map(|row| &**row)
         .ok_or_else(|| error::not_found(MEMBER, id))
@@ -34,16 +34,21 @@ fn find<'a>(
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &CloudState, cx: &Cx, pool: &str, id: &str) -> Result<Member, ApiError> {
-    find(state, cx, pool, id).map(|row| row.body.clone())
+pub fn show(
+    state: &CloudState,
+    ctx: &RequestContext,
+    pool: &str,
+    id: &str,
+) -> Result<Member, ApiError> {
+    find(state, ctx, pool, id).map(|row| row.body.clone())
 }
 
 /// Returns all of a pool.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn list(state: &CloudState, cx: &Cx, pool: &str) -> Result<Vec<Member>, ApiError> {
-    let pool = pools::find(state, cx, pool)?;
+pub fn list(state: &CloudState, ctx: &RequestContext, pool: &str) -> Result<Vec<Member>, ApiError> {
+    let pool = pools::find(state, ctx, pool)?;
     Ok(rows_of(state, pool).map(|row| row.body.clone()).collect())
 }
 
@@ -61,34 +66,38 @@ fn rows_of<'a>(state: &'a CloudState, pool: &'a PoolRow) -> impl Iterator<Item =
 /// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     pool: &str,
     create: MemberCreate,
 ) -> Result<Member, ApiError> {
-    let provider = provider(state, cx, pool)?;
-    let project = pools::find(state, cx, pool)?.body.project_id.clone();
+    let provider = provider(state, ctx, pool)?;
+    let project = pools::find(state, ctx, pool)?.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Member, 1)?;
-    lock_pool(state, cx, pool)?;
-    let ids = insert(state, cx, &provider, pool, vec![create])?;
-    show(state, cx, pool, ids.first().map_or("", String::as_str))
+    lock_pool(state, ctx, pool)?;
+    let ids = insert(state, ctx, &provider, pool, vec![create])?;
+    show(state, ctx, pool, ids.first().map_or("", String::as_str))
 }
 
-fn provider(state: &CloudState, cx: &Cx, pool: &str) -> Result<Provider, ApiError> {
-    let load_balancer = pools::find(state, cx, pool)?.load_balancer();
-    load_balancers::provider(state, load_balancers::find(state, cx, load_balancer)?)
+fn provider(state: &CloudState, ctx: &RequestContext, pool: &str) -> Result<Provider, ApiError> {
+    let load_balancer = pools::find(state, ctx, pool)?.load_balancer();
+    load_balancers::provider(state, load_balancers::find(state, ctx, load_balancer)?)
 }
 
 /// Locks the load balancer of a pool for a change of its members or its monitor.
-pub(super) fn lock_pool(state: &mut CloudState, cx: &Cx, pool: &str) -> Result<(), ApiError> {
-    let load_balancer = pools::find(state, cx, pool)?.load_balancer().to_owned();
+pub(super) fn lock_pool(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    pool: &str,
+) -> Result<(), ApiError> {
+    let load_balancer = pools::find(state, ctx, pool)?.load_balancer().to_owned();
     let listeners = pools::listeners_of(state, pool);
-    provisioning::lock_below(state, cx, &load_balancer, &listeners, Some(pool))
+    provisioning::lock_below(state, ctx, &load_balancer, &listeners, Some(pool))
 }
 
 /// Adds members to a pool that is locked. Returns their IDs.
 pub(super) fn insert(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     pool: &str,
     creates: Vec<MemberCreate>,
@@ -104,7 +113,7 @@ pub(super) fn insert(
         .collect();
     let mut ids = Vec::new();
     for create in creates {
-        let body = build(cx, &row, create);
+        let body = build(ctx, &row, create);
         let (address, port) = owned_key(&body);
         if !keys.insert((address.clone(), port)) {
             return Err(error::conflict(format!(
@@ -126,7 +135,7 @@ pub(super) fn insert(
     Ok(ids)
 }
 
-fn build(cx: &Cx, pool: &PoolRow, create: MemberCreate) -> Member {
+fn build(ctx: &RequestContext, pool: &PoolRow, create: MemberCreate) -> Member {
     let watched = pool.body.monitor.healthmonitor_id.is_some();
     Member {
         id: new_id(),
@@ -144,7 +153,7 @@ fn build(cx: &Cx, pool: &PoolRow, create: MemberCreate) -> Member {
         backup: create.backup.unwrap_or_default(),
         subnet_id: create.subnet_id,
         project_id: pool.body.project_id.clone(),
-        created_at: Some(written(cx.now)),
+        created_at: Some(written(ctx.now)),
         updated_at: None,
         monitor_address: create.monitor_address,
         monitor_port: create.monitor_port,
@@ -181,12 +190,12 @@ fn owned_key(member: &Member) -> (String, u16) {
 /// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     pool: &str,
     id: &str,
     update: MemberUpdate,
 ) -> Result<Member, ApiError> {
-    let mut body = find(state, cx, pool, id)?.body.clone();
+    let mut body = find(state, ctx, pool, id)?.body.clone();
     update.name.apply(&mut body.name);
     update.admin_state_up.apply(&mut body.admin_state_up);
     update.weight.apply_or(&mut body.weight, 1);
@@ -195,25 +204,30 @@ pub fn update(
     update.monitor_port.apply_opt(&mut body.monitor_port);
     update.tags.apply(&mut body.tags);
     body.tags = load_balancers::unique(std::mem::take(&mut body.tags));
-    provider(state, cx, pool)?.member(&body, None)?;
-    lock_pool(state, cx, pool)?;
-    changed(cx, &mut body);
+    provider(state, ctx, pool)?.member(&body, None)?;
+    lock_pool(state, ctx, pool)?;
+    changed(ctx, &mut body);
     state.octavia.members.update(id, |row| row.body = body);
-    show(state, cx, pool, id)
+    show(state, ctx, pool, id)
 }
 
-fn changed(cx: &Cx, body: &mut Member) {
+fn changed(ctx: &RequestContext, body: &mut Member) {
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
-    body.updated_at = Some(written(cx.now));
+    body.updated_at = Some(written(ctx.now));
 }
 
 /// Deletes one.
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut CloudState, cx: &Cx, pool: &str, id: &str) -> Result<(), ApiError> {
-    find(state, cx, pool, id)?;
-    lock_pool(state, cx, pool)?;
+pub fn delete(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    pool: &str,
+    id: &str,
+) -> Result<(), ApiError> {
+    find(state, ctx, pool, id)?;
+    lock_pool(state, ctx, pool)?;
     state
         .octavia
         .members
@@ -229,13 +243,13 @@ pub fn delete(state: &mut CloudState, cx: &Cx, pool: &str, id: &str) -> Result<(
 /// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn batch(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     pool: &str,
     batch: MemberBatch,
     additive: bool,
 ) -> Result<(), ApiError> {
-    let provider = provider(state, cx, pool)?;
-    let row = pools::find(state, cx, pool)?.clone();
+    let provider = provider(state, ctx, pool)?;
+    let row = pools::find(state, ctx, pool)?.clone();
     // A busy load balancer is rejected whatever the batch contains.
     provisioning::check_below(state, row.load_balancer(), Some(pool))?;
     // First, compare the batch with the existing members.
@@ -271,11 +285,11 @@ pub fn batch(
         quotas::QuotaKind::Member,
         creates.len().saturating_sub(removed),
     )?;
-    lock_pool(state, cx, pool)?;
+    lock_pool(state, ctx, pool)?;
     for (id, member) in changes {
-        replace(state, cx, &provider, &row, &id, member)?;
+        replace(state, ctx, &provider, &row, &id, member)?;
     }
-    insert(state, cx, &provider, pool, creates)?;
+    insert(state, ctx, &provider, pool, creates)?;
     for id in gone.into_iter().filter(|_| !additive) {
         state
             .octavia
@@ -289,7 +303,7 @@ pub fn batch(
 /// except name, tags and subnet, which stay.
 fn replace(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     pool: &PoolRow,
     id: &str,
@@ -308,9 +322,9 @@ fn replace(
         id: old.id,
         created_at: old.created_at,
         operating_status: old.operating_status,
-        ..build(cx, pool, create)
+        ..build(ctx, pool, create)
     };
-    changed(cx, &mut body);
+    changed(ctx, &mut body);
     check_body(state, provider, pool, &body)?;
     state.octavia.members.update(id, |row| row.body = body);
     Ok(())

@@ -14,15 +14,19 @@ use super::{
     quotas,
     rows::MonitorRow,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
-fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a MonitorRow, ApiError> {
+fn find<'a>(
+    state: &'a CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'a MonitorRow, ApiError> {
     let row = state
         .octavia
         .monitors
         .get(id)
         .ok_or_else(|| error::not_found(MONITOR, id))?;
-    if cx.sees(&row.body.project_id) {
+    if ctx.sees(&row.body.project_id) {
         Ok(row)
     } else {
         Err(error::forbidden())
@@ -33,14 +37,14 @@ fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a MonitorRow, 
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<HealthMonitor, ApiError> {
-    find(state, cx, id).map(|row| row.body.clone())
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<HealthMonitor, ApiError> {
+    find(state, ctx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<HealthMonitor> {
     let rows = state.octavia.monitors.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id))
+    rows.filter(|row| ctx.sees(&row.body.project_id))
         .map(|row| row.body.clone())
         .collect()
 }
@@ -51,24 +55,24 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
 /// 400, 403, 404, 409 (also when the pool has one already) or 501, with Octavia's message.
 pub fn create(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     mut create: HealthMonitorCreate,
 ) -> Result<HealthMonitor, ApiError> {
     let pool = create.pool_id.take().unwrap_or_default();
-    let row = pools::find(state, cx, &pool)?;
+    let row = pools::find(state, ctx, &pool)?;
     let project = row.body.project_id.clone();
     let provider =
-        load_balancers::provider(state, load_balancers::find(state, cx, row.load_balancer())?)?;
+        load_balancers::provider(state, load_balancers::find(state, ctx, row.load_balancer())?)?;
     quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
-    members::lock_pool(state, cx, &pool)?;
-    let id = insert(state, cx, &provider, &pool, create)?;
-    show(state, cx, &id)
+    members::lock_pool(state, ctx, &pool)?;
+    let id = insert(state, ctx, &provider, &pool, create)?;
+    show(state, ctx, &id)
 }
 
 /// Adds a monitor to a pool that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     pool: &str,
     create: HealthMonitorCreate,
@@ -81,7 +85,7 @@ pub(super) fn insert(
     if row.body.monitor.healthmonitor_id.is_some() {
         return Err(error::conflict("This pool already has a health monitor"));
     }
-    let mut body = build(cx, &row.body.project_id, pool, create);
+    let mut body = build(ctx, &row.body.project_id, pool, create);
     check::monitor(&body, &row.body.protocol, provider.minor)?;
     provider.monitor(&body)?;
     complete(&mut body);
@@ -94,7 +98,12 @@ pub(super) fn insert(
     Ok(id)
 }
 
-fn build(cx: &Cx, project: &str, pool: &str, create: HealthMonitorCreate) -> HealthMonitor {
+fn build(
+    ctx: &RequestContext,
+    project: &str,
+    pool: &str,
+    create: HealthMonitorCreate,
+) -> HealthMonitor {
     HealthMonitor {
         id: new_id(),
         name: create.name.unwrap_or_default(),
@@ -111,7 +120,7 @@ fn build(cx: &Cx, project: &str, pool: &str, create: HealthMonitorCreate) -> Hea
         pools: vec![IdRef::from(pool)],
         provisioning_status: ProvisioningStatus::PendingCreate,
         operating_status: OperatingStatus::Offline,
-        created_at: Some(written(cx.now)),
+        created_at: Some(written(ctx.now)),
         updated_at: None,
         tags: load_balancers::unique(create.tags.unwrap_or_default()),
         http_version: create.http_version,
@@ -134,24 +143,24 @@ fn complete(body: &mut HealthMonitor) {
 /// 400, 403, 404 or 409, with Octavia's message.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     update: HealthMonitorUpdate,
 ) -> Result<HealthMonitor, ApiError> {
-    let row = find(state, cx, id)?;
-    let pool = pools::find(state, cx, row.pool())?;
+    let row = find(state, ctx, id)?;
+    let pool = pools::find(state, ctx, row.pool())?;
     let provider =
-        load_balancers::provider(state, load_balancers::find(state, cx, pool.load_balancer())?)?;
+        load_balancers::provider(state, load_balancers::find(state, ctx, pool.load_balancer())?)?;
     let mut body = row.body.clone();
     apply(&mut body, update)?;
     check::monitor(&body, &pool.body.protocol, provider.minor)?;
     complete(&mut body);
     let pool = pool.body.id.clone();
-    members::lock_pool(state, cx, &pool)?;
+    members::lock_pool(state, ctx, &pool)?;
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
-    body.updated_at = Some(written(cx.now));
+    body.updated_at = Some(written(ctx.now));
     state.octavia.monitors.update(id, |row| row.body = body);
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 fn apply(body: &mut HealthMonitor, update: HealthMonitorUpdate) -> Result<(), ApiError> {
@@ -193,9 +202,9 @@ fn widened(patch: Patch<u8>) -> Patch<u32> {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let pool = find(state, cx, id)?.pool().to_owned();
-    members::lock_pool(state, cx, &pool)?;
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let pool = find(state, ctx, id)?.pool().to_owned();
+    members::lock_pool(state, ctx, &pool)?;
     state
         .octavia
         .monitors

@@ -12,15 +12,15 @@ use super::{
     rows::{AvailabilityZoneProfileRow, AvailabilityZoneRow, FlavorProfileRow, FlavorRow},
     settings::Settings,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 const FLAVOR: &str = "Flavor";
 const FLAVOR_PROFILE: &str = "Flavor Profile";
 const ZONE: &str = "Availability Zone";
 const ZONE_PROFILE: &str = "Availability Zone Profile";
 
-fn administrator(cx: &Cx) -> Result<(), ApiError> {
-    if cx.admin { Ok(()) } else { Err(forbidden()) }
+fn administrator(ctx: &RequestContext) -> Result<(), ApiError> {
+    if ctx.admin { Ok(()) } else { Err(forbidden()) }
 }
 
 fn in_use(kind: &str, id: &str) -> ApiError {
@@ -96,7 +96,7 @@ macro_rules! profiles {
             use super::*;
 
             /// Returns all.
-            pub fn list(state: &CloudState, _: &Cx) -> Vec<$body> {
+            pub fn list(state: &CloudState, _: &RequestContext) -> Vec<$body> {
                 state.octavia.$table.iter().map(|row| row.0.clone()).collect()
             }
 
@@ -104,7 +104,7 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// 404.
-            pub fn show(state: &CloudState, _: &Cx, id: &str) -> Result<$body, ApiError> {
+            pub fn show(state: &CloudState, _: &RequestContext, id: &str) -> Result<$body, ApiError> {
                 state.octavia.$table.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found($kind, id))
             }
 
@@ -113,8 +113,8 @@ macro_rules! profiles {
             /// # Errors
             /// 400 for an unknown provider or data that is no JSON, 403 unless the user is an
             /// administrator.
-            pub fn create(state: &mut CloudState, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
-                administrator(cx)?;
+            pub fn create(state: &mut CloudState, ctx: &RequestContext, create: ProfileCreate) -> Result<$body, ApiError> {
+                administrator(ctx)?;
                 check_profile(state, &create.provider_name, stringify!($data), &create.data)?;
                 let ProfileCreate { name, provider_name, data } = create;
                 let made = $body { id: new_id(), name, provider_name, $data: data };
@@ -127,9 +127,9 @@ macro_rules! profiles {
             /// # Errors
             /// As for creation; 404; 409 when more than the name changes and something refers to
             /// the profile.
-            pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
-                administrator(cx)?;
-                let mut body = show(state, cx, id)?;
+            pub fn update(state: &mut CloudState, ctx: &RequestContext, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
+                administrator(ctx)?;
+                let mut body = show(state, ctx, id)?;
                 let same = update.provider_name.as_ref().is_none_or(|given| *given == body.provider_name)
                     && update.data.as_ref().is_none_or(|given| *given == body.$data);
                 if !same && is_used(state, id) {
@@ -147,9 +147,9 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// 403 unless the user is an administrator; 404; 409 when something refers to it.
-            pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-                administrator(cx)?;
-                show(state, cx, id)?;
+            pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+                administrator(ctx)?;
+                show(state, ctx, id)?;
                 if is_used(state, id) {
                     return Err(in_use($kind, id));
                 }
@@ -177,12 +177,12 @@ profiles! {
 /// Flavors.
 pub mod flavors {
     use super::{
-        ApiError, CloudState, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate,
-        OfferUpdate, administrator, already_there, in_use, new_id, no_such, not_found,
+        ApiError, CloudState, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate, OfferUpdate,
+        RequestContext, administrator, already_there, in_use, new_id, no_such, not_found,
     };
 
     /// Returns all.
-    pub fn list(state: &CloudState, _: &Cx) -> Vec<Flavor> {
+    pub fn list(state: &CloudState, _: &RequestContext) -> Vec<Flavor> {
         state
             .octavia
             .flavors
@@ -195,7 +195,7 @@ pub mod flavors {
     ///
     /// # Errors
     /// 404.
-    pub fn show(state: &CloudState, _: &Cx, id: &str) -> Result<Flavor, ApiError> {
+    pub fn show(state: &CloudState, _: &RequestContext, id: &str) -> Result<Flavor, ApiError> {
         state
             .octavia
             .flavors
@@ -211,10 +211,10 @@ pub mod flavors {
     /// taken.
     pub fn create(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         create: OfferCreate,
     ) -> Result<Flavor, ApiError> {
-        administrator(cx)?;
+        administrator(ctx)?;
         if state.octavia.flavor_profiles.get(&create.profile).is_none() {
             return Err(no_such(FLAVOR_PROFILE, &create.profile));
         }
@@ -236,12 +236,12 @@ pub mod flavors {
     /// 403 unless the user is an administrator; 404; 409 when another has that name.
     pub fn update(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         id: &str,
         update: OfferUpdate,
     ) -> Result<Flavor, ApiError> {
-        administrator(cx)?;
-        let mut body = show(state, cx, id)?;
+        administrator(ctx)?;
+        let mut body = show(state, ctx, id)?;
         body.name = update.name.unwrap_or(body.name);
         check_name(state, &body.name, id)?;
         body.description = update.description.unwrap_or(body.description);
@@ -254,9 +254,9 @@ pub mod flavors {
     ///
     /// # Errors
     /// 403 unless the user is an administrator; 404; 409 when a load balancer has it.
-    pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-        administrator(cx)?;
-        show(state, cx, id)?;
+    pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+        administrator(ctx)?;
+        show(state, ctx, id)?;
         if state
             .octavia
             .load_balancers
@@ -287,12 +287,13 @@ pub mod flavors {
 /// Availability zones, which are identified by their names.
 pub mod zones {
     use super::{
-        ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, Cx, OfferCreate, OfferUpdate,
-        ZONE, ZONE_PROFILE, administrator, already_there, in_use, no_such, not_found,
+        ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, OfferCreate, OfferUpdate,
+        RequestContext, ZONE, ZONE_PROFILE, administrator, already_there, in_use, no_such,
+        not_found,
     };
 
     /// Returns all.
-    pub fn list(state: &CloudState, _: &Cx) -> Vec<AvailabilityZone> {
+    pub fn list(state: &CloudState, _: &RequestContext) -> Vec<AvailabilityZone> {
         state
             .octavia
             .availability_zones
@@ -305,7 +306,11 @@ pub mod zones {
     ///
     /// # Errors
     /// 404.
-    pub fn show(state: &CloudState, _: &Cx, name: &str) -> Result<AvailabilityZone, ApiError> {
+    pub fn show(
+        state: &CloudState,
+        _: &RequestContext,
+        name: &str,
+    ) -> Result<AvailabilityZone, ApiError> {
         state
             .octavia
             .availability_zones
@@ -321,10 +326,10 @@ pub mod zones {
     /// taken.
     pub fn create(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         create: OfferCreate,
     ) -> Result<AvailabilityZone, ApiError> {
-        administrator(cx)?;
+        administrator(ctx)?;
         if state.octavia.zone_profiles.get(&create.profile).is_none() {
             return Err(no_such(ZONE_PROFILE, &create.profile));
         }
@@ -350,12 +355,12 @@ pub mod zones {
     /// 403 unless the user is an administrator; 404.
     pub fn update(
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         name: &str,
         update: OfferUpdate,
     ) -> Result<AvailabilityZone, ApiError> {
-        administrator(cx)?;
-        let mut body = show(state, cx, name)?;
+        administrator(ctx)?;
+        let mut body = show(state, ctx, name)?;
         body.description = update.description.unwrap_or(body.description);
         body.enabled = update.enabled.unwrap_or(body.enabled);
         state
@@ -369,9 +374,13 @@ pub mod zones {
     ///
     /// # Errors
     /// 403 unless the user is an administrator; 404; 409 when a load balancer is in it.
-    pub fn delete(state: &mut CloudState, cx: &Cx, name: &str) -> Result<(), ApiError> {
-        administrator(cx)?;
-        show(state, cx, name)?;
+    pub fn delete(
+        state: &mut CloudState,
+        ctx: &RequestContext,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        administrator(ctx)?;
+        show(state, ctx, name)?;
         if state
             .octavia
             .load_balancers

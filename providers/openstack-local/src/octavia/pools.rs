@@ -14,16 +14,20 @@ use super::{
     quotas,
     rows::PoolRow,
 };
-use crate::state::{ApiError, CloudState, Cx, new_id};
+use crate::state::{ApiError, CloudState, RequestContext, new_id};
 
 /// Finds a pool that the user may see.
-pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a PoolRow, ApiError> {
+pub(super) fn find<'a>(
+    state: &'a CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'a PoolRow, ApiError> {
     let row = state
         .octavia
         .pools
         .get(id)
         .ok_or_else(|| error::not_found(POOL, id))?;
-    if cx.sees(&row.body.project_id) {
+    if ctx.sees(&row.body.project_id) {
         Ok(row)
     } else {
         Err(error::forbidden())
@@ -59,14 +63,14 @@ fn answered(state: &CloudState, row: &PoolRow) -> Pool {
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Pool, ApiError> {
-    find(state, cx, id).map(|row| answered(state, row))
+pub fn show(state: &CloudState, ctx: &RequestContext, id: &str) -> Result<Pool, ApiError> {
+    find(state, ctx, id).map(|row| answered(state, row))
 }
 
 /// Returns all that the user may see.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Pool> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Pool> {
     let rows = state.octavia.pools.iter();
-    rows.filter(|row| cx.sees(&row.body.project_id))
+    rows.filter(|row| ctx.sees(&row.body.project_id))
         .map(|row| answered(state, row))
         .collect()
 }
@@ -150,10 +154,14 @@ fn monitor_of(state: &CloudState, monitor: MonitorRef) -> Option<HealthMonitor> 
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, with Octavia's message.
-pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Pool, ApiError> {
+pub fn create(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    create: PoolCreate,
+) -> Result<Pool, ApiError> {
     let load_balancer = match (&create.loadbalancer_id, &create.listener_id) {
         (Some(load_balancer), _) => load_balancer.clone(),
-        (None, Some(listener)) => listeners::find(state, cx, listener)?
+        (None, Some(listener)) => listeners::find(state, ctx, listener)?
             .load_balancer()
             .to_owned(),
         (None, None) => {
@@ -162,13 +170,13 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Poo
             ));
         }
     };
-    let lb = load_balancers::find(state, cx, &load_balancer)?;
+    let lb = load_balancers::find(state, ctx, &load_balancer)?;
     let provider = load_balancers::provider(state, lb)?;
     let project = lb.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
     let listeners: Vec<String> = create.listener_id.iter().cloned().collect();
     for listener in &listeners {
-        let row = listeners::find(state, cx, listener)?;
+        let row = listeners::find(state, ctx, listener)?;
         if row.load_balancer() != load_balancer {
             return Err(error::no_such(LISTENER, listener));
         }
@@ -176,15 +184,15 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Poo
             return Err(error::conflict("This listener already has a default pool"));
         }
     }
-    provisioning::lock_below(state, cx, &load_balancer, &listeners, None)?;
-    let id = insert(state, cx, &provider, &load_balancer, create)?;
-    show(state, cx, &id)
+    provisioning::lock_below(state, ctx, &load_balancer, &listeners, None)?;
+    let id = insert(state, ctx, &provider, &load_balancer, create)?;
+    show(state, ctx, &id)
 }
 
 /// Adds a pool, its monitor and its members to a load balancer that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     provider: &Provider,
     load_balancer: &str,
     mut create: PoolCreate,
@@ -198,7 +206,7 @@ pub(super) fn insert(
     let listener = create.listener_id.take();
     let members = std::mem::take(&mut create.members);
     let monitor = create.healthmonitor.take();
-    let body = build(cx, load_balancer, &project, create)?;
+    let body = build(ctx, load_balancer, &project, create)?;
     check_body(&body)?;
     provider.pool(&body)?;
     if let Some(listener) = listener
@@ -221,15 +229,15 @@ pub(super) fn insert(
     }
     if let Some(monitor) = monitor {
         quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
-        monitors::insert(state, cx, provider, &id, monitor)?;
+        monitors::insert(state, ctx, provider, &id, monitor)?;
     }
     quotas::check(state, &project, quotas::QuotaKind::Member, members.len())?;
-    members::insert(state, cx, provider, &id, members)?;
+    members::insert(state, ctx, provider, &id, members)?;
     Ok(id)
 }
 
 fn build(
-    cx: &Cx,
+    ctx: &RequestContext,
     load_balancer: &str,
     project: &str,
     create: PoolCreate,
@@ -255,7 +263,7 @@ fn build(
         project_id: project.to_owned(),
         loadbalancers: vec![IdRef::from(load_balancer)],
         listeners: Vec::new(),
-        created_at: Some(written(cx.now)),
+        created_at: Some(written(ctx.now)),
         updated_at: None,
         monitor: MonitorRef::default(),
         members: Vec::new(),
@@ -291,23 +299,23 @@ fn check_body(body: &Pool) -> Result<(), ApiError> {
 /// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     update: PoolUpdate,
 ) -> Result<Pool, ApiError> {
-    let row = find(state, cx, id)?;
+    let row = find(state, ctx, id)?;
     let load_balancer = row.load_balancer().to_owned();
     let provider =
-        load_balancers::provider(state, load_balancers::find(state, cx, &load_balancer)?)?;
+        load_balancers::provider(state, load_balancers::find(state, ctx, &load_balancer)?)?;
     let mut body = row.body.clone();
     apply(&mut body, update);
     check_body(&body)?;
     provider.pool(&body)?;
-    provisioning::lock_below(state, cx, &load_balancer, &listeners_of(state, id), Some(id))?;
+    provisioning::lock_below(state, ctx, &load_balancer, &listeners_of(state, id), Some(id))?;
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
-    body.updated_at = Some(written(cx.now));
+    body.updated_at = Some(written(ctx.now));
     state.octavia.pools.update(id, |row| row.body = body);
-    show(state, cx, id)
+    show(state, ctx, id)
 }
 
 fn apply(body: &mut Pool, update: PoolUpdate) {
@@ -342,10 +350,10 @@ fn apply(body: &mut Pool, update: PoolUpdate) {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
-    let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
+pub fn delete(state: &mut CloudState, ctx: &RequestContext, id: &str) -> Result<(), ApiError> {
+    let load_balancer = find(state, ctx, id)?.load_balancer().to_owned();
     let listeners = listeners_of(state, id);
-    provisioning::lock_below(state, cx, &load_balancer, &listeners, None)?;
+    provisioning::lock_below(state, ctx, &load_balancer, &listeners, None)?;
     state
         .octavia
         .pools

@@ -10,7 +10,7 @@ use super::{
     settings::Settings,
     vip,
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Returns a time in Octavia's format: UTC, without zone and fractions.
 pub(super) fn written(time: Timestamp) -> String {
@@ -23,7 +23,7 @@ pub(super) fn written(time: Timestamp) -> String {
 /// 409 in a state that does not allow it.
 pub(super) fn lock_whole(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     to: ProvisioningStatus,
 ) -> Result<(), ApiError> {
@@ -32,7 +32,7 @@ pub(super) fn lock_whole(
     if now != ProvisioningStatus::Active && !(also_error && now == ProvisioningStatus::Error) {
         return Err(error::pending(now, id));
     }
-    begin(state, cx, id, to);
+    begin(state, ctx, id, to);
     Ok(())
 }
 
@@ -40,12 +40,16 @@ pub(super) fn lock_whole(
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
-pub(super) fn lock_failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub(super) fn lock_failover(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<(), ApiError> {
     let now = status_of(state, id)?;
     if !matches!(now, ProvisioningStatus::Active | ProvisioningStatus::Error) {
         return Err(error::pending(now, id));
     }
-    begin(state, cx, id, ProvisioningStatus::PendingUpdate);
+    begin(state, ctx, id, ProvisioningStatus::PendingUpdate);
     Ok(())
 }
 
@@ -77,13 +81,13 @@ pub(super) fn check_below(
 /// 409 in a state that does not allow it.
 pub(super) fn lock_below(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     id: &str,
     listeners: &[String],
     pool: Option<&str>,
 ) -> Result<(), ApiError> {
     check_below(state, id, pool)?;
-    begin(state, cx, id, ProvisioningStatus::PendingUpdate);
+    begin(state, ctx, id, ProvisioningStatus::PendingUpdate);
     for listener in listeners {
         state.octavia.listeners.update(listener, |row| {
             row.body.provisioning_status = ProvisioningStatus::PendingUpdate;
@@ -106,11 +110,16 @@ fn status_of(state: &CloudState, id: &str) -> Result<ProvisioningStatus, ApiErro
 }
 
 /// Starts a change, and decides how it will end.
-pub(super) fn begin(state: &mut CloudState, cx: &Cx, id: &str, to: ProvisioningStatus) {
-    let (due, outcome) = plan_end(state, cx.now);
+pub(super) fn begin(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    id: &str,
+    to: ProvisioningStatus,
+) {
+    let (due, outcome) = plan_end(state, ctx.now);
     state.octavia.load_balancers.update(id, |row| {
         row.body.provisioning_status = to;
-        row.body.updated_at = Some(written(cx.now));
+        row.body.updated_at = Some(written(ctx.now));
         row.due = Some(due);
         row.outcome = outcome;
     });

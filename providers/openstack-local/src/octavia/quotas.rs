@@ -7,7 +7,7 @@ use super::{
     rows::QuotaRow,
     settings::Settings,
 };
-use crate::state::{ApiError, CloudState, Cx};
+use crate::state::{ApiError, CloudState, RequestContext};
 
 /// Kinds of resources with a quota.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +115,8 @@ fn filled(own: &Quota, default: &Quota, project: &str) -> Quota {
 ///
 /// # Errors
 /// 403 for another project.
-pub fn show(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
-    if !cx.sees(project) {
+pub fn show(state: &CloudState, ctx: &RequestContext, project: &str) -> Result<Quota, ApiError> {
+    if !ctx.sees(project) {
         return Err(error::forbidden());
     }
     Ok(effective(state, project))
@@ -126,20 +126,24 @@ pub fn show(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota, ApiErro
 ///
 /// # Errors
 /// 403 for another project.
-pub fn show_default(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
-    if !cx.sees(project) {
+pub fn show_default(
+    state: &CloudState,
+    ctx: &RequestContext,
+    project: &str,
+) -> Result<Quota, ApiError> {
+    if !ctx.sees(project) {
         return Err(error::forbidden());
     }
     Ok(filled(&Quota::default(), &Settings::of(state).default_quota, project))
 }
 
 /// Returns the limits of all projects that have their own, as far as the user may see them.
-pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
+pub fn list(state: &CloudState, ctx: &RequestContext) -> Vec<Quota> {
     let rows = state
         .octavia
         .quotas
         .iter()
-        .filter(|row| cx.sees(&row.project));
+        .filter(|row| ctx.sees(&row.project));
     rows.map(|row| effective(state, &row.project)).collect()
 }
 
@@ -149,11 +153,11 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
 /// 403 unless the user is an administrator.
 pub fn update(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     project: &str,
     update: &QuotaUpdate,
 ) -> Result<Quota, ApiError> {
-    if !cx.admin {
+    if !ctx.admin {
         return Err(error::forbidden());
     }
     let mut quota = state
@@ -185,8 +189,8 @@ pub fn update(
 ///
 /// # Errors
 /// 403 unless the user is an administrator.
-pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
-    if !cx.admin {
+pub fn reset(state: &mut CloudState, ctx: &RequestContext, project: &str) -> Result<(), ApiError> {
+    if !ctx.admin {
         return Err(error::forbidden());
     }
     state.octavia.quotas.remove(project);

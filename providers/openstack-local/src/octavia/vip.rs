@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     neutron::{networks, ports, security_groups, subnets},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 /// The address of a load balancer.
@@ -47,24 +47,24 @@ struct VipLocation {
 /// port is in use.
 pub(super) fn allocate(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     create: &LoadBalancerCreate,
     words: &PortNames,
     project: &str,
 ) -> Result<Vip, ApiError> {
     // First, find out where the addresses are.
-    let place = place(state, cx, create)?;
-    let more = additional(state, cx, create, &place)?;
+    let place = place(state, ctx, create)?;
+    let more = additional(state, ctx, create, &place)?;
     let groups = create.vip_sg_ids.clone().unwrap_or_default();
     if let Some(group) = groups
         .iter()
-        .find(|group| security_groups::show(state, cx, group).is_err())
+        .find(|group| security_groups::show(state, ctx, group).is_err())
     {
         return Err(no_such("Security Group", group));
     }
     // Then create the port, or use the given one.
     let port = match &place.port {
-        Some(port) => adopt_port(state, cx, port, words)?,
+        Some(port) => adopt_port(state, ctx, port, words)?,
         None => {
             let first = FixedIpRequest {
                 subnet_id: Some(place.subnet.clone()),
@@ -81,7 +81,7 @@ pub(super) fn allocate(
                 ..PortCreate::default()
             };
             // The service creates the port, whoever requested the load balancer.
-            ports::create(state, &service(cx.now), request)?
+            ports::create(state, &service(ctx.now), request)?
         }
     };
     // Finally, read the addresses from the port.
@@ -108,8 +108,8 @@ pub(super) fn allocate(
 }
 
 /// Returns the context of the load-balancer service itself, as a user of Neutron.
-fn service(now: Timestamp) -> Cx {
-    Cx { now, project: "".into(), user: "octavia".into(), admin: true }
+fn service(now: Timestamp) -> RequestContext {
+    RequestContext { now, project: "".into(), user: "octavia".into(), admin: true }
 }
 
 fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAddr> {
@@ -127,7 +127,7 @@ fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAdd
 /// Reads where the address is, and fills in what the request does not say.
 fn place(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     create: &LoadBalancerCreate,
 ) -> Result<VipLocation, ApiError> {
     // The schema has accepted it, so it is an address.
@@ -136,14 +136,14 @@ fn place(
         .as_ref()
         .and_then(|address| address.parse().ok());
     if let Some(port) = &create.vip_port_id {
-        return place_of_port(state, cx, create, port, address);
+        return place_of_port(state, ctx, create, port, address);
     }
     if let Some(network) = &create.vip_network_id {
-        if networks::get(state, cx, network).is_err() {
+        if networks::get(state, ctx, network).is_err() {
             return Err(no_such("Network", network));
         }
         let subnet = match &create.vip_subnet_id {
-            Some(id) if subnet_of(state, cx, id)?.network_id != *network => {
+            Some(id) if subnet_of(state, ctx, id)?.network_id != *network => {
                 return Err(no_such("Subnet", id));
             }
             Some(id) => id.clone(),
@@ -156,18 +156,18 @@ fn place(
             "VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.",
         ));
     };
-    let network = subnet_of(state, cx, subnet)?.network_id.clone();
+    let network = subnet_of(state, ctx, subnet)?.network_id.clone();
     Ok(VipLocation { network, subnet: subnet.clone(), address, port: None })
 }
 
 fn place_of_port(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     create: &LoadBalancerCreate,
     port: &str,
     address: Option<IpAddr>,
 ) -> Result<VipLocation, ApiError> {
-    let row = ports::get(state, cx, port).map_err(|_| no_such("Port", port))?;
+    let row = ports::get(state, ctx, port).map_err(|_| no_such("Port", port))?;
     if !row.device_id.is_empty() {
         let fault = format_args!("Port {port} is already used by device {} ", row.device_id);
         return Err(validation(fault));
@@ -176,7 +176,7 @@ fn place_of_port(
         (Some(subnet), address) => {
             let fault =
                 "No VIP address found on the specified VIP port within the specified subnet.";
-            subnet_of(state, cx, subnet)?;
+            subnet_of(state, ctx, subnet)?;
             let address = address_on(row, subnet, address).ok_or_else(|| validation(fault))?;
             (subnet.clone(), address)
         }
@@ -203,8 +203,12 @@ fn place_of_port(
     })
 }
 
-fn subnet_of<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a Subnet, ApiError> {
-    subnets::get(state, cx, id).map_err(|_| no_such("Subnet", id))
+fn subnet_of<'a>(
+    state: &'a CloudState,
+    ctx: &RequestContext,
+    id: &str,
+) -> Result<&'a Subnet, ApiError> {
+    subnets::get(state, ctx, id).map_err(|_| no_such("Subnet", id))
 }
 
 /// Chooses a subnet of a network: the one that contains the address, else the first with IPv4, else
@@ -245,7 +249,7 @@ fn choose_subnet(
 /// Reads further addresses, on other subnets of the same network.
 fn additional(
     state: &CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     create: &LoadBalancerCreate,
     place: &VipLocation,
 ) -> Result<Vec<FixedIpRequest>, ApiError> {
@@ -258,7 +262,7 @@ fn additional(
             ));
         }
         seen.push(&vip.subnet_id);
-        if subnet_of(state, cx, &vip.subnet_id)?.network_id != place.network {
+        if subnet_of(state, ctx, &vip.subnet_id)?.network_id != place.network {
             return Err(validation("All VIP subnets must belong to the same network."));
         }
         let ip_address = vip
@@ -273,7 +277,7 @@ fn additional(
 /// Assigns an existing port to the load balancer.
 fn adopt_port(
     state: &mut CloudState,
-    cx: &Cx,
+    ctx: &RequestContext,
     port: &str,
     words: &PortNames,
 ) -> Result<Port, ApiError> {
@@ -282,7 +286,7 @@ fn adopt_port(
         device_owner: Some(Some(words.owner.to_owned())),
         ..PortUpdate::default()
     };
-    ports::update(state, &service(cx.now), port, request)
+    ports::update(state, &service(ctx.now), port, request)
 }
 
 /// Releases the address of a load balancer. A floating IP on it stays, detached; a port that
@@ -291,16 +295,16 @@ pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancer
     let Some(port) = &row.body.vip_port_id else {
         return;
     };
-    let cx = service(now);
+    let ctx = service(now);
     let released = if row.owns_port {
-        ports::delete(state, &cx, port)
+        ports::delete(state, &ctx, port)
     } else {
         let request = PortUpdate {
             device_id: Some(None),
             device_owner: Some(None),
             ..PortUpdate::default()
         };
-        ports::update(state, &cx, port, request).map(drop)
+        ports::update(state, &ctx, port, request).map(drop)
     };
     if let Err(error) = released {
         // Somebody else has deleted the port: there is nothing to release.

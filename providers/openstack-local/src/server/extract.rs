@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Cloud, errors::unauthorized};
 use crate::{
     keystone,
-    state::{ApiError, Cx},
+    state::{ApiError, RequestContext},
 };
 
 /// Maximum size of a request's body in bytes.
@@ -18,17 +18,17 @@ const BODY_LIMIT: usize = 4 << 20;
 
 /// The request has a valid token, scoped to a project or to the whole cloud.
 #[derive(Clone, Debug)]
-pub struct Auth(pub Cx);
+pub struct Auth(pub RequestContext);
 
 impl FromRequestParts<Arc<Cloud>> for Auth {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, cloud: &Arc<Cloud>) -> Result<Self, ApiError> {
         let caller = caller(parts, cloud)?;
-        if caller.cx.project.is_empty() && !caller.cx.admin {
+        if caller.ctx.project.is_empty() && !caller.ctx.admin {
             return Err(ApiError::forbidden("", "The token is not scoped to a project."));
         }
-        Ok(Self(caller.cx))
+        Ok(Self(caller.ctx))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state of the cloud in memory: rows by kind, changed by plain functions, all or nothing.
 //!
-//! A request handler is a function of [`CloudState`] and [`Cx`]. The store runs it, writes what it
+//! A request handler is a function of [`CloudState`] and [`RequestContext`]. The store runs it, writes what it
 //! touched to disk, and only then returns the answer; after an error it undoes everything. So no
 //! handler has to deal with disks or locks.
 
@@ -104,7 +104,7 @@ impl CloudState {
 
 /// The user of a request, and its time.
 #[derive(Clone, Debug)]
-pub struct Cx {
+pub struct RequestContext {
     /// Now, by the cloud's clock.
     pub now: Timestamp,
     /// Project that the token is scoped to; objects belong to it, and only its own are seen.
@@ -115,7 +115,7 @@ pub struct Cx {
     pub admin: bool,
 }
 
-impl Cx {
+impl RequestContext {
     /// Returns whether the user may see an object of `project`.
     pub fn sees(&self, project: &str) -> bool {
         self.admin || &*self.project == project

@@ -15,7 +15,7 @@ use openstack_api::{
 use openstack_local::{
     neutron, octavia,
     server::{Fault, FaultKind as CloudFaultKind, Settings as CloudSettings},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -73,21 +73,21 @@ struct OtherTenant {
 
 impl OtherTenant {
     /// Has a route added, and a group on all ports.
-    fn come(&self, state: &mut CloudState, cx: &Cx) -> Result<(), ApiError> {
-        neutron::extra_routes::add(state, cx, &self.router, vec![self.route.clone()])?;
-        self.groups(state, cx, |groups| groups.push(self.group.clone()))
+    fn come(&self, state: &mut CloudState, ctx: &RequestContext) -> Result<(), ApiError> {
+        neutron::extra_routes::add(state, ctx, &self.router, vec![self.route.clone()])?;
+        self.groups(state, ctx, |groups| groups.push(self.group.clone()))
     }
 
     /// Takes it away again.
-    fn go(&self, state: &mut CloudState, cx: &Cx) -> Result<(), ApiError> {
-        neutron::extra_routes::remove(state, cx, &self.router, &[self.route.clone()])?;
-        self.groups(state, cx, |groups| groups.retain(|id| *id != self.group))
+    fn go(&self, state: &mut CloudState, ctx: &RequestContext) -> Result<(), ApiError> {
+        neutron::extra_routes::remove(state, ctx, &self.router, &[self.route.clone()])?;
+        self.groups(state, ctx, |groups| groups.retain(|id| *id != self.group))
     }
 
     fn groups(
         &self,
         state: &mut CloudState,
-        cx: &Cx,
+        ctx: &RequestContext,
         change: impl Fn(&mut Vec<String>),
     ) -> Result<(), ApiError> {
         let ports = self
@@ -100,7 +100,7 @@ impl OtherTenant {
         for (port, mut groups) in ports {
             change(&mut groups);
             let update = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
-            neutron::ports::update(state, cx, &port, update)?;
+            neutron::ports::update(state, ctx, &port, update)?;
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl FaultyTransport {
     async fn come(&self) -> anyhow::Result<()> {
         let others = self.others.lock().take();
         match others {
-            Some(others) => self.site.change(|state, cx| others.come(state, cx)).await,
+            Some(others) => self.site.change(|state, ctx| others.come(state, ctx)).await,
             None => Ok(()),
         }
     }
@@ -284,14 +284,14 @@ impl ExploredCloud {
         let (server, ip) = self.site.launch(&self.place, "appliance").await?;
         let place = self.place.clone();
         let balancers = ["kube_service_theirs_ns_web", "kube_service_ours_ns_web2", "by-hand"];
-        let ids = self.site.change(move |state, cx| {
+        let ids = self.site.change(move |state, ctx| {
             for name in balancers {
                 let more = json!({"name": name, "vip_subnet_id": place.subnet, "listeners": [{
                     "name": "listener_0", "protocol": "TCP", "protocol_port": 80,
                     "default_pool": {"name": "pool_0", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "members": [
                         {"address": ip.to_string(), "protocol_port": 30080}]}}]});
                 let body: LoadBalancerCreate = serde_json::from_value(more).expect("a body");
-                octavia::load_balancers::create(state, cx, body)?;
+                octavia::load_balancers::create(state, ctx, body)?;
             }
             let description = Some("Floating IP for Kubernetes external service ns/web from cluster theirs".into());
             let request = FloatingIpCreate {
@@ -299,19 +299,19 @@ impl ExploredCloud {
                 description,
                 ..FloatingIpCreate::default()
             };
-            neutron::floating_ips::create(state, cx, request)?;
+            neutron::floating_ips::create(state, ctx, request)?;
             let description = Some("Security Group for ns/web Service LoadBalancer in cluster theirs".into());
             let request =
                 SecurityGroupCreate { name: Some(FOREIGN_GROUP.into()), description, ..SecurityGroupCreate::default() };
-            let group = neutron::security_groups::create(state, cx, request)?.id;
+            let group = neutron::security_groups::create(state, ctx, request)?.id;
             let port = neutron::ports::of_device(state, &server)[0].clone();
             let groups = port.security_groups.iter().cloned().chain([group]).collect();
             let pairs = Some(vec![AddressPair { ip_address: FOREIGN_NETWORK.into(), mac_address: None }]);
             let update =
                 PortUpdate { security_groups: Some(groups), allowed_address_pairs: pairs, ..PortUpdate::default() };
-            neutron::ports::update(state, cx, &port.id, update)?;
+            neutron::ports::update(state, ctx, &port.id, update)?;
             let route = Route { destination: FOREIGN_NETWORK.into(), nexthop: ip.to_string() };
-            neutron::extra_routes::add(state, cx, &place.routers[0], vec![route])?;
+            neutron::extra_routes::add(state, ctx, &place.routers[0], vec![route])?;
             Ok(())
         });
         ids.await?;
@@ -378,7 +378,7 @@ impl ExploredCloud {
     /// Undoes what others did.
     pub(super) async fn others_go(&self) -> anyhow::Result<()> {
         match &self.others {
-            Some(others) => self.site.change(|state, cx| others.go(state, cx)).await,
+            Some(others) => self.site.change(|state, ctx| others.go(state, ctx)).await,
             None => Ok(()),
         }
     }

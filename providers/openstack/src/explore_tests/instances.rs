@@ -163,9 +163,9 @@ impl Case {
         let mut world = ExploredCloud::new(journey, self.cloud, |_| {}, self.nodes + 2).await?;
         let (stopped, gone) =
             (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
-        let change = world.site.change(|state, cx| {
+        let change = world.site.change(|state, ctx| {
             nova::servers::set_status(state, &stopped, "SHUTOFF", None)?;
-            nova::servers::delete(state, cx, &gone)
+            nova::servers::delete(state, ctx, &gone)
         });
         change.await?;
         world.empty = world.describe().await?;

@@ -10,7 +10,7 @@ use openstack_api::{
 };
 
 use super::{
-    annotations, floating_ip,
+    annotations, floating_ip_sync,
     model::ServiceKey,
     names,
     observe::{self, LoadBalancerQuery},
@@ -86,7 +86,7 @@ impl LoadBalancerReconciler {
                         &owner.namespace,
                         &owner.name,
                     );
-                    floating_ip::release_leftover(api, &description).await?;
+                    floating_ip_sync::release_leftover(api, &description).await?;
                 }
                 None => {}
             }
@@ -235,7 +235,7 @@ impl LoadBalancerReconciler {
         if !input.keep_floating_ip
             && let Some(port) = &observed.load_balancer.vip_port_id
         {
-            floating_ip::release(api, port).await?;
+            floating_ip_sync::release(api, port).await?;
         }
         let id = observed.load_balancer.id.clone();
         // Nothing can be removed from a load balancer in ERROR.

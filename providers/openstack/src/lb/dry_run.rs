@@ -9,7 +9,7 @@ use ccm_core::{
 use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
-    floating_ip::FloatingIpDiff,
+    floating_ip_sync::FloatingIpDiff,
     plan::PlannedAction,
     reconcile::{LoadBalancerReconciler, PlanScope, ReconcileStop, as_transient},
     reconcile_input::ReconcileInput,

@@ -11,7 +11,7 @@ use openstack_api::{
 };
 
 use super::{
-    LoadBalancers, floating_ip, model::ServiceKey, names, ownership::service_ownership,
+    LoadBalancers, floating_ip_sync, model::ServiceKey, names, ownership::service_ownership,
     sync_state::pause,
 };
 
@@ -99,7 +99,7 @@ impl LoadBalancers {
         check_owner(object, self.load_balancer_owner(&load_balancer).as_ref())?;
         self.check_listeners(op, object, &load_balancer).await?;
         if let Some(port) = &load_balancer.vip_port_id {
-            floating_ip::release(api, port).await?;
+            floating_ip_sync::release(api, port).await?;
         }
         let why = "its Service does not exist";
         match api.delete_load_balancer(&load_balancer.id, true, why).await {

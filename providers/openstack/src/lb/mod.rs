@@ -14,7 +14,7 @@ mod delete;
 pub mod desired_members;
 mod dry_run;
 pub mod features;
-mod floating_ip;
+mod floating_ip_sync;
 mod inventory;
 pub(in crate::lb) mod listing;
 pub mod model;
@@ -53,7 +53,7 @@ use self::{
     annotations::AnnotationReader,
     delete::DeleteInput,
     features::Features,
-    floating_ip::ExternalNetworkCache,
+    floating_ip_sync::ExternalNetworkCache,
     model::{DesiredLoadBalancer, ServiceKey},
     reconcile::LoadBalancerReconciler,
     reconcile_input::ReconcileInput,

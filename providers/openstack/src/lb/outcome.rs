@@ -10,7 +10,7 @@ use openstack_api::octavia::ProvisioningStatus;
 
 use super::{
     annotations::{self, Annotation},
-    floating_ip, observe,
+    floating_ip_sync, observe,
     reconcile_input::ReconcileInput,
     status,
     sync_state::LoadBalancerSyncState,
@@ -66,5 +66,5 @@ pub(super) fn known_address(
     {
         return Some(address);
     }
-    floating_ip::vip_address(state.observed.as_ref()?).ok()
+    floating_ip_sync::vip_address(state.observed.as_ref()?).ok()
 }

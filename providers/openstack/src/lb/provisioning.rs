@@ -7,7 +7,7 @@ use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
-    floating_ip, observe,
+    floating_ip_sync, observe,
     ownership::service_ownership,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
@@ -175,7 +175,7 @@ impl LoadBalancerReconciler {
         state.invalidate();
         if !input.desired.floating_ip.keep
             && let Some(port) = &load_balancer.vip_port_id
-            && let Err(error) = floating_ip::release(api, port).await
+            && let Err(error) = floating_ip_sync::release(api, port).await
         {
             return error.into();
         }

@@ -9,7 +9,7 @@ use super::{
     api::Api,
     apply::{self, ApplyResult},
     features::Features,
-    floating_ip::{self, ExternalNetworkCache, FloatingIpSync},
+    floating_ip_sync::{self, ExternalNetworkCache, FloatingIpSync},
     observe, outcome,
     ownership::{ServiceOwnership, service_ownership},
     plan::{self, PlanInput, PlannedAction},
@@ -370,7 +370,7 @@ fn report_skipped_floating_ip(op: &Op, input: &ReconcileInput<'_>, state: &LoadB
         return;
     };
     if !input.desired.internal
-        && floating_ip::vip_address(observed).is_ok_and(|address| address.is_ipv6())
+        && floating_ip_sync::vip_address(observed).is_ok_and(|address| address.is_ipv6())
     {
         let note = "the load balancer has an IPv6 address: there is no floating IP for it";
         op.event(EventType::Warning, "LoadBalancerFloatingIPSkipped", note);

@@ -245,8 +245,8 @@ impl CloudProvider for OpenStackProvider {
     }
 
     /// Registers metrics. The cloud need not answer.
-    async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.register_metrics(&cx.metrics)
+    async fn start(&self, ctx: ProviderContext) -> Result<(), CloudError> {
+        self.register_metrics(&ctx.metrics)
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

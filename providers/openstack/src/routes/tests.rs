@@ -137,8 +137,8 @@ async fn other_peoples_routes_are_neither_listed_nor_touched() {
             nexthop: other.ip.to_string(),
         };
         stage
-            .change_as_admin(move |state, cx| {
-                local::extra_routes::add(state, cx, &router, vec![foreign])
+            .change_as_admin(move |state, ctx| {
+                local::extra_routes::add(state, ctx, &router, vec![foreign])
             })
             .await;
         let routes = routes(&stage).await;
@@ -264,8 +264,8 @@ async fn a_router_changed_by_others_meanwhile_loses_nothing() {
         let (router, ip) = (stage.router.clone(), server.ip.to_string());
         let route = neutron::Route { destination: "192.0.2.0/24".into(), nexthop: ip };
         stage
-            .change_as_admin(move |state, cx| {
-                local::extra_routes::add(state, cx, &router, vec![route])
+            .change_as_admin(move |state, ctx| {
+                local::extra_routes::add(state, ctx, &router, vec![route])
             })
             .await;
     };
@@ -315,7 +315,9 @@ async fn doubt_is_an_error_and_no_empty_list() {
     let (router, nexthop) = (stage.router.clone(), stray.ip.to_string());
     let route = neutron::Route { destination: "10.164.9.0/24".into(), nexthop };
     stage
-        .change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route]))
+        .change_as_admin(move |state, ctx| {
+            local::extra_routes::add(state, ctx, &router, vec![route])
+        })
         .await;
     stage.fail(
         "/network/v2.0/ports",
@@ -395,7 +397,7 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
         (stage.server("a").await, stage.server("b").await, stage.server("c").await);
     let (router, ip) = (stage.router.clone(), one.ip);
     stage
-        .change_as_admin(move |state, cx| {
+        .change_as_admin(move |state, ctx| {
             let port = local::ports::of_device(state, &two.id)[0].id.clone();
             state
                 .neutron
@@ -403,7 +405,7 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
                 .update(&port, |port| port.fixed_ips[0].ip_address = ip);
             let foreign =
                 neutron::Route { destination: "10.164.9.0/24".into(), nexthop: ip.to_string() };
-            local::extra_routes::add(state, cx, &router, vec![foreign])
+            local::extra_routes::add(state, ctx, &router, vec![foreign])
         })
         .await;
     let listed = routes(&stage)

@@ -45,7 +45,7 @@ use openstack_local::{
     nova::{self, Microversion},
     server::{LocalCloud, Settings, TimeSource},
     servers::{Kubernetes, NODE},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -171,7 +171,7 @@ impl Cloud {
                 .map(|project| project.id.clone())
                 .unwrap()
         });
-        let cx = Cx {
+        let ctx = RequestContext {
             now: local.cloud().clock.now(),
             project: project.into(),
             user: "operator".into(),
@@ -183,7 +183,7 @@ impl Cloud {
         let subnet = local
             .cloud()
             .store
-            .change(move |state| build(state, &cx, &range, servers))
+            .change(move |state| build(state, &ctx, &range, servers))
             .await
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -201,16 +201,21 @@ impl Cloud {
 }
 
 /// Makes a network and servers on it that are nodes. Returns the subnet.
-fn build(state: &mut CloudState, cx: &Cx, range: &str, servers: u32) -> Result<String, ApiError> {
+fn build(
+    state: &mut CloudState,
+    ctx: &RequestContext,
+    range: &str,
+    servers: u32,
+) -> Result<String, ApiError> {
     let network = NetworkCreate { name: Some("nodes".into()), ..NetworkCreate::default() };
-    let network = neutron::networks::create(state, cx, network)?.id;
+    let network = neutron::networks::create(state, ctx, network)?.id;
     let subnet = SubnetCreate {
         network_id: network.clone(),
         ip_version: 4,
         cidr: Some(range.to_owned()),
         ..SubnetCreate::default()
     };
-    let subnet = neutron::subnets::create(state, cx, subnet)?.id;
+    let subnet = neutron::subnets::create(state, ctx, subnet)?.id;
     for number in 0..servers {
         let on = NetworkRequest { uuid: Some(network.clone()), ..NetworkRequest::default() };
         let server = ServerCreate {
@@ -220,7 +225,7 @@ fn build(state: &mut CloudState, cx: &Cx, range: &str, servers: u32) -> Result<S
             metadata: Some([(NODE.to_owned(), "true".to_owned())].into()),
             ..ServerCreate::default()
         };
-        nova::create::create(state, cx, Microversion(60), &server)?;
+        nova::create::create(state, ctx, Microversion(60), &server)?;
     }
     Ok(subnet)
 }

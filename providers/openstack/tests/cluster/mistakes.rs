@@ -231,7 +231,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(
     // One that served is failed over, with its address.
     let address = stage.address("many").await?;
     let break_it = |state: &mut openstack_local::state::CloudState,
-                    _: &openstack_local::state::Cx| {
+                    _: &openstack_local::state::RequestContext| {
         let found = state
             .octavia
             .load_balancers

@@ -10,7 +10,7 @@ use openstack_api::nova::ServerCreate;
 use openstack_local::{
     nova,
     server::{Fault, FaultKind},
-    state::{CloudState, Cx},
+    state::{CloudState, RequestContext},
 };
 
 use crate::fixture::{ClusterFixture, cloud::small};
@@ -59,7 +59,7 @@ async fn initialized(stage: &ClusterFixture, names: &[&str]) -> anyhow::Result<V
 pub(crate) async fn a_node_gets_what_upstream_writes(
     stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {
-    let add_zone = |state: &mut CloudState, _: &Cx| {
+    let add_zone = |state: &mut CloudState, _: &RequestContext| {
         nova::zones::add(state, "zone one");
         Ok(())
     };

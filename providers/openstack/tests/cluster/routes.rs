@@ -21,7 +21,7 @@ async fn add(stage: &ClusterFixture, destination: &str, nexthop: &str) -> anyhow
     let router = stage.cloud.net.router.clone();
     stage
         .cloud
-        .change(|state, cx| neutron::extra_routes::add(state, cx, &router, vec![route]))
+        .change(|state, ctx| neutron::extra_routes::add(state, ctx, &router, vec![route]))
         .await
         .map(drop)
 }

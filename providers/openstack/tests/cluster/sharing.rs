@@ -30,7 +30,7 @@ async fn make(stage: &ClusterFixture, body: Value) -> anyhow::Result<String> {
     let create: LoadBalancerCreate = serde_json::from_value(body)?;
     Ok(stage
         .cloud
-        .change(|state, cx| octavia::load_balancers::create(state, cx, create))
+        .change(|state, ctx| octavia::load_balancers::create(state, ctx, create))
         .await?
         .id)
 }
@@ -136,7 +136,7 @@ pub(crate) async fn a_users_load_balancer_stays(stage: &mut ClusterFixture) -> a
         make(stage, json!({"name": "mine", "vip_subnet_id": vips, "listeners": [own]})).await?;
     let (external, of) = (stage.cloud.net.external[0].clone(), id.clone());
     let attach = |state: &mut openstack_local::state::CloudState,
-                  cx: &openstack_local::state::Cx| {
+                  ctx: &openstack_local::state::RequestContext| {
         let port = state
             .octavia
             .load_balancers
@@ -148,7 +148,7 @@ pub(crate) async fn a_users_load_balancer_stays(stage: &mut ClusterFixture) -> a
             description: Some("mine".into()),
             ..Default::default()
         };
-        openstack_local::neutron::floating_ips::create(state, cx, request)
+        openstack_local::neutron::floating_ips::create(state, ctx, request)
     };
     stage.cloud.change(attach).await?;
     stage

@@ -18,7 +18,7 @@ use openstack_local::{
     nova::{self, Microversion},
     octavia,
     server::{LocalCloud, Settings},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -88,7 +88,9 @@ impl TakeoverCloud {
         };
         let driver = driver.to_owned();
         let certificate = world.certificate().await?;
-        world.ids = world.change(|state, cx| build(state, cx, &driver)).await?;
+        world.ids = world
+            .change(|state, ctx| build(state, ctx, &driver))
+            .await?;
         world.ids.certificate = certificate;
         Ok(world)
     }
@@ -96,10 +98,10 @@ impl TakeoverCloud {
     /// Changes the cloud as its operator.
     pub(crate) async fn change<T>(
         &self,
-        change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
+        change: impl FnOnce(&mut CloudState, &RequestContext) -> Result<T, ApiError>,
     ) -> anyhow::Result<T> {
         let now = self.local.cloud().clock.now();
-        let cx = Cx {
+        let ctx = RequestContext {
             now,
             project: self.project.clone(),
             user: "operator".into(),
@@ -109,7 +111,7 @@ impl TakeoverCloud {
             .local
             .cloud()
             .store
-            .change(|state| change(state, &cx))
+            .change(|state| change(state, &ctx))
             .await?)
     }
 
@@ -131,7 +133,7 @@ impl TakeoverCloud {
     /// Makes a server and returns its ID and address.
     pub(crate) async fn server(&self, name: &str) -> anyhow::Result<(String, std::net::IpAddr)> {
         let network = self.ids.nodes_network.clone();
-        self.change(|state, cx| {
+        self.change(|state, ctx| {
             let on = NetworkRequest { uuid: Some(network), ..NetworkRequest::default() };
             let request = ServerCreate {
                 name: name.to_owned(),
@@ -140,7 +142,7 @@ impl TakeoverCloud {
                 metadata: Some([("hostname".to_owned(), format!("{name}.example"))].into()),
                 ..ServerCreate::default()
             };
-            let id = nova::create::create(state, cx, Microversion(60), &request)?;
+            let id = nova::create::create(state, ctx, Microversion(60), &request)?;
             let ip = neutron::ports::of_device(state, &id)[0].fixed_ips[0].ip_address;
             Ok((id, ip))
         })
@@ -181,7 +183,7 @@ fn subnet(network: &str, name: &str, cidr: &str) -> SubnetCreate {
 }
 
 // length: a list of objects, one made after the other; in parts it would be no clearer
-fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError> {
+fn build(state: &mut CloudState, ctx: &RequestContext, driver: &str) -> Result<Ids, ApiError> {
     let more = QuotaUpdate {
         port: Some(-1),
         floatingip: Some(-1),
@@ -189,25 +191,25 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         security_group_rule: Some(-1),
         ..QuotaUpdate::default()
     };
-    neutron::quotas::update(state, cx, &cx.project, &more)?;
-    let nodes = neutron::networks::create(state, cx, network("nodes", false))?.id;
-    let vips = neutron::networks::create(state, cx, network("vips", false))?.id;
+    neutron::quotas::update(state, ctx, &ctx.project, &more)?;
+    let nodes = neutron::networks::create(state, ctx, network("nodes", false))?.id;
+    let vips = neutron::networks::create(state, ctx, network("vips", false))?.id;
     // Names are looked through in the order of the list; the first external network is the one that
     // is found.
-    let public = neutron::networks::create(state, cx, network("public", true))?.id;
+    let public = neutron::networks::create(state, ctx, network("public", true))?.id;
     let mut ids = Ids {
-        nodes_subnet: neutron::subnets::create(state, cx, subnet(&nodes, "nodes", "10.0.0.0/16"))?
+        nodes_subnet: neutron::subnets::create(state, ctx, subnet(&nodes, "nodes", "10.0.0.0/16"))?
             .id,
-        vip_subnet: neutron::subnets::create(state, cx, subnet(&vips, "vips", "10.1.0.0/24"))?.id,
+        vip_subnet: neutron::subnets::create(state, ctx, subnet(&vips, "vips", "10.1.0.0/24"))?.id,
         public_subnet: neutron::subnets::create(
             state,
-            cx,
+            ctx,
             subnet(&public, "public-a", "203.0.113.0/24"),
         )?
         .id,
         other_public: neutron::subnets::create(
             state,
-            cx,
+            ctx,
             subnet(&public, "public-b", "198.51.100.0/24"),
         )?
         .id,
@@ -219,7 +221,7 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
     };
     octavia::put_availability_zone(state, "zone-1", true);
     Resource::Subnet
-        .change_tags(state, cx, &ids.other_public, |tags| tags.push("spare".to_owned()))?;
+        .change_tags(state, ctx, &ids.other_public, |tags| tags.push("spare".to_owned()))?;
     let gateway = GatewayRequest {
         network_id: Some(ids.public.clone()),
         ..GatewayRequest::default()
@@ -228,24 +230,24 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         external_gateway_info: Some(gateway),
         ..RouterCreate::default()
     };
-    ids.router = neutron::routers::create(state, cx, router)?.id;
+    ids.router = neutron::routers::create(state, ctx, router)?.id;
     for subnet in [&ids.nodes_subnet, &ids.vip_subnet] {
         let on = InterfaceRequest { subnet_id: Some(subnet.clone()), port_id: None };
-        neutron::router_interfaces::add(state, cx, &ids.router, &on)?;
+        neutron::router_interfaces::add(state, ctx, &ids.router, &on)?;
     }
     let port = PortCreate {
         network_id: ids.vip_network.clone(),
         name: Some("chosen".into()),
         ..PortCreate::default()
     };
-    ids.vip_port = neutron::ports::create(state, cx, port)?.id;
+    ids.vip_port = neutron::ports::create(state, ctx, port)?.id;
     let floating = FloatingIpCreate {
         floating_network_id: ids.public.clone(),
         floating_ip_address: "203.0.113.200".parse().ok(),
         description: Some("to be asked for".into()),
         ..FloatingIpCreate::default()
     };
-    let floating = neutron::floating_ips::create(state, cx, floating)?;
+    let floating = neutron::floating_ips::create(state, ctx, floating)?;
     ids.fixed_address = floating
         .floating_ip_address
         .map(|address| address.to_string())
@@ -256,7 +258,7 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         provider: Some(driver.into()),
         ..LoadBalancerCreate::default()
     };
-    let manual = octavia::load_balancers::create(state, cx, manual)?;
+    let manual = octavia::load_balancers::create(state, ctx, manual)?;
     let of_manual = FloatingIpCreate {
         floating_network_id: ids.public.clone(),
         port_id: manual.vip_port_id,
@@ -264,7 +266,7 @@ fn build(state: &mut CloudState, cx: &Cx, driver: &str) -> Result<Ids, ApiError>
         description: Some("of the balancer manual".into()),
         ..FloatingIpCreate::default()
     };
-    neutron::floating_ips::create(state, cx, of_manual)?;
+    neutron::floating_ips::create(state, ctx, of_manual)?;
     ids.manual = manual.id;
     Ok(ids)
 }

@@ -10,7 +10,7 @@ use ccm_core::{
     },
     k8s::{
         AddressType, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, ServiceFields,
-        ServiceView, well_known as wk,
+        ServiceView, well_known,
     },
     provider::InstanceMetadata,
     runtime::{
@@ -42,10 +42,10 @@ const KEYS: &[&str] = &[
     "team",
     "example.com/x~y",
     "a/b/c",
-    wk::LABEL_ZONE,
-    wk::LABEL_REGION,
-    wk::LABEL_INSTANCE_TYPE,
-    wk::LABEL_ZONE_BETA,
+    well_known::LABEL_ZONE,
+    well_known::LABEL_REGION,
+    well_known::LABEL_INSTANCE_TYPE,
+    well_known::LABEL_ZONE_BETA,
     "kubernetes.io/reserved",
 ];
 
@@ -135,7 +135,8 @@ fn map(input: &mut Input<'_>, most: usize) -> Map<String, Value> {
 
 fn node(input: &mut Input<'_>) -> Value {
     let taint = |input: &mut Input<'_>| {
-        let key = input.word(&[wk::TAINT_UNINITIALIZED, wk::TAINT_SHUTDOWN, "other"]);
+        let key =
+            input.word(&[well_known::TAINT_UNINITIALIZED, well_known::TAINT_SHUTDOWN, "other"]);
         json!({"key": key, "value": input.word(&["", "true"]), "effect": input.pick(&["NoSchedule", "NoExecute"])})
     };
     let address = |input: &mut Input<'_>| json!({"type": input.pick(&["InternalIP", "ExternalIP", "Hostname"]), "address": input.word(&["10.0.0.1", "10.0.0.2", "n"])});
@@ -240,7 +241,7 @@ fn check_initialized(before: &Value, after: &Value, plan: &Initialization) {
             .unwrap_or_default();
         taints
             .into_iter()
-            .filter(|taint| taint["key"] != wk::TAINT_UNINITIALIZED)
+            .filter(|taint| taint["key"] != well_known::TAINT_UNINITIALIZED)
             .collect::<Vec<_>>()
     };
     assert_eq!(others(after), others(before));
@@ -259,8 +260,9 @@ fn shut_down(node: &Value) {
     let after = must("nodes", node, &patch);
     assert_eq!(node_view(&after).has_shutdown_taint(), wanted, "{after}");
     assert_eq!(without(&after, &["/spec/taints"]), without(node, &["/spec/taints"]));
-    let ours =
-        |taint: &Value| taint["key"] == wk::TAINT_SHUTDOWN && taint["effect"] == "NoSchedule";
+    let ours = |taint: &Value| {
+        taint["key"] == well_known::TAINT_SHUTDOWN && taint["effect"] == "NoSchedule"
+    };
     let others = |node: &Value| {
         let taints = node["spec"]["taints"]
             .as_array()
@@ -302,7 +304,7 @@ fn service(input: &mut Input<'_>) -> Value {
         "status": {"loadBalancer": {}, "conditions": [{"type": "x", "status": "True"}]},
     });
     let finalizers = input.list(3, |input| {
-        json!(input.word(&[wk::FINALIZER_LOAD_BALANCER, "example.com/other", "x"]))
+        json!(input.word(&[well_known::FINALIZER_LOAD_BALANCER, "example.com/other", "x"]))
     });
     if !finalizers.is_empty() {
         service["metadata"]["finalizers"] = json!(finalizers);
@@ -348,7 +350,7 @@ fn foreign(service: &Value) -> std::collections::BTreeSet<String> {
     let others = finalizers
         .iter()
         .filter_map(Value::as_str)
-        .filter(|name| *name != wk::FINALIZER_LOAD_BALANCER);
+        .filter(|name| *name != well_known::FINALIZER_LOAD_BALANCER);
     others.map(str::to_owned).collect()
 }
 
@@ -416,7 +418,7 @@ fn take_off(input: &mut Input<'_>, service: &Value) {
         .map_or(&[][..], Vec::as_slice);
     let twice = finalizers
         .iter()
-        .filter(|name| **name == wk::FINALIZER_LOAD_BALANCER)
+        .filter(|name| **name == well_known::FINALIZER_LOAD_BALANCER)
         .count()
         > 1;
     let after = must("services", service, &patch);

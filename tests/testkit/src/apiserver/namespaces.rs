@@ -59,35 +59,35 @@ const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// 403 for those every cluster needs.
 pub(crate) fn delete(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     old: &Arc<Object>,
 ) -> Result<DeleteOutcome, ApiError> {
-    if IMMORTAL.contains(&cx.name) {
+    if IMMORTAL.contains(&ctx.name) {
         return Err(ApiError::forbidden(
             "",
             "namespaces",
-            cx.name,
+            ctx.name,
             "this namespace may not be deleted",
         ));
     }
     let mut object = old.value();
-    if is_deleting(&object) || cx.dry_run {
+    if is_deleting(&object) || ctx.dry_run {
         return Ok(DeleteOutcome::Marked(old.clone()));
     }
-    mark_deleted(&mut object, cx.clock);
+    mark_deleted(&mut object, ctx.clock);
     object["status"]["phase"] = json!("Terminating");
     let marked = tx.put(def(), object);
-    empty(tx, cx);
-    finish_if_empty(tx, cx.name);
+    empty(tx, ctx);
+    finish_if_empty(tx, ctx.name);
     Ok(DeleteOutcome::Marked(marked))
 }
 
-fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {
+fn empty(tx: &mut Transaction<'_>, ctx: Context<'_>) {
     let kinds = resources::all()
         .iter()
         .filter(|d| d.namespaced && d.is_stored() && (d.group, d.plural) == d.storage_key());
     for kind in kinds {
-        for object in tx.list(kind.storage_key(), Some(cx.name)) {
+        for object in tx.list(kind.storage_key(), Some(ctx.name)) {
             let mut value = object.value();
             if value["metadata"]["finalizers"]
                 .as_array()
@@ -95,7 +95,7 @@ fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {
             {
                 tx.remove(kind, &object, value);
             } else if !is_deleting(&value) {
-                mark_deleted(&mut value, cx.clock);
+                mark_deleted(&mut value, ctx.clock);
                 tx.put(kind, value);
             }
         }

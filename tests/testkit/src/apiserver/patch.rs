@@ -96,33 +96,33 @@ fn object(patch: Value) -> Result<Value, ApiError> {
 /// 404, 409, 422, 400 as the real server.
 pub(crate) fn patch(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     def: &'static ResourceDef,
     patch: &Patch,
     strict: bool,
 ) -> Result<WriteOutcome, ApiError> {
-    let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
-        return Err(ApiError::not_found(cx.def, cx.name));
+    let Some(old) = tx.get(ctx.def.storage_key(), ctx.namespace, ctx.name) else {
+        return Err(ApiError::not_found(ctx.def, ctx.name));
     };
     let patched = patch.apply(def, &convert::outgoing(def, old.value()))?;
-    check_shape(cx, def, &patched, strict)?;
-    check_uid(cx, &old.uid, &patched)?;
-    replace(tx, cx, &old, convert::incoming(def, patched))
+    check_shape(ctx, def, &patched, strict)?;
+    check_uid(ctx, &old.uid, &patched)?;
+    replace(tx, ctx, &old, convert::incoming(def, patched))
 }
 
 /// A patch that names another incarnation is invalid, where an update would conflict.
-fn check_uid(cx: Context<'_>, uid: &str, patched: &Value) -> Result<(), ApiError> {
+fn check_uid(ctx: Context<'_>, uid: &str, patched: &Value) -> Result<(), ApiError> {
     let given = patched["metadata"]["uid"].as_str().unwrap_or_default();
     if given.is_empty() || given == uid {
         return Ok(());
     }
     let error = FieldError::invalid("metadata.uid", &format!("{given:?}"), "field is immutable");
-    Err(ApiError::invalid(cx.def.group, cx.def.kind, cx.name, &[error]))
+    Err(ApiError::invalid(ctx.def.group, ctx.def.kind, ctx.name, &[error]))
 }
 
 /// Refuses what would no longer decode as the kind, or would name another object.
 fn check_shape(
-    cx: Context<'_>,
+    ctx: Context<'_>,
     def: &'static ResourceDef,
     patched: &Value,
     strict: bool,
@@ -142,10 +142,10 @@ fn check_shape(
         return Err(invalid(&strict_error(&checked.unknown_fields)));
     }
     let name = patched["metadata"]["name"].as_str().unwrap_or_default();
-    if name != cx.name {
+    if name != ctx.name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
-            cx.name
+            ctx.name
         )));
     }
     if patched["kind"] != def.kind || patched["apiVersion"] != def.api_version() {

@@ -107,33 +107,33 @@ impl ApiServer {
         let object = body_object(def, call)?;
         check_unconverted(def, &call.info, &object)?;
         let object = convert::incoming(def, object);
-        let cx = self.context(def, &call.info);
-        let created = self.store().write(|tx| write::create(tx, cx, object))?;
+        let ctx = self.context(def, &call.info);
+        let created = self.store().write(|tx| write::create(tx, ctx, object))?;
         Ok(json(StatusCode::CREATED, encoder.object(&created)))
     }
 
     fn update(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let object = convert::incoming(def, body_object(def, call)?);
-        let cx = self.context(def, &call.info);
-        let written = self.store().write(|tx| write::update(tx, cx, object))?;
+        let ctx = self.context(def, &call.info);
+        let written = self.store().write(|tx| write::update(tx, ctx, object))?;
         Ok(written_answer(&written, encoder))
     }
 
     fn patch(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let parsed = Patch::parse(call.header(&header::CONTENT_TYPE), call.body()?)?;
-        let cx = self.context(def, &call.info);
+        let ctx = self.context(def, &call.info);
         let strict = call.info.query("fieldValidation") == Some("Strict");
         let written = self
             .store()
-            .write(|tx| patch::patch(tx, cx, def, &parsed, strict))?;
+            .write(|tx| patch::patch(tx, ctx, def, &parsed, strict))?;
         Ok(written_answer(&written, encoder))
     }
 
     fn delete(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let (options, dry_run) = delete_options(call)?;
         let options = DeleteOptions { unheld: call.unheld, ..options };
-        let cx = Context { dry_run, ..self.context(def, &call.info) };
-        let deleted = self.store().write(|tx| write::delete(tx, cx, &options))?;
+        let ctx = Context { dry_run, ..self.context(def, &call.info) };
+        let deleted = self.store().write(|tx| write::delete(tx, ctx, &options))?;
         Ok(match deleted {
             DeleteOutcome::Marked(object) => json(StatusCode::OK, encoder.object(&object)),
             DeleteOutcome::Gone(object) if strategy::returns_deleted(def) => {
@@ -165,13 +165,13 @@ impl ApiServer {
         self.store().write(|tx| {
             for object in &page.objects {
                 let base = self.context(def, &call.info);
-                let cx = Context {
+                let ctx = Context {
                     namespace: &object.namespace,
                     name: &object.name,
                     dry_run,
                     ..base
                 };
-                match write::delete(tx, cx, &options) {
+                match write::delete(tx, ctx, &options) {
                     // Gone in between is as good as deleted.
                     Ok(_) => {}
                     Err(error) if error.code == StatusCode::NOT_FOUND => {}
@@ -236,18 +236,18 @@ impl ApiServer {
             None => "",
         };
         let info = RequestInfo { namespace: namespace.to_owned(), ..RequestInfo::default() };
-        let cx = self.context(def, &info);
+        let ctx = self.context(def, &info);
         let stored = convert::incoming(def, object.clone());
         let status = stored.get("status").cloned();
         let created = self.store().write(|tx| {
-            let created = write::create(tx, cx, stored)?;
+            let created = write::create(tx, ctx, stored)?;
             let Some(status) = status else {
                 return Ok(created);
             };
             let mut object = created.value();
             object["status"] = status;
-            let cx = Context { subresource: "status", name: &created.name, ..cx };
-            Ok(write::replace(tx, cx, &created, object)?.object().clone())
+            let ctx = Context { subresource: "status", name: &created.name, ..ctx };
+            Ok(write::replace(tx, ctx, &created, object)?.object().clone())
         })?;
         Ok(convert::outgoing(def, created.value()))
     }

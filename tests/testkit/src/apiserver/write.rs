@@ -68,37 +68,40 @@ impl Context<'_> {
 /// As the real server: 400, 403, 404 (namespace), 409, 422, 500.
 pub(crate) fn create(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     mut object: Value,
 ) -> Result<Arc<Object>, ApiError> {
-    check_type(cx.def, &mut object)?;
-    ensure_namespace(cx, &mut object)?;
+    check_type(ctx.def, &mut object)?;
+    ensure_namespace(ctx, &mut object)?;
     if !text(&object, "resourceVersion").is_empty() {
         return Err(ApiError::unclassified(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    prepare_metadata(cx, &mut object);
-    let name = choose_name(tx, cx, &mut object)?;
-    if cx.def.namespaced {
-        check_namespace(tx, cx, &name)?;
+    prepare_metadata(ctx, &mut object);
+    let name = choose_name(tx, ctx, &mut object)?;
+    if ctx.def.namespaced {
+        check_namespace(tx, ctx, &name)?;
     }
-    strategy::prepare_create(cx.def, &mut object);
-    if cx.taint_new_nodes {
-        strategy::taint_new_node(cx.def, &mut object);
+    strategy::prepare_create(ctx.def, &mut object);
+    if ctx.taint_new_nodes {
+        strategy::taint_new_node(ctx.def, &mut object);
     }
     // Addresses and ports come before validation, which wants them; what is refused later has
     // claimed nothing yet.
-    strategy::allocate(tx, cx.def, None, &mut object)
-        .map_err(|errors| cx.invalid(&name, &errors))?;
-    let errors = strategy::errors(validation::validate_create(cx.def, &object));
+    strategy::allocate(tx, ctx.def, None, &mut object)
+        .map_err(|errors| ctx.invalid(&name, &errors))?;
+    let errors = strategy::errors(validation::validate_create(ctx.def, &object));
     if !errors.is_empty() {
-        return Err(cx.invalid(&name, &errors));
+        return Err(ctx.invalid(&name, &errors));
     }
-    if tx.get(cx.def.storage_key(), cx.namespace, &name).is_some() {
-        return Err(ApiError::already_exists(cx.def, &name));
+    if tx
+        .get(ctx.def.storage_key(), ctx.namespace, &name)
+        .is_some()
+    {
+        return Err(ApiError::already_exists(ctx.def, &name));
     }
-    Ok(cx.store(tx, object))
+    Ok(ctx.store(tx, object))
 }
 
 /// Replaces the object, or its status, by `object`.
@@ -107,32 +110,32 @@ pub(crate) fn create(
 /// As the real server: 400, 404, 409, 422.
 pub(crate) fn update(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     mut object: Value,
 ) -> Result<WriteOutcome, ApiError> {
-    check_type(cx.def, &mut object)?;
-    ensure_namespace(cx, &mut object)?;
+    check_type(ctx.def, &mut object)?;
+    ensure_namespace(ctx, &mut object)?;
     let name = text(&object, "name").to_owned();
     if name.is_empty() {
         let why = format!(
             "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            cx.name
+            ctx.name
         );
         return Err(ApiError::bad_request(why));
     }
-    if name != cx.name {
+    if name != ctx.name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
-            cx.name
+            ctx.name
         )));
     }
-    match tx.get(cx.def.storage_key(), cx.namespace, cx.name) {
-        Some(old) => replace(tx, cx, &old, object),
-        None if strategy::create_on_update(cx.def) && cx.subresource.is_empty() => {
+    match tx.get(ctx.def.storage_key(), ctx.namespace, ctx.name) {
+        Some(old) => replace(tx, ctx, &old, object),
+        None if strategy::create_on_update(ctx.def) && ctx.subresource.is_empty() => {
             object["metadata"]["resourceVersion"] = json!("");
-            create(tx, cx, object).map(WriteOutcome::Created)
+            create(tx, ctx, object).map(WriteOutcome::Created)
         }
-        None => Err(ApiError::not_found(cx.def, cx.name)),
+        None => Err(ApiError::not_found(ctx.def, ctx.name)),
     }
 }
 
@@ -142,30 +145,30 @@ pub(crate) fn update(
 /// 409 for another version or incarnation, 422 for what validation refuses.
 pub(crate) fn replace(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     old: &Arc<Object>,
     mut object: Value,
 ) -> Result<WriteOutcome, ApiError> {
     let before = old.value();
-    check_incarnation(cx, old, &object)?;
+    check_incarnation(ctx, old, &object)?;
     carry_metadata(&before, &mut object);
-    strategy::prepare_update(cx.def, cx.subresource, &before, &mut object);
+    strategy::prepare_update(ctx.def, ctx.subresource, &before, &mut object);
     object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-    strategy::allocate(tx, cx.def, Some(&before), &mut object)
-        .map_err(|errors| cx.invalid(cx.name, &errors))?;
-    let errors = strategy::errors(validation::validate_update(cx.def, &before, &object));
+    strategy::allocate(tx, ctx.def, Some(&before), &mut object)
+        .map_err(|errors| ctx.invalid(ctx.name, &errors))?;
+    let errors = strategy::errors(validation::validate_update(ctx.def, &before, &object));
     if !errors.is_empty() {
-        return Err(cx.invalid(cx.name, &errors));
+        return Err(ctx.invalid(ctx.name, &errors));
     }
     tidy_metadata(&mut object);
-    if is_deleting(&object) && has_no_finalizers(cx.def, &object) {
-        return Ok(WriteOutcome::Removed(remove(tx, cx, old, object)));
+    if is_deleting(&object) && has_no_finalizers(ctx.def, &object) {
+        return Ok(WriteOutcome::Removed(remove(tx, ctx, old, object)));
     }
     if object == before {
         // The real server writes nothing when nothing changes: no new version, no watch event.
         return Ok(WriteOutcome::Updated(old.clone()));
     }
-    Ok(WriteOutcome::Updated(cx.store(tx, object)))
+    Ok(WriteOutcome::Updated(ctx.store(tx, object)))
 }
 
 /// What a DELETE asked for in its body or query.
@@ -192,25 +195,25 @@ pub(crate) enum DeleteOutcome {
 /// 404, or 409 when a precondition fails.
 pub(crate) fn delete(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, ApiError> {
-    let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
-        return Err(ApiError::not_found(cx.def, cx.name));
+    let Some(old) = tx.get(ctx.def.storage_key(), ctx.namespace, ctx.name) else {
+        return Err(ApiError::not_found(ctx.def, ctx.name));
     };
-    check_preconditions(cx, &old, options)?;
+    check_preconditions(ctx, &old, options)?;
     let mut object = old.value();
-    if cx.def.plural == "namespaces" {
-        return super::namespaces::delete(tx, cx, &old);
+    if ctx.def.plural == "namespaces" {
+        return super::namespaces::delete(tx, ctx, &old);
     }
-    if options.unheld || has_no_finalizers(cx.def, &object) {
-        return Ok(DeleteOutcome::Gone(remove(tx, cx, &old, object)));
+    if options.unheld || has_no_finalizers(ctx.def, &object) {
+        return Ok(DeleteOutcome::Gone(remove(tx, ctx, &old, object)));
     }
     if is_deleting(&object) {
         return Ok(DeleteOutcome::Marked(old));
     }
-    mark_deleted(&mut object, cx.clock);
-    Ok(DeleteOutcome::Marked(cx.store(tx, object)))
+    mark_deleted(&mut object, ctx.clock);
+    Ok(DeleteOutcome::Marked(ctx.store(tx, object)))
 }
 
 /// Sets the deletion time stamp, as the first step of every delayed deletion.
@@ -224,31 +227,32 @@ pub(crate) fn mark_deleted(object: &mut Value, clock: &Clock) {
 
 fn remove(
     tx: &mut Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     old: &Arc<Object>,
     last: Value,
 ) -> Arc<Object> {
-    if cx.dry_run {
+    if ctx.dry_run {
         return old.clone();
     }
-    let removed = tx.remove(cx.def, old, last);
+    let removed = tx.remove(ctx.def, old, last);
     super::namespaces::finish_if_empty(tx, &old.namespace);
     removed
 }
 
 fn check_preconditions(
-    cx: Context<'_>,
+    ctx: Context<'_>,
     old: &Object,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let kind = if cx.def.group.is_empty() {
-        cx.def.kind.to_owned()
+    let kind = if ctx.def.group.is_empty() {
+        ctx.def.kind.to_owned()
     } else {
-        format!("{}.{}", cx.def.kind, cx.def.group)
+        format!("{}.{}", ctx.def.kind, ctx.def.group)
     };
     // The real server names the kind where other conflicts name the resource.
-    let conflict =
-        |why: String| ApiError::conflict_because(&kind, cx.def.group, cx.def.kind, cx.name, &why);
+    let conflict = |why: String| {
+        ApiError::conflict_because(&kind, ctx.def.group, ctx.def.kind, ctx.name, &why)
+    };
     if let Some(uid) = options.uid.as_ref().filter(|u| **u != old.uid) {
         return Err(conflict(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
@@ -268,37 +272,37 @@ fn check_preconditions(
     Ok(())
 }
 
-fn check_incarnation(cx: Context<'_>, old: &Object, object: &Value) -> Result<(), ApiError> {
+fn check_incarnation(ctx: Context<'_>, old: &Object, object: &Value) -> Result<(), ApiError> {
     let version = text(object, "resourceVersion");
     if version.is_empty() || version == "0" {
-        if !strategy::unconditional_update(cx.def) {
+        if !strategy::unconditional_update(ctx.def) {
             let error = FieldError::invalid(
                 "metadata.resourceVersion",
                 "0",
                 "must be specified for an update",
             );
             // Here the real server gives the resource where the kind belongs.
-            return Err(ApiError::invalid(cx.def.group, cx.def.plural, cx.name, &[error]));
+            return Err(ApiError::invalid(ctx.def.group, ctx.def.plural, ctx.name, &[error]));
         }
     } else if version.parse() != Ok(old.version) {
         if version.parse::<u64>().is_err() {
             let why = format!("strconv.ParseUint: parsing \"{version}\": invalid syntax");
             return Err(ApiError::unclassified(&why));
         }
-        return Err(ApiError::conflict(cx.def, cx.name));
+        return Err(ApiError::conflict(ctx.def, ctx.name));
     }
     let uid = text(object, "uid");
     if !uid.is_empty() && uid != old.uid {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            cx.def.plural, cx.name, old.uid
+            ctx.def.plural, ctx.name, old.uid
         );
-        let qualified = cx.def.qualified_name();
+        let qualified = ctx.def.qualified_name();
         return Err(ApiError::conflict_because(
             &qualified,
-            cx.def.group,
-            cx.def.plural,
-            cx.name,
+            ctx.def.group,
+            ctx.def.plural,
+            ctx.name,
             &why,
         ));
     }
@@ -340,7 +344,7 @@ fn tidy_metadata(object: &mut Value) {
     }
 }
 
-fn prepare_metadata(cx: Context<'_>, object: &mut Value) {
+fn prepare_metadata(ctx: Context<'_>, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for field in [
             "resourceVersion",
@@ -352,14 +356,14 @@ fn prepare_metadata(cx: Context<'_>, object: &mut Value) {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
-        metadata.insert("creationTimestamp".into(), json!(seconds(cx.clock.now())));
+        metadata.insert("creationTimestamp".into(), json!(seconds(ctx.clock.now())));
     }
     tidy_metadata(object);
 }
 
 fn choose_name(
     tx: &Transaction<'_>,
-    cx: Context<'_>,
+    ctx: Context<'_>,
     object: &mut Value,
 ) -> Result<String, ApiError> {
     let name = text(object, "name").to_owned();
@@ -369,15 +373,15 @@ fn choose_name(
     let base = text(object, "generateName").to_owned();
     if base.is_empty() {
         let error = FieldError::required("metadata.name", "name or generateName is required");
-        return Err(cx.invalid("", &[error]));
+        return Err(ctx.invalid("", &[error]));
     }
     // Names are at most 63 characters after generation; the suffix takes five.
     let base: String = base.chars().take(58).collect();
-    let taken = |name: &str| tx.get(cx.def.storage_key(), cx.namespace, name).is_some();
+    let taken = |name: &str| tx.get(ctx.def.storage_key(), ctx.namespace, name).is_some();
     let name = (0..8)
         .map(|_| format!("{base}{}", random_suffix()))
         .find(|n| !taken(n));
-    let name = name.ok_or_else(|| ApiError::already_exists(cx.def, &base))?;
+    let name = name.ok_or_else(|| ApiError::already_exists(ctx.def, &base))?;
     object["metadata"]["name"] = json!(name);
     Ok(name)
 }
@@ -418,16 +422,16 @@ fn check_type(def: &ResourceDef, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn ensure_namespace(cx: Context<'_>, object: &mut Value) -> Result<(), ApiError> {
+fn ensure_namespace(ctx: Context<'_>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace").to_owned();
-    if !cx.def.namespaced {
+    if !ctx.def.namespaced {
         // A namespace on a cluster-scoped object is dropped without a word.
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("namespace");
         }
     } else if given.is_empty() {
-        object["metadata"]["namespace"] = json!(cx.namespace);
-    } else if given != cx.namespace {
+        object["metadata"]["namespace"] = json!(ctx.namespace);
+    } else if given != ctx.namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -435,16 +439,16 @@ fn ensure_namespace(cx: Context<'_>, object: &mut Value) -> Result<(), ApiError>
     Ok(())
 }
 
-fn check_namespace(tx: &Transaction<'_>, cx: Context<'_>, name: &str) -> Result<(), ApiError> {
-    match super::namespaces::phase(tx, cx.namespace).as_deref() {
-        None => Err(super::namespaces::not_found(cx.namespace)),
+fn check_namespace(tx: &Transaction<'_>, ctx: Context<'_>, name: &str) -> Result<(), ApiError> {
+    match super::namespaces::phase(tx, ctx.namespace).as_deref() {
+        None => Err(super::namespaces::not_found(ctx.namespace)),
         Some("Terminating") => {
             let why = format!(
                 "unable to create new content in namespace {} because it is being terminated",
-                cx.namespace
+                ctx.namespace
             );
-            let mut error = ApiError::forbidden(cx.def.group, cx.def.plural, name, &why);
-            let cause = json!([{"reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", cx.namespace), "field": "metadata.namespace"}]);
+            let mut error = ApiError::forbidden(ctx.def.group, ctx.def.plural, name, &why);
+            let cause = json!([{"reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", ctx.namespace), "field": "metadata.namespace"}]);
             error
                 .details
                 .get_or_insert_default()

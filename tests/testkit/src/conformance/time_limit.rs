@@ -66,9 +66,9 @@ pub(super) async fn limited(
     let alarm = WallClockTimer::set(limit, what, kept);
     let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
     let mut longest = pin!(tokio::time::sleep(LONGEST));
-    poll_fn(|cx| {
-        alarm.wakes(cx.waker());
-        match work.as_mut().poll(cx) {
+    poll_fn(|ctx| {
+        alarm.wakes(ctx.waker());
+        match work.as_mut().poll(ctx) {
             Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
             Poll::Ready(Err(panic)) => {
                 return Poll::Ready(Err(Problem::Failed(format!(
@@ -84,7 +84,7 @@ pub(super) async fn limited(
             );
             return Poll::Ready(Err(Problem::Failed(seen)));
         }
-        longest.as_mut().poll(cx).map(|()| {
+        longest.as_mut().poll(ctx).map(|()| {
             Err(Problem::Failed(format!(
                 "{what} did not end within {LONGEST:?} of virtual time: something never answers"
             )))

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ccm_core::{
-    k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk},
+    k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView, well_known},
     runtime::{
         api::{
             ACCEPT_OBJECT, ACCEPT_WATCH, ApiClient, ApiClientOptions, ApiErrorKind, ApiMetrics,
@@ -280,7 +280,7 @@ async fn create_services(client: &ApiClient) {
         json!({"annotations": {"c": "d"}}),
     )
     .await;
-    let finalizers = json!({"finalizers": [wk::FINALIZER_LOAD_BALANCER]});
+    let finalizers = json!({"finalizers": [well_known::FINALIZER_LOAD_BALANCER]});
     create_service(client, "g-cleanup", json!({"type": "ClusterIP"}), finalizers).await;
 }
 
@@ -313,7 +313,7 @@ async fn services_are_followed(client: &ApiClient) {
     let soon = Duration::from_secs(20);
     let add = PatchOp::Add {
         path: "/metadata/finalizers".into(),
-        value: json!([wk::FINALIZER_LOAD_BALANCER]),
+        value: json!([well_known::FINALIZER_LOAD_BALANCER]),
     };
     let status = json!({"ingress": [{"ip": "192.0.2.1"}, {"hostname": "lb.example.com"}]});
     let status = PatchOp::Add { path: "/status/loadBalancer".into(), value: status };
@@ -324,7 +324,7 @@ async fn services_are_followed(client: &ApiClient) {
     let patched = patched.unwrap();
     assert_eq!(
         (patched.uid.as_str(), patched.finalizers.as_slice()),
-        (&*d.uid, &[wk::FINALIZER_LOAD_BALANCER.to_owned()][..])
+        (&*d.uid, &[well_known::FINALIZER_LOAD_BALANCER.to_owned()][..])
     );
     let has_status = |cache: &Cache<ServiceView>| {
         cache

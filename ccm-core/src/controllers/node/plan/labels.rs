@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    k8s::{LabelMap, NodeView, is_label_name, is_label_value, well_known as wk},
+    k8s::{LabelMap, NodeView, is_label_name, is_label_value, well_known},
     provider::InstanceMetadata,
 };
 
@@ -12,9 +12,9 @@ const MAX_PREFIX: usize = 253;
 
 /// Label pairs that upstream reconciles: the beta label (source) and the stable label (copy).
 const PAIRS: [(&str, &str); 3] = [
-    (wk::LABEL_ZONE_BETA, wk::LABEL_ZONE),
-    (wk::LABEL_REGION_BETA, wk::LABEL_REGION),
-    (wk::LABEL_INSTANCE_TYPE_BETA, wk::LABEL_INSTANCE_TYPE),
+    (well_known::LABEL_ZONE_BETA, well_known::LABEL_ZONE),
+    (well_known::LABEL_REGION_BETA, well_known::LABEL_REGION),
+    (well_known::LABEL_INSTANCE_TYPE_BETA, well_known::LABEL_INSTANCE_TYPE),
 ];
 
 /// A label that the cloud reported and that is not written.
@@ -59,9 +59,12 @@ pub(crate) struct LabelPlan {
 pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
     for (value, keys) in [
-        (&meta.instance_type, [wk::LABEL_INSTANCE_TYPE_BETA, wk::LABEL_INSTANCE_TYPE]),
-        (&meta.zone, [wk::LABEL_ZONE_BETA, wk::LABEL_ZONE]),
-        (&meta.region, [wk::LABEL_REGION_BETA, wk::LABEL_REGION]),
+        (
+            &meta.instance_type,
+            [well_known::LABEL_INSTANCE_TYPE_BETA, well_known::LABEL_INSTANCE_TYPE],
+        ),
+        (&meta.zone, [well_known::LABEL_ZONE_BETA, well_known::LABEL_ZONE]),
+        (&meta.region, [well_known::LABEL_REGION_BETA, well_known::LABEL_REGION]),
     ] {
         let Some(value) = value.as_deref().filter(|value| !value.is_empty()) else {
             continue;

@@ -31,12 +31,12 @@ fn type_zone_and_region_overwrite_and_empty_ones_make_no_label() {
     };
     let plan = initial_labels(
         &meta,
-        &labels(&[(wk::LABEL_ZONE, "other"), (wk::LABEL_INSTANCE_TYPE, "m1")]),
+        &labels(&[(well_known::LABEL_ZONE, "other"), (well_known::LABEL_INSTANCE_TYPE, "m1")]),
     );
     let wanted = set(&[
-        (wk::LABEL_INSTANCE_TYPE_BETA, "m1"),
-        (wk::LABEL_ZONE, "z-a"),
-        (wk::LABEL_ZONE_BETA, "z-a"),
+        (well_known::LABEL_INSTANCE_TYPE_BETA, "m1"),
+        (well_known::LABEL_ZONE, "z-a"),
+        (well_known::LABEL_ZONE_BETA, "z-a"),
     ]);
     assert_eq!(plan, LabelPlan { set: wanted, additional: false, dropped: vec![] });
 }
@@ -112,7 +112,7 @@ fn a_refresh_adds_and_replaces_additional_labels_and_removes_none() {
             zone: Some("moved".into()),
             ..meta(&[("host", "b"), ("new", "1"), ("k8s.io/x", "1")])
         },
-        &labels(&[("host", "a"), ("mine", "x"), (wk::LABEL_ZONE, "z")]),
+        &labels(&[("host", "a"), ("mine", "x"), (well_known::LABEL_ZONE, "z")]),
     );
     assert_eq!(
         plan.set,
@@ -125,11 +125,15 @@ fn a_refresh_adds_and_replaces_additional_labels_and_removes_none() {
 fn stable_labels_copy_their_beta_twins() {
     let mut node = NodeView::named("n");
     let beta = [
-        (wk::LABEL_ZONE_BETA, "z"),
-        (wk::LABEL_REGION_BETA, "r"),
-        (wk::LABEL_INSTANCE_TYPE_BETA, "t"),
+        (well_known::LABEL_ZONE_BETA, "z"),
+        (well_known::LABEL_REGION_BETA, "r"),
+        (well_known::LABEL_INSTANCE_TYPE_BETA, "t"),
     ];
-    let copies = [(wk::LABEL_ZONE, "z"), (wk::LABEL_REGION, "r"), (wk::LABEL_INSTANCE_TYPE, "t")];
+    let copies = [
+        (well_known::LABEL_ZONE, "z"),
+        (well_known::LABEL_REGION, "r"),
+        (well_known::LABEL_INSTANCE_TYPE, "t"),
+    ];
     let wanted: BTreeMap<_, _> = copies.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
 
     node.labels = labels(&beta);
@@ -138,7 +142,11 @@ fn stable_labels_copy_their_beta_twins() {
     assert!(reconciled_labels(&node).is_empty(), "equal pairs need nothing");
     node.labels = [
         &beta[..],
-        &[(wk::LABEL_ZONE, "x"), (wk::LABEL_REGION, "x"), (wk::LABEL_INSTANCE_TYPE, "x")],
+        &[
+            (well_known::LABEL_ZONE, "x"),
+            (well_known::LABEL_REGION, "x"),
+            (well_known::LABEL_INSTANCE_TYPE, "x"),
+        ],
     ]
     .concat()
     .into_iter()

@@ -10,7 +10,7 @@ use self::{
     labels::{DroppedLabel, LabelPlan},
 };
 use crate::{
-    k8s::{NodeAddress, NodeView, well_known as wk},
+    k8s::{NodeAddress, NodeView, well_known},
     provider::InstanceMetadata,
 };
 
@@ -74,7 +74,7 @@ pub(crate) fn plan_initialization(
     let LabelPlan { set, additional, dropped } = labels::initial_labels(meta, &node.labels);
     let mut remove_taints = Vec::new();
     for (position, taint) in node.taints.iter().enumerate() {
-        if &*taint.key == wk::TAINT_UNINITIALIZED {
+        if &*taint.key == well_known::TAINT_UNINITIALIZED {
             remove_taints.push((position, taint.key.to_string()));
         }
     }
@@ -100,7 +100,9 @@ pub(crate) fn plan_addresses(
     node: &NodeView,
     cloud: &[NodeAddress],
 ) -> Result<Option<Vec<NodeAddress>>, AddressError> {
-    let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
+    let provided = node
+        .annotations
+        .get(well_known::ANNOTATION_PROVIDED_NODE_IP);
     let desired = desired_addresses(cloud, &node.addresses, provided)?;
     Ok(desired.filter(|desired| desired[..] != node.addresses[..]))
 }

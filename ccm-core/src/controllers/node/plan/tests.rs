@@ -61,11 +61,11 @@ fn apply(node: &NodeView, plan: &InitializationPlan) -> NodeView {
 #[test]
 fn every_uninitialized_taint_goes_and_others_stay() {
     let plan = plan_initialization(
-        &tainted(&[wk::TAINT_UNINITIALIZED, "x", wk::TAINT_UNINITIALIZED]),
+        &tainted(&[well_known::TAINT_UNINITIALIZED, "x", well_known::TAINT_UNINITIALIZED]),
         &meta(),
     )
     .unwrap();
-    let key = wk::TAINT_UNINITIALIZED.to_owned();
+    let key = well_known::TAINT_UNINITIALIZED.to_owned();
     assert_eq!(plan.change.remove_taints, [(0, key.clone()), (2, key)]);
     assert_eq!(plan.change.provider_id.as_deref(), Some("fake://12345"));
     assert_eq!(plan.addresses, Some(vec![internal("10.0.0.1")]));
@@ -76,7 +76,7 @@ fn every_uninitialized_taint_goes_and_others_stay() {
 fn a_provider_id_that_is_set_stays() {
     let node = NodeView {
         provider_id: Some(Arc::from("test-provider-id")),
-        ..tainted(&[wk::TAINT_UNINITIALIZED])
+        ..tainted(&[well_known::TAINT_UNINITIALIZED])
     };
     assert_eq!(
         plan_initialization(&node, &meta())
@@ -93,7 +93,8 @@ fn a_provider_id_that_is_set_stays() {
 fn without_any_provider_id_nothing_is_planned() {
     for provider_id in [None, Some("".into())] {
         let silent = InstanceMetadata { provider_id, ..meta() };
-        let error = plan_initialization(&tainted(&[wk::TAINT_UNINITIALIZED]), &silent).unwrap_err();
+        let error =
+            plan_initialization(&tainted(&[well_known::TAINT_UNINITIALIZED]), &silent).unwrap_err();
         assert_eq!(error.to_string(), "cloud provider does not set node provider ID for node n");
     }
 }
@@ -101,10 +102,10 @@ fn without_any_provider_id_nothing_is_planned() {
 #[test]
 fn a_provided_ip_that_is_bad_or_unknown_blocks_the_initialisation() {
     for ip in ["invalid-ip", "10.0.0.2"] {
-        let annotations: LabelMap = [(wk::ANNOTATION_PROVIDED_NODE_IP, ip)]
+        let annotations: LabelMap = [(well_known::ANNOTATION_PROVIDED_NODE_IP, ip)]
             .into_iter()
             .collect();
-        let node = NodeView { annotations, ..tainted(&[wk::TAINT_UNINITIALIZED]) };
+        let node = NodeView { annotations, ..tainted(&[well_known::TAINT_UNINITIALIZED]) };
         let error = plan_initialization(&node, &meta()).unwrap_err();
         assert!(
             error
@@ -125,7 +126,7 @@ fn labels_that_may_not_overwrite_need_the_node_as_it_was_read() {
             .collect(),
         ..meta()
     };
-    let node = tainted(&[wk::TAINT_UNINITIALIZED]);
+    let node = tainted(&[well_known::TAINT_UNINITIALIZED]);
     assert!(
         !plan_initialization(&node, &with(false))
             .unwrap()
@@ -205,7 +206,7 @@ fn address_changes_are_seen_in_order_and_only_when_there_are_any() {
 }
 
 fn any_key() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z]{1,3}", Just("k8s.io/x".to_owned()), Just(wk::LABEL_ZONE.to_owned())]
+    prop_oneof!["[a-z]{1,3}", Just("k8s.io/x".to_owned()), Just(well_known::LABEL_ZONE.to_owned())]
 }
 
 fn any_addresses() -> impl Strategy<Value = Vec<NodeAddress>> {
@@ -221,7 +222,7 @@ fn any_addresses() -> impl Strategy<Value = Vec<NodeAddress>> {
 
 prop_compose! {
     fn any_case()(
-        taints in prop::collection::vec(prop_oneof![Just(wk::TAINT_UNINITIALIZED.to_owned()), "[a-z]{1,3}"], 0..4),
+        taints in prop::collection::vec(prop_oneof![Just(well_known::TAINT_UNINITIALIZED.to_owned()), "[a-z]{1,3}"], 0..4),
         labels in prop::collection::btree_map(any_key(), "[a-z]{0,3}", 0..4),
         current in any_addresses(),
         cloud in any_addresses(),
@@ -271,9 +272,9 @@ proptest! {
     #[test]
     fn foreign_taints_and_labels_are_never_touched((node, meta) in any_case()) {
         let after = apply(&node, &plan_initialization(&node, &meta).unwrap());
-        let foreign = |n: &NodeView| n.taints.iter().filter(|t| &*t.key != wk::TAINT_UNINITIALIZED).cloned().collect::<Vec<_>>();
+        let foreign = |n: &NodeView| n.taints.iter().filter(|t| &*t.key != well_known::TAINT_UNINITIALIZED).cloned().collect::<Vec<_>>();
         prop_assert_eq!(foreign(&node), foreign(&after));
-        for (key, value) in node.labels.iter().filter(|(key, _)| *key != wk::LABEL_ZONE) {
+        for (key, value) in node.labels.iter().filter(|(key, _)| *key != well_known::LABEL_ZONE) {
             prop_assert_eq!(after.labels.get(key), Some(value));
         }
     }

@@ -10,7 +10,7 @@ fn node() -> NodeView {
 }
 
 fn new_node() -> NodeView {
-    let key = wk::TAINT_UNINITIALIZED.into();
+    let key = well_known::TAINT_UNINITIALIZED.into();
     let taint = Taint { key, value: "true".into(), effect: TaintEffect::NoSchedule };
     NodeView { taints: [taint].into(), ..node() }
 }

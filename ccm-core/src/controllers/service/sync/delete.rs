@@ -125,7 +125,7 @@ impl ServiceController {
             .load_balancers()
             .map_err(|error| ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error))?;
         let stale_annotations = load_balancers.stale_annotations(load_balancer);
-        let released = patches::release(&self.cx.api, &self.fields, service, &stale_annotations)
+        let released = patches::release(&self.ctx.api, &self.fields, service, &stale_annotations)
             .await
             .map_err(|error| ServiceSyncError::api(ServiceOperation::RemoveFinalizer, error))?;
         let version = match released {
@@ -213,7 +213,12 @@ impl ServiceController {
         name: &str,
         operation: ServiceOperation,
     ) -> Result<Option<ServiceView>, ServiceSyncError> {
-        match self.cx.api.get_service(namespace, name, &self.fields).await {
+        match self
+            .ctx
+            .api
+            .get_service(namespace, name, &self.fields)
+            .await
+        {
             Ok(fresh) => Ok(Some(fresh)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(ServiceSyncError::api(operation, error)),

@@ -15,7 +15,7 @@ use crate::{
         plan::{AfterDelete, PlanInput, ServiceAction, ServiceSyncState, plan},
         sync_failure::{ServiceOperation, ServiceSyncError},
     },
-    k8s::{ServiceView, well_known as wk},
+    k8s::{ServiceView, well_known},
     provider::{ErrorKind, FieldError, PlannedChange},
     runtime::shadow::{
         CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind,
@@ -306,7 +306,7 @@ fn missing_finalizer(service: &ServiceView) -> Vec<Difference> {
 }
 
 fn finalizer(service: &ServiceView, current: &str, desired: &str, why: &str) -> Difference {
-    let part = format!("metadata.finalizers[{}]", wk::FINALIZER_LOAD_BALANCER);
+    let part = format!("metadata.finalizers[{}]", well_known::FINALIZER_LOAD_BALANCER);
     Difference {
         current: Some(current.to_owned()),
         desired: desired.to_owned(),

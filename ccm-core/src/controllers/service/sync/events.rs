@@ -33,7 +33,7 @@ impl ServiceController {
         for notice in notices {
             let digest = Digest::of(&(notice.reason, &notice.note));
             if !sync.state.reported_notices.contains(&digest) {
-                self.cx
+                self.ctx
                     .events
                     .event(&object(service), notice.kind, notice.reason, &notice.note);
             }
@@ -59,7 +59,7 @@ impl ServiceController {
             tracing::warn!(service = %sync.key, error = note, "service is invalid");
             self.metrics
                 .count(ServiceOperationKind::Reject, ServiceOutcome::Done);
-            self.cx.events.event(
+            self.ctx.events.event(
                 &object(service),
                 EventType::Warning,
                 "SyncLoadBalancerFailed",
@@ -160,7 +160,7 @@ impl ServiceController {
             None => false,
         };
         if has_address && !had_address {
-            let age = self.cx.clock.now().duration_since(service.created);
+            let age = self.ctx.clock.now().duration_since(service.created);
             self.metrics
                 .address_delay
                 .observe(age.as_secs_f64().max(0.0));
@@ -186,7 +186,7 @@ impl ServiceController {
         note: &str,
     ) {
         if let Some(object) = sync.object() {
-            self.cx.events.event(&object, kind, reason, note);
+            self.ctx.events.event(&object, kind, reason, note);
         }
     }
 }

@@ -98,7 +98,7 @@ impl ServiceController {
             };
             (sync.reconcile_outcome, (sync.state, sync_result))
         };
-        self.cx
+        self.ctx
             .controller_metrics
             .reconcile(names::SERVICE_LB, key, work)
             .await
@@ -292,7 +292,7 @@ impl ServiceController {
             .with_pending_for(pending_for)
             .with_reason(sync.reason);
         match sync.object() {
-            Some(object) => op.with_events(self.cx.events.for_object(object)),
+            Some(object) => op.with_events(self.ctx.events.for_object(object)),
             None => op,
         }
     }

@@ -1,4 +1,5 @@
-//! Writes finalizer, status and annotations to the Service.
+//! Adds the finalizer to the Service, and writes its status and annotations. `delete` takes the
+//! finalizer off, with a patch of `patches`.
 
 use std::collections::BTreeMap;
 
@@ -55,12 +56,12 @@ impl ServiceController {
         service: &ServiceView,
     ) -> Result<bool, ServiceSyncError> {
         if has_finalizer(service, &sync.state, self.now()) {
-            self.cx
+            self.ctx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::ServiceFinalizer);
             return Ok(true);
         }
-        match patches::add_finalizer(&self.cx.api, service).await {
+        match patches::add_finalizer(&self.ctx.api, service).await {
             Ok(version) => {
                 sync.state.last_write = self.last_write(&version);
                 sync.state.unconfirmed = UnconfirmedWrites::default();
@@ -82,7 +83,7 @@ impl ServiceController {
             return error.is_not_found();
         }
         match self
-            .cx
+            .ctx
             .api
             .get_service(&service.namespace, &service.name, &self.fields)
             .await
@@ -104,13 +105,13 @@ impl ServiceController {
         let unconfirmed = with_unconfirmed_write(service, &sync.state, self.now());
         let current = unconfirmed.as_ref().unwrap_or(service);
         let Some(patch) = patches::status_patch(current, status, annotations) else {
-            self.cx
+            self.ctx
                 .controller_metrics
                 .count_skipped_write(SkippedWrite::ServiceStatus);
             return Ok(());
         };
         match self
-            .cx
+            .ctx
             .api
             .patch_service_status(&service.namespace, &service.name, &patch)
             .await

@@ -35,16 +35,16 @@ impl Freezer {
     async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut thaw: Option<Pin<Box<Sleep>>> = None;
-        poll_fn(move |cx| {
+        poll_fn(move |ctx| {
             if let Some(until) = *self.0.lock()
                 && Instant::now() < until
             {
                 let thaw = thaw.insert(Box::pin(sleep_until(until)));
-                if thaw.as_mut().poll(cx).is_pending() {
+                if thaw.as_mut().poll(ctx).is_pending() {
                     return Poll::Pending;
                 }
             }
-            future.as_mut().poll(cx)
+            future.as_mut().poll(ctx)
         })
         .await
     }
@@ -208,8 +208,8 @@ async fn run(world: FaultyWorld) -> ObservedLeaders {
         let skew = SignedDuration::from_hours([-1, 0, 1][name]);
         let mut life = Box::pin(replica.clone().live(store.clone(), name, skew, SECOND));
         let watcher = watcher.clone();
-        tasks.spawn(poll_fn(move |cx| {
-            let polled = life.as_mut().poll(cx);
+        tasks.spawn(poll_fn(move |ctx| {
+            let polled = life.as_mut().poll(ctx);
             watcher.lock().check_leaders();
             polled
         }));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::proto;
 use crate::{
     error::chain,
-    k8s::{AddressType, NodeFields, NodeView, well_known as wk},
+    k8s::{AddressType, NodeFields, NodeView, well_known},
     runtime::{
         encoding::{CachedObject, Decoder, Encoding},
         reflector::watch_stream::{WatchEvent, WatchStream},
@@ -59,7 +59,7 @@ fn everything_that_is_kept_is_read() {
     assert_eq!(view.labels.iter().collect::<Vec<_>>(), [("kubernetes.io/hostname", "a")]);
     assert_eq!(
         view.annotations.iter().collect::<Vec<_>>(),
-        [(wk::ANNOTATION_PROVIDED_NODE_IP, "10.0.0.1")]
+        [(well_known::ANNOTATION_PROVIDED_NODE_IP, "10.0.0.1")]
     );
     assert_eq!(view.pod_cidrs.iter().map(|c| &**c).collect::<Vec<_>>(), ["10.1.0.0/24"]);
     assert_eq!(
@@ -78,7 +78,7 @@ fn everything_that_is_kept_is_read() {
 fn all_labels_stay_while_the_node_is_uninitialized() {
     let mut node = node();
     node["spec"]["taints"] =
-        json!([{"key": wk::TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
+        json!([{"key": well_known::TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
     for view in [from_json(&node), from_proto(&node)] {
         assert_eq!(view.labels.get("team"), Some("x"));
     }
@@ -155,9 +155,9 @@ pub(super) fn text() -> impl Strategy<Value = String> {
 
 fn map() -> impl Strategy<Value = Value> {
     let keys = prop_oneof![
-        Just(wk::LABEL_ZONE.to_owned()),
-        Just(wk::LABEL_HOSTNAME.to_owned()),
-        Just(wk::ANNOTATION_PROVIDED_NODE_IP.to_owned()),
+        Just(well_known::LABEL_ZONE.to_owned()),
+        Just(well_known::LABEL_HOSTNAME.to_owned()),
+        Just(well_known::ANNOTATION_PROVIDED_NODE_IP.to_owned()),
         text(),
     ];
     prop::collection::btree_map(keys, text(), 0..5).prop_map(|m| json!(m))
@@ -178,7 +178,7 @@ prop_compose! {
         labels in map(), annotations in map(), seconds in 0..4_000_000_000_i64,
         deleting in any::<bool>(), unschedulable in any::<bool>(),
         cidrs in prop::collection::vec("[0-9./]{1,18}", 0..3),
-        taints in list(&[wk::TAINT_UNINITIALIZED, wk::TAINT_SHUTDOWN], |k, v, e| json!({"key": k, "value": v, "effect": e})),
+        taints in list(&[well_known::TAINT_UNINITIALIZED, well_known::TAINT_SHUTDOWN], |k, v, e| json!({"key": k, "value": v, "effect": e})),
         addresses in list(&["InternalIP", "Hostname"], |t, a, _| json!({"type": t, "address": a})),
         conditions in list(&["Ready", "NetworkUnavailable"], |t, s, r| json!({"type": t, "status": s, "reason": r})),
     ) -> Value {

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    k8s::{NodeFields, NodeView, ServiceFields, ServiceView, TaintEffect, well_known as wk},
+    k8s::{NodeFields, NodeView, ServiceFields, ServiceView, TaintEffect, well_known},
     runtime::{
         cache::{Cache, ListSnapshot},
         encoding::{CachedObject, Decoder, Encoding},
@@ -146,11 +146,11 @@ fn kubelet_node(name: &str, i: usize, addresses: &Value) -> Value {
     let mut labels: serde_json::Map<String, Value> = (0..17)
         .map(|l| (format!("example.com/label-number-{l}"), json!(format!("value-{l}-of-{i}"))))
         .collect();
-    for key in wk::FRAMEWORK_LABELS {
+    for key in well_known::FRAMEWORK_LABELS {
         labels.insert(key.to_owned(), json!(format!("eu-central-1{}", ["a", "b", "c"][i % 3])));
     }
-    labels.remove(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
-    labels.insert(wk::LABEL_HOSTNAME.to_owned(), json!(name));
+    labels.remove(well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
+    labels.insert(well_known::LABEL_HOSTNAME.to_owned(), json!(name));
     labels.insert("kubernetes.io/os".to_owned(), json!("linux"));
     let digest = "0123456789abcdef".repeat(4);
     let image = |n: usize| {
@@ -249,7 +249,7 @@ fn applied_service(i: usize, kind: &str) -> Value {
         "metadata": {
             "namespace": format!("team-{}", i % 20), "name": name, "uid": format!("01234567-89ab-cdef-0123-{i:012}"),
             "resourceVersion": format!("{}", 100_000 + i), "creationTimestamp": "2026-01-01T00:00:00Z",
-            "finalizers": if kind == "LoadBalancer" { json!([wk::FINALIZER_LOAD_BALANCER]) } else { Value::Null },
+            "finalizers": if kind == "LoadBalancer" { json!([well_known::FINALIZER_LOAD_BALANCER]) } else { Value::Null },
             "labels": {"app.kubernetes.io/name": "frontend", "app.kubernetes.io/instance": name,
                        "app.kubernetes.io/version": "1.2.3", "app.kubernetes.io/component": "web",
                        "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "frontend-4.5.6"},

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::server::{Behaviour, Server};
 use crate::{
-    k8s::{ServiceFields, ServiceView, well_known as wk},
+    k8s::{ServiceFields, ServiceView, well_known},
     runtime::{
         cache::{Cache, Change},
         reflector::{CacheMetrics, Reflector, ReflectorOptions},
@@ -102,7 +102,7 @@ fn cluster_ip() -> Value {
     json!({"type": "ClusterIP", "ports": [{"port": 80}]})
 }
 
-const OURS: &[&str] = &[wk::FINALIZER_LOAD_BALANCER];
+const OURS: &[&str] = &[well_known::FINALIZER_LOAD_BALANCER];
 const NONE: &[&str] = &[];
 
 /// What it is, the states (spec and finalizers) that a Service has in turn, and what handlers are

@@ -14,7 +14,7 @@ use crate::{
     error::chain,
     k8s::{
         IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
-        ServiceView, SessionAffinity, TrafficPolicy, well_known as wk,
+        ServiceView, SessionAffinity, TrafficPolicy, well_known,
     },
     runtime::encoding::{CachedObject, Decoder, Encoding, decode::DecodeError},
 };
@@ -98,7 +98,9 @@ fn what_upstream_writes_is_read_in_both_encodings() {
         deleting: true,
         labels: map(&[("app", "web"), ("kubernetes.io/service-name", "web")]),
         annotations: map(&[("example.com/a", "b")]),
-        finalizers: ["x/y", wk::FINALIZER_LOAD_BALANCER].map(Arc::from).into(),
+        finalizers: ["x/y", well_known::FINALIZER_LOAD_BALANCER]
+            .map(Arc::from)
+            .into(),
         class: Some("example.com/lb".into()),
         is_load_balancer: true,
         ports: Box::new([
@@ -159,10 +161,10 @@ fn what_is_absent_has_the_defaults_of_the_api() {
     });
     let all_null = json!({"kind": "Service", "spec": null, "status": null, "metadata": {
         "namespace": "shop", "name": "web", "uid": null, "resourceVersion": null, "labels": null, "annotations": null,
-        "creationTimestamp": null, "deletionTimestamp": null, "finalizers": [wk::FINALIZER_LOAD_BALANCER]}});
+        "creationTimestamp": null, "deletionTimestamp": null, "finalizers": [well_known::FINALIZER_LOAD_BALANCER]}});
     let cleanup = ServiceView {
         is_load_balancer: false,
-        finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]),
+        finalizers: Box::new([well_known::FINALIZER_LOAD_BALANCER.into()]),
         ..ServiceView::named("shop", "web")
     };
     let cases = [
@@ -228,7 +230,7 @@ fn what_would_be_served_otherwise_than_asked_is_an_error_that_names_it() {
         assert!(read(&deleting).unwrap().deleting, "{what}");
         let mut retyped = service.clone();
         retyped["spec"]["type"] = json!("ClusterIP");
-        retyped["metadata"]["finalizers"] = json!([wk::FINALIZER_LOAD_BALANCER]);
+        retyped["metadata"]["finalizers"] = json!([well_known::FINALIZER_LOAD_BALANCER]);
         assert!(!read(&retyped).unwrap().is_load_balancer, "{what}");
         let mut foreign = service;
         foreign["spec"]["loadBalancerClass"] = json!("another");
@@ -373,7 +375,7 @@ prop_compose! {
         ip in prop_oneof!["[0-9.]{0,15}", "[0-9a-f:]{0,20}"], host in text(), port in any_port(),
     ) -> Value {
         let deleted = if deleting { json!("2026-01-02T03:04:05.000000006Z") } else { Value::Null };
-        let finalizers = if finalized { json!([uid, wk::FINALIZER_LOAD_BALANCER]) } else { Value::Null };
+        let finalizers = if finalized { json!([uid, well_known::FINALIZER_LOAD_BALANCER]) } else { Value::Null };
         json!({
             "kind": "Service", "spec": spec,
             "metadata": {"namespace": "ns", "name": name, "uid": uid, "labels": labels, "annotations": labels,

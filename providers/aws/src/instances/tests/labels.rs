@@ -8,7 +8,7 @@ use crate::{
     config::TypePattern,
     instances::{
         FIRST_LAYER_LABEL, ZONE_ID_LABEL,
-        topology::{Layers, Topology},
+        network_topology::{Layers, Topology},
         zones::Zones,
     },
 };

@@ -383,7 +383,7 @@ impl LoadBalancerReconciler {
         state.observed = Some(working_state.observed);
         state.invalidate();
         Err(CloudError::transient(format!(
-            "load balancer {} changes while it is brought in line",
+            "load balancer {} changes while it is reconciled",
             desired.name
         )))
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::{
         EndpointSliceView, EndpointView, IpFamily, LbIngress, LbStatus, NodeView, Protocol,
-        ServicePort, ServiceView, SlicePort, well_known as wk,
+        ServicePort, ServiceView, SlicePort, well_known,
     },
     provider::{
         Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op,
@@ -278,7 +278,7 @@ pub(crate) fn service(name: &str, ports: &[u16]) -> ServiceView {
         uid: format!("{name:x<12}-0000-0000-0000-000000000000").into(),
         ports: ports.iter().map(port).collect(),
         ip_families: [IpFamily::V4].into(),
-        finalizers: [Arc::from(wk::FINALIZER_LOAD_BALANCER)].into(),
+        finalizers: [Arc::from(well_known::FINALIZER_LOAD_BALANCER)].into(),
         ..ServiceView::named("default", name)
     }
 }

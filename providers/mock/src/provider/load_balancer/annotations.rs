@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ccm_core::{
-    k8s::{ServiceView, well_known as wk},
+    k8s::{ServiceView, well_known},
     provider::{BackendKind, EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
@@ -159,7 +159,7 @@ fn requirement(text: &str, settings: &Settings) -> Result<LabelRequirement, Stri
     if key.is_empty() || key.contains(char::is_whitespace) {
         return Err(format!("{text:?} is neither label nor label=value"));
     }
-    if !wk::FRAMEWORK_LABELS.contains(&key) && !settings.selects_by(key) {
+    if !well_known::FRAMEWORK_LABELS.contains(&key) && !settings.selects_by(key) {
         return Err(format!("label {key} is not in nodeSelectorLabels of the cloud config"));
     }
     Ok(match value {

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU16, sync::Arc};
 
 use ccm_core::{
-    k8s::{IpFamily, Protocol, ServicePort, SessionAffinity, TrafficPolicy, well_known as wk},
+    k8s::{IpFamily, Protocol, ServicePort, SessionAffinity, TrafficPolicy, well_known},
     provider::{BackendKind, Backends, CloudProvider, EventType, LabelRequirement},
 };
 
@@ -236,7 +236,7 @@ fn the_digest_changes_with_what_the_cloud_gets_and_with_nothing_else() {
         ("node port", |s| s.ports[0].node_port = None),
         ("protocol", |s| s.ports[0].protocol = Protocol::Udp),
         ("source ranges", |s| s.source_ranges = ["10.0.0.0/8".into()].into()),
-        ("annotated ranges", |s| annotate(s, wk::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8")),
+        ("annotated ranges", |s| annotate(s, well_known::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8")),
         ("health check", |s| s.health_check_node_port = NonZeroU16::new(31000)),
         ("affinity", |s| s.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60))),
         ("families", |s| s.ip_families = [IpFamily::V4, IpFamily::V6].into()),
@@ -260,12 +260,15 @@ fn annotations_say_which_backends() {
         provider("{features: {endpoints: true}, nodeSelectorLabels: [pool, example.com/gpu]}");
     let exists = |key: &str| LabelRequirement::Exists(key.into());
     let equals = |key: &str, value: &str| LabelRequirement::Equals(key.into(), value.into());
-    let zone = format!("{}=z1", wk::LABEL_ZONE);
+    let zone = format!("{}=z1", well_known::LABEL_ZONE);
     let cases: [(&[(&str, &str)], BackendKind); 6] = [
         (&[], BackendKind::Nodes(Vec::new())),
         (&[(BACKENDS, "nodes")], BackendKind::Nodes(Vec::new())),
         (&[(BACKENDS, " endpoints ")], BackendKind::Endpoints),
-        (&[(NODE_SELECTOR, &zone)], BackendKind::Nodes(vec![equals(wk::LABEL_ZONE, "z1")])),
+        (
+            &[(NODE_SELECTOR, &zone)],
+            BackendKind::Nodes(vec![equals(well_known::LABEL_ZONE, "z1")]),
+        ),
         (
             &[(NODE_SELECTOR, "pool = edge, example.com/gpu,pool=edge")],
             BackendKind::Nodes(vec![equals("pool", "edge"), exists("example.com/gpu")]),
@@ -300,7 +303,7 @@ fn every_mistake_is_named_with_key_and_value() {
         (NODE_SELECTOR, "=x", "neither label nor"),
         (NODE_SELECTOR, "a b", "neither label nor"),
         (NODE_SELECTOR, "colour=red", "nodeSelectorLabels"),
-        (wk::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8, x", "\"x\""),
+        (well_known::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8, x", "\"x\""),
     ];
     for (key, value, words) in cases {
         let ServiceInterpretation::Invalid(mistakes) =
@@ -309,7 +312,7 @@ fn every_mistake_is_named_with_key_and_value() {
             panic!("{key}={value}")
         };
         assert_eq!((mistakes.len(), &*mistakes[0].field), (1, key), "{mistakes:?}");
-        let shown = key == wk::ANNOTATION_SOURCE_RANGES
+        let shown = key == well_known::ANNOTATION_SOURCE_RANGES
             || mistakes[0].message.contains(&format!("{value:?}"));
         assert!(mistakes[0].message.contains(words) && shown, "{mistakes:?}");
     }
@@ -380,7 +383,7 @@ fn a_service_becomes_what_the_cloud_calls_it() {
         ..annotated(&[
             (SCHEME, "internal"),
             (ACTIVATION_DELAY, "1m30s"),
-            (wk::ANNOTATION_SOURCE_RANGES, "10.1.2.3/8"),
+            (well_known::ANNOTATION_SOURCE_RANGES, "10.1.2.3/8"),
         ])
     };
     let seen = spec(asked, &["n2", "n1"]);

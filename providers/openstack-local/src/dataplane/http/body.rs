@@ -46,12 +46,12 @@ impl Body for FromClient {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
-        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(ctx) {
             self.timer = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
@@ -62,7 +62,7 @@ impl Body for FromClient {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer
             .as_mut()
-            .poll(cx)
+            .poll(ctx)
             .map(|()| Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 
@@ -102,11 +102,11 @@ impl Body for ToClient {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self.get_mut() {
-            Self::Member { body, .. } => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Self::Text(text) => Pin::new(text).poll_frame(cx).map_err(Into::into),
+            Self::Member { body, .. } => Pin::new(body).poll_frame(ctx).map_err(Into::into),
+            Self::Text(text) => Pin::new(text).poll_frame(ctx).map_err(Into::into),
         }
     }
 

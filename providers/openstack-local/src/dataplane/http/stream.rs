@@ -53,7 +53,7 @@ impl<S> Timed<S> {
     }
 
     /// Ready when the other side was idle for too long.
-    fn silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn silence(&mut self, ctx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(deadline) = self
             .last
             .checked_add(self.limit)
@@ -64,7 +64,7 @@ impl<S> Timed<S> {
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        while timer.as_mut().poll(cx).is_ready() {
+        while timer.as_mut().poll(ctx).is_ready() {
             if deadline <= Instant::now() {
                 return Poll::Ready(io::ErrorKind::TimedOut.into());
             }
@@ -75,7 +75,7 @@ impl<S> Timed<S> {
 
     fn wrote(
         &mut self,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         result: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         match result {
@@ -92,7 +92,7 @@ impl<S> Timed<S> {
                     self.blocked = true;
                     self.moved();
                 }
-                self.silence(cx).map(Err)
+                self.silence(ctx).map(Err)
             }
         }
     }
@@ -101,11 +101,11 @@ impl<S> Timed<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(ctx, buffer) {
             self.moved();
             if let Side::Client(front) = &self.side {
                 front.received((buffer.filled().len() - before) as u64);
@@ -114,7 +114,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         }
         match self.side {
             Side::Client(_) => Poll::Pending,
-            Side::Member => self.silence(cx).map(Err),
+            Side::Member => self.silence(ctx).map(Err),
         }
     }
 }
@@ -122,31 +122,31 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(cx, result)
+        let result = Pin::new(&mut self.stream).poll_write(ctx, bytes);
+        self.wrote(ctx, result)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        ctx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.wrote(cx, result)
+        let result = Pin::new(&mut self.stream).poll_write_vectored(ctx, parts);
+        self.wrote(ctx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(ctx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(ctx)
     }
 }

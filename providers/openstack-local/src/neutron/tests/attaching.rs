@@ -1,7 +1,7 @@
 use super::*;
 
 fn update(world: &mut Fixture, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
-    ports::update(&mut world.state, &world.cx, id, request)
+    ports::update(&mut world.state, &world.ctx, id, request)
 }
 
 fn pairs(count: u8) -> Vec<AddressPair> {
@@ -88,7 +88,7 @@ fn a_change_counts_one_revision_and_no_change_none() {
         2
     );
     let check =
-        |expected| Resource::Port.check_revision(&world.state, &world.cx, &port.id, expected);
+        |expected| Resource::Port.check_revision(&world.state, &world.ctx, &port.id, expected);
     assert!(check(None).is_ok() && check(Some(2)).is_ok());
     assert_eq!(refused(check(Some(1))), (412, "RevisionNumberConstraintFailed".into()));
     assert_eq!(resource::parse_if_match("revision_number=7").unwrap(), 7);
@@ -101,16 +101,16 @@ fn tags_are_a_set() {
     let port = world.port();
     let mut add = |tag: &str| {
         Resource::Port
-            .change_tags(&mut world.state, &world.cx, &port.id, |tags| tags.push(tag.into()))
+            .change_tags(&mut world.state, &world.ctx, &port.id, |tags| tags.push(tag.into()))
             .unwrap()
     };
     add("b");
     add("a");
     assert_eq!(add("b"), ["a", "b"]);
     Resource::Port
-        .remove_tag(&mut world.state, &world.cx, &port.id, "a")
+        .remove_tag(&mut world.state, &world.ctx, &port.id, "a")
         .unwrap();
-    let gone = Resource::Port.remove_tag(&mut world.state, &world.cx, &port.id, "a");
+    let gone = Resource::Port.remove_tag(&mut world.state, &world.ctx, &port.id, "a");
     assert_eq!(refused(gone), (404, "TagNotFound".into()));
 }
 
@@ -119,7 +119,7 @@ fn the_quota_is_a_conflict() {
     let mut world = world();
     let limit = QuotaUpdate { port: Some(2), ..Default::default() };
     assert_eq!(
-        refused(quotas::update(&mut world.state, &world.cx, "p", &limit)),
+        refused(quotas::update(&mut world.state, &world.ctx, "p", &limit)),
         (403, "PolicyNotAuthorized".into())
     );
     quotas::update(&mut world.state, &admin(), "p", &limit).unwrap();
@@ -127,7 +127,7 @@ fn the_quota_is_a_conflict() {
     world.port();
     let request = PortCreate { network_id: world.inside.clone(), ..Default::default() };
     assert_eq!(
-        refused(ports::create(&mut world.state, &world.cx, request)),
+        refused(ports::create(&mut world.state, &world.ctx, request)),
         (409, "OverQuota".into())
     );
     assert_eq!(
@@ -150,8 +150,8 @@ fn a_trunk_shows_its_ports_on_the_parent_and_holds_them() {
         sub_ports: Some(vec![sub(7)]),
         ..Default::default()
     };
-    let trunk = trunks::create(&mut world.state, &world.cx, request).unwrap();
-    let details = ports::show(&world.state, &world.cx, &parent.id)
+    let trunk = trunks::create(&mut world.state, &world.ctx, request).unwrap();
+    let details = ports::show(&world.state, &world.ctx, &parent.id)
         .unwrap()
         .trunk_details
         .unwrap();
@@ -160,24 +160,24 @@ fn a_trunk_shows_its_ports_on_the_parent_and_holds_them() {
         (7, &*child.mac_address)
     );
     assert_eq!(
-        ports::show(&world.state, &world.cx, &child.id)
+        ports::show(&world.state, &world.ctx, &child.id)
             .unwrap()
             .trunk_details,
         None
     );
     for (port, kind) in [(&parent, "PortInUseAsTrunkParent"), (&child, "PortInUseAsSubPort")] {
         assert_eq!(
-            refused(ports::delete(&mut world.state, &world.cx, &port.id)),
+            refused(ports::delete(&mut world.state, &world.ctx, &port.id)),
             (409, kind.into())
         );
     }
     assert_eq!(
-        refused(trunks::add(&mut world.state, &world.cx, &trunk.id, vec![sub(8)])),
+        refused(trunks::add(&mut world.state, &world.ctx, &trunk.id, vec![sub(8)])),
         (409, "TrunkPortInUse".into())
     );
-    trunks::delete(&mut world.state, &world.cx, &trunk.id).unwrap();
-    ports::delete(&mut world.state, &world.cx, &parent.id).unwrap();
-    ports::delete(&mut world.state, &world.cx, &child.id).unwrap();
+    trunks::delete(&mut world.state, &world.ctx, &trunk.id).unwrap();
+    ports::delete(&mut world.state, &world.ctx, &parent.id).unwrap();
+    ports::delete(&mut world.state, &world.ctx, &child.id).unwrap();
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn rows_are_read_as_they_were_written() {
     let mut world = world();
     let (port, floating) = (world.port(), world.floating());
     let attach = FloatingIpUpdate::attach(&port.id);
-    floating_ips::update(&mut world.state, &world.cx, &floating.id, attach).unwrap();
+    floating_ips::update(&mut world.state, &world.ctx, &floating.id, attach).unwrap();
     let trunk = TrunkCreate { port_id: port.id, ..Default::default() };
-    trunks::create(&mut world.state, &world.cx, trunk).unwrap();
+    trunks::create(&mut world.state, &world.ctx, trunk).unwrap();
     let mut read = CloudState::default();
     world.state.neutron.each_touched(&mut |table, key, row| {
         assert!(read.neutron.load(table, &row.unwrap()).unwrap(), "{table} {key}");

@@ -5,7 +5,7 @@ fn update(
     id: &str,
     request: FloatingIpUpdate,
 ) -> Result<FloatingIp, ApiError> {
-    floating_ips::update(&mut world.state, &world.cx, id, request)
+    floating_ips::update(&mut world.state, &world.ctx, id, request)
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn a_floating_ip_leads_to_a_port_and_outlives_it() {
     assert_eq!(attached.fixed_ip_address, Some(port.fixed_ips[0].ip_address));
     assert_eq!((&*attached.status, attached.router_id), ("ACTIVE", Some(world.router.clone())));
     assert_eq!(attached.port_details.unwrap().mac_address, port.mac_address);
-    ports::delete(&mut world.state, &world.cx, &port.id).unwrap();
-    let left = floating_ips::show(&world.state, &world.cx, &floating.id).unwrap();
+    ports::delete(&mut world.state, &world.ctx, &port.id).unwrap();
+    let left = floating_ips::show(&world.state, &world.ctx, &floating.id).unwrap();
     assert_eq!(
         (left.port_id, left.fixed_ip_address, left.router_id, &*left.status),
         (None, None, None, "DOWN")
@@ -64,10 +64,10 @@ fn an_address_inside_has_one_floating_ip_of_a_network() {
 #[test]
 fn a_port_behind_no_router_cannot_be_reached() {
     let mut world = world();
-    let other = network(&mut world.state, &world.cx, "other", false);
-    subnet(&mut world.state, &world.cx, &other, "10.1.0.0/24");
+    let other = network(&mut world.state, &world.ctx, "other", false);
+    subnet(&mut world.state, &world.ctx, &other, "10.1.0.0/24");
     let port = PortCreate { network_id: other, ..Default::default() };
-    let port = ports::create(&mut world.state, &world.cx, port).unwrap();
+    let port = ports::create(&mut world.state, &world.ctx, port).unwrap();
     let floating = world.floating();
     let attached = update(&mut world, &floating.id, FloatingIpUpdate::attach(port.id));
     assert_eq!(refused(attached), (404, "ExternalGatewayForFloatingIPNotFound".into()));
@@ -79,11 +79,11 @@ fn what_a_floating_ip_needs_stays() {
     let (port, floating) = (world.port(), world.floating());
     update(&mut world, &floating.id, FloatingIpUpdate::attach(&port.id)).unwrap();
     let interface = InterfaceRequest { subnet_id: Some(world.subnet.clone()), port_id: None };
-    let Fixture { state, cx, router, .. } = &mut world;
-    let removed = router_interfaces::remove(state, cx, router, &interface);
+    let Fixture { state, ctx, router, .. } = &mut world;
+    let removed = router_interfaces::remove(state, ctx, router, &interface);
     assert_eq!(refused(removed), (409, "RouterInterfaceInUseByFloatingIP".into()));
     let none = RouterUpdate { external_gateway_info: Some(None), ..Default::default() };
-    let removed = routers::update(state, cx, router, none);
+    let removed = routers::update(state, ctx, router, none);
     assert_eq!(refused(removed), (409, "RouterExternalGatewayInUseByFloatingIp".into()));
 }
 
@@ -91,14 +91,14 @@ fn what_a_floating_ip_needs_stays() {
 fn an_address_is_given_back_and_asking_for_one_is_for_administrators() {
     let mut world = world();
     let one = world.floating();
-    floating_ips::delete(&mut world.state, &world.cx, &one.id).unwrap();
+    floating_ips::delete(&mut world.state, &world.ctx, &one.id).unwrap();
     assert_eq!(world.floating().floating_ip_address, one.floating_ip_address);
     let this = FloatingIpCreate {
         floating_network_id: world.outside.clone(),
         floating_ip_address: Some("203.0.113.9".parse().unwrap()),
         ..Default::default()
     };
-    let refusal = floating_ips::create(&mut world.state, &world.cx, this.clone());
+    let refusal = floating_ips::create(&mut world.state, &world.ctx, this.clone());
     assert_eq!(refused(refusal), (403, "PolicyNotAuthorized".into()));
     let made = floating_ips::create(&mut world.state, &admin(), this.clone()).unwrap();
     assert_eq!(made.floating_ip_address, this.floating_ip_address);
@@ -107,7 +107,7 @@ fn an_address_is_given_back_and_asking_for_one_is_for_administrators() {
         ..Default::default()
     };
     assert_eq!(
-        refused(floating_ips::create(&mut world.state, &world.cx, inside)),
+        refused(floating_ips::create(&mut world.state, &world.ctx, inside)),
         (400, "BadRequest".into())
     );
 }
@@ -116,7 +116,7 @@ fn an_address_is_given_back_and_asking_for_one_is_for_administrators() {
 fn the_ports_behind_floating_ips_and_gateways_are_hidden() {
     let mut world = world();
     world.floating();
-    let owners: Vec<_> = ports::list(&world.state, &world.cx)
+    let owners: Vec<_> = ports::list(&world.state, &world.ctx)
         .into_iter()
         .map(|port| port.device_owner)
         .collect();

@@ -2,7 +2,7 @@ use super::*;
 
 fn group(world: &mut Fixture, name: &str) -> SecurityGroup {
     let request = SecurityGroupCreate { name: Some(name.into()), ..Default::default() };
-    security_groups::create(&mut world.state, &world.cx, request).unwrap()
+    security_groups::create(&mut world.state, &world.ctx, request).unwrap()
 }
 
 fn ingress(group: &str, protocol: &str, port: u16) -> SecurityGroupRuleCreate {
@@ -37,19 +37,19 @@ fn the_default_group_is_there_and_stays() {
     group(&mut world, "g");
     let id = security_groups::default_of(&world.state, "p").unwrap();
     assert_eq!(
-        security_groups::show(&world.state, &world.cx, &id)
+        security_groups::show(&world.state, &world.ctx, &id)
             .unwrap()
             .security_group_rules
             .len(),
         4
     );
     let second = SecurityGroupCreate { name: Some("default".into()), ..Default::default() };
-    let second = security_groups::create(&mut world.state, &world.cx, second);
+    let second = security_groups::create(&mut world.state, &world.ctx, second);
     assert_eq!(refused(second), (409, "SecurityGroupDefaultAlreadyExists".into()));
     let renamed = SecurityGroupUpdate { name: Some("other".into()), ..Default::default() };
-    let renamed = security_groups::update(&mut world.state, &world.cx, &id, renamed);
+    let renamed = security_groups::update(&mut world.state, &world.ctx, &id, renamed);
     assert_eq!(refused(renamed), (409, "SecurityGroupCannotUpdateDefault".into()));
-    let deleted = security_groups::delete(&mut world.state, &world.cx, &id);
+    let deleted = security_groups::delete(&mut world.state, &world.ctx, &id);
     assert_eq!(refused(deleted), (409, "SecurityGroupCannotRemoveDefault".into()));
 }
 
@@ -62,13 +62,13 @@ fn a_group_in_use_stays_and_takes_its_rules_along() {
         security_groups: Some(vec![group.id.clone()]),
         ..Default::default()
     };
-    ports::update(&mut world.state, &world.cx, &port.id, with).unwrap();
-    let deleted = security_groups::delete(&mut world.state, &world.cx, &group.id);
+    ports::update(&mut world.state, &world.ctx, &port.id, with).unwrap();
+    let deleted = security_groups::delete(&mut world.state, &world.ctx, &group.id);
     assert_eq!(refused(deleted), (409, "SecurityGroupInUse".into()));
-    ports::delete(&mut world.state, &world.cx, &port.id).unwrap();
-    security_groups::delete(&mut world.state, &world.cx, &group.id).unwrap();
+    ports::delete(&mut world.state, &world.ctx, &port.id).unwrap();
+    security_groups::delete(&mut world.state, &world.ctx, &group.id).unwrap();
     assert!(
-        !security_group_rules::list(&world.state, &world.cx)
+        !security_group_rules::list(&world.state, &world.ctx)
             .iter()
             .any(|rule| rule.security_group_id == group.id)
     );
@@ -78,9 +78,9 @@ fn a_group_in_use_stays_and_takes_its_rules_along() {
 fn rules_are_made_together_or_not_at_all_and_never_twice() {
     let mut world = world();
     let group = group(&mut world, "g").id;
-    let Fixture { state, cx, .. } = &mut world;
+    let Fixture { state, ctx, .. } = &mut world;
     let both = vec![ingress(&group, "tcp", 80), ingress(&group, "TCP", 81)];
-    let made = security_group_rules::create(state, cx, both).unwrap();
+    let made = security_group_rules::create(state, ctx, both).unwrap();
     assert_eq!((made.len(), made[1].protocol.as_deref()), (2, Some("tcp")));
     for (name, requests, kind) in [
         (
@@ -95,7 +95,7 @@ fn rules_are_made_together_or_not_at_all_and_never_twice() {
         ),
     ] {
         assert_eq!(
-            refused(security_group_rules::create(state, cx, requests)),
+            refused(security_group_rules::create(state, ctx, requests)),
             (409, kind.to_owned()),
             "{name}"
         );
@@ -104,14 +104,14 @@ fn rules_are_made_together_or_not_at_all_and_never_twice() {
         remote_ip_prefix: Some("10.0.0.0/24".into()),
         ..ingress(&group, "tcp", 80)
     };
-    security_group_rules::create(state, cx, vec![any.clone()]).unwrap();
+    security_group_rules::create(state, ctx, vec![any.clone()]).unwrap();
     // The same range, told with bits beyond the prefix.
     let same = SecurityGroupRuleCreate { remote_ip_prefix: Some("10.0.0.7/24".into()), ..any };
     assert_eq!(
-        refused(security_group_rules::create(state, cx, vec![same])),
+        refused(security_group_rules::create(state, ctx, vec![same])),
         (409, "SecurityGroupRuleExists".into())
     );
-    let shown = security_groups::show(state, cx, &group).unwrap();
+    let shown = security_groups::show(state, ctx, &group).unwrap();
     assert_eq!((shown.security_group_rules.len(), shown.standard.revision_number), (5, 3));
 }
 
@@ -168,7 +168,7 @@ fn rules_that_make_no_sense_are_refused() {
             "SecurityGroupNotFound",
         ),
     ] {
-        let refusal = security_group_rules::create(&mut world.state, &world.cx, vec![request]);
+        let refusal = security_group_rules::create(&mut world.state, &world.ctx, vec![request]);
         assert_eq!(refused(refusal), (status, kind.to_owned()), "{name}");
     }
 }
@@ -181,7 +181,7 @@ fn ten_groups_are_the_most_and_the_default_one_counts() {
     }
     let request = SecurityGroupCreate { name: Some("more".into()), ..Default::default() };
     assert_eq!(
-        refused(security_groups::create(&mut world.state, &world.cx, request)),
+        refused(security_groups::create(&mut world.state, &world.ctx, request)),
         (409, "OverQuota".into())
     );
 }

@@ -59,9 +59,9 @@ fn load_balancers_are_checked() {
     assert_eq!(refusal(read(json!([]))).0, 400);
     assert_eq!(refusal(read(json!({"loadbalancer": {}, "x": 1}))).0, 400);
     assert_eq!(
-        refusal(cloud.run(|state, cx| load_balancers::create(
+        refusal(cloud.run(|state, ctx| load_balancers::create(
             state,
-            cx,
+            ctx,
             LoadBalancerCreate::default()
         )))
         .1,
@@ -507,7 +507,7 @@ fn ovn_says_what_it_cannot() {
     cloud
         .post_member(&pool, json!({"address": "127.1.0.77", "protocol_port": 80}))
         .expect("inside the VIP's subnet");
-    let failover = cloud.run(|state, cx| load_balancers::failover(state, cx, &lb));
+    let failover = cloud.run(|state, ctx| load_balancers::failover(state, ctx, &lb));
     assert!(
         refusal(failover)
             .1

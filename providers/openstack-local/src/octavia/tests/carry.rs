@@ -39,7 +39,7 @@ fn rows_at_rest_say_what_is_wanted() {
     cloud.rest();
     let wanted = |cloud: &Cloud| {
         let row = cloud.state.octavia.load_balancers.get(&web.lb).unwrap();
-        dataplane_config::load_balancer(&cloud.state, &cloud.cx, row).unwrap()
+        dataplane_config::load_balancer(&cloud.state, &cloud.ctx, row).unwrap()
     };
     let config = wanted(&cloud);
     assert!(config.vip.is_loopback());
@@ -79,7 +79,7 @@ fn only_loopback_addresses_are_carried() {
     cloud.commit();
     let lb = id(&cloud.post_lb(json!({"vip_subnet_id": subnet})).unwrap());
     let row = cloud.state.octavia.load_balancers.get(&lb).unwrap();
-    assert_eq!(dataplane_config::load_balancer(&cloud.state, &cloud.cx, row), None);
+    assert_eq!(dataplane_config::load_balancer(&cloud.state, &cloud.ctx, row), None);
 }
 
 /// Answers each connection with a letter, until it is dropped.
@@ -115,18 +115,18 @@ async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
 
 async fn seen<T>(
     server: &Arc<Server>,
-    read: impl FnOnce(&CloudState, &Cx) -> Result<T, ApiError>,
+    read: impl FnOnce(&CloudState, &RequestContext) -> Result<T, ApiError>,
 ) -> T {
-    let cx = cx(server);
+    let ctx = ctx(server);
     server
         .store
-        .read(|state| read(state, &cx))
+        .read(|state| read(state, &ctx))
         .await
         .expect("it is there")
 }
 
-fn cx(server: &Server) -> Cx {
-    Cx {
+fn ctx(server: &Server) -> RequestContext {
+    RequestContext {
         now: server.clock.now(),
         project: PROJECT.into(),
         user: "u".into(),
@@ -153,7 +153,7 @@ async fn traffic_flows_as_the_rows_say() {
         "name": "p", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "members": [member(first), member(second)],
         "healthmonitor": {"type": "TCP", "delay": 1, "timeout": 1, "max_retries": 1, "max_retries_down": 1},
     }}]});
-    let now = cx(&server);
+    let now = ctx(&server);
     let make = |state: &mut CloudState| {
         let subnet = network(state, "web", false, "127.83.7.0/24");
         let body = set(body, json!({"vip_subnet_id": subnet, "vip_address": "127.83.7.9"}));
@@ -169,7 +169,7 @@ async fn traffic_flows_as_the_rows_say() {
     let vip = format!("127.83.7.9:{port}");
 
     let state_of = async || {
-        let tree = seen(&server, |state, cx| load_balancers::status(state, cx, &lb))
+        let tree = seen(&server, |state, ctx| load_balancers::status(state, ctx, &lb))
             .await
             .statuses
             .loadbalancer;
@@ -189,12 +189,12 @@ async fn traffic_flows_as_the_rows_say() {
         assert_eq!(letter(&vip).await, Some(b'a'));
     }
     until(async || {
-        let stats = seen(&server, |state, cx| load_balancers::stats(state, cx, &lb)).await;
+        let stats = seen(&server, |state, ctx| load_balancers::stats(state, ctx, &lb)).await;
         (stats.total_connections >= 6 && stats.bytes_out >= 6).then_some(())
     })
     .await;
 
-    let now = cx(&server);
+    let now = ctx(&server);
     server
         .store
         .change(|state| load_balancers::delete(state, &now, &lb, true))

@@ -99,7 +99,7 @@ fn without_a_monitor_nothing_is_known() {
         "nobody reports: all is well"
     );
     cloud
-        .run(|state, cx| monitors::delete(state, cx, &id(&made)))
+        .run(|state, ctx| monitors::delete(state, ctx, &id(&made)))
         .unwrap();
     cloud.rest();
     assert_eq!(operating(&mut cloud, &web)[3..], ["NO_MONITOR", "NO_MONITOR"]);
@@ -160,12 +160,12 @@ fn counters_add_up() {
         told.listeners.get_mut(&web.listener).unwrap().stats = stats(counted, active);
         report(&mut cloud.state, &told);
         let found = cloud
-            .run(|state, cx| load_balancers::stats(state, cx, &web.lb))
+            .run(|state, ctx| load_balancers::stats(state, ctx, &web.lb))
             .unwrap();
         assert_eq!(found, stats(total, active));
         assert_eq!(
             cloud
-                .run(|state, cx| listeners::stats(state, cx, &web.listener))
+                .run(|state, ctx| listeners::stats(state, ctx, &web.listener))
                 .unwrap(),
             found
         );
@@ -178,7 +178,7 @@ fn the_status_tree_has_everything() {
     report(&mut cloud.state, &said(&web, &[(&one, MemberReport::Up), (&two, MemberReport::Down)]));
     let tree = value(
         cloud
-            .run(|state, cx| load_balancers::status(state, cx, &web.lb))
+            .run(|state, ctx| load_balancers::status(state, ctx, &web.lb))
             .unwrap(),
     );
     let listener = &tree["statuses"]["loadbalancer"]["listeners"][0];

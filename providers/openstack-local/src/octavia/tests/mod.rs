@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     neutron::{networks, router_interfaces, routers, subnets},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 
 const PROJECT: &str = "e3cd678b11784734bc366148aa37580e";
@@ -27,14 +27,14 @@ const PENDING: SignedDuration = SignedDuration::from_millis(500);
 /// A cloud with a subnet for addresses.
 struct Cloud {
     state: CloudState,
-    cx: Cx,
+    ctx: RequestContext,
     /// Subnet 127.1.0.0/24.
     subnet: String,
 }
 
 impl Cloud {
     fn new() -> Self {
-        let cx = Cx {
+        let ctx = RequestContext {
             now: Timestamp::UNIX_EPOCH,
             project: PROJECT.into(),
             user: "u".into(),
@@ -42,7 +42,7 @@ impl Cloud {
         };
         let mut state = CloudState::default();
         let subnet = network(&mut state, "web", false, "127.1.0.0/24");
-        let mut cloud = Self { state, cx, subnet };
+        let mut cloud = Self { state, ctx, subnet };
         cloud.commit();
         cloud
     }
@@ -60,12 +60,12 @@ impl Cloud {
             .clone();
         let request = json!({"name": "edge", "external_gateway_info": {"network_id": network}});
         let request = serde_json::from_value(request).expect("a router");
-        let router = routers::create(&mut self.state, &self.cx, request)
+        let router = routers::create(&mut self.state, &self.ctx, request)
             .expect("created")
             .id;
         let request =
             serde_json::from_value(json!({"subnet_id": self.subnet})).expect("an interface");
-        router_interfaces::add(&mut self.state, &self.cx, &router, &request).expect("joined");
+        router_interfaces::add(&mut self.state, &self.ctx, &router, &request).expect("joined");
         self.commit();
         network
     }
@@ -73,10 +73,10 @@ impl Cloud {
     /// Does one request as the store does: what fails leaves nothing behind.
     fn run<T>(
         &mut self,
-        request: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
+        request: impl FnOnce(&mut CloudState, &RequestContext) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        finish_due(&mut self.state, self.cx.now);
-        let result = request(&mut self.state, &self.cx);
+        finish_due(&mut self.state, self.ctx.now);
+        let result = request(&mut self.state, &self.ctx);
         for part in self.state.parts_mut() {
             if result.is_ok() {
                 part.commit();
@@ -100,8 +100,8 @@ impl Cloud {
 
     /// Lets everything that is under way end.
     fn rest(&mut self) {
-        self.cx.now += PENDING;
-        finish_due(&mut self.state, self.cx.now);
+        self.ctx.now += PENDING;
+        finish_due(&mut self.state, self.ctx.now);
     }
 
     fn minor(&self) -> u8 {
@@ -117,7 +117,7 @@ impl Cloud {
             schema::LOAD_BALANCER_CREATE,
             minor,
         )?;
-        self.run(|state, cx| load_balancers::create(state, cx, create))
+        self.run(|state, ctx| load_balancers::create(state, ctx, create))
             .map(value)
     }
 
@@ -128,20 +128,20 @@ impl Cloud {
             schema::LISTENER_CREATE,
             self.minor(),
         )?;
-        self.run(|state, cx| listeners::create(state, cx, create))
+        self.run(|state, ctx| listeners::create(state, ctx, create))
             .map(value)
     }
 
     fn post_pool(&mut self, body: Value) -> Result<Value, ApiError> {
         let create = schema::read(wrap("pool", body), "pool", schema::POOL_CREATE, self.minor())?;
-        self.run(|state, cx| pools::create(state, cx, create))
+        self.run(|state, ctx| pools::create(state, ctx, create))
             .map(value)
     }
 
     fn post_member(&mut self, pool: &str, body: Value) -> Result<Value, ApiError> {
         let create =
             schema::read(wrap("member", body), "member", schema::MEMBER_CREATE, self.minor())?;
-        self.run(|state, cx| members::create(state, cx, pool, create))
+        self.run(|state, ctx| members::create(state, ctx, pool, create))
             .map(value)
     }
 
@@ -153,13 +153,13 @@ impl Cloud {
             schema::MONITOR_CREATE,
             minor,
         )?;
-        self.run(|state, cx| monitors::create(state, cx, create))
+        self.run(|state, ctx| monitors::create(state, ctx, create))
             .map(value)
     }
 
     fn batch(&mut self, pool: &str, members: Value, additive: bool) -> Result<(), ApiError> {
         let batch = schema::read_batch(wrap("members", members), self.minor())?;
-        self.run(|state, cx| members::batch(state, cx, pool, batch, additive))
+        self.run(|state, ctx| members::batch(state, ctx, pool, batch, additive))
     }
 
     fn put_lb(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
@@ -170,7 +170,7 @@ impl Cloud {
             schema::LOAD_BALANCER_UPDATE,
             minor,
         )?;
-        self.run(|state, cx| load_balancers::update(state, cx, id, update))
+        self.run(|state, ctx| load_balancers::update(state, ctx, id, update))
             .map(value)
     }
 
@@ -181,20 +181,20 @@ impl Cloud {
             schema::LISTENER_UPDATE,
             self.minor(),
         )?;
-        self.run(|state, cx| listeners::update(state, cx, id, update))
+        self.run(|state, ctx| listeners::update(state, ctx, id, update))
             .map(value)
     }
 
     fn put_pool(&mut self, id: &str, body: Value) -> Result<Value, ApiError> {
         let update = schema::read(wrap("pool", body), "pool", schema::POOL_UPDATE, self.minor())?;
-        self.run(|state, cx| pools::update(state, cx, id, update))
+        self.run(|state, ctx| pools::update(state, ctx, id, update))
             .map(value)
     }
 
     fn put_member(&mut self, pool: &str, id: &str, body: Value) -> Result<Value, ApiError> {
         let update =
             schema::read(wrap("member", body), "member", schema::MEMBER_UPDATE, self.minor())?;
-        self.run(|state, cx| members::update(state, cx, pool, id, update))
+        self.run(|state, ctx| members::update(state, ctx, pool, id, update))
             .map(value)
     }
 
@@ -206,31 +206,31 @@ impl Cloud {
             schema::MONITOR_UPDATE,
             minor,
         )?;
-        self.run(|state, cx| monitors::update(state, cx, id, update))
+        self.run(|state, ctx| monitors::update(state, ctx, id, update))
             .map(value)
     }
 
     fn lb(&mut self, id: &str) -> Value {
-        self.run(|state, cx| load_balancers::show(state, cx, id))
+        self.run(|state, ctx| load_balancers::show(state, ctx, id))
             .map(value)
             .expect("it is there")
     }
 
     fn listener(&mut self, id: &str) -> Value {
-        self.run(|state, cx| listeners::show(state, cx, id))
+        self.run(|state, ctx| listeners::show(state, ctx, id))
             .map(value)
             .expect("it is there")
     }
 
     fn pool(&mut self, id: &str) -> Value {
-        self.run(|state, cx| pools::show(state, cx, id))
+        self.run(|state, ctx| pools::show(state, ctx, id))
             .map(value)
             .expect("it is there")
     }
 
     fn members(&mut self, pool: &str) -> Vec<Value> {
         let members = self
-            .run(|state, cx| members::list(state, cx, pool))
+            .run(|state, ctx| members::list(state, ctx, pool))
             .expect("the pool is there");
         let mut members: Vec<Value> = members.into_iter().map(value).collect();
         members.sort_by_key(|member| member["address"].to_string());
@@ -253,7 +253,7 @@ impl Cloud {
 
 /// Makes a network with one subnet, and returns the subnet's identifier.
 fn network(state: &mut CloudState, name: &str, external: bool, cidr: &str) -> String {
-    let cx = Cx {
+    let ctx = RequestContext {
         now: Timestamp::UNIX_EPOCH,
         project: PROJECT.into(),
         user: "u".into(),
@@ -261,10 +261,10 @@ fn network(state: &mut CloudState, name: &str, external: bool, cidr: &str) -> St
     };
     let request = serde_json::from_value(json!({"name": name, "router:external": external}))
         .expect("a network");
-    let network_id = networks::create(state, &cx, request).expect("created").id;
+    let network_id = networks::create(state, &ctx, request).expect("created").id;
     let request = json!({"network_id": network_id, "ip_version": 4, "cidr": cidr});
     let request = serde_json::from_value(request).expect("a subnet");
-    subnets::create(state, &cx, request).expect("created").id
+    subnets::create(state, &ctx, request).expect("created").id
 }
 
 /// Identifiers of [`Cloud::web`].

@@ -28,16 +28,16 @@ fn a_new_load_balancer_is_pending_with_all_that_is_below_it_and_then_active() {
         pool: id(&lb["pools"][0]),
     };
 
-    cloud.cx.now += PENDING - SignedDuration::from_millis(1);
+    cloud.ctx.now += PENDING - SignedDuration::from_millis(1);
     assert_eq!(
-        finish_due(&mut cloud.state, cloud.cx.now),
+        finish_due(&mut cloud.state, cloud.ctx.now),
         Some(Timestamp::UNIX_EPOCH + PENDING),
         "not yet"
     );
     assert_eq!(states(&mut cloud, &web), ["PENDING_CREATE"; 3]);
-    cloud.cx.now += SignedDuration::from_millis(1);
+    cloud.ctx.now += SignedDuration::from_millis(1);
     assert_eq!(states(&mut cloud, &web), ["ACTIVE"; 3]);
-    assert_eq!(finish_due(&mut cloud.state, cloud.cx.now), None);
+    assert_eq!(finish_due(&mut cloud.state, cloud.ctx.now), None);
     assert_eq!(cloud.lb(&web.lb)["operating_status"], "ONLINE");
     assert_eq!(cloud.lb(&web.lb)["updated_at"], Value::Null);
 }
@@ -80,20 +80,23 @@ fn whoever_comes_meanwhile_is_refused() {
     let whole = (409, format!("Invalid state PENDING_UPDATE of loadbalancer resource {}", web.lb));
     let (lb, pool, listener_id) = (web.lb.clone(), web.pool.clone(), web.listener.clone());
     assert_eq!(refusal(cloud.put_lb(&lb, json!({"name": "x"}))), whole);
-    assert_eq!(refusal(cloud.run(|state, cx| load_balancers::delete(state, cx, &lb, true))), whole);
-    assert_eq!(refusal(cloud.run(|state, cx| load_balancers::failover(state, cx, &lb))), whole);
+    assert_eq!(
+        refusal(cloud.run(|state, ctx| load_balancers::delete(state, ctx, &lb, true))),
+        whole
+    );
+    assert_eq!(refusal(cloud.run(|state, ctx| load_balancers::failover(state, ctx, &lb))), whole);
     let another = json!({"loadbalancer_id": lb, "protocol": "TCP", "protocol_port": 81});
     assert_eq!(refusal(cloud.post_listener(another)), below);
     assert_eq!(refusal(cloud.put_listener(&listener_id, json!({"name": "x"}))), below);
-    assert_eq!(refusal(cloud.run(|state, cx| listeners::delete(state, cx, &listener_id))), below);
+    assert_eq!(refusal(cloud.run(|state, ctx| listeners::delete(state, ctx, &listener_id))), below);
     let another = json!({"loadbalancer_id": lb, "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN"});
     assert_eq!(refusal(cloud.post_pool(another)), below);
     assert_eq!(refusal(cloud.put_pool(&pool, json!({"name": "x"}))), below);
-    assert_eq!(refusal(cloud.run(|state, cx| pools::delete(state, cx, &pool))), below);
+    assert_eq!(refusal(cloud.run(|state, ctx| pools::delete(state, ctx, &pool))), below);
     assert_eq!(refusal(cloud.post_member(&pool, member(9))), below);
     assert_eq!(refusal(cloud.put_member(&pool, &member_id, json!({"weight": 2}))), below);
     assert_eq!(
-        refusal(cloud.run(|state, cx| members::delete(state, cx, &pool, &member_id))),
+        refusal(cloud.run(|state, ctx| members::delete(state, ctx, &pool, &member_id))),
         below
     );
     assert_eq!(refusal(cloud.batch(&pool, json!([]), false)), below);
@@ -107,16 +110,16 @@ fn what_is_deleted_is_seen_until_it_is_gone() {
     let web = cloud.web();
     let gone = id(&cloud.members(&web.pool)[0]);
     cloud
-        .run(|state, cx| members::delete(state, cx, &web.pool, &gone))
+        .run(|state, ctx| members::delete(state, ctx, &web.pool, &gone))
         .unwrap();
     assert_eq!(cloud.members(&web.pool)[0]["provisioning_status"], "PENDING_DELETE");
     cloud.rest();
     assert_eq!(cloud.members(&web.pool).len(), 1);
-    let shown = cloud.run(|state, cx| members::show(state, cx, &web.pool, &gone));
+    let shown = cloud.run(|state, ctx| members::show(state, ctx, &web.pool, &gone));
     assert_eq!(refusal(shown), (404, format!("Member {gone} not found.")));
 
     cloud
-        .run(|state, cx| pools::delete(state, cx, &web.pool))
+        .run(|state, ctx| pools::delete(state, ctx, &web.pool))
         .unwrap();
     cloud.rest();
     assert_eq!(
@@ -128,15 +131,15 @@ fn what_is_deleted_is_seen_until_it_is_gone() {
     assert!(cloud.state.octavia.members.is_empty(), "members go with their pool");
 
     cloud
-        .run(|state, cx| listeners::delete(state, cx, &web.listener))
+        .run(|state, ctx| listeners::delete(state, ctx, &web.listener))
         .unwrap();
     cloud.rest();
     cloud
-        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, false))
+        .run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, false))
         .unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "PENDING_DELETE");
     cloud.rest();
-    let shown = cloud.run(|state, cx| load_balancers::show(state, cx, &web.lb));
+    let shown = cloud.run(|state, ctx| load_balancers::show(state, ctx, &web.lb));
     assert_eq!(refusal(shown), (404, format!("Load Balancer {} not found.", web.lb)));
 }
 
@@ -148,10 +151,10 @@ fn children_go_only_when_that_is_said() {
     cloud.rest();
     let text =
         format!("Validation failure: Cannot delete Load Balancer {} - it has children", web.lb);
-    let refused = cloud.run(|state, cx| load_balancers::delete(state, cx, &web.lb, false));
+    let refused = cloud.run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, false));
     assert_eq!(refusal(refused), (400, text));
     cloud
-        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, true))
+        .run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, true))
         .unwrap();
     cloud.rest();
     let rows = &cloud.state.octavia;
@@ -175,13 +178,13 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     assert_eq!(refusal(cloud.put_lb(&web.lb, json!({"name": "x"}))), whole);
 
     cloud
-        .run(|state, cx| load_balancers::failover(state, cx, &web.lb))
+        .run(|state, ctx| load_balancers::failover(state, ctx, &web.lb))
         .unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "PENDING_UPDATE");
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR", "the second failure");
     cloud
-        .run(|state, cx| load_balancers::failover(state, cx, &web.lb))
+        .run(|state, ctx| load_balancers::failover(state, ctx, &web.lb))
         .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ACTIVE", "failures are used up");
@@ -189,7 +192,7 @@ fn a_failed_change_ends_in_error_which_can_be_deleted_or_failed_over() {
     force_error(&mut cloud.state, &web.lb).unwrap();
     assert_eq!(cloud.lb(&web.lb)["provisioning_status"], "ERROR");
     cloud
-        .run(|state, cx| load_balancers::delete(state, cx, &web.lb, true))
+        .run(|state, ctx| load_balancers::delete(state, ctx, &web.lb, true))
         .unwrap();
     cloud.rest();
     assert!(cloud.state.octavia.load_balancers.is_empty());
@@ -211,7 +214,7 @@ fn a_child_fails_alone() {
     let text = format!("Pool {pool} is immutable and cannot be updated.");
     assert_eq!(refusal(cloud.post_member(&pool, member(1))), (409, text));
     cloud
-        .run(|state, cx| pools::delete(state, cx, &pool))
+        .run(|state, ctx| pools::delete(state, ctx, &pool))
         .unwrap();
     cloud.rest();
     assert_eq!(cloud.lb(&web.lb)["pools"].as_array().unwrap().len(), 1);
@@ -294,15 +297,15 @@ fn a_batch_that_changes_nothing_locks_too() {
 fn another_projects_objects_are_not_to_be_had() {
     let mut cloud = Cloud::new();
     let web = cloud.web();
-    cloud.cx.project = "another".into();
+    cloud.ctx.project = "another".into();
     let text = "Policy does not allow this request to be performed.".to_owned();
     assert_eq!(
-        refusal(cloud.run(|state, cx| load_balancers::show(state, cx, &web.lb))),
+        refusal(cloud.run(|state, ctx| load_balancers::show(state, ctx, &web.lb))),
         (403, text.clone())
     );
     assert_eq!(refusal(cloud.put_pool(&web.pool, json!({"name": "x"}))), (403, text.clone()));
     assert_eq!(refusal(cloud.post_lb(json!({"project_id": PROJECT}))), (403, text));
-    assert!(load_balancers::list(&cloud.state, &cloud.cx).is_empty());
-    cloud.cx.admin = true;
-    assert_eq!(load_balancers::list(&cloud.state, &cloud.cx).len(), 1);
+    assert!(load_balancers::list(&cloud.state, &cloud.ctx).is_empty());
+    cloud.ctx.admin = true;
+    assert_eq!(load_balancers::list(&cloud.state, &cloud.ctx).len(), 1);
 }

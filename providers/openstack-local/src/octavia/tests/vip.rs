@@ -14,7 +14,7 @@ fn the_port_of_an_address_comes_and_goes_with_its_load_balancer() {
         let mut cloud = Cloud::new();
         let lb = cloud.post_lb(json!({"provider": provider})).unwrap();
         let port = cloud
-            .run(|state, cx| ports::show(state, cx, lb["vip_port_id"].as_str().unwrap()))
+            .run(|state, ctx| ports::show(state, ctx, lb["vip_port_id"].as_str().unwrap()))
             .unwrap();
         let lb = id(&cloud.lb(&id(&lb)));
         assert_eq!((port.name, port.device_id), (format!("{name}{lb}"), format!("{device}{lb}")));
@@ -27,16 +27,16 @@ fn the_port_of_an_address_comes_and_goes_with_its_load_balancer() {
         );
         cloud.rest();
         cloud
-            .run(|state, cx| load_balancers::delete(state, cx, &lb, false))
+            .run(|state, ctx| load_balancers::delete(state, ctx, &lb, false))
             .unwrap();
         assert!(
             cloud
-                .run(|state, cx| ports::show(state, cx, &port.id))
+                .run(|state, ctx| ports::show(state, ctx, &port.id))
                 .is_ok(),
             "as long as it is being deleted"
         );
         cloud.rest();
-        assert_eq!(refusal(cloud.run(|state, cx| ports::show(state, cx, &port.id))).0, 404);
+        assert_eq!(refusal(cloud.run(|state, ctx| ports::show(state, ctx, &port.id))).0, 404);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_port_that_was_there_stays() {
         .clone();
     let request = PortCreate { network_id, ..PortCreate::default() };
     let port = cloud
-        .run(|state, cx| ports::create(state, cx, request))
+        .run(|state, ctx| ports::create(state, ctx, request))
         .unwrap();
     let body = json!({"vip_port_id": port.id, "vip_subnet_id": null});
     let lb = cloud.post_lb(body.clone()).unwrap();
@@ -115,11 +115,11 @@ fn a_port_that_was_there_stays() {
     );
     cloud.rest();
     cloud
-        .run(|state, cx| load_balancers::delete(state, cx, &id(&lb), false))
+        .run(|state, ctx| load_balancers::delete(state, ctx, &id(&lb), false))
         .unwrap();
     cloud.rest();
     let port = cloud
-        .run(|state, cx| ports::show(state, cx, &port.id))
+        .run(|state, ctx| ports::show(state, ctx, &port.id))
         .unwrap();
     assert_eq!((port.device_id.as_str(), port.device_owner.as_str()), ("", ""));
 }
@@ -137,16 +137,16 @@ fn a_floating_ip_is_left_detached() {
         ..FloatingIpCreate::default()
     };
     let floating = cloud
-        .run(|state, cx| floating_ips::create(state, cx, request))
+        .run(|state, ctx| floating_ips::create(state, ctx, request))
         .unwrap();
     assert_eq!(floating.port_id, Some(port));
     cloud.rest();
     cloud
-        .run(|state, cx| load_balancers::delete(state, cx, &id(&lb), false))
+        .run(|state, ctx| load_balancers::delete(state, ctx, &id(&lb), false))
         .unwrap();
     cloud.rest();
     let floating = cloud
-        .run(|state, cx| floating_ips::show(state, cx, &floating.id))
+        .run(|state, ctx| floating_ips::show(state, ctx, &floating.id))
         .unwrap();
     assert_eq!((floating.port_id, floating.fixed_ip_address), (None, None));
 }

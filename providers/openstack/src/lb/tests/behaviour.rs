@@ -93,8 +93,8 @@ async fn an_address_that_is_asked_for_is_used_and_left() {
         ..Default::default()
     };
     let made = rig
-        .change(|state, cx| {
-            openstack_local::neutron::floating_ips::create(state, cx, request).unwrap()
+        .change(|state, ctx| {
+            openstack_local::neutron::floating_ips::create(state, ctx, request).unwrap()
         })
         .await;
     let asked = made.floating_ip_address.unwrap().to_string();
@@ -322,13 +322,13 @@ async fn drift_is_found_and_repaired() {
     let web = rig.settle(&service("web", &[80])).await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     let id = rig.the_lb().id;
-    rig.change(|state, cx| {
+    rig.change(|state, ctx| {
         let pool = state.octavia.pools.iter().next().unwrap().body.id.clone();
         let member = state.octavia.members.iter().next().unwrap().body.id.clone();
         let update =
             openstack_api::octavia::MemberUpdate { weight: 0.into(), ..Default::default() };
-        openstack_local::octavia::members::update(state, cx, &pool, &member, update).unwrap();
-        octavia_settle(state, cx);
+        openstack_local::octavia::members::update(state, ctx, &pool, &member, update).unwrap();
+        octavia_settle(state, ctx);
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
@@ -339,8 +339,11 @@ async fn drift_is_found_and_repaired() {
     assert_eq!(rig.the_lb().id, id);
 }
 
-fn octavia_settle(state: &mut openstack_local::state::CloudState, cx: &openstack_local::state::Cx) {
-    openstack_local::octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(5));
+fn octavia_settle(
+    state: &mut openstack_local::state::CloudState,
+    ctx: &openstack_local::state::RequestContext,
+) {
+    openstack_local::octavia::finish_due(state, ctx.now + jiff::SignedDuration::from_secs(5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,9 +364,9 @@ async fn what_a_vanished_balancer_left_is_cleaned_up() {
     let rig = Fixture::with(1, |settings, _| settings.manage_security_groups = true).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
-    rig.change(|state, cx| {
-        openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap();
-        octavia_settle(state, cx);
+    rig.change(|state, ctx| {
+        openstack_local::octavia::load_balancers::delete(state, ctx, &id, true).unwrap();
+        octavia_settle(state, ctx);
     })
     .await;
     assert_eq!((rig.lbs().len(), rig.floating_ips().len(), rig.rules().len()), (0, 1, 1));
@@ -377,9 +380,9 @@ async fn a_balancer_that_vanished_is_made_anew() {
     let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
-    rig.change(|state, cx| {
-        openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap();
-        octavia_settle(state, cx);
+    rig.change(|state, ctx| {
+        openstack_local::octavia::load_balancers::delete(state, ctx, &id, true).unwrap();
+        octavia_settle(state, ctx);
     })
     .await;
     assert_eq!(rig.plan(&web).await.unwrap().len(), 1);

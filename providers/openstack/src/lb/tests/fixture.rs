@@ -21,7 +21,7 @@ use openstack_api::octavia::{Listener, LoadBalancer, Member};
 use openstack_local::{
     neutron, octavia,
     server::{LocalCloud, Settings as CloudSettings},
-    state::{CloudState, Cx},
+    state::{CloudState, RequestContext},
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -171,12 +171,15 @@ impl Fixture {
         std::mem::take(&mut *self.wire.log.lock())
     }
 
-    pub(super) async fn change<T>(&self, change: impl FnOnce(&mut CloudState, &Cx) -> T) -> T {
-        let cx = cx(&self.local, &self.net.project);
+    pub(super) async fn change<T>(
+        &self,
+        change: impl FnOnce(&mut CloudState, &RequestContext) -> T,
+    ) -> T {
+        let ctx = ctx(&self.local, &self.net.project);
         self.local
             .cloud()
             .store
-            .change(|state| Ok(change(state, &cx)))
+            .change(|state| Ok(change(state, &ctx)))
             .await
             .unwrap()
     }
@@ -189,7 +192,8 @@ impl Fixture {
     pub(super) async fn add_node(&mut self) {
         let n = self.nodes.len();
         let net = self.net.clone();
-        self.change(|state, cx| node_port(state, cx, &net, n)).await;
+        self.change(|state, ctx| node_port(state, ctx, &net, n))
+            .await;
         self.nodes.push(node(n));
     }
 
@@ -478,8 +482,8 @@ impl Fixture {
     }
 }
 
-fn cx(local: &LocalCloud, project: &str) -> Cx {
-    Cx {
+fn ctx(local: &LocalCloud, project: &str) -> RequestContext {
+    RequestContext {
         now: local.cloud().clock.now(),
         project: project.into(),
         user: "operator".into(),
@@ -496,7 +500,7 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             .map(|project| project.id.as_str().into())
             .unwrap()
     });
-    let cx = cx(local, &project);
+    let ctx = ctx(local, &project);
     let built = local.cloud().store.change(|state| {
         let network = |name: &str, external: bool| NetworkCreate {
             name: Some(name.into()),
@@ -509,10 +513,10 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             cidr: Some(cidr.into()),
             ..SubnetCreate::default()
         };
-        let inner = neutron::networks::create(state, &cx, network("nodes", false))?;
-        let inner_subnet = neutron::subnets::create(state, &cx, subnet(&inner.id, "10.0.0.0/16"))?;
-        let outer = neutron::networks::create(state, &cx, network("public", true))?;
-        neutron::subnets::create(state, &cx, subnet(&outer.id, "203.0.113.0/24"))?;
+        let inner = neutron::networks::create(state, &ctx, network("nodes", false))?;
+        let inner_subnet = neutron::subnets::create(state, &ctx, subnet(&inner.id, "10.0.0.0/16"))?;
+        let outer = neutron::networks::create(state, &ctx, network("public", true))?;
+        neutron::subnets::create(state, &ctx, subnet(&outer.id, "203.0.113.0/24"))?;
         let gateway = GatewayRequest {
             network_id: Some(outer.id.clone()),
             ..GatewayRequest::default()
@@ -521,10 +525,10 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             external_gateway_info: Some(gateway),
             ..RouterCreate::default()
         };
-        let router = neutron::routers::create(state, &cx, router)?;
+        let router = neutron::routers::create(state, &ctx, router)?;
         neutron::router_interfaces::add(
             state,
-            &cx,
+            &ctx,
             &router.id,
             &openstack_api::neutron::InterfaceRequest {
                 subnet_id: Some(inner_subnet.id.clone()),
@@ -535,17 +539,17 @@ async fn build(local: &LocalCloud, nodes: usize) -> Net {
             network: inner.id,
             subnet: inner_subnet.id,
             external: outer.id,
-            project: cx.project.clone(),
+            project: ctx.project.clone(),
         };
         for n in 0..nodes {
-            node_port(state, &cx, &net, n);
+            node_port(state, &ctx, &net, n);
         }
         Ok(net)
     });
     built.await.unwrap()
 }
 
-fn node_port(state: &mut CloudState, cx: &Cx, net: &Net, n: usize) -> Port {
+fn node_port(state: &mut CloudState, ctx: &RequestContext, net: &Net, n: usize) -> Port {
     let fixed = FixedIpRequest {
         subnet_id: Some(net.subnet.clone()),
         ip_address: address(n).parse().ok(),
@@ -557,7 +561,7 @@ fn node_port(state: &mut CloudState, cx: &Cx, net: &Net, n: usize) -> Port {
         fixed_ips: Some(vec![fixed]),
         ..PortCreate::default()
     };
-    neutron::ports::create(state, cx, request).unwrap()
+    neutron::ports::create(state, ctx, request).unwrap()
 }
 
 pub(super) fn address(n: usize) -> String {

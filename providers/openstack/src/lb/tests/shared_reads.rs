@@ -91,8 +91,8 @@ async fn a_service_without_a_balancer_is_not_served_by_what_was_read_before() {
         .find(|lb| lb.name.ends_with("_web5"))
         .unwrap()
         .id;
-    rig.change(|state, cx| {
-        openstack_local::octavia::load_balancers::delete(state, cx, &id, true).unwrap();
+    rig.change(|state, ctx| {
+        openstack_local::octavia::load_balancers::delete(state, ctx, &id, true).unwrap();
     })
     .await;
     tokio::time::sleep(Duration::from_secs(5)).await;

@@ -100,7 +100,7 @@ async fn a_balancer_of_a_person_is_used_and_left() {
     let rig = Fixture::new(1).await;
     let subnet = rig.net.subnet.clone();
     let (id, port) = rig
-        .change(move |state, cx| {
+        .change(move |state, ctx| {
             use openstack_api::octavia::{ListenerCreate, ListenerProtocol, LoadBalancerCreate};
             let listener = ListenerCreate {
                 protocol: Some(ListenerProtocol::Http),
@@ -113,22 +113,23 @@ async fn a_balancer_of_a_person_is_used_and_left() {
                 listeners: vec![listener],
                 ..LoadBalancerCreate::default()
             };
-            let made = openstack_local::octavia::load_balancers::create(state, cx, create).unwrap();
+            let made =
+                openstack_local::octavia::load_balancers::create(state, ctx, create).unwrap();
             openstack_local::octavia::finish_due(
                 state,
-                cx.now + jiff::SignedDuration::from_secs(60),
+                ctx.now + jiff::SignedDuration::from_secs(60),
             );
             (made.id, made.vip_port_id.unwrap())
         })
         .await;
     let external = rig.net.external.clone();
-    rig.change(move |state, cx| {
+    rig.change(move |state, ctx| {
         let request = openstack_api::neutron::FloatingIpCreate {
             floating_network_id: external,
             port_id: Some(port),
             ..Default::default()
         };
-        openstack_local::neutron::floating_ips::create(state, cx, request).unwrap();
+        openstack_local::neutron::floating_ips::create(state, ctx, request).unwrap();
     })
     .await;
     let before = rig.everything();

@@ -38,12 +38,12 @@ async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
     rig.octavia(|settings| settings.pending_ms = 20_000).await;
-    rig.change(|state, cx| {
+    rig.change(|state, ctx| {
         let update = openstack_api::octavia::LoadBalancerUpdate {
             description: "x".to_owned().into(),
             ..Default::default()
         };
-        octavia::load_balancers::update(state, cx, &id, update).unwrap();
+        octavia::load_balancers::update(state, ctx, &id, update).unwrap();
     })
     .await;
     rig.octavia(|settings| settings.pending_ms = 500).await;
@@ -369,9 +369,9 @@ async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
     let id = rig.the_lb().id;
     assert_eq!((rig.listeners().len(), annotation(&web, "load-balancer-id")), (1, None));
     rig.local.cloud().faults.clear();
-    rig.change(|state, cx| {
-        octavia::load_balancers::delete(state, cx, &id, true).unwrap();
-        octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(60));
+    rig.change(|state, ctx| {
+        octavia::load_balancers::delete(state, ctx, &id, true).unwrap();
+        octavia::finish_due(state, ctx.now + jiff::SignedDuration::from_secs(60));
     })
     .await;
     let web = rig.settle(&web).await;

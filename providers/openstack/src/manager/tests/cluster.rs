@@ -60,27 +60,27 @@ impl Cluster {
         let stage = ProjectFixture::new().await;
         let router = stage.router.clone();
         let (external, subnet) = stage
-            .change_as_admin(move |state, cx| {
+            .change_as_admin(move |state, ctx| {
                 let more = QuotaUpdate {
                     floatingip: Some(-1),
                     security_group: Some(-1),
                     ..QuotaUpdate::default()
                 };
-                neutron::quotas::update(state, cx, &cx.project, &more)?;
+                neutron::quotas::update(state, ctx, &ctx.project, &more)?;
                 neutron::Limits { routes: 1000, ..neutron::Limits::default() }.set(state);
                 let public = NetworkCreate {
                     name: Some("public".into()),
                     external: Some(true),
                     ..NetworkCreate::default()
                 };
-                let public = neutron::networks::create(state, cx, public)?;
+                let public = neutron::networks::create(state, ctx, public)?;
                 let addresses = SubnetCreate {
                     network_id: public.id.clone(),
                     ip_version: 4,
                     cidr: Some("203.0.112.0/20".into()),
                     ..SubnetCreate::default()
                 };
-                neutron::subnets::create(state, cx, addresses)?;
+                neutron::subnets::create(state, ctx, addresses)?;
                 let gateway = GatewayRequest {
                     network_id: Some(public.id.clone()),
                     ..GatewayRequest::default()
@@ -89,7 +89,7 @@ impl Cluster {
                     external_gateway_info: Some(Some(gateway)),
                     ..RouterUpdate::default()
                 };
-                neutron::routers::update(state, cx, &router, gateway)?;
+                neutron::routers::update(state, ctx, &router, gateway)?;
                 let inner = state
                     .neutron
                     .subnets

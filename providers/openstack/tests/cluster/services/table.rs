@@ -110,14 +110,14 @@ impl AnnotationValues {
             .change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true)))
             .await?;
         let (external, public) = (net.external[0].clone(), net.public[1].clone());
-        let floating = stage.cloud.change(|state, cx| {
+        let floating = stage.cloud.change(|state, ctx| {
             let request = FloatingIpCreate {
                 floating_network_id: external,
                 subnet_id: Some(public),
                 description: Some("mine".into()),
                 ..FloatingIpCreate::default()
             };
-            neutron::floating_ips::create(state, cx, request)
+            neutron::floating_ips::create(state, ctx, request)
         });
         let floating = floating
             .await?
@@ -146,7 +146,7 @@ pub(super) async fn port(stage: &ClusterFixture, name: &str) -> anyhow::Result<S
     let request = PortCreate { name: Some(name.into()), ..port_in(&net.network, &net.vips) };
     Ok(stage
         .cloud
-        .change(|state, cx| neutron::ports::create(state, cx, request))
+        .change(|state, ctx| neutron::ports::create(state, ctx, request))
         .await?
         .id)
 }

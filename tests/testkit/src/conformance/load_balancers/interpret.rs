@@ -1,9 +1,7 @@
 use std::time::Duration;
 
 use ccm_core::{
-    k8s::{
-        IpFamily, LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity, well_known as wk,
-    },
+    k8s::{IpFamily, LbIngress, LbStatus, Protocol, ServiceView, SessionAffinity, well_known},
     provider::{BackendKind, Digest, LbSupport, ReadMode, ServiceInterpretation},
 };
 
@@ -127,7 +125,7 @@ pub(super) async fn digest_ignores_noise(bench: &LbBench<'_>) -> Verdict {
         (
             "finalizers",
             ServiceView {
-                finalizers: Box::new([wk::FINALIZER_LOAD_BALANCER.into()]),
+                finalizers: Box::new([well_known::FINALIZER_LOAD_BALANCER.into()]),
                 ..plain.clone()
             },
         ),
@@ -202,7 +200,7 @@ fn always(plain: &ServiceView, supports: LbSupport) -> Vec<(String, ServiceView)
         let mut annotated = plain.clone();
         annotated
             .annotations
-            .insert(wk::ANNOTATION_SOURCE_RANGES.into(), "203.0.113.0/24".into());
+            .insert(well_known::ANNOTATION_SOURCE_RANGES.into(), "203.0.113.0/24".into());
         list.push(("source ranges in an annotation".to_owned(), annotated));
     }
     list
@@ -319,7 +317,7 @@ pub(super) async fn invalid_input_refused(bench: &LbBench<'_>) -> Verdict {
     }
     let mut bad = tenant.service.clone();
     bad.annotations
-        .insert(wk::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8,anywhere".into());
+        .insert(well_known::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8,anywhere".into());
     let field = ServiceView {
         source_ranges: Box::new(["10.0.0.0/33".into()]),
         ..tenant.service.clone()

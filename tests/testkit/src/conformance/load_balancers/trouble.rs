@@ -128,7 +128,7 @@ pub(in super::super) async fn cut_short<F: Future>(
     mut then: impl FnMut() -> Poll<()>,
 ) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), waits);
-    poll_fn(|cx| match (future.as_mut().poll(cx), left) {
+    poll_fn(|ctx| match (future.as_mut().poll(ctx), left) {
         (Poll::Ready(output), _) => Poll::Ready(Some(output)),
         (Poll::Pending, 0) => then().map(|()| None),
         (Poll::Pending, _) => {

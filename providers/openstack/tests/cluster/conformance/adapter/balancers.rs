@@ -93,14 +93,14 @@ impl LoadBalancerCloud for OpenStackAdapter {
     /// Closes a port.
     async fn damage(&self, id: &str) -> anyhow::Result<bool> {
         let site = self.site();
-        let damaged = site.change(|state, cx| {
+        let damaged = site.change(|state, ctx| {
             let listeners = state.octavia.listeners.iter();
             let found = listeners
                 .map(|row| &row.body)
                 .find(|listener| listener.loadbalancers.iter().any(|lb| lb.id == id));
             let found = found.map(|listener| listener.id.clone());
             found
-                .map(|listener| octavia::listeners::delete(state, cx, &listener))
+                .map(|listener| octavia::listeners::delete(state, ctx, &listener))
                 .transpose()
         });
         Ok(damaged.await?.is_some())

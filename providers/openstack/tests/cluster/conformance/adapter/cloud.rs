@@ -23,7 +23,7 @@ use openstack_local::{
     neutron,
     nova::{self, Microversion},
     server::{Fault, FaultKind, LocalCloud},
-    state::{ApiError, CloudState, Cx},
+    state::{ApiError, CloudState, RequestContext},
 };
 use parking_lot::Mutex;
 
@@ -87,7 +87,7 @@ impl Site {
             .collect()
     }
 
-    fn cx(&self) -> Cx {
+    fn ctx(&self) -> RequestContext {
         let project = self.local.cloud().store.peek(|state| {
             let mut projects = state.keystone.projects.iter();
             projects
@@ -95,7 +95,7 @@ impl Site {
                 .map(|project| project.id.as_str().into())
         });
         let now = self.local.cloud().clock.now();
-        Cx {
+        RequestContext {
             now,
             project: project.unwrap_or_default(),
             user: "operator".into(),
@@ -106,14 +106,14 @@ impl Site {
     /// Changes the cloud behind the provider's back, as an administrator in the project.
     pub(crate) async fn change<T>(
         &self,
-        change: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>,
+        change: impl FnOnce(&mut CloudState, &RequestContext) -> Result<T, ApiError>,
     ) -> anyhow::Result<T> {
-        let cx = self.cx();
+        let ctx = self.ctx();
         let changed = self
             .local
             .cloud()
             .store
-            .change(|state| change(state, &cx))
+            .change(|state| change(state, &ctx))
             .await;
         changed.map_err(|error| anyhow::anyhow!("{}: {}", error.status, error.message))
     }
@@ -123,8 +123,8 @@ impl Site {
         &self,
         read: impl FnOnce(&CloudState) -> T,
     ) -> anyhow::Result<T> {
-        self.change(|state, cx| {
-            openstack_local::octavia::finish_due(state, cx.now);
+        self.change(|state, ctx| {
+            openstack_local::octavia::finish_due(state, ctx.now);
             Ok(read(state))
         })
         .await
@@ -163,7 +163,7 @@ impl Site {
         place: &SharedNetwork,
         name: &str,
     ) -> anyhow::Result<(String, IpAddr)> {
-        self.change(|state, cx| {
+        self.change(|state, ctx| {
             let on = NetworkRequest {
                 uuid: Some(place.network.clone()),
                 ..NetworkRequest::default()
@@ -174,7 +174,7 @@ impl Site {
                 networks: Some(Networks::These(vec![on])),
                 ..ServerCreate::default()
             };
-            let id = nova::create::create(state, cx, Microversion(60), &request)?;
+            let id = nova::create::create(state, ctx, Microversion(60), &request)?;
             let ports = neutron::ports::of_device(state, &id);
             let ip = ports
                 .first()
@@ -209,8 +209,8 @@ impl SharedNetwork {
     }
 }
 
-fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
-    unlimited(state, cx)?;
+fn build(state: &mut CloudState, ctx: &RequestContext) -> Result<SharedNetwork, ApiError> {
+    unlimited(state, ctx)?;
     let network = |name: &str, external: bool| NetworkCreate {
         name: Some(name.into()),
         external: external.then_some(true),
@@ -222,11 +222,11 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
         cidr: Some(cidr.into()),
         ..SubnetCreate::default()
     };
-    let inner = neutron::networks::create(state, cx, network("nodes", false))?.id;
-    let nodes = neutron::subnets::create(state, cx, subnet(&inner, "10.0.0.0/16", 4))?.id;
-    let six = neutron::subnets::create(state, cx, subnet(&inner, "2001:db8::/64", 6))?.id;
-    let external = neutron::networks::create(state, cx, network("public", true))?.id;
-    neutron::subnets::create(state, cx, subnet(&external, "203.0.113.0/24", 4))?;
+    let inner = neutron::networks::create(state, ctx, network("nodes", false))?.id;
+    let nodes = neutron::subnets::create(state, ctx, subnet(&inner, "10.0.0.0/16", 4))?.id;
+    let six = neutron::subnets::create(state, ctx, subnet(&inner, "2001:db8::/64", 6))?.id;
+    let external = neutron::networks::create(state, ctx, network("public", true))?.id;
+    neutron::subnets::create(state, ctx, subnet(&external, "203.0.113.0/24", 4))?;
     let mut routers = [String::new(), String::new(), String::new()];
     for (n, router) in routers.iter_mut().enumerate() {
         let gateway = GatewayRequest {
@@ -236,7 +236,7 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
         // Those of others have no way outside, so that there is one way for each floating IP.
         let gateway = (n == 0).then_some(gateway);
         let request = RouterCreate { external_gateway_info: gateway, ..RouterCreate::default() };
-        *router = neutron::routers::create(state, cx, request)?.id;
+        *router = neutron::routers::create(state, ctx, request)?.id;
         for subnet in [&nodes, &six] {
             let interface = match n {
                 0 => InterfaceRequest { subnet_id: Some(subnet.clone()), port_id: None },
@@ -248,24 +248,24 @@ fn build(state: &mut CloudState, cx: &Cx) -> Result<SharedNetwork, ApiError> {
                         fixed_ips: Some(vec![fixed]),
                         ..PortCreate::default()
                     };
-                    let port = neutron::ports::create(state, cx, request)?;
+                    let port = neutron::ports::create(state, ctx, request)?;
                     InterfaceRequest { subnet_id: None, port_id: Some(port.id) }
                 }
             };
-            neutron::router_interfaces::add(state, cx, router, &interface)?;
+            neutron::router_interfaces::add(state, ctx, router, &interface)?;
         }
     }
     let request = FloatingIpCreate {
         floating_network_id: external.clone(),
         ..FloatingIpCreate::default()
     };
-    let free = neutron::floating_ips::create(state, cx, request)?.floating_ip_address;
+    let free = neutron::floating_ips::create(state, ctx, request)?.floating_ip_address;
     let free = free.map(|address| address.to_string()).unwrap_or_default();
     Ok(SharedNetwork { network: inner, subnet: nodes, external, routers, free })
 }
 
 /// Lifts what would be in the way of the kit, as an operator of a large cloud does.
-fn unlimited(state: &mut CloudState, cx: &Cx) -> Result<(), ApiError> {
+fn unlimited(state: &mut CloudState, ctx: &RequestContext) -> Result<(), ApiError> {
     let more = QuotaUpdate {
         port: Some(-1),
         floatingip: Some(-1),
@@ -273,10 +273,10 @@ fn unlimited(state: &mut CloudState, cx: &Cx) -> Result<(), ApiError> {
         security_group_rule: Some(-1),
         ..QuotaUpdate::default()
     };
-    neutron::quotas::update(state, cx, &cx.project, &more)?;
+    neutron::quotas::update(state, ctx, &ctx.project, &more)?;
     neutron::Limits { routes: 2000, address_pairs: 2000 }.set(state);
     let servers = ComputeQuota { instances: Some(-1), cores: Some(-1), ram: Some(-1) };
-    nova::quotas::update(state, cx, &cx.project, &servers).map(drop)
+    nova::quotas::update(state, ctx, &ctx.project, &servers).map(drop)
 }
 
 /// The provider's way to the cloud: counts calls, slows them down and spoils them.

@@ -116,7 +116,7 @@ impl OpenStackAdapter {
         match server {
             Some(server) => {
                 self.site()
-                    .change(|state, cx| nova::servers::delete(state, cx, &server.id))
+                    .change(|state, ctx| nova::servers::delete(state, ctx, &server.id))
                     .await
             }
             None => Ok(()),
@@ -294,7 +294,7 @@ impl RouteCloud for OpenStackAdapter {
         let nexthop = self.server(&node.name)?.ip.to_string();
         let route = Route { destination: destination.to_string(), nexthop };
         self.site()
-            .change(|state, cx| neutron::extra_routes::add(state, cx, &router, vec![route]))
+            .change(|state, ctx| neutron::extra_routes::add(state, ctx, &router, vec![route]))
             .await?;
         Ok(true)
     }
