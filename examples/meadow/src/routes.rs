@@ -82,14 +82,11 @@ impl Meadow {
     ) -> Result<(), CloudError> {
         match change {
             RouteChange::Create { node, destination } => {
-                let missing = || {
-                    CloudError::invalid_input(format!(
-                        "node {} has no provider ID to route to",
-                        node.name
-                    ))
+                let Some(instance) = instance_id(node)? else {
+                    let message = format!("node {} has no provider ID to route to", node.name);
+                    return Err(CloudError::invalid_input(message));
                 };
-                let (instance, destination) =
-                    (instance_id(node)?.ok_or_else(missing)?, destination.trunc());
+                let destination = destination.trunc();
                 if own
                     .iter()
                     .any(|route| route.destination == destination && route.instance == instance)

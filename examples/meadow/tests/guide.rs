@@ -184,7 +184,8 @@ fn the_cloud_config_of_the_guide_is_read() {
     assert_eq!((&*config.url, &*config.token), ("https://api.meadow.example", "meadow-token"));
 }
 
-/// Lines that are not blank, by file.
+/// Lines of code, by file: those with a name, a keyword or a number, as `cargo xtask tidy` counts
+/// them. Comments and closing brackets are free.
 fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(root().join(folder)).unwrap() {
@@ -192,7 +193,8 @@ fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
         let text = read(&path);
         let lines = text
             .lines()
-            .filter(|line| !line.trim().is_empty())
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .filter(|line| line.contains(char::is_alphanumeric))
             .map(str::to_owned)
             .collect();
         files.insert(path.file_name().unwrap().to_string_lossy().into_owned(), lines);
@@ -200,8 +202,8 @@ fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
     files
 }
 
-/// Every line of `src` counts, comments too, that is not in the template under another name
-/// already. The guide has the numbers.
+/// Every line of code in `src` counts that is not in the template under another name already. The
+/// guide has the numbers.
 fn the_example_is_as_short_as_the_guide_says() {
     let mut template: Vec<String> = lines("template/src").into_values().flatten().collect();
     for line in &mut template {

@@ -194,10 +194,10 @@ impl NodeController {
         self.queue.done(&name);
     }
 
-    /// Returns the delay before the next attempt, unless the error prescribes one. Nodes that wait
-    /// for the cloud are retried at the same moments, so that they share a batch; random delays
-    /// would mean one cloud call per node. A write is one request per node in any case, so retries
-    /// of writes are spread at random.
+    /// Returns the delay before the next attempt: the one that the error prescribes, if any. Nodes
+    /// that wait for the cloud are retried at the same moments, so that they share a batch; random
+    /// delays would mean one cloud call per node. A write is one request per node in any case, so
+    /// retries of writes are spread at random.
     fn retry_delay(&self, error: &NodeSyncError, failures: u32) -> Duration {
         if let Some(delay) = error.delay() {
             return delay;

@@ -456,9 +456,10 @@ mod tests {
         fn unchanged_nodes_give_no_items_and_their_order_does_not_matter(before in any_nodes(), after in any_nodes(), by in 0..5_usize) {
             let [first, second, third] = three_diffs(&before, &after);
             prop_assert_eq!(third, []);
-            let [rotated_first, rotated_second, _] =
+            let [rotated_first, rotated_second, rotated_third] =
                 three_diffs(&rotated(&before, by), &rotated(&after, by));
             prop_assert_eq!((first, second), (rotated_first, rotated_second));
+            prop_assert_eq!(rotated_third, []);
         }
 
         #[test]
