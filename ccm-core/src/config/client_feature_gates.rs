@@ -101,10 +101,10 @@ mod tests {
             (&[("KUBE_FEATURE_Nope", "maybe"), ("WatchListClient", "false")], true, &[]),
         ] {
             let mut gates = ClientFeatureGates::default();
-            let variables = variables
+            let environment = variables
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            let warnings = gates.read_environment(variables.clone());
+            let warnings = gates.read_environment(environment);
             assert_eq!(gates.watch_list, watch_list, "{variables:?}");
             assert_eq!(warnings.len(), usize::from(!warned.is_empty()), "{variables:?}");
             assert!(warned.iter().all(|word| warnings[0].contains(word)), "{warnings:?}");

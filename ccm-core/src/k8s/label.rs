@@ -1,7 +1,24 @@
-//! Syntax of labels.
+//! Syntax of names and labels.
 
 /// Maximum length of the name part of a label key and of a label value (`metav1` validation).
 const MAX_NAME: usize = 63;
+/// Maximum length of a DNS subdomain (RFC 1123).
+const MAX_SUBDOMAIN: usize = 253;
+
+/// Tells whether the API server accepts this as the name of an object or the prefix of a label key:
+/// a DNS subdomain (RFC 1123).
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
 
 /// Tells whether the API server accepts this as the name part of a label key: 1 to 63 letters,
 /// digits, `-`, `_` and `.`, with a letter or digit at each end.

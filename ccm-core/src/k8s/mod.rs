@@ -10,8 +10,8 @@ mod service_view;
 pub mod well_known;
 
 pub use intern::Interner;
-pub(crate) use label::is_label_name;
 pub use label::is_label_value;
+pub(crate) use label::{is_dns_subdomain, is_label_name};
 pub use node_view::{
     AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields,
     NodeView, Taint, TaintEffect, UnknownAddressType,

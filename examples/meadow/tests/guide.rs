@@ -184,8 +184,8 @@ fn the_cloud_config_of_the_guide_is_read() {
     assert_eq!((&*config.url, &*config.token), ("https://api.meadow.example", "meadow-token"));
 }
 
-/// Lines of code, by file: those with a name, a keyword or a number, as `cargo xtask tidy` counts
-/// them. Comments and closing brackets are free.
+/// Lines of code, by file: those with a letter or a digit that are no comments. Closing brackets are
+/// free.
 fn lines(folder: &str) -> BTreeMap<String, Vec<String>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(root().join(folder)).unwrap() {

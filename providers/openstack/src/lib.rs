@@ -14,6 +14,7 @@ pub mod demo;
 pub mod instances;
 pub mod lb;
 pub mod manager;
+mod node_address;
 pub mod provider;
 pub mod provider_id;
 pub mod routes;

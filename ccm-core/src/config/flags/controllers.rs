@@ -1,7 +1,7 @@
 //! Flags of the controllers.
 
-use super::Flag;
-use super::Group::{CloudNode, CloudNodeLifecycle, Generic, Misc, NodeIpam, Orphans, ServiceLb};
+use super::Group::{CloudNode, CloudNodeLifecycle, Misc, NodeIpam, Orphans, ServiceLb};
+use super::{Flag, generic};
 use crate::config::value::FlagTarget::{self, Bool, Choice, Duration, Int, Text};
 
 const fn node_ipam(
@@ -15,30 +15,26 @@ const fn node_ipam(
 
 /// The controllers.
 pub(super) static CONTROLLERS: &[Flag] = &[
-    Flag::new(
+    generic(
         "allocate-node-cidrs",
-        Generic,
         Bool(|c| &mut c.node_ipam.allocate_node_cidrs),
         "false",
         "Allocate CIDRs for pods to the nodes. Requires that --controllers names `node-ipam-controller`: `*` does not enable it, because kube-controller-manager usually runs it.",
     ),
-    Flag::new(
+    generic(
         "cidr-allocator-type",
-        Generic,
         Text(|c| &mut c.node_ipam.allocator_type),
         "RangeAllocator",
         "Type of the CIDR allocator. Only RangeAllocator is supported; checked only if --allocate-node-cidrs is true.",
     ),
-    Flag::new(
+    generic(
         "configure-cloud-routes",
-        Generic,
         Bool(|c| &mut c.route.configure_cloud_routes),
         "true",
         "Configure routes to the nodes' pod networks on the cloud provider.",
     ),
-    Flag::new(
+    generic(
         "route-reconciliation-period",
-        Generic,
         Duration(|c| &mut c.route.reconciliation_period),
         "10s",
         "The period for reconciling routes created for nodes by the cloud provider.",

@@ -1,19 +1,10 @@
 //! Flags of the cluster, of the Kubernetes client, of shadow mode and of debugging.
 
-use super::Flag;
-use super::Group::{Debugging, Generic, Misc, Shadow};
+use super::Group::{Debugging, Misc, Shadow};
+use super::{Flag, generic};
 use crate::config::value::FlagTarget::{
-    self, Bool, Duration, Float, Int, List, Networks, Path, Switches, Text,
+    Bool, Duration, Float, Int, List, Networks, Path, Switches, Text,
 };
-
-const fn generic(
-    name: &'static str,
-    target: FlagTarget,
-    default: &'static str,
-    help: &'static str,
-) -> Flag {
-    Flag::new(name, Generic, target, default, help)
-}
 
 /// The cluster, the client, debugging.
 pub(super) static GENERIC: &[Flag] = &[

@@ -1,17 +1,8 @@
 //! Flags of leader election and leader migration.
 
-use super::Flag;
-use super::Group::{Generic, LeaderMigration};
-use crate::config::value::FlagTarget::{self, Bool, Duration, Path, Text};
-
-const fn generic(
-    name: &'static str,
-    target: FlagTarget,
-    default: &'static str,
-    help: &'static str,
-) -> Flag {
-    Flag::new(name, Generic, target, default, help)
-}
+use super::Group::LeaderMigration;
+use super::{Flag, generic};
+use crate::config::value::FlagTarget::{Bool, Duration, Path, Text};
 
 /// Leader election and leader migration.
 pub(super) static LEADER_ELECTION: &[Flag] = &[

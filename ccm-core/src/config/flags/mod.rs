@@ -106,6 +106,16 @@ impl Flag {
     }
 }
 
+/// Makes a flag of upstream's generic group, to which flags of several files belong.
+const fn generic(
+    name: &'static str,
+    target: FlagTarget,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
+    Flag::new(name, Group::Generic, target, default, help)
+}
+
 /// Whether setting a flag has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagSupport {

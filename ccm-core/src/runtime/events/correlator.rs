@@ -13,7 +13,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{ObjectRef, lru::Lru};
-use crate::provider::EventType;
+use crate::{k8s::is_dns_subdomain, provider::EventType};
 
 /// Entries in each of the correlator's caches.
 const CACHE: usize = 4096;
@@ -195,21 +195,11 @@ impl Correlator {
 /// client-go does).
 fn event_name(object: &str, nanoseconds: i128) -> String {
     let name = format!("{object}.{nanoseconds:x}");
-    if name.len() <= 253 && name.split('.').all(is_dns_label) {
+    if is_dns_subdomain(&name) {
         name
     } else {
         uuid::Uuid::new_v4().to_string()
     }
-}
-
-/// Returns whether a text may be a part of an object's name.
-fn is_dns_label(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// Cuts a note to the maximum length, between two characters.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use ccm_core::k8s::{AddressType, IpFamily, NodeView};
 
 use super::model::DesiredPool;
-use crate::provider_id::ProviderId;
+use crate::{node_address::first_address, provider_id::ProviderId};
 
 /// A node as a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,22 +36,6 @@ pub struct DesiredMember {
 pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     first_address(node, AddressType::InternalIp, family)
         .or_else(|| first_address(node, AddressType::ExternalIp, family))
-}
-
-fn first_address(node: &NodeView, kind: AddressType, family: Option<IpFamily>) -> Option<IpAddr> {
-    node.addresses
-        .iter()
-        .filter(|address| address.kind == kind)
-        .filter_map(|address| address.address.parse().ok())
-        .find(|address| is_of_family(address, family))
-}
-
-fn is_of_family(address: &IpAddr, family: Option<IpFamily>) -> bool {
-    match family {
-        None => true,
-        Some(IpFamily::V4) => address.is_ipv4(),
-        Some(IpFamily::V6) => address.is_ipv6(),
-    }
 }
 
 /// Returns the nodes that have an address, sorted by address, each address once.

@@ -94,7 +94,7 @@ impl LoadBalancerReconciler {
             changes.extend(self.security_group_changes(op, task, state).await?);
         }
         if observed.load_balancer.provisioning_status == ProvisioningStatus::Active {
-            let ownership = self.service_ownership(input, observed);
+            let ownership = self.service_ownership(input, &observed.load_balancer);
             let floating_ip = self
                 .floating_ip_sync(op, input, &ownership)
                 .diff(state, observed)

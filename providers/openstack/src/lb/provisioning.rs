@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::{
     floating_ip_sync, observe,
-    ownership::service_ownership,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
     reconcile_input::ReconcileInput,
     sync_state::{LoadBalancerSyncState, object_gone},
@@ -132,12 +131,7 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
         let served = observe::was_served(input.service);
-        let ownership = service_ownership(
-            &self.cluster,
-            &input.desired.owner,
-            observe::shows_address(input.service),
-            load_balancer,
-        );
+        let ownership = self.service_ownership(input, load_balancer);
         if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
             return error_status(&load_balancer.id, ", and another Service's");
         }

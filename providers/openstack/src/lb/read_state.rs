@@ -58,7 +58,7 @@ impl LoadBalancerReconciler {
         let Some(observed) = &mut state.observed else {
             return Ok(());
         };
-        let ownership = self.service_ownership(input, observed);
+        let ownership = self.service_ownership(input, &observed.load_balancer);
         if state.from_listing {
             observe::read_members(self.api(op), observed, &ownership).await?;
         } else {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use ccm_core::provider::{CloudError, ErrorKind, EventType, LbOutcome, Op, Progress, ReadMode};
-use openstack_api::octavia::ProvisioningStatus;
+use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 
 use super::{
     api::Api,
@@ -145,13 +145,13 @@ impl LoadBalancerReconciler {
     pub(super) fn service_ownership(
         &self,
         input: &ReconcileInput<'_>,
-        observed: &ObservedLoadBalancer,
+        load_balancer: &LoadBalancer,
     ) -> ServiceOwnership {
         service_ownership(
             &self.cluster,
             &input.desired.owner,
             observe::shows_address(input.service),
-            &observed.load_balancer,
+            load_balancer,
         )
     }
 
@@ -180,7 +180,7 @@ impl LoadBalancerReconciler {
         state: &LoadBalancerSyncState,
         scope: PlanScope,
     ) -> Result<Vec<PlannedAction>, CloudError> {
-        let ownership = self.service_ownership(input, observed);
+        let ownership = self.service_ownership(input, &observed.load_balancer);
         let plan_input = self.plan_input(input, observed, &ownership);
         let (desired, members) = (input.desired, input.members());
         let mut actions = match scope {
@@ -276,7 +276,7 @@ impl LoadBalancerReconciler {
         state: &mut LoadBalancerSyncState,
     ) -> Result<IpAddr, ReconcileStop> {
         let observed = state.take_observed()?;
-        let ownership = self.service_ownership(input, &observed);
+        let ownership = self.service_ownership(input, &observed.load_balancer);
         let address = self
             .floating_ip_sync(op, input, &ownership)
             .sync(state, &observed)

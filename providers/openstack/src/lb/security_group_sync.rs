@@ -39,9 +39,7 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(observed) = &state.observed else {
-            return Err(object_gone().into());
-        };
+        let observed = state.observed.as_ref().ok_or_else(object_gone)?;
         let Some(group) = &input.desired.security_group else {
             return self.delete_undesired_security_group(op, input).await;
         };
@@ -79,10 +77,8 @@ impl LoadBalancerReconciler {
         input: &ReconcileInput<'_>,
         state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(observed) = &state.observed else {
-            return Err(object_gone().into());
-        };
-        let ownership = self.service_ownership(input, observed);
+        let observed = state.observed.as_ref().ok_or_else(object_gone)?;
+        let ownership = self.service_ownership(input, &observed.load_balancer);
         let Some(group) = self
             .plan_input(input, observed, &ownership)
             .current_security_group(input.desired)

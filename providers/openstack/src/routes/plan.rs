@@ -13,6 +13,8 @@ use ccm_core::{
 use ipnet::IpNet;
 use openstack_api::neutron;
 
+use crate::node_address::first_address;
+
 /// A route of a router (Neutron's extra route), in canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtraRoute {
@@ -58,18 +60,7 @@ impl ExtraRoute {
 
 /// Returns the next hop for routes to a node: its first internal address of the family.
 pub fn next_hop(node: &NodeView, family: IpFamily) -> Option<IpAddr> {
-    node.addresses
-        .iter()
-        .filter(|address| address.kind == AddressType::InternalIp)
-        .filter_map(|address| address.address.parse().ok())
-        .find(|ip| is_of_family(*ip, family))
-}
-
-fn is_of_family(ip: IpAddr, family: IpFamily) -> bool {
-    match family {
-        IpFamily::V4 => ip.is_ipv4(),
-        IpFamily::V6 => ip.is_ipv6(),
-    }
+    first_address(node, AddressType::InternalIp, Some(family))
 }
 
 /// What is known about a next hop that no node has.

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    k8s::{LabelMap, NodeView, is_label_name, is_label_value, well_known},
+    k8s::{LabelMap, NodeView, is_dns_subdomain, is_label_name, is_label_value, well_known},
     provider::InstanceMetadata,
 };
-
-/// Maximum length of the prefix of a label key, which is a DNS subdomain.
-const MAX_PREFIX: usize = 253;
 
 /// Label pairs that upstream reconciles: the beta label (source) and the stable label (copy).
 const PAIRS: [(&str, &str); 3] = [
@@ -165,21 +162,8 @@ fn is_reserved(key: &str) -> bool {
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),
-        Some((prefix, name)) => is_subdomain(prefix) && is_label_name(name),
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_name(name),
     }
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= MAX_PREFIX && text.split('.').all(is_dns_label)
-}
-
-fn is_dns_label(text: &str) -> bool {
-    !text.is_empty()
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
         plan::{Attempt, FailedEnsures, StartEvent},
         sync_failure::{ServiceOperation, ServiceSyncError, host_names},
     },
-    DesiredLoadBalancer, FailureScope, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
+    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
 use crate::provider::{
     BackendKind, Backends, CloudError, ErrorKind, EventType, Progress, ReadMode,
@@ -188,7 +188,7 @@ impl ServiceController {
         sync.attempt = Some(Attempt::Serve(invalid_digest));
         let now = self.now();
         let until = now + MISSING_LOAD_BALANCER_RETRY_DELAY;
-        sync.defer(now, until, FailureScope::TheseBackends);
+        sync.defer(now, until, DeferralScope::TheseBackends);
         SyncResult::RequeueAt { until: Some(until), resets_failures: true }
     }
 

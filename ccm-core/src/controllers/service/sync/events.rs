@@ -10,7 +10,7 @@ use super::{
         plan::{ReportedFailure, invalid_digest},
         sync_failure::{ServiceOperation, ServiceSyncError},
     },
-    DesiredLoadBalancer, FailureScope, ServiceSync, SyncResult, object,
+    DeferralScope, DesiredLoadBalancer, ServiceSync, SyncResult, object,
 };
 use crate::{
     k8s::ServiceView,
@@ -85,9 +85,9 @@ impl ServiceController {
         // An outage affects every set of backends, while an exceeded quota or invalid input may
         // concern these backends only.
         let scope = if error.needs_user_action() {
-            FailureScope::TheseBackends
+            DeferralScope::TheseBackends
         } else {
-            FailureScope::AllBackends
+            DeferralScope::AllBackends
         };
         sync.defer(now, until, scope);
         if error.is_failure() {

@@ -68,7 +68,7 @@ struct ServiceSync {
 
 /// Which backends the reason to defer an attempt concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailureScope {
+enum DeferralScope {
     /// Other backends would fail just as well.
     AllBackends,
     /// Other backends may succeed.
@@ -275,7 +275,7 @@ impl ServiceController {
         let now = self.now();
         sync.state.pending_since.get_or_insert(now);
         let until = now + after.clamp(*PENDING_DELAY.start(), *PENDING_DELAY.end());
-        sync.defer(now, until, FailureScope::TheseBackends);
+        sync.defer(now, until, DeferralScope::TheseBackends);
         self.metrics.count(sync.operation, ServiceOutcome::Pending);
         sync.reconcile_outcome = Reconciled::Pending;
         SyncResult::RequeueAt { until: Some(until), resets_failures: true }
@@ -316,9 +316,9 @@ impl ServiceSync {
     /// Defers this attempt until `until`. With other backends it is deferred for less time: after
     /// an update of backends whose failure concerns only these, after a drift check or a status
     /// write, and after an `ensure` if the backends are updated separately.
-    fn defer(&mut self, now: Duration, until: Duration, scope: FailureScope) {
+    fn defer(&mut self, now: Duration, until: Duration, scope: DeferralScope) {
         let other_backends_wait_less = match self.operation {
-            ServiceOperationKind::UpdateBackends => scope == FailureScope::TheseBackends,
+            ServiceOperationKind::UpdateBackends => scope == DeferralScope::TheseBackends,
             ServiceOperationKind::CheckDrift | ServiceOperationKind::PublishStatus => true,
             ServiceOperationKind::Ensure => self.keeps_serving_old_spec,
             ServiceOperationKind::Delete | ServiceOperationKind::Reject => false,

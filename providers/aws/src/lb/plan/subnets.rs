@@ -55,7 +55,7 @@ pub fn choose(
         SubnetChoice::Discover => discover(vpc, cluster, settings, desired)?,
         SubnetChoice::Named(names) => named(vpc, names)?,
     };
-    mappings(&subnets, desired).map_err(|errors| CloudError::invalid_input(joined(&errors)))
+    mappings(&subnets, desired).map_err(CloudError::from)
 }
 
 /// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer
@@ -353,14 +353,6 @@ fn is_ordinary_zone(vpc: &VpcSnapshot, subnet: &Subnet) -> Result<bool, CloudErr
             subnet.zone, subnet.id
         ))),
     }
-}
-
-fn joined(errors: &[FieldError]) -> String {
-    errors
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 #[cfg(test)]
