@@ -108,12 +108,12 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         "update-members-only",
         backends_and_deletion::update_members_only,
-        "update_backends brings the members in line and changes nothing else"
+        "update_backends updates the members and changes nothing else"
     ),
     rule!(
         "update-while-refused",
         backends_and_deletion::update_while_refused,
-        "while the cloud refuses what the Service wants now, update_backends brings the members of what is there in line, \
+        "while the cloud rejects the desired state, update_backends still updates the members of the existing load balancer, \
          and changes nothing else"
     ),
     rule!(
