@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::{
         legacy::{
@@ -16,9 +17,10 @@ use hyper_util::{
         },
         proxy::matcher::{Intercept, Matcher},
     },
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use kube::client::{Body, ConfigExt};
+use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneService};
 
@@ -30,6 +32,9 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Interval between keepalive probes, and how many of them may stay unanswered.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
+/// How long the answer to a ping on an HTTP/2 connection may take. Pings are sent every
+/// [`KEEPALIVE`] while a request is in flight. A watch always is.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long sent data may stay unacknowledged. Together with the keepalive, a peer that disappeared
 /// without closing the connection (a firewall that dropped its state, a machine that lost power) is
 /// detected within 25 s, whether the connection is idle or not.
@@ -166,8 +171,11 @@ where
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    let tls = config.rustls_https_connector_with_connector(connector)?;
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(KEEPALIVE)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(tls(connector, config)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -185,12 +193,39 @@ where
     Ok(BoxCloneService::new(service))
 }
 
+/// Adds TLS to a connector, and offers HTTP/2 before HTTP/1.1 as client-go does. kube's own
+/// connector offers HTTP/1.1 only.
+fn tls<C>(connector: C, config: &kube::Config) -> kube::Result<HttpsConnector<C>> {
+    let mut builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone())
+            .map_err(|error| kube::Error::Service(Box::new(error)))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(connector))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{convert::Infallible, net::SocketAddr};
+
+    use bytes::Bytes;
+    use http::Version;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::{rt::TokioIo, server::conn::auto};
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::{ServerConfig, pki_types::PrivateKeyDer};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
         net::{TcpListener, TcpStream},
+        sync::{Notify, mpsc},
+        task::JoinHandle,
+        time,
     };
+    use tokio_rustls::TlsAcceptor;
 
     use super::*;
 
@@ -204,7 +239,7 @@ mod tests {
     }
 
     /// An API server that answers one request.
-    async fn api_server() -> (std::net::SocketAddr, tokio::task::JoinHandle<String>) {
+    async fn api_server() -> (SocketAddr, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let served = tokio::spawn(async move {
@@ -274,6 +309,100 @@ mod tests {
             .await
             .unwrap();
         assert!(served.await.unwrap().starts_with("GET /version"));
+    }
+
+    /// An API server with TLS that answers on one connection until it falls silent, as a peer
+    /// does whose machine lost power: it reads nothing more, and the connection stays open.
+    struct TlsServer {
+        address: SocketAddr,
+        certificate: Vec<u8>,
+        /// The HTTP version of each request.
+        versions: mpsc::UnboundedReceiver<Version>,
+        /// Makes the server fall silent.
+        silent: Arc<Notify>,
+        task: JoinHandle<()>,
+    }
+
+    async fn tls_server(protocols: &[&[u8]]) -> TlsServer {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let mut tls = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, versions) = mpsc::unbounded_channel();
+        let silent = Arc::new(Notify::new());
+        let fell_silent = silent.clone();
+        let task = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = acceptor.accept(stream).await.unwrap();
+            let service = service_fn(move |request: Request<Incoming>| {
+                seen.send(request.version()).unwrap();
+                async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("{}")))) }
+            });
+            let server = auto::Builder::new(TokioExecutor::new());
+            let connection = server.serve_connection(TokioIo::new(stream), service);
+            tokio::pin!(connection);
+            tokio::select! {
+                _ = &mut connection => {}
+                () = fell_silent.notified() => std::future::pending().await,
+            }
+        });
+        TlsServer {
+            address,
+            certificate: cert.der().to_vec(),
+            versions,
+            silent,
+            task,
+        }
+    }
+
+    fn tls_client(server: &TlsServer) -> kube::Client {
+        let url = format!("https://{}", server.address).parse().unwrap();
+        let mut config = kube::Config::new(url);
+        config.root_cert = Some(vec![server.certificate.clone()]);
+        config.tls_server_name = Some("localhost".to_owned());
+        client(&ClientConfig::without_files(config)).unwrap()
+    }
+
+    async fn get_version(client: &kube::Client) -> kube::Result<String> {
+        let request = Request::get("/version").body(Vec::new()).unwrap();
+        client.request_text(request).await
+    }
+
+    #[tokio::test]
+    async fn http2_is_used_where_the_server_offers_it() {
+        for (protocols, version) in [
+            (&[b"h2".as_slice(), b"http/1.1"][..], Version::HTTP_2),
+            (&[b"http/1.1"], Version::HTTP_11),
+            (&[], Version::HTTP_11),
+        ] {
+            let mut server = tls_server(protocols).await;
+            get_version(&tls_client(&server)).await.unwrap();
+            assert_eq!(server.versions.recv().await, Some(version), "{protocols:?}");
+            server.task.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_http2_server_is_detected_within_25_seconds() {
+        let server = tls_server(&[b"h2"]).await;
+        let client = tls_client(&server);
+        get_version(&client).await.unwrap();
+        server.silent.notify_one();
+
+        time::pause();
+        let start = Instant::now();
+        let limit = KEEPALIVE + PING_TIMEOUT + Duration::from_secs(1);
+        let answer = time::timeout(limit, get_version(&client)).await;
+        assert!(answer.expect("the request still waits").is_err());
+        assert!(start.elapsed() >= PING_TIMEOUT, "after {:?}", start.elapsed());
+        server.task.abort();
     }
 
     #[test]
