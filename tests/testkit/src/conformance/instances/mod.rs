@@ -29,82 +29,85 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
     rule!(
         ids::ONE_ANSWER_PER_QUERY,
         answers::one_answer_per_query,
-        "as many answers as queries, in batches of none, one, two and as many as the limits allow"
+        "a batch of zero, one, two or max_batch queries gets exactly one answer per query"
     ),
     rule!(
         ids::FOUND_BY_NAME,
         answers::found_by_name,
-        "a running instance is found, and runs, when its node has no provider ID"
+        "a running instance is found and reported as running when its node has no provider ID"
     ),
     rule!(
         ids::ANSWERS_IN_ORDER,
         answers::answers_in_order,
-        "answer i is about query i, also when one is asked twice"
+        "answer i belongs to query i, even if a batch contains the same query twice"
     ),
     rule!(
         "all-of-many",
         answers::all_of_many,
-        "of more instances than a page of a listing has, each is found"
+        "every instance is found, even if there are more than fit on one page of a listing"
     ),
     rule!(
         "not-found-if-never-existed",
         answers::not_found_if_never_existed,
-        "an instance that never existed is proved absent"
+        "an instance that never existed is reported as NotFound"
     ),
     rule!(
         "not-found-if-deleted",
         answers::not_found_if_deleted,
-        "a deleted instance is proved absent, by name and by provider ID"
+        "a deleted instance is reported as NotFound, by name and by provider ID"
     ),
     rule!(
         "stopped-exists",
         answers::stopped_exists,
-        "a stopped instance is found and stopped, and runs when started"
+        "a stopped instance is found as stopped, and as running once it is started again"
     ),
     rule!(
         "terminated-is-gone",
         answers::terminated_is_gone,
-        "a terminated instance is not found, or found and terminated"
+        "a terminated instance is NotFound, or found as terminated"
     ),
     rule!(
         ids::NO_ABSENCE_ON_ERROR,
         errors::no_absence_on_error,
-        "no instance is reported absent while the cloud answers with an error"
+        "no instance is reported as NotFound while the cloud returns errors"
     ),
     rule!(
         ids::DOUBT_IS_AN_ERROR,
         errors::doubt_is_an_error,
-        "no instance is reported found while the cloud answers with an error, not even one that was found before"
+        "no instance is reported as found while the cloud returns errors, not even one that was \
+         found before"
     ),
     rule!(
         "error-kinds",
         errors::error_kinds,
-        "each error of the cloud has the kind that says what to do about it"
+        "each cloud error is mapped to the ErrorKind that tells the framework how to react"
     ),
     rule!(
         "retry-after",
         errors::retry_after,
-        "a throttled answer hands on when the cloud wants to be asked again"
+        "a throttling error carries the retry delay that the cloud asked for"
     ),
     rule!(
         "sleeps-briefly",
         errors::sleeps_briefly,
-        "no call sleeps longer than two seconds, not even when throttled"
+        "no call sleeps longer than two seconds, even if it is throttled"
     ),
     rule!(
         "texts-presentable",
         errors::texts_presentable,
-        "errors say something, hold no secret, and name an event reason, if any, that is one word in PascalCase"
+        "error messages are not empty and contain no secret; an event reason, if set, is one word \
+         in PascalCase"
     ),
     rule!(
         "malformed-provider-id",
         errors::malformed_provider_id,
-        "a malformed provider ID is invalid input, and names the value, while other nodes are answered"
+        "a malformed provider ID is an InvalidInput error that quotes the value; other nodes of \
+         the batch are still answered"
     ),
     rule!(
         ids::PROVIDER_ID_ROUND_TRIP,
         metadata::provider_id_round_trip,
-        "the provider ID of an instance is the same in every answer and finds the instance again"
+        "an instance has the same provider ID in every answer, and a query by that ID finds it"
     ),
     rule!(
         "provider-id-scheme",
@@ -114,68 +117,76 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
     rule!(
         "foreign-nodes-left-alone",
         metadata::foreign_nodes_left_alone,
-        "nodes with provider IDs of other clouds are foreign, own ones are not, and no cloud call is made to tell"
+        "node_ownership tells nodes with another cloud's provider ID from its own nodes, without \
+         a cloud call"
     ),
     rule!(
         "addresses-valid",
         metadata::addresses_valid,
-        "at least one address, each valid for its type, none twice"
+        "an instance has at least one address; each is valid for its type and listed once"
     ),
     rule!(
         "labels-valid",
         metadata::labels_valid,
-        "zone, region, type and labels are valid for the Kubernetes API"
+        "zone, region, instance type and labels are valid for the Kubernetes API"
     ),
     rule!(
         "every-need-answered",
         metadata::every_need_answered,
-        "existence and power are answered whatever is needed, addresses where they are needed"
+        "every answer has existence and power state, whatever the scope; addresses are present if \
+         the scope includes them"
     ),
     rule!(
         ids::FRESH_WHEN_ASKED,
         behaviour::fresh_when_asked,
-        "with max_age zero, a provider that was asked before answers as one that was not"
+        "with max_age zero, a provider that has answered before answers like a new one"
     ),
     rule!(
         "read-only",
         behaviour::read_only,
-        "describing changes nothing in the cloud and works without the right to write"
+        "describe changes nothing in the cloud and works while the write gate is closed"
     ),
     rule!(
         "cancellation",
         behaviour::cancellation,
-        "a cancelled call ends promptly, as canceled, and leaves the provider usable, as one that is dropped does"
+        "a cancelled call promptly returns Canceled, and the provider stays usable after a \
+         cancelled or dropped call"
     ),
-    rule!("concurrent-use", behaviour::concurrent_use, "calls that overlap get their own answers"),
+    rule!(
+        "concurrent-use",
+        behaviour::concurrent_use,
+        "concurrent calls each get their own answers"
+    ),
     rule!(
         ids::START_ENDS,
         start::ends,
-        "start succeeds, and ends within a minute however slow the cloud is"
+        "start succeeds, and returns within a minute even if the cloud is slow"
     ),
     rule!(
         "start-error-kinds",
         start::error_kinds,
-        "when start fails for an error of the cloud, its kind says whether to wait or to end"
+        "if a cloud error makes start fail, the ErrorKind says whether to retry or to exit"
     ),
     rule!(
         "start-again",
         start::again,
-        "a start that failed succeeds, in the same process, when the cloud is back"
+        "after a failed start, start succeeds in the same process once the cloud has recovered"
     ),
     rule!(
         "start-idempotent",
         start::idempotent,
-        "the start of the next process changes nothing in the cloud"
+        "start in the next process changes nothing in the cloud"
     ),
     rule!(
         "start-without-leadership",
         start::without_leadership,
-        "with a gate that never opens, start succeeds and changes nothing in cloud and cluster"
+        "with a write gate that never opens, start succeeds and changes nothing in the cloud or \
+         the cluster"
     ),
     rule!(
         "start-stops",
         start::stops,
-        "what start began makes no call any more once its context is cancelled"
+        "tasks that start spawned make no more cloud calls after their context is cancelled"
     ),
 ];
 

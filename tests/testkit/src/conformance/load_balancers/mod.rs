@@ -31,79 +31,89 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         ids::CLAIMED,
         interpret::claimed,
-        "a Service with one TCP port is ours, without class or with one of the provider's, and within what is supported"
+        "a Service with one TCP port is valid and supported, without a class and with each of the \
+         provider's classes"
     ),
     rule!(
         "interpret-is-pure",
         interpret::pure,
-        "the same Service has the same claim, every time and in every provider of a process, without a cloud call"
+        "interpret returns the same result for the same Service, every time and in every provider \
+         of a process, without a cloud call"
     ),
     rule!(
         "digest-ignores-noise",
         interpret::digest_ignores_noise,
-        "status, resource version, finalizers, labels and annotations that are not read, and annotations that ensure \
-         asked to be written leave the digest as it is"
+        "the digest ignores status, resource version, finalizers, labels and annotations that the \
+         provider does not read, and annotations that ensure asked to write"
     ),
     rule!(
         "digest-sees-changes",
         interpret::digest_sees_changes,
-        "ports, source ranges and whatever else makes ensure change the cloud change the digest"
+        "the digest changes with ports, source ranges and everything else that makes ensure \
+         change the cloud"
     ),
     rule!(
         "invalid-input-refused",
         interpret::invalid_input_refused,
-        "an annotation that cannot be met is refused by its key and value, without a cloud call"
+        "an annotation that cannot be met makes the Service invalid, with the annotation's key \
+         and value, without a cloud call"
     ),
     rule!(
         "endpoints-announced",
         interpret::endpoints_announced,
-        "a Service is given endpoints as backends only if supports_endpoint_backends says so"
+        "a Service has endpoints as backends only if supports_endpoint_backends returns true"
     ),
     rule!(
         ids::ENSURED,
         ensure::ensured,
-        "ensure is done in the end, and has made one load balancer with the ports and the members asked for"
+        "ensure finishes and has created exactly one load balancer, with the desired ports and \
+         members"
     ),
     rule!(
         "status-usable",
         ensure::status_usable,
-        "what is published when ensure is done are valid addresses or names of the load balancer, each once"
+        "after ensure, the published status has valid addresses or hostnames of the load \
+         balancer, each once"
     ),
     rule!(
         "ensure-is-idempotent",
         ensure::idempotent,
-        "ensure of what is there writes nothing, at any depth and in a new process, and answers as before"
+        "a repeated ensure writes nothing and returns the same result, in each ReadMode and in a \
+         new process"
     ),
     rule!(
         "changes-arrive",
         ensure::changes_arrive,
-        "ensure after a change of ports and nodes changes the load balancer, and keeps its entry point"
+        "ensure applies changed ports and nodes to the load balancer and keeps its published \
+         status"
     ),
     rule!(
         "verify-repairs",
         ensure::repairs,
-        "ensure with ReadMode::Fresh repairs what was changed by hand"
+        "ensure with ReadMode::Fresh repairs changes that were made by hand"
     ),
     rule!(
         "support-is-kept",
         interpret::support_is_kept,
-        "a Service that uses what is supported is claimed, served, and gets what it asked for"
+        "a Service that uses a supported feature is valid, is served, and gets that feature"
     ),
     rule!(
         "both-families-served",
         interpret::both_families_served,
-        "a Service that requires two address families, where these are supported, is found at addresses of both"
+        "if dual stack is supported, a Service that requires it is served on addresses of both \
+         families"
     ),
     rule!(
         "never-more-open",
         ensure::never_more_open,
-        "no client outside the source ranges can connect, after an error at any call and in the end, and those inside can"
+        "clients outside the source ranges cannot connect, not even after an error at any call; \
+         clients inside can connect once ensure has finished"
     ),
     rule!(
         "waits-outside",
         ensure::waits_outside,
-        "no call sleeps longer than two seconds: waiting is Progress::Pending, with a pause and a reason, until the load \
-         balancer serves"
+        "no call sleeps longer than two seconds; until the load balancer serves, calls return \
+         Progress::Pending with a delay and a reason"
     ),
     rule!(
         "update-members-only",
@@ -113,130 +123,148 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         "update-while-refused",
         backends_and_deletion::update_while_refused,
-        "while the cloud rejects the desired state, update_backends still updates the members of the existing load balancer, \
-         and changes nothing else"
+        "while the cloud rejects the desired state, update_backends still updates the members of \
+         the existing load balancer, and changes nothing else"
     ),
     rule!(
         "update-on-nothing",
         backends_and_deletion::update_on_nothing,
-        "update_backends of a load balancer that is not there is NotFound and makes nothing"
+        "update_backends of a load balancer that does not exist returns NotFound and creates \
+         nothing"
     ),
     rule!(
         ids::DELETED,
         backends_and_deletion::deleted,
-        "delete removes everything that ensure made, also in a new process"
+        "delete removes everything that ensure created, in the same process and in a new one"
     ),
     rule!(
         "delete-on-nothing",
         backends_and_deletion::delete_on_nothing,
-        "delete of what is not there is done and writes nothing"
+        "delete of a load balancer that does not exist succeeds and writes nothing"
     ),
     rule!(
         "delete-without-service",
         backends_and_deletion::delete_without_service,
-        "delete needs neither Service, status nor valid annotations"
+        "delete works without the Service, without a status and with invalid annotations"
     ),
     rule!(
         "served-again",
         backends_and_deletion::served_again,
-        "a Service whose type was another meanwhile is served anew, with what stale_annotations names taken off, and \
-         nothing of the user's is named"
+        "a Service whose type changes from LoadBalancer and back is served again once the \
+         annotations in stale_annotations are removed; none of these is the user's"
     ),
     rule!(
         "ensure-resumable",
         trouble::ensure_resumable,
-        "after an error at any of its calls, or a lost answer, ensure goes on to the one load balancer asked for, in the \
-         same process or a new one"
+        "after an error or a lost answer at any call, ensure still ends with exactly one load \
+         balancer in the desired state, in the same process or a new one"
     ),
-    rule!("update-resumable", trouble::update_resumable, "the same for update_backends"),
+    rule!(
+        "update-resumable",
+        trouble::update_resumable,
+        "after an error or a lost answer at any call, update_backends still reaches the desired \
+         members, in the same process or a new one"
+    ),
     rule!(
         "delete-resumable",
         trouble::delete_resumable,
-        "the same for delete, which leaves nothing behind"
+        "after an error or a lost answer at any call, delete still removes everything, in the \
+         same process or a new one"
     ),
     rule!(
         "cancellation",
         trouble::cancellation,
-        "a call that is dropped or cancelled at any await point ends promptly and leaves what the next one can finish or \
-         delete"
+        "a call that is dropped or cancelled at any await point ends promptly, and the next call \
+         can finish or delete what it left behind"
     ),
     rule!(
         "no-write-without-leadership",
         trouble::no_write_without_leadership,
-        "no writing call is begun once leadership cannot be proved, and the answer is NotLeader"
+        "no writing call starts once leadership cannot be proved, and the result is NotLeader"
     ),
     rule!(
         ids::ERROR_KINDS,
         trouble::error_kinds,
-        "each error of the cloud, at any call, has the kind that says what to do about it"
+        "a cloud error at any call is mapped to the ErrorKind that tells the framework how to \
+         react"
     ),
     rule!(
         "retry-after",
         trouble::retry_after,
-        "a throttled answer hands on when the cloud wants to be asked again"
+        "a throttling error carries the retry delay that the cloud asked for"
     ),
     rule!(
         "texts-presentable",
         reporting::texts_presentable,
-        "errors, events and remarks say something and hold no secret; an event reason is one word in PascalCase, a note has \
-         at most 1 kB"
+        "errors, events and notices are not empty and contain no secret; an event reason is one \
+         word in PascalCase, a note has at most 1 kB"
     ),
     rule!(
         "changes-recorded",
         reporting::changes_recorded,
-        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutation_operations() names"
+        "every change goes through Op::mutate or Op::mutate_batch, with an operation that \
+         mutation_operations() lists"
     ),
     rule!(
         "clusters-apart",
         ownership::clusters_apart,
-        "two clusters' Services of the same name have a load balancer each, and neither can touch the other's"
+        "Services of the same name in two clusters have separate load balancers, and neither \
+         cluster can change the other's"
     ),
     rule!(
         "services-apart",
         ownership::services_apart,
-        "two Services whose names differ only by namespace have a load balancer each, and neither can touch the other's"
+        "two Services whose names differ only by namespace have separate load balancers, and \
+         neither can change the other's"
     ),
     rule!(
         "long-names",
         ownership::long_names,
-        "Services whose namespaces and names are as long as may be, and differ in the last letter, have a load balancer each"
+        "Services with namespaces and names of maximum length that differ in the last letter have \
+         separate load balancers"
     ),
     rule!(
         "foreign-untouched",
         ownership::foreign_untouched,
-        "a load balancer that was made by hand is not changed, even if it has the very name"
+        "a load balancer that was created by hand is not changed, even if it has the name that \
+         the provider would choose"
     ),
     rule!(
         "concurrent-use",
         ownership::concurrent_use,
-        "calls about different Services that overlap do not disturb each other"
+        "concurrent calls for different Services do not affect each other"
     ),
     rule!(
         ids::INVENTORY,
         inventory::complete,
-        "the inventory tells the clusters apart by name, and lists what each Service of this one owns, and of no other; all \
-         of it or an error; read-only"
+        "the inventory has a distinct ID per cluster and lists what each Service of this cluster \
+         owns, and nothing of other clusters; it lists everything or fails, and changes nothing"
     ),
     rule!(
         "many-are-listed",
         inventory::many,
-        "of more load balancers than a page of a listing has, each is listed"
+        "every load balancer is listed, even if there are more than fit on one page of a listing"
     ),
     rule!(
         ids::DELETES_OWNED,
         inventory::deletes_only_owned,
-        "delete_owned deletes what is listed, succeeds when it is gone, and leaves other clusters' things"
+        "delete_owned deletes listed objects, succeeds if they are already deleted, and keeps \
+         objects of other clusters"
     ),
-    rule!("plan-is-read-only", backends_and_deletion::plan_is_read_only, "plan changes nothing"),
+    rule!(
+        "plan-is-read-only",
+        backends_and_deletion::plan_is_read_only,
+        "plan changes nothing in the cloud"
+    ),
     rule!(
         "plan-empty-after-ensure",
         backends_and_deletion::plan_empty,
-        "nothing is planned when nothing is to be done"
+        "the plan is empty if there is nothing to do"
     ),
     rule!(
         ids::PLAN_NAMES,
         backends_and_deletion::plan_names_changes,
-        "what ensure would change is planned, with operation, object and reason"
+        "the plan lists what ensure would change, with operation, object and reason"
     ),
 ];
 

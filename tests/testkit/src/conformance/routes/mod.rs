@@ -24,123 +24,129 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     rule!(
         ids::LISTED,
         listing_and_changes::listed,
-        "a route that was made is in the cloud and listed, with its node and canonical destination"
+        "a route that was created is in the cloud and is listed, with its node and canonical \
+         destination"
     ),
     rule!(
         "both-families",
         listing_and_changes::both_families,
-        "an IPv6 route is made and listed beside an IPv4 one"
+        "an IPv6 route is created and listed beside an IPv4 route"
     ),
     rule!(
         "create-existing",
         listing_and_changes::create_again,
-        "creating a route that is there succeeds and makes no second one"
+        "creating a route that exists succeeds and does not duplicate it"
     ),
     rule!(
         ids::DELETED,
         listing_and_changes::delete_exactly,
-        "deleting a listed route takes that one and no other, in any process"
+        "deleting a listed route deletes that route and no other, in any process"
     ),
     rule!(
         "delete-missing",
         listing_and_changes::delete_again,
-        "deleting a route that is not there succeeds"
+        "deleting a route that does not exist succeeds"
     ),
     rule!(
         "delete-without-instance",
         listing_and_changes::lost_instance_deleted,
-        "a route as listed can be deleted when its instance is gone"
+        "a listed route can be deleted after its instance was deleted"
     ),
     rule!(
         "blackhole-is-told",
         listing_and_changes::blackhole,
-        "a route whose instance is gone is listed as black hole, without node, or not at all"
+        "a route whose instance was deleted is listed as a black hole, listed without a node, or \
+         not listed"
     ),
     rule!(
         "list-is-fresh",
         listing_and_changes::list_is_fresh,
-        "what another process just made or deleted is listed, or is not"
+        "a route that another process just created is listed, and one that it just deleted is not"
     ),
     rule!(
         "list-is-read-only",
         listing_and_changes::list_is_read_only,
-        "listing changes nothing and needs no right to write"
+        "list changes nothing in the cloud and works while the write gate is closed"
     ),
     rule!(
         ids::LIST_WHOLE,
         failures_and_batches::list_whole,
-        "when any call of a listing fails, the listing fails; what is listed is complete"
+        "list fails if any of its calls fails; a successful listing is complete"
     ),
     rule!(
         ids::ANSWERS_IN_ORDER,
         failures_and_batches::answers_in_order,
-        "one answer per change, and answer i is about change i"
+        "apply returns one answer per change, and answer i belongs to change i"
     ),
     rule!(
         ids::FAILURE_SPOILS_NOTHING,
         failures_and_batches::failure_spoils_nothing,
-        "a change that fails, wherever it stands, leaves the others to succeed"
+        "a failed change does not keep the other changes of its batch from succeeding, whatever \
+         its position"
     ),
     rule!(
         ids::RESUMABLE,
         failures_and_batches::resumable,
-        "after an error at any call, or a lost answer, what was answered as done is done, and the same changes succeed in \
-         the same process or a new one"
+        "after an error or a lost answer at any call, changes that were answered as done are \
+         done, and the same batch succeeds when applied again, in the same process or a new one"
     ),
     rule!(
         "large-batch",
         failures_and_batches::large_batch,
-        "as many routes as a large cluster has are made, listed and deleted"
+        "as many routes as a large cluster has can be created, listed and deleted"
     ),
     rule!(
         "error-kinds",
         failures_and_batches::error_kinds,
-        "each error of the cloud has the kind that says what to do about it"
+        "each cloud error is mapped to the ErrorKind that tells the framework how to react"
     ),
     rule!(
         "retry-after",
         failures_and_batches::retry_after,
-        "a throttled answer hands on when the cloud wants to be asked again"
+        "a throttling error carries the retry delay that the cloud asked for"
     ),
     rule!(
         "sleeps-briefly",
         failures_and_batches::sleeps_briefly,
-        "no call sleeps longer than two seconds, not even when throttled"
+        "no call sleeps longer than two seconds, even if it is throttled"
     ),
     rule!(
         "texts-presentable",
         failures_and_batches::texts_presentable,
-        "errors say something, hold no secret, and name an event reason, if any, that is one word in PascalCase"
+        "error messages are not empty and contain no secret; an event reason, if set, is one word \
+         in PascalCase"
     ),
     rule!(
         "changes-recorded",
         failures_and_batches::changes_recorded,
-        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutation_operations() names"
+        "every change goes through Op::mutate or Op::mutate_batch, with an operation that \
+         mutation_operations() lists"
     ),
     rule!(
         "no-write-without-leadership",
         failures_and_batches::no_write_without_leadership,
-        "no writing call is begun once leadership cannot be proved, and the answers are NotLeader"
+        "no writing call starts once leadership cannot be proved, and every answer is NotLeader"
     ),
     rule!(
         "cancellation",
         failures_and_batches::cancellation,
-        "a batch that is dropped or cancelled at any await point ends promptly and can be applied again"
+        "a batch that is dropped or cancelled at any await point ends promptly and can be applied \
+         again"
     ),
     rule!(
         "clusters-apart",
         listing_and_changes::clusters_apart,
-        "a cluster lists and deletes its own routes alone"
+        "a cluster lists and deletes only its own routes"
     ),
     rule!(
         "foreign-untouched",
         listing_and_changes::foreign_untouched,
-        "routes of other tables are neither listed nor touched"
+        "routes of other tables are neither listed nor changed"
     ),
     rule!(
         "concurrent-use",
         failures_and_batches::concurrent_use,
-        "batches that overlap do not disturb each other"
+        "concurrent batches do not affect each other"
     ),
 ];
 
