@@ -226,7 +226,7 @@ impl FaultyCloud for MeadowAdapter {
 
 #[async_trait]
 impl LoadBalancerCloud for MeadowAdapter {
-    async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
+    async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let world = self.cloud.world.lock();
         world
             .balancers

@@ -153,7 +153,7 @@ impl FaultyCloud for MockAdapter {
 
 #[async_trait]
 impl LoadBalancerCloud for MockAdapter {
-    async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
+    async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let cloud = self.cloud();
         Ok(cloud
             .load_balancers()

@@ -151,13 +151,13 @@ fn runs_end() {
             "something panicked meanwhile: planted in a task",
         ),
         (
-            "keeps its thread",
+            "blocks its thread",
             vec![
                 suite(Some((MisbehavingMethod::Describe, Misbehaviour::Blocks)), short),
                 suite(None, long),
             ],
             false,
-            "keeps its thread",
+            "blocks its thread",
         ),
         (
             "the author's part panics",

@@ -172,9 +172,9 @@ impl FaultyCloud for Adapter<MockAdapter> {
 
 #[async_trait]
 impl LoadBalancerCloud for Adapter<MockAdapter> {
-    async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
+    async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         self.meets("balancers").await?;
-        self.inner.balancers().await
+        self.inner.load_balancers().await
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
@@ -364,11 +364,11 @@ async fn a_provider_that_keeps_its_thread_is_reported_before_the_process_ends() 
         output.status
     );
     assert!(
-        said.contains("one-answer-per-query of instances: the rule keeps its thread"),
+        said.contains("one-answer-per-query of instances: the rule blocks its thread"),
         "{said}"
     );
     assert!(
-        said.contains("BROKEN   one-answer-per-query") && said.contains("seen:     not begun"),
+        said.contains("BROKEN   one-answer-per-query") && said.contains("observed: not started"),
         "{said}"
     );
 }
@@ -509,7 +509,7 @@ async fn an_adapter_that_goes_wrong_is_reported() {
                     AdapterFailure::Panics => format!("panicked: planted in {method}"),
                 };
                 assert!(
-                    report.failures().any(|case| case.seen.contains(&said)),
+                    report.failures().any(|case| case.observed.contains(&said)),
                     "{suite}, {method} {how:?}: {report}"
                 );
                 assert!(began.elapsed() < LONG.suite + 2 * LONG.rule, "{suite}, {method} {how:?}");

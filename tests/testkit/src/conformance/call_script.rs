@@ -1,4 +1,4 @@
-//! Counting and spoiling calls, for adapters.
+//! Counts calls and injects faults into them, for adapters.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -6,66 +6,66 @@ use parking_lot::Mutex;
 
 use super::{CallCount, CallFaultKind, InjectedCallFault};
 
-/// The part of a [`FaultyCloud`](super::FaultyCloud) that is the same for every cloud whose calls
-/// pass one place: counts them, spoils them, slows them down. Clones share it.
+/// Counts, fails and delays calls, for any [`FaultyCloud`](super::FaultyCloud) whose calls all pass
+/// through one function. Clones share the script.
 #[derive(Clone, Debug, Default)]
 pub struct CallScript(Arc<Mutex<ScriptState>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ScriptState {
-    trouble: Option<InjectedCallFault>,
+    fault: Option<InjectedCallFault>,
     tally: CallCount,
     latency: Duration,
 }
 
 impl CallScript {
-    /// Counts from zero, and spoils what `trouble` says.
-    pub fn start(&self, trouble: Option<InjectedCallFault>) {
-        let mut page = self.0.lock();
-        *page = ScriptState { trouble, tally: CallCount::default(), ..*page };
+    /// Resets the call count to zero and injects `fault` into the following calls.
+    pub fn start(&self, fault: Option<InjectedCallFault>) {
+        let mut state = self.0.lock();
+        *state = ScriptState { fault, tally: CallCount::default(), ..*state };
     }
 
-    /// Returns how many calls were begun since the last [`start`](Self::start).
+    /// Returns the number of calls since the last [`start`](Self::start).
     pub fn tally(&self) -> CallCount {
         self.0.lock().tally
     }
 
-    /// Makes every call wait this long before its effect and again before its answer.
+    /// Delays every call by `latency` before its effect and again before its answer.
     pub fn slow_down(&self, latency: Duration) {
         self.0.lock().latency = latency;
     }
 
-    /// Ends troubles and slowness, and counts from zero.
+    /// Removes the fault and the delay, and resets the call count to zero.
     pub fn reset(&self) {
         *self.0.lock() = ScriptState::default();
     }
 
-    /// Counts a call and makes it: `call` is its effect, and is not begun when it is dropped
-    /// before.
+    /// Counts a call and runs it. `call` is the effect; it does not start if the returned future is
+    /// dropped first.
     ///
     /// # Errors
-    /// What the script says. [`CallFaultKind::Fails`] comes in place of the effect; at
-    /// [`CallFaultKind::AnswerLost`] the call had its effect, and the answer is not to arrive.
+    /// Returns the injected fault. For [`CallFaultKind::Fails`] the effect did not happen. For
+    /// [`CallFaultKind::AnswerLost`] it did, and the adapter must withhold the answer.
     pub async fn around<T>(
         &self,
         writes: bool,
         call: impl Future<Output = T>,
     ) -> Result<T, CallFaultKind> {
-        let (trouble, latency) = {
-            let mut page = self.0.lock();
-            *(if writes {
-                &mut page.tally.writes
+        let (fault, latency) = {
+            let mut state = self.0.lock();
+            if writes {
+                state.tally.writes += 1;
             } else {
-                &mut page.tally.reads
-            }) += 1;
-            let number = page.tally.calls();
-            let hit = |trouble: &InjectedCallFault| {
-                trouble.call == number || trouble.lasts && trouble.call < number
+                state.tally.reads += 1;
+            }
+            let number = state.tally.calls();
+            let is_hit = |fault: &InjectedCallFault| {
+                fault.call == number || fault.lasts && fault.call < number
             };
-            (page.trouble.filter(hit).map(|trouble| trouble.kind), page.latency)
+            (state.fault.filter(is_hit).map(|fault| fault.kind), state.latency)
         };
         wait(latency).await;
-        let answer = match trouble {
+        let answer = match fault {
             Some(fails @ CallFaultKind::Fails(_)) => Err(fails),
             Some(CallFaultKind::AnswerLost) => {
                 call.await;
@@ -78,7 +78,7 @@ impl CallScript {
     }
 }
 
-/// Waits; for no time without an await point, at which rules would try to cut calls short.
+/// Sleeps for `latency`. Zero adds no await point, because rules interrupt calls at each of them.
 async fn wait(latency: Duration) {
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
@@ -93,7 +93,7 @@ mod tests {
     use crate::conformance::InjectedFault;
 
     #[tokio::test(start_paused = true)]
-    async fn calls_are_counted_spoilt_and_slowed_down() {
+    async fn calls_are_counted_failed_and_delayed() {
         let (script, effects) = (CallScript::default(), Cell::new(0));
         let call = async |writes| {
             script
@@ -112,9 +112,9 @@ mod tests {
         assert_eq!(effects.get(), 4);
         script.reset();
         script.slow_down(Duration::from_secs(3));
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         assert_eq!(call(false).await, Ok(()));
-        assert_eq!((begun.elapsed(), script.tally().calls()), (Duration::from_secs(6), 1));
+        assert_eq!((started.elapsed(), script.tally().calls()), (Duration::from_secs(6), 1));
         // Dropped before its effect.
         assert!(
             tokio::time::timeout(Duration::from_secs(2), call(true))

@@ -21,22 +21,22 @@ use super::{
     report::{Problem, Verdict, expect},
 };
 
-/// Longest wait for the constructor.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest reason of an event that the API server takes.
-const LONGEST_REASON: usize = 128;
+/// Timeout of the provider's constructor.
+const CONSTRUCTOR_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum length of an event reason in the API server.
+const MAX_REASON_LENGTH: usize = 128;
 /// Name of the cluster that the provider under test works for.
 pub(super) const CLUSTER: &str = "conformance";
 
-/// What a rule works with: the cloud, fresh providers, things of its own. The suites add what they
-/// need.
+/// Environment of one rule: the cloud, fresh providers, and unique names. Each suite adds methods
+/// for its own objects.
 pub(super) struct RuleContext<'a, C: ?Sized> {
     make: &'a Make,
     pub(super) cloud: &'a C,
     rule: &'static str,
-    /// Names of the instances to delete afterwards.
+    /// Names of the instances to delete after the rule.
     pub(super) created: Mutex<Vec<String>>,
-    /// Nodes that rules about load balancers share.
+    /// Nodes that the parts of a load balancer rule share.
     pub(super) pool: tokio::sync::Mutex<Vec<Arc<NodeView>>>,
     names: AtomicUsize,
 }
@@ -53,51 +53,51 @@ impl<'a, C: ?Sized> RuleContext<'a, C> {
         }
     }
 
-    /// Returns a name that nothing else uses.
+    /// Returns a name that no other object uses.
     pub(super) fn name(&self) -> String {
         format!("{}-{}", self.rule, self.number())
     }
 
-    /// Returns a number that no other call on this bench returns.
+    /// Returns a number that no earlier call on this context returned.
     pub(super) fn number(&self) -> usize {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns a node name whose instance, if the rule creates one, is deleted afterwards.
+    /// Returns a new node name. If the rule creates its instance, cleanup deletes it.
     pub(super) fn reserve(&self) -> String {
         let name = self.name();
         self.created.lock().push(name.clone());
         name
     }
 
-    /// Makes a provider that remembers nothing.
+    /// Returns a new provider with empty caches.
     pub(super) async fn make(&self) -> Verdict<Arc<dyn CloudProvider>> {
-        let made = tokio::time::timeout(PATIENCE, (self.make)()).await;
+        let made = tokio::time::timeout(CONSTRUCTOR_TIMEOUT, (self.make)()).await;
         let made = made.map_err(|_| {
-            Problem::Failed(format!("the constructor did not end within {PATIENCE:?}"))
+            Problem::Failed(format!("the constructor did not end within {CONSTRUCTOR_TIMEOUT:?}"))
         })?;
         made.map_err(|e| Problem::Failed(format!("the constructor failed: {e:#}")))
     }
 }
 
-/// What a provider records of its changes.
+/// Mutations that a provider recorded through [`MutationMetrics`].
 pub(super) struct MutationRecords {
     registry: Registry,
     pub(super) metrics: MutationMetrics,
-    named: &'static [&'static str],
+    operations: &'static [&'static str],
 }
 
 impl MutationRecords {
     pub(super) fn new(provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
-        let (registry, named) = (Registry::new(), provider.mutation_operations());
-        let metrics = MutationMetrics::register(&registry, named);
-        let metrics =
-            metrics.map_err(|error| Problem::Failed(format!("mutations {named:?}: {error}")))?;
-        Ok(Self { registry, metrics, named })
+        let (registry, operations) = (Registry::new(), provider.mutation_operations());
+        let metrics = MutationMetrics::register(&registry, operations);
+        let metrics = metrics
+            .map_err(|error| Problem::Failed(format!("mutations {operations:?}: {error}")))?;
+        Ok(Self { registry, metrics, operations })
     }
 
-    /// Counts the changes of each operation.
-    fn counts(&self) -> BTreeMap<String, u64> {
+    /// Returns the number of recorded mutations of each operation.
+    fn counts_by_operation(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for family in self
             .registry
@@ -130,57 +130,60 @@ impl MutationRecords {
         counts
     }
 
-    pub(super) fn made(&self) -> u64 {
-        self.counts().values().sum()
+    /// Returns the total number of recorded mutations.
+    pub(super) fn count(&self) -> u64 {
+        self.counts_by_operation().values().sum()
     }
 
-    /// Checks that every writing call since `before` records were there has one, of a kind that is
-    /// named.
-    pub(super) fn cover(&self, before: u64, writes: u64, what: &str) -> Verdict {
-        let made = self.made() - before;
-        expect(made >= writes, || {
-            format!("{what}: {writes} writing calls, {made} changes are recorded")
+    /// Checks that at least `writes` mutations were recorded since the count was `before`, all with
+    /// operations that the provider lists.
+    pub(super) fn check(&self, before: u64, writes: u64, what: &str) -> Verdict {
+        let recorded = self.count() - before;
+        expect(recorded >= writes, || {
+            format!("{what}: {writes} writing calls, but only {recorded} recorded changes")
         })?;
-        let strange: Vec<_> = self
-            .counts()
+        let unlisted: Vec<_> = self
+            .counts_by_operation()
             .into_iter()
-            .filter(|(operation, made)| *made > 0 && !self.named.contains(&operation.as_str()))
+            .filter(|(operation, count)| {
+                *count > 0 && !self.operations.contains(&operation.as_str())
+            })
             .map(|(operation, _)| operation)
             .collect();
-        expect(strange.is_empty(), || {
-            format!("{what}: mutation_operations() does not name {strange:?}")
+        expect(unlisted.is_empty(), || {
+            format!("{what}: mutation_operations() does not list {unlisted:?}")
         })
     }
 }
 
-/// Says what is wrong with an error that people will read.
-pub(super) fn presentable(error: &CloudError, secrets: &[String]) -> Result<(), String> {
+/// Checks that the text and the event reason of an error can be shown to users.
+pub(super) fn check_error_text(error: &CloudError, secrets: &[String]) -> Result<(), String> {
     let text = error.chain();
     if text.trim().is_empty() {
-        return Err(format!("an error of kind {} says nothing", error.kind()));
+        return Err(format!("an error of kind {} has an empty message", error.kind()));
     }
-    if holds(&format!("{text}{error:?}"), secrets) {
-        return Err(format!("an error of kind {} holds a secret", error.kind()));
+    if contains_secret(&format!("{text}{error:?}"), secrets) {
+        return Err(format!("an error of kind {} contains a secret", error.kind()));
     }
-    error.reason().map_or(Ok(()), event_reason)
+    error.reason().map_or(Ok(()), check_event_reason)
 }
 
-/// Tells whether a secret can be read in a text.
-pub(super) fn holds(text: &str, secrets: &[String]) -> bool {
+/// Returns true if `text` contains one of the secrets.
+pub(super) fn contains_secret(text: &str, secrets: &[String]) -> bool {
     secrets.iter().any(|secret| text.contains(secret.as_str()))
 }
 
-/// Says what is wrong with the reason of an event.
-pub(super) fn event_reason(reason: &str) -> Result<(), String> {
-    let pascal = reason.starts_with(|c: char| c.is_ascii_uppercase())
+/// Checks that an event reason is one word in PascalCase that the API server accepts.
+pub(super) fn check_event_reason(reason: &str) -> Result<(), String> {
+    let is_pascal_case = reason.starts_with(|c: char| c.is_ascii_uppercase())
         && reason.chars().all(|c| c.is_ascii_alphanumeric());
-    match pascal && reason.len() <= LONGEST_REASON {
+    match is_pascal_case && reason.len() <= MAX_REASON_LENGTH {
         true => Ok(()),
         false => Err(format!("the event reason {reason:?} is not one word in PascalCase")),
     }
 }
 
-/// An operation that may do everything.
+/// Returns an operation with an open write gate and no deadline.
 pub(super) fn open_op() -> Op {
     Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
 }

@@ -1,5 +1,5 @@
-//! A cloud that changes: what the suites for load balancers and for routes ask of an adapter beyond
-//! listing.
+//! The part of an adapter that the suites for load balancers and for routes share: nodes, call
+//! counts and injected faults.
 
 use std::time::Duration;
 
@@ -8,59 +8,60 @@ use ccm_core::k8s::NodeView;
 
 use super::{InjectedFault, Limits};
 
-/// A cloud whose calls can be counted and spoilt one by one.
+/// A cloud whose calls can be counted and made to fail one by one.
 ///
-/// A *call* is one request of the provider's client to the cloud, as the provider's own retries
-/// make them too. The kit counts calls that were begun since the last [`script`](Self::script).
+/// A *call* is one request of the provider's client to the cloud. Each retry is a call of its own.
+/// The kit counts calls that were started since the last [`script`](Self::script).
 #[async_trait]
 pub trait FaultyCloud: Send + Sync + 'static {
-    /// Creates a running instance and returns its node as the framework would have initialised it:
-    /// with provider ID, addresses, and whatever else the provider reads. Names are lower-case
-    /// letters, digits and dashes, unique in the run.
+    /// Creates a running instance and returns its Node as the framework initialises it: with
+    /// provider ID, addresses and everything else that the provider reads. Names consist of
+    /// lower-case letters, digits and dashes, and are unique in the run.
     async fn add_node(&self, name: &str) -> anyhow::Result<NodeView>;
 
-    /// Deletes an instance; succeeds on nothing.
+    /// Deletes an instance. Succeeds if it does not exist.
     async fn remove_node(&self, name: &str) -> anyhow::Result<()>;
 
-    /// Starts to count calls from zero, and spoils some of those that follow. Replaces an earlier
-    /// script.
-    async fn script(&self, trouble: Option<InjectedCallFault>) -> anyhow::Result<()>;
+    /// Resets the call count to zero and injects `fault` into the following calls. Replaces an
+    /// earlier script.
+    async fn script(&self, fault: Option<InjectedCallFault>) -> anyhow::Result<()>;
 
-    /// Counts the calls since the last [`script`](Self::script).
+    /// Returns the number of calls since the last [`script`](Self::script).
     async fn call_count(&self) -> anyhow::Result<CallCount>;
 
-    /// Makes every call wait this long before its effect and again before its answer; zero ends
-    /// that. `false` when the cloud cannot, which leaves rules about calls under way unchecked.
+    /// Delays every call by `latency` before its effect and again before its answer. Zero removes
+    /// the delay. Returns `false` if the adapter cannot; rules about calls in flight are then not
+    /// checked.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
-    /// Tells whether an answer that throttles says when to come again; as
-    /// [`InstanceCloud::names_pauses`](super::InstanceCloud::names_pauses).
-    fn names_pauses(&self) -> bool {
+    /// Returns true if the cloud's throttling errors carry a retry delay, like
+    /// [`InstanceCloud::reports_retry_after`](super::InstanceCloud::reports_retry_after).
+    fn reports_retry_after(&self) -> bool {
         true
     }
 
-    /// Tells at how many calls and await points rules that try each of them do so: each (1, the
-    /// default), or only every second, third and so on, beginning with the first. For servers that
-    /// are slow in real time; run the suite on a fast stand-in as well, with all of them.
+    /// Returns the step between the calls or await points at which a rule injects faults: 1, the
+    /// default, for each of them, 2 for every second, and so on, starting with the first. Raise it
+    /// only for servers that are slow in real time, and also run the suite with 1 on a fast fake.
     fn stride(&self) -> usize {
         1
     }
 
-    /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time
+    /// Returns the maximum duration of one cloud call. Zero, the default, is right if tokio's time
     /// is paused.
     fn answer_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Time that each provider call is given, as its [`Op`](ccm_core::provider::Op)'s deadline: the
-    /// framework's minute by default. A cloud in real time whose lost answers never come chooses
-    /// less, so that the run does not take hours.
-    fn patience(&self) -> Duration {
+    /// Returns the timeout of each provider call, from which the deadline of its
+    /// [`Op`](ccm_core::provider::Op) is computed. By default one minute, as in the framework.
+    /// Choose less in real time if lost answers never arrive: otherwise the run takes hours.
+    fn call_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }
 
-    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be
-    /// read anywhere; none by default.
+    /// Returns the secrets that the provider knows, such as passwords and tokens. They must not
+    /// appear in any error or event. None by default.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
@@ -70,34 +71,34 @@ pub trait FaultyCloud: Send + Sync + 'static {
         Limits::default()
     }
 
-    /// Ends scripts and slowness and removes, by hand and whoever owns it, everything that the rule
-    /// made.
+    /// Removes scripts and delays, and deletes everything that the rule created, whoever owns it.
+    /// Does not use the provider for that.
     async fn reset(&self) -> anyhow::Result<()>;
 }
 
-/// What goes wrong with a call.
+/// A fault that is injected into one cloud call, or into it and all later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InjectedCallFault {
-    /// Number of the call, from 1.
+    /// Number of the call, counted from 1.
     pub call: u64,
-    /// What happens to it.
+    /// Effect on the call.
     pub kind: CallFaultKind,
-    /// Whether it happens to all later calls too.
+    /// True if the fault also affects all later calls.
     pub lasts: bool,
 }
 
-/// How a call is spoilt.
+/// Effect of an injected fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFaultKind {
-    /// It fails and has no effect.
+    /// The call fails without effect.
     Fails(InjectedFault),
-    /// It has its effect, but the answer does not arrive: the connection breaks, or nothing comes
-    /// until the caller gives up.
+    /// The call takes effect, but its answer does not arrive: the connection breaks, or the caller
+    /// runs into its timeout.
     AnswerLost,
 }
 
 impl InjectedCallFault {
-    /// Fails one call.
+    /// Makes one call fail.
     pub fn fail(call: u64, fault: InjectedFault) -> Self {
         Self { call, kind: CallFaultKind::Fails(fault), lasts: false }
     }
@@ -107,24 +108,24 @@ impl InjectedCallFault {
         Self { call, kind: CallFaultKind::AnswerLost, lasts: false }
     }
 
-    /// Goes on to all later calls.
+    /// Extends the fault to all later calls.
     #[must_use]
     pub fn lasting(self) -> Self {
         Self { lasts: true, ..self }
     }
 }
 
-/// Calls that were begun.
+/// Number of calls that were started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
-    /// Calls that read.
+    /// Reading calls.
     pub reads: u64,
-    /// Calls that create, change or delete, also those that failed or had nothing to do.
+    /// Calls that create, change or delete, including those that failed or changed nothing.
     pub writes: u64,
 }
 
 impl CallCount {
-    /// Returns the number of all calls.
+    /// Returns the total number of calls.
     pub fn calls(self) -> u64 {
         self.reads + self.writes
     }

@@ -1,11 +1,10 @@
-//! Provider conformance kit: the rules that every provider must keep, checked against a cloud that
-//! can be scripted.
+//! Conformance tests for cloud providers.
 //!
-//! Three suites, one per capability: [`check_instances`], [`check_load_balancers`] (with what the
-//! inventory says of them) and [`check_routes`]. An author brings an async constructor of the
-//! provider and adapters that look at the cloud behind it and change it, [`InstanceCloud`] for the
-//! first and [`FaultyCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`] for the others; each
-//! suite answers a [`Report`]:
+//! The kit has one suite per capability: [`check_instances`], [`check_load_balancers`] (with the
+//! inventory) and [`check_routes`]. Each runs a provider against a scriptable cloud, checks a list
+//! of rules and returns a [`Report`]. Provider authors write an async constructor of the provider,
+//! and adapters that inspect and change the cloud behind it: [`InstanceCloud`] for instances,
+//! [`FaultyCloud`] with [`LoadBalancerCloud`] or [`RouteCloud`] for the other two.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -18,26 +17,25 @@
 //! # }
 //! ```
 //!
-//! What is changed in the cloud is tried at every step: an error, a lost answer and a cancellation
-//! at each call, in the same process and in a new one. A provider or an adapter that hangs or
-//! panics breaks the rule at hand and does not end the run, whose time is bounded ([`Limits`]).
-//! [`runner::run`] makes a program of suites, which also outlives code that keeps its thread, and
-//! panics in tasks that nobody awaits.
+//! The suites for load balancers and routes inject an error, a lost answer and a cancellation at
+//! each cloud call, in the same process and in a new one. A provider or an adapter that hangs or
+//! panics breaks the current rule, and the run continues with the next one. [`Limits`] bounds the
+//! run. [`runner::run`] builds a test program from suites. Such a program also survives code that
+//! blocks its thread, and reports panics in tasks that nobody awaits.
 //!
-//! Code that keeps its thread (a blocking client, a sleep or a lock without await) cannot be
-//! stopped from within. When a rule that one of the three functions checks has not ended ten
-//! seconds after its limit (less, where the limit is less than a second), and does not even notice
-//! that it is woken, they print the report as far as it goes and abort the process, with all tests
-//! in it. They see it where it is the rule's own task that keeps its thread and, on a runtime of
-//! one thread, where any task does. Code that keeps it for less than the limit is not found,
-//! neither here nor by the runner: time that is paused does not show it.
+//! Code that blocks its thread (a blocking client, a sleep or a lock without await) cannot be
+//! stopped from inside. If a rule has not ended ten seconds after its limit (sooner if the limit is
+//! less than a second) and does not react when it is woken, the three functions print the report so
+//! far and abort the process with all its tests. They detect blocking in the rule's own task and,
+//! on a single-threaded runtime, in any task. Neither they nor the runner detect code that blocks
+//! for less than the limit: paused time does not show it.
 //!
-//! [`CloudProvider::start`] is called by the rules about it alone. All others see a provider as its
-//! constructor made it.
+//! Only the rules about [`CloudProvider::start`] call it. All others use the provider as its
+//! constructor returned it.
 //!
-//! Rules are judged apart: each uses instances and, where answers could be remembered, providers of
-//! its own, and a rule that cannot be judged because another one is broken names that one instead
-//! of failing too.
+//! Rules are independent: each creates its own instances, and its own providers if a provider could
+//! cache answers. A rule that cannot be judged because another rule is broken names that rule
+//! instead of failing as well.
 
 mod call_script;
 mod context;
@@ -75,49 +73,49 @@ pub use time_limit::Limits;
 
 /// Changes the cloud behind the provider under test.
 ///
-/// A change is complete when its function returns: an instance that was stopped no longer runs. An
-/// error fails the rule that asked for the change.
+/// A change is complete when its function returns: for example, a stopped instance no longer runs.
+/// An error fails the rule that called the function.
 #[async_trait]
 pub trait InstanceCloud: Send + Sync + 'static {
-    /// Creates a running instance for the node of this name (lower-case letters, digits, dashes;
-    /// unique in the run).
+    /// Creates a running instance for the node `node`. Names consist of lower-case letters, digits
+    /// and dashes, and are unique in the run.
     async fn create(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Shuts an instance down, so that it can be started again.
+    /// Shuts an instance down. It can be started again.
     async fn stop(&self, node: &str) -> anyhow::Result<()>;
 
     /// Starts a stopped instance.
     async fn start(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Ends an instance for good, still listed if the cloud has that state; otherwise the same as
-    /// `delete`.
+    /// Terminates an instance. If the cloud has such a state, it still lists the instance;
+    /// otherwise the same as [`delete`](Self::delete).
     async fn terminate(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Removes every trace of an instance; succeeds on nothing.
+    /// Deletes an instance completely. Succeeds if it does not exist.
     async fn delete(&self, node: &str) -> anyhow::Result<()>;
 
-    /// Makes the node as its kubelet registers it: without provider ID, with the facts that the
-    /// provider asks for in [`CloudProvider::node_fields`].
+    /// Returns the Node as its kubelet registers it: without provider ID, and with the fields that
+    /// the provider requests in [`CloudProvider::node_fields`].
     fn node(&self, name: &str) -> NodeView {
         NodeView::named(name)
     }
 
-    /// Makes the cloud answer questions about instances with an error until
-    /// [`restore`](Self::restore); `false` when it cannot.
+    /// Makes all calls about instances fail until [`restore`](Self::restore). Returns `false` if
+    /// the adapter cannot inject this fault.
     async fn inject(&self, fault: InjectedFault) -> anyhow::Result<bool>;
 
-    /// Makes the cloud take this long for an answer until [`restore`](Self::restore); `false` when
-    /// it cannot.
+    /// Delays every answer of the cloud by `latency` until [`restore`](Self::restore). Returns
+    /// `false` if the adapter cannot.
     async fn slow_down(&self, latency: Duration) -> anyhow::Result<bool>;
 
-    /// Tells whether an answer that throttles says when to come again. Where no answer of the cloud
-    /// does, there is nothing to hand on, and the rule about that is not checked.
-    fn names_pauses(&self) -> bool {
+    /// Returns true if the cloud's throttling errors carry a retry delay. If they do not, the rule
+    /// `retry-after` is not checked.
+    fn reports_retry_after(&self) -> bool {
         true
     }
 
-    /// Returns secrets that the provider knows, such as passwords and tokens, none of which may be
-    /// read anywhere; none by default.
+    /// Returns the secrets that the provider knows, such as passwords and tokens. They must not
+    /// appear in any error or event. None by default.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
@@ -127,32 +125,32 @@ pub trait InstanceCloud: Send + Sync + 'static {
         Limits::default()
     }
 
-    /// Longest time that one call takes by itself. Zero, the default, is right where tokio's time
+    /// Returns the maximum duration of one cloud call. Zero, the default, is right if tokio's time
     /// is paused.
     fn answer_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns how many instances are made to show that none is overlooked: more than a page of the
-    /// cloud's listings has. 120 by default.
+    /// Returns the number of instances for the rule `all-of-many`: more than fit on one page of the
+    /// cloud's listings. 120 by default.
     fn many(&self) -> usize {
         120
     }
 
-    /// Ends injected faults and slowness.
+    /// Removes injected faults and delays.
     async fn restore(&self) -> anyhow::Result<()>;
 
-    /// Returns how many calls about instances the cloud has seen.
+    /// Returns the number of calls about instances that the cloud has received.
     async fn calls(&self) -> anyhow::Result<u64>;
 
-    /// Returns a text that changes when anything in the cloud does, other than call counts.
+    /// Returns a text that changes when anything in the cloud changes, except call counts.
     async fn fingerprint(&self) -> anyhow::Result<String>;
 
-    /// Returns provider IDs of the provider's own scheme that mean nothing.
+    /// Returns malformed provider IDs that have the provider's own scheme.
     fn malformed_provider_ids(&self) -> Vec<String>;
 
-    /// Returns provider IDs of other clouds. The default has those of well-known ones; a provider
-    /// leaves out its own.
+    /// Returns provider IDs of other clouds. The default lists well-known clouds; override it to
+    /// leave out your own.
     fn foreign_provider_ids(&self) -> Vec<String> {
         [
             "aws:///eu-1a/i-0123456789abcdef0",
@@ -165,17 +163,17 @@ pub trait InstanceCloud: Send + Sync + 'static {
     }
 }
 
-/// A failure of the cloud, and the kind of error that the provider must make of it.
+/// An error that the cloud returns, with the [`ErrorKind`] that the provider must map it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Credentials are refused or not allowed to do this: [`ErrorKind::Denied`].
+    /// Credentials that are rejected or lack a permission: [`ErrorKind::Denied`].
     Denied,
-    /// Called too often, come again after this time: [`ErrorKind::Throttled`] with
-    /// [`retry_after`](ccm_core::provider::CloudError::retry_after), at least as long.
+    /// Throttling with this retry delay: [`ErrorKind::Throttled`] with a
+    /// [`retry_after`](ccm_core::provider::CloudError::retry_after) of at least this delay.
     Throttled(Duration),
-    /// The cloud calls the request invalid: [`ErrorKind::InvalidInput`].
+    /// A request that the cloud rejects as invalid: [`ErrorKind::InvalidInput`].
     Invalid,
-    /// A 5xx answer or a broken connection: [`ErrorKind::Transient`].
+    /// A 5xx response or a broken connection: [`ErrorKind::Transient`].
     Transient,
 }
 
@@ -184,7 +182,7 @@ impl InjectedFault {
     pub const ALL: [Self; 4] =
         [Self::Denied, Self::Throttled(Duration::from_secs(7)), Self::Invalid, Self::Transient];
 
-    /// Returns the kind that belongs to it.
+    /// Returns the error kind that the provider must report for this fault.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::Denied => ErrorKind::Denied,
@@ -195,40 +193,41 @@ impl InjectedFault {
     }
 }
 
-/// Constructor of the provider under test, boxed.
+/// Boxed constructor of the provider under test.
 type Make =
     Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Arc<dyn CloudProvider>>> + Send + Sync>;
 
-/// Checks every rule about instances. Takes some hundred calls; instances are deleted afterwards.
+/// Checks every rule for instances. This takes some hundred cloud calls. Instances are deleted
+/// afterwards.
 ///
-/// `make` is called once or more per rule and must give a provider that remembers nothing.
+/// `make` is called at least once per rule and must return a provider with empty caches.
 pub async fn check_instances<F, Fut>(make: F, cloud: &dyn InstanceCloud) -> Report
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    SuiteProgress::alone().instances(make, cloud).await
+    SuiteProgress::unwatched().instances(make, cloud).await
 }
 
-/// Checks every rule about load balancers, several of which spoil each cloud call in turn: some
-/// thousand calls, under paused time within seconds.
+/// Checks every rule for load balancers. Several rules inject a fault into each cloud call in turn,
+/// so this takes some thousand cloud calls; in paused time, that is seconds.
 ///
-/// `make` is called many times per rule and must give a provider that remembers nothing.
+/// `make` is called many times per rule and must return a provider with empty caches.
 pub async fn check_load_balancers<F, Fut>(make: F, cloud: &dyn LoadBalancerCloud) -> Report
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    SuiteProgress::alone().load_balancers(make, cloud).await
+    SuiteProgress::unwatched().load_balancers(make, cloud).await
 }
 
-/// Checks every rule about routes. Otherwise as [`check_load_balancers`].
+/// Checks every rule for routes, like [`check_load_balancers`].
 pub async fn check_routes<F, Fut>(make: F, cloud: &dyn RouteCloud) -> Report
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    SuiteProgress::alone().routes(make, cloud).await
+    SuiteProgress::unwatched().routes(make, cloud).await
 }
 
 #[cfg(test)]
@@ -237,7 +236,7 @@ mod tests {
 
     const GUIDE: &str = include_str!("../../../../docs/provider-guide.md");
 
-    /// Makes the table that the guide shall have.
+    /// Renders rules as the table that the guide must contain.
     fn rows<C: ?Sized>(rules: &[Rule<C>]) -> String {
         let row =
             |rule: &Rule<C>| format!("| `{}` | {} |", rule.id, rule.expected.replace('<', "\\<"));

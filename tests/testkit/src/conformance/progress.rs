@@ -1,4 +1,4 @@
-//! A run as it goes on, for whoever waits for its end.
+//! Runs suites and tracks their progress for a watching thread.
 
 use std::{
     future::Future,
@@ -17,54 +17,53 @@ use super::{
     context::RuleContext,
     report::{Case, Problem, Verdict},
     rule::Rule,
-    time_limit::{Kept, limited},
+    time_limit::{BlockedThreadHook, run_limited},
 };
 
-/// Undoes what a rule did.
-type Clean<C> = for<'a> fn(&'a RuleContext<'a, C>) -> BoxFuture<'a, Verdict>;
+/// Cleans up the cloud after a rule.
+type Cleanup<C> = for<'a> fn(&'a RuleContext<'a, C>) -> BoxFuture<'a, Verdict>;
 
-/// Checks suites, and shows meanwhile how far they are. Clones show the same.
+/// Checks suites and tracks their progress. Clones share the progress.
 #[derive(Clone, Debug, Default)]
 pub struct SuiteProgress {
-    seen: Arc<Mutex<SuiteState>>,
-    /// Whether the process ends when a rule keeps its thread, because nobody looks on who could
-    /// report that.
-    alone: bool,
+    state: Arc<Mutex<SuiteState>>,
+    /// True if no other thread watches the progress. If a rule then blocks its thread, the process
+    /// is aborted.
+    is_unwatched: bool,
 }
 
-/// How far a suite is.
+/// Progress of a suite.
 #[derive(Debug)]
 struct SuiteState {
     limits: Limits,
     cases: Vec<Case>,
-    /// Rules that have no result yet, the current one last.
-    left: Vec<(&'static str, &'static str)>,
-    /// Since when nothing has changed.
-    since: Instant,
-    /// What tasks said that panicked since the last rule ended.
+    /// Rules without a result, as id and expected behaviour. The current one is last.
+    remaining: Vec<(&'static str, &'static str)>,
+    /// Time of the last progress.
+    last_progress: Instant,
+    /// Messages of panics since the last rule ended.
     panics: Vec<String>,
 }
 
 impl Default for SuiteState {
     fn default() -> Self {
-        let (cases, left, panics) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             limits: Limits::default(),
-            cases,
-            left,
-            since: Instant::now(),
-            panics,
+            cases: Vec::new(),
+            remaining: Vec::new(),
+            last_progress: Instant::now(),
+            panics: Vec::new(),
         }
     }
 }
 
 impl SuiteProgress {
-    /// One that nobody looks at from another thread.
-    pub(super) fn alone() -> Self {
-        Self { alone: true, ..Self::default() }
+    /// Returns a progress that no other thread watches.
+    pub(super) fn unwatched() -> Self {
+        Self { is_unwatched: true, ..Self::default() }
     }
 
-    /// Checks every rule about instances; as [`check_instances`](super::check_instances).
+    /// Checks every rule for instances, like [`check_instances`](super::check_instances).
     pub async fn instances<F, Fut>(&self, make: F, cloud: &dyn InstanceCloud) -> Report
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -72,13 +71,11 @@ impl SuiteProgress {
     {
         let make: Make = Box::new(move || make().boxed());
         let limits = cloud.limits();
-        self.check("instances", &INSTANCE_RULES, &make, cloud, limits, |bench| {
-            bench.clean().boxed()
-        })
-        .await
+        self.check("instances", &INSTANCE_RULES, &make, cloud, limits, |ctx| ctx.clean().boxed())
+            .await
     }
 
-    /// Checks every rule about load balancers; as
+    /// Checks every rule for load balancers, like
     /// [`check_load_balancers`](super::check_load_balancers).
     pub async fn load_balancers<F, Fut>(&self, make: F, cloud: &dyn LoadBalancerCloud) -> Report
     where
@@ -94,7 +91,7 @@ impl SuiteProgress {
         .await
     }
 
-    /// Checks every rule about routes; as [`check_routes`](super::check_routes).
+    /// Checks every rule for routes, like [`check_routes`](super::check_routes).
     pub async fn routes<F, Fut>(&self, make: F, cloud: &dyn RouteCloud) -> Report
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -104,7 +101,7 @@ impl SuiteProgress {
             .await
     }
 
-    /// Checks rules against a cloud that is reset after each.
+    /// Checks rules with an adapter that is reset after each of them.
     async fn check_scripted<C: FaultyCloud + ?Sized>(
         &self,
         suite: &'static str,
@@ -113,8 +110,9 @@ impl SuiteProgress {
         cloud: &C,
     ) -> Report {
         let limits = cloud.limits();
-        let clean: Clean<C> = |bench| async { Ok(bench.cloud.reset().await?) }.boxed();
-        self.check(suite, rules, &make, cloud, limits, clean).await
+        let clean_up: Cleanup<C> = |ctx| async { Ok(ctx.cloud.reset().await?) }.boxed();
+        self.check(suite, rules, &make, cloud, limits, clean_up)
+            .await
     }
 
     async fn check<C: ?Sized>(
@@ -124,57 +122,59 @@ impl SuiteProgress {
         make: &Make,
         cloud: &C,
         limits: Limits,
-        clean: Clean<C>,
+        clean_up: Cleanup<C>,
     ) -> Report {
-        self.begin(rules, limits);
-        let began = Instant::now();
-        let kept = self.alone.then(|| self.ends_the_process(suite));
+        self.start_suite(rules, limits);
+        let suite_start = Instant::now();
+        let on_blocked = self.is_unwatched.then(|| self.abort_process_hook(suite));
         let mut report = Report::new(suite);
         for rule in rules {
             let started = tokio::time::Instant::now();
-            let verdict = if began.elapsed() > limits.suite {
+            let verdict = if suite_start.elapsed() > limits.suite {
                 Err(Problem::Failed(format!(
-                    "not begun: the {:?} of the suite were over",
+                    "not started: the suite exceeded its limit of {:?}",
                     limits.suite
                 )))
             } else {
-                let bench = RuleContext::new(make, cloud, rule.id);
+                let ctx = RuleContext::new(make, cloud, rule.id);
                 let verdict =
-                    limited(limits.rule, "the rule", kept.clone(), (rule.check)(&bench)).await;
-                self.seen.lock().since = Instant::now();
+                    run_limited(limits.rule, "the rule", on_blocked.clone(), (rule.check)(&ctx))
+                        .await;
+                self.state.lock().last_progress = Instant::now();
                 let cleaned =
-                    limited(limits.rule, "cleaning up", kept.clone(), clean(&bench)).await;
-                self.without_panics(verdict.and(cleaned))
+                    run_limited(limits.rule, "cleaning up", on_blocked.clone(), clean_up(&ctx))
+                        .await;
+                self.fail_on_panics(verdict.and(cleaned))
             };
             report.push(rule, verdict, started.elapsed());
-            self.ended(&report);
+            self.rule_ended(&report);
         }
-        report.settle();
+        report.fail_unfounded_blocks();
         report
     }
 
-    fn begin<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
-        let left = rules
+    fn start_suite<C: ?Sized>(&self, rules: &[Rule<C>], limits: Limits) {
+        let remaining = rules
             .iter()
             .rev()
             .map(|rule| (rule.id, rule.expected))
             .collect();
-        *self.seen.lock() = SuiteState { limits, left, ..SuiteState::default() };
+        *self.state.lock() = SuiteState { limits, remaining, ..SuiteState::default() };
     }
 
-    fn ended(&self, report: &Report) {
-        let mut seen = self.seen.lock();
-        seen.left.pop();
-        seen.cases.extend(report.cases().last().cloned());
-        seen.since = Instant::now();
+    fn rule_ended(&self, report: &Report) {
+        let mut state = self.state.lock();
+        state.remaining.pop();
+        state.cases.extend(report.cases().last().cloned());
+        state.last_progress = Instant::now();
     }
 
-    /// A panic that nobody handed on, such as that of a task that the provider spawned, breaks the
-    /// rule at hand.
-    fn without_panics(&self, verdict: Verdict) -> Verdict {
-        let panics = std::mem::take(&mut self.seen.lock().panics);
+    /// Turns the verdict into a failure if a panic went unnoticed, for example in a task that the
+    /// provider spawned.
+    fn fail_on_panics(&self, verdict: Verdict) -> Verdict {
+        let panics = std::mem::take(&mut self.state.lock().panics);
         match verdict {
-            Err(Problem::Failed(seen)) => Err(Problem::Failed(seen)),
+            Err(Problem::Failed(observed)) => Err(Problem::Failed(observed)),
             other if panics.is_empty() => other,
             _ => {
                 Err(Problem::Failed(format!("something panicked meanwhile: {}", panics.join("; "))))
@@ -182,32 +182,34 @@ impl SuiteProgress {
         }
     }
 
-    /// Notes that something panicked, which may be the rule itself.
-    pub(super) fn panicked(&self, text: String) {
-        self.seen.lock().panics.push(text);
+    /// Records a panic, possibly of the rule itself.
+    pub(super) fn record_panic(&self, text: String) {
+        self.state.lock().panics.push(text);
     }
 
-    /// Tells for how long nothing has changed that must have changed, unless a thread is kept.
-    pub(super) fn stuck(&self) -> Option<Duration> {
-        let seen = self.seen.lock();
-        let quiet = seen.since.elapsed();
-        (quiet > seen.limits.rule + seen.limits.rule / 2).then_some(quiet)
+    /// Returns the time since the last progress if it is so long that the rule must be blocking its
+    /// thread.
+    pub(super) fn blocked_for(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let idle = state.last_progress.elapsed();
+        (idle > state.limits.rule + state.limits.rule / 2).then_some(idle)
     }
 
-    /// Ends the process with the report as far as it goes. The thread that should go on cannot be
-    /// had back, and the test would never end; nothing but a message tells why.
-    fn ends_the_process(&self, suite: &'static str) -> Kept {
-        let watch = self.clone();
+    /// Returns a hook that prints the report so far and aborts the process. The blocked thread
+    /// cannot be stopped, so the test would never end.
+    fn abort_process_hook(&self, suite: &'static str) -> BlockedThreadHook {
+        let progress = self.clone();
         Arc::new(move |text| {
-            let rule = watch
-                .seen
+            let rule = progress
+                .state
                 .lock()
-                .left
+                .remaining
                 .last()
                 .map_or("no rule", |(id, _)| *id);
-            let report = watch.broken_off(suite, &format!("{text}; code that waits must await"));
-            // Not by a macro, whose output a test keeps until its end. A closed pipe is no reason
-            // to go on.
+            let report =
+                progress.abort_suite(suite, &format!("{text}; waiting code must use await"));
+            // The test harness would capture the output of `eprintln!` until the end of the test. A
+            // closed pipe must not prevent the abort.
             let _ = writeln!(
                 io::stderr(),
                 "\n{report}\n{rule} of {suite}: {text}. The process is aborted."
@@ -216,17 +218,18 @@ impl SuiteProgress {
         })
     }
 
-    /// Makes a report of a suite that is not going to end; `seen` says what is wrong.
-    pub(super) fn broken_off(&self, suite: &'static str, seen: &str) -> Report {
-        let mut state = self.seen.lock();
-        let current = state.left.pop();
+    /// Returns the report of a suite that will not end. The current rule fails with `observed`, and
+    /// the remaining rules fail as not started.
+    pub(super) fn abort_suite(&self, suite: &'static str, observed: &str) -> Report {
+        let mut state = self.state.lock();
+        let current = state.remaining.pop();
         let mut report = Report::of(suite, std::mem::take(&mut state.cases));
-        let (id, expected) = current.unwrap_or(("suite", "the suite begins and ends"));
-        report.fail(id, expected, seen.to_owned());
-        while let Some((id, expected)) = state.left.pop() {
-            report.fail(id, expected, "not begun".to_owned());
+        let (id, expected) = current.unwrap_or(("suite", "the suite starts and ends"));
+        report.fail(id, expected, observed.to_owned());
+        while let Some((id, expected)) = state.remaining.pop() {
+            report.fail(id, expected, "not started".to_owned());
         }
-        report.settle();
+        report.fail_unfounded_blocks();
         report
     }
 }

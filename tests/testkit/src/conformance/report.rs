@@ -2,14 +2,14 @@ use std::{fmt, time::Duration};
 
 use super::rule::Rule;
 
-/// Why a rule did not pass.
+/// Reason why a rule did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// Broken; what was seen.
+    /// The rule is broken. Contains the observed behaviour.
     Failed(String),
-    /// The cloud cannot be brought into the state that the rule needs.
+    /// The adapter cannot create the situation that the rule needs. Contains the reason.
     Unsupported(String),
-    /// Cannot be judged because another rule is broken; what was seen.
+    /// The rule cannot be judged because the named rule is broken. Contains the observed behaviour.
     Blocked(&'static str, String),
 }
 
@@ -21,7 +21,7 @@ impl From<anyhow::Error> for Problem {
 
 pub(super) type Verdict<T = ()> = Result<T, Problem>;
 
-/// Fails with what was seen unless `ok`.
+/// Returns [`Problem::Failed`] with the observed behaviour unless `ok`.
 pub(super) fn expect(ok: bool, seen: impl FnOnce() -> String) -> Verdict {
     if ok {
         Ok(())
@@ -30,37 +30,37 @@ pub(super) fn expect(ok: bool, seen: impl FnOnce() -> String) -> Verdict {
     }
 }
 
-/// What became of a rule.
+/// Result of checking a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Kept.
+    /// The rule is kept.
     Passed,
-    /// Broken.
+    /// The rule is broken.
     Failed,
-    /// Not checked: the cloud's adapter cannot make the situation.
+    /// The rule was not checked, because the adapter cannot create the situation.
     Unsupported,
-    /// Not judged, because the named rule is broken.
+    /// The rule was not judged, because the named rule is broken.
     Blocked(&'static str),
-    /// Not kept, or not checked, for this reason, which was given beforehand.
+    /// The rule is not kept or was not checked, and was excused in advance for this reason.
     Excused(&'static str),
 }
 
-/// One rule's result.
+/// Result of one rule.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Stable id of the rule, kebab case.
+    /// Stable id of the rule, in kebab case.
     pub rule: &'static str,
-    /// What the rule expects.
+    /// Expected behaviour.
     pub expected: &'static str,
-    /// What was seen; empty when the rule is kept.
-    pub seen: String,
-    /// What became of it.
+    /// Observed behaviour; empty if the rule is kept.
+    pub observed: String,
+    /// Result of the check.
     pub outcome: Outcome,
-    /// How long the check took.
+    /// Duration of the check, by tokio's clock.
     pub took: Duration,
 }
 
-/// Result of a run. `Display` is for people, [`junit`](Self::junit) for machines.
+/// Results of a suite. `Display` is for people, [`junit`](Self::junit) for machines.
 #[derive(Clone, Debug)]
 pub struct Report {
     suite: &'static str,
@@ -76,34 +76,33 @@ impl Report {
         Self { suite, cases }
     }
 
-    /// Adds a broken rule that was not checked to its end.
-    pub(super) fn fail(&mut self, rule: &'static str, expected: &'static str, seen: String) {
+    /// Adds a failure for a rule whose check did not finish.
+    pub(super) fn fail(&mut self, rule: &'static str, expected: &'static str, observed: String) {
         let (outcome, took) = (Outcome::Failed, Duration::ZERO);
         self.cases
-            .push(Case { rule, expected, seen, outcome, took });
+            .push(Case { rule, expected, observed, outcome, took });
     }
 
-    /// Excuses these rules, each for the reason beside it, from being kept or checked, and expects
-    /// that all others are kept. What is excused and kept is a failure, so that no excuse outlives
-    /// its reason.
+    /// Excuses these rules, each with a reason, and requires that all others are checked and kept.
+    /// A rule that is excused but kept is a failure, so that excuses do not become outdated.
     #[must_use]
     pub fn excuse(mut self, excuses: &[(&str, &'static str)]) -> Self {
         for case in &mut self.cases {
             let excuse = excuses
                 .iter()
                 .find(|(rule, _)| *rule == case.rule)
-                .map(|(_, why)| *why);
-            let reason = case.reason();
+                .map(|(_, reason)| *reason);
+            let not_checked = case.reason();
             match (&case.outcome, excuse) {
-                (Outcome::Passed, Some(why)) => {
-                    case.seen = format!("it is kept, although it is excused: {why}");
+                (Outcome::Passed, Some(reason)) => {
+                    case.observed = format!("it is kept, although it is excused: {reason}");
                     case.outcome = Outcome::Failed;
                 }
-                (Outcome::Failed | Outcome::Unsupported | Outcome::Blocked(_), Some(why)) => {
-                    case.outcome = Outcome::Excused(why);
+                (Outcome::Failed | Outcome::Unsupported | Outcome::Blocked(_), Some(reason)) => {
+                    case.outcome = Outcome::Excused(reason);
                 }
                 (Outcome::Unsupported | Outcome::Blocked(_), None) => {
-                    case.seen = format!("not checked, and not excused: {reason}");
+                    case.observed = format!("not checked, and not excused: {not_checked}");
                     case.outcome = Outcome::Failed;
                 }
                 (Outcome::Failed | Outcome::Excused(_), _) | (Outcome::Passed, None) => {}
@@ -112,25 +111,30 @@ impl Report {
         self
     }
 
-    /// Returns the suite's name.
+    /// Returns the name of the suite.
     pub fn suite(&self) -> &'static str {
         self.suite
     }
 
     pub(super) fn push<C: ?Sized>(&mut self, rule: &Rule<C>, verdict: Verdict, took: Duration) {
-        let (outcome, seen) = match verdict {
+        let (outcome, observed) = match verdict {
             Ok(()) => (Outcome::Passed, String::new()),
-            Err(Problem::Failed(seen)) => (Outcome::Failed, seen),
-            Err(Problem::Unsupported(why)) => (Outcome::Unsupported, why),
-            Err(Problem::Blocked(by, seen)) => (Outcome::Blocked(by), seen),
+            Err(Problem::Failed(observed)) => (Outcome::Failed, observed),
+            Err(Problem::Unsupported(reason)) => (Outcome::Unsupported, reason),
+            Err(Problem::Blocked(by, observed)) => (Outcome::Blocked(by), observed),
         };
-        self.cases
-            .push(Case { rule: rule.id, expected: rule.expected, seen, outcome, took });
+        self.cases.push(Case {
+            rule: rule.id,
+            expected: rule.expected,
+            observed,
+            outcome,
+            took,
+        });
     }
 
-    /// Turns cases that blame a rule which did not fail into failures, so that nothing passes
-    /// unseen.
-    pub(super) fn settle(&mut self) {
+    /// Turns each case that is blocked by a rule which did not fail into a failure. Otherwise a
+    /// broken rule could go unreported.
+    pub(super) fn fail_unfounded_blocks(&mut self) {
         let failed: Vec<_> = self.failures().map(|case| case.rule).collect();
         for case in &mut self.cases {
             if matches!(case.outcome, Outcome::Blocked(by) if !failed.contains(&by)) {
@@ -139,19 +143,19 @@ impl Report {
         }
     }
 
-    /// Returns all results in the order of the checks.
+    /// Returns all results in the order in which the rules were checked.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// Returns the broken rules.
+    /// Returns the results of broken rules.
     pub fn failures(&self) -> impl Iterator<Item = &Case> {
         self.cases
             .iter()
             .filter(|case| case.outcome == Outcome::Failed)
     }
 
-    /// Tells whether no rule is broken and at least one was checked.
+    /// Returns true if no rule is broken and at least one is kept.
     pub fn passed(&self) -> bool {
         self.failures().next().is_none()
             && self
@@ -188,7 +192,7 @@ impl Report {
                 Outcome::Failed => format!(
                     "{head}>\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n",
                     escape(case.expected),
-                    escape(&case.seen)
+                    escape(&case.observed)
                 ),
                 Outcome::Unsupported | Outcome::Blocked(_) | Outcome::Excused(_) => {
                     format!(
@@ -210,18 +214,19 @@ impl Report {
     }
 }
 
-/// Makes one JUnit XML document of reports.
+/// Renders reports as one JUnit XML document.
 pub(super) fn junit(reports: &[Report]) -> String {
     let suites: String = reports.iter().map(Report::testsuite).collect();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{suites}</testsuites>\n")
 }
 
 impl Case {
+    /// Explains why the rule was skipped.
     fn reason(&self) -> String {
         match self.outcome {
-            Outcome::Blocked(by) => format!("not judged because of {by}: {}", self.seen),
-            Outcome::Excused(why) => format!("excused, because {why}: {}", self.seen),
-            _ => self.seen.clone(),
+            Outcome::Blocked(by) => format!("not judged because of {by}: {}", self.observed),
+            Outcome::Excused(reason) => format!("excused, because {reason}: {}", self.observed),
+            _ => self.observed.clone(),
         }
     }
 }
@@ -237,7 +242,7 @@ impl fmt::Display for Report {
                 Outcome::Failed => {
                     writeln!(f, "  BROKEN   {}", case.rule)?;
                     writeln!(f, "           expected: {}", case.expected)?;
-                    writeln!(f, "           seen:     {}", case.seen)?;
+                    writeln!(f, "           observed: {}", case.observed)?;
                 }
                 Outcome::Unsupported | Outcome::Blocked(_) | Outcome::Excused(_) => {
                     writeln!(f, "  skipped  {}: {}", case.rule, case.reason())?;
@@ -248,7 +253,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Escapes text for XML content and attributes. Characters that XML 1.0 cannot hold become U+FFFD.
+/// Escapes text for XML content and attributes. Characters that XML 1.0 cannot represent become
+/// U+FFFD.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -258,7 +264,7 @@ fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&apos;"),
-            // Kept from being normalised to blanks inside attributes.
+            // Unescaped, a parser would normalise these to blanks inside attributes.
             '\n' => out.push_str("&#10;"),
             '\r' => out.push_str("&#13;"),
             '\t' => out.push_str("&#9;"),
@@ -278,7 +284,7 @@ mod tests {
         for (rule, verdict) in super::super::INSTANCE_RULES.iter().zip(verdicts) {
             report.push(rule, verdict, Duration::from_millis(1500));
         }
-        report.settle();
+        report.fail_unfounded_blocks();
         report
     }
 
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_say_makes_no_other_xml() {
+    fn texts_of_providers_do_not_break_the_xml() {
         let nasty = "]]> <!-- --> & &#0; <testcase/> \"'\u{0}\u{b}\u{ffff}\r\n\t😀 ﷐";
         let broken = || {
             report(vec![
@@ -355,18 +361,18 @@ mod tests {
     }
 
     #[test]
-    fn a_person_reads_what_was_expected_and_seen() {
+    fn the_text_report_shows_expected_and_observed_behaviour() {
         let text = report(vec![Err(Problem::Failed("nothing".to_owned())), Ok(())]).to_string();
         assert!(text.starts_with("instances: 1 rules kept, 1 broken, 0 not checked\n"), "{text}");
         assert!(
             text.contains(&format!("expected: {}\n", super::super::INSTANCE_RULES[0].expected)),
             "{text}"
         );
-        assert!(text.contains("seen:     nothing\n"), "{text}");
+        assert!(text.contains("observed: nothing\n"), "{text}");
     }
 
     #[test]
-    fn an_excuse_covers_what_is_not_kept_and_nothing_else() {
+    fn an_excuse_covers_only_rules_that_are_not_kept() {
         let rule = |index: usize| super::super::INSTANCE_RULES[index].id;
         let verdicts = || {
             let broken = || Err(Problem::Failed("broken".to_owned()));
@@ -398,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_by_blaming_a_rule_that_holds() {
+    fn a_rule_cannot_pass_by_blaming_a_rule_that_is_kept() {
         let blaming = report(vec![Ok(()), Err(Problem::Blocked(first_rule(), "odd".to_owned()))]);
         assert_eq!(blaming.failures().count(), 1);
         assert!(

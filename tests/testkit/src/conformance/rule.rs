@@ -4,11 +4,11 @@ use futures::future::BoxFuture;
 
 use super::{context::RuleContext, report::Verdict};
 
-/// A rule of the kit, checked against a cloud of kind `C`.
+/// A rule of the kit that is checked with an adapter of type `C`.
 pub struct Rule<C: ?Sized + 'static> {
-    /// Stable id, kebab case, unique in its suite.
+    /// Stable id in kebab case, unique in its suite.
     pub id: &'static str,
-    /// What is expected of the provider.
+    /// Expected behaviour of the provider, as a statement.
     pub expected: &'static str,
     pub(super) check: for<'a> fn(&'a RuleContext<'a, C>) -> BoxFuture<'a, Verdict>,
 }
@@ -26,15 +26,15 @@ macro_rules! rule {
         Rule {
             id: $id,
             expected: $expected,
-            check: |bench| Box::pin($check(bench)),
+            check: |ctx| Box::pin($check(ctx)),
         }
     };
 }
 
 pub(super) use rule;
 
-/// Checks what tables of rules must keep: distinct ids that fit into the names of the things that
-/// rules make.
+/// Checks that the ids of rules are distinct, and short and plain enough for the names of objects
+/// that the rules create.
 #[cfg(test)]
 pub(super) fn check_table<C: ?Sized>(rules: &[Rule<C>]) {
     let ids: std::collections::BTreeSet<_> = rules.iter().map(|rule| rule.id).collect();

@@ -1,4 +1,5 @@
-//! A program that checks suites: prints, writes JUnit XML, and tells by its exit code.
+//! Builds a test program from suites. It prints the reports, writes JUnit XML and returns an exit
+//! code.
 
 use std::{
     ffi::OsString,
@@ -24,8 +25,8 @@ use super::{Report, SuiteProgress, report::junit};
 const JUNIT: &str = "--junit";
 /// Variable that names the directory for JUnit XML.
 const JUNIT_DIR: &str = "CCM_CONFORMANCE_JUNIT";
-/// How often it is looked whether a suite is stuck.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Interval of the checks for a blocked suite.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 type Start =
     Box<dyn FnOnce(SuiteProgress) -> LocalBoxFuture<'static, anyhow::Result<Report>> + Send>;
@@ -39,10 +40,10 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Makes a suite that runs on a thread of its own, in a runtime that `runtime` builds: paused
-    /// where the cloud is in the same process, or where its requests are made elsewhere (see the
-    /// guide), otherwise in real time. `start` makes the adapter and hands it to the
-    /// [`SuiteProgress`]; an error is a failure of the suite.
+    /// Creates a suite that runs on its own thread, in the runtime that `runtime` builds. Pause its
+    /// time if the cloud is in the same process, or if another runtime sends the requests (see the
+    /// guide). `start` creates the adapter and passes it to a method of the [`SuiteProgress`]; an
+    /// error is a failure of the suite.
     pub fn new<F, Fut>(name: &'static str, runtime: fn() -> io::Result<Runtime>, start: F) -> Self
     where
         F: FnOnce(SuiteProgress) -> Fut + Send + 'static,
@@ -51,45 +52,45 @@ impl Suite {
         Self {
             name,
             runtime,
-            start: Box::new(move |watch| start(watch).boxed_local()),
+            start: Box::new(move |progress| start(progress).boxed_local()),
             excuses: None,
         }
     }
 
-    /// Says which rules cannot be kept, or not be checked, and why, and that all others are kept:
-    /// without this, a rule that cannot be checked is none to fail for. An excuse for a rule that
-    /// is kept after all is a failure.
+    /// Excuses rules that cannot be kept or checked, each with a reason, and requires that all
+    /// others are checked and kept. Without this call, a rule that cannot be checked is no failure.
+    /// A rule that is excused but kept is a failure.
     #[must_use]
     pub fn excused(self, excuses: &'static [(&'static str, &'static str)]) -> Self {
         Self { excuses: Some(excuses), ..self }
     }
 
-    /// Runs it as a case of a program that has others, which must not run meanwhile: panics are
-    /// taken for this one's. The report is printed.
+    /// Runs the suite as one case of a test program, and prints the report. No other case may run
+    /// at the same time, because the suite counts every panic as its own.
     ///
     /// # Errors
-    /// The report, when a rule is broken or nothing was checked.
+    /// Returns the report if a rule is broken or nothing was checked.
     pub fn check(self) -> Result<(), Failed> {
         static RUNNING: LazyLock<Arc<Mutex<SuiteProgress>>> = LazyLock::new(|| {
             let running: Arc<Mutex<SuiteProgress>> = Arc::default();
-            hear_panics(running.clone());
+            install_panic_hook(running.clone());
             running
         });
-        let watch = SuiteProgress::default();
-        *RUNNING.lock() = watch.clone();
-        judge(&self.run(&watch))
+        let progress = SuiteProgress::default();
+        *RUNNING.lock() = progress.clone();
+        report_result(&self.run(&progress))
     }
 
-    /// Runs it to its end, or until it is seen that it has none; then its thread goes on until the
-    /// process ends.
-    fn run(self, watch: &SuiteProgress) -> Report {
+    /// Runs the suite until it ends or blocks its thread. A blocked thread stays until the process
+    /// ends.
+    fn run(self, progress: &SuiteProgress) -> Report {
         let (done, ended) = mpsc::channel();
-        let (own, runtime, start) = (watch.clone(), self.runtime, self.start);
+        let (task_progress, runtime, start) = (progress.clone(), self.runtime, self.start);
         let work = move || {
             let report = runtime()
                 .map_err(Into::into)
-                .and_then(|runtime| runtime.block_on(start(own)));
-            // Nobody waits any more for one that took too long.
+                .and_then(|runtime| runtime.block_on(start(task_progress)));
+            // Nobody receives the report if the suite was given up.
             let _ = done.send(report);
         };
         let thread = match thread::Builder::new()
@@ -98,21 +99,21 @@ impl Suite {
         {
             Ok(thread) => thread,
             Err(error) => {
-                return watch
-                    .broken_off(self.name, &format!("no thread could be started: {error}"));
+                return progress
+                    .abort_suite(self.name, &format!("failed to spawn a thread: {error}"));
             }
         };
         let report = loop {
-            match ended.recv_timeout(GLANCE) {
+            match ended.recv_timeout(POLL_INTERVAL) {
                 Ok(Ok(report)) => break report,
                 Ok(Err(error)) => {
-                    break watch.broken_off(self.name, &format!("the suite failed: {error:#}"));
+                    break progress.abort_suite(self.name, &format!("the suite failed: {error:#}"));
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    if let Some(quiet) = watch.stuck() {
-                        break watch.broken_off(
+                    if let Some(idle) = progress.blocked_for() {
+                        break progress.abort_suite(
                             self.name,
-                            &format!("keeps its thread: nothing has happened for {quiet:.1?}"),
+                            &format!("blocks its thread: no progress for {idle:.1?}"),
                         );
                     }
                 }
@@ -121,7 +122,7 @@ impl Suite {
                         .join()
                         .err()
                         .map(|panic| panic_text(&*panic).to_owned());
-                    break watch.broken_off(
+                    break progress.abort_suite(
                         self.name,
                         &format!("the suite panicked: {}", text.unwrap_or_default()),
                     );
@@ -135,41 +136,42 @@ impl Suite {
     }
 }
 
-/// Runs suites, one after the other, as the `main` of a test without harness (`harness = false`),
-/// with the arguments of the process: those of any Rust test, of which a name runs the suites that
-/// contain it, and `--junit FILE` for a report as JUnit XML. With `CCM_CONFORMANCE_JUNIT=DIR` the
-/// report goes to `DIR/<name>.xml` as well.
+/// Runs suites one after the other, as the `main` of a test without harness (`harness = false`).
 ///
-/// The report is printed. The exit code is 0 when in every suite that ran some rule was checked and
-/// none is broken. A provider that hangs or panics, also in a task that it spawned or by keeping
-/// its thread, breaks the rule at hand.
+/// The process takes the arguments of any Rust test: a name selects the suites whose names contain
+/// it. `--junit FILE` also writes the reports as JUnit XML. If `CCM_CONFORMANCE_JUNIT=DIR` is set,
+/// they are written to `DIR/<name>.xml`.
+///
+/// The reports are printed. The exit code is 0 if every suite that ran checked at least one rule
+/// and broke none. A provider that hangs, panics (also in a task that it spawned) or blocks its
+/// thread breaks the current rule.
 pub fn run(name: &str, suites: impl IntoIterator<Item = Suite>) -> ExitCode {
     let mut files: Vec<PathBuf> = std::env::var_os(JUNIT_DIR)
         .filter(|dir| !dir.is_empty())
         .map(|dir| Path::new(&dir).join(format!("{name}.xml")))
         .into_iter()
         .collect();
-    match split(std::env::args_os()) {
+    match extract_junit_file(std::env::args_os()) {
         Ok((arguments, file)) => {
             files.extend(file);
             run_with(Arguments::from_iter(arguments), suites, &files)
         }
-        Err(mistake) => {
-            say(&mut io::stderr(), &format!("error: {mistake}"));
+        Err(error) => {
+            print_line(&mut io::stderr(), &format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Takes the argument that is ours.
-fn split(
+/// Separates `--junit FILE` from the arguments of the test harness.
+fn extract_junit_file(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<(Vec<OsString>, Option<PathBuf>), String> {
     let (mut rest, mut file) = (Vec::new(), None);
     let mut args = args.into_iter();
-    let missing = || format!("{JUNIT} needs the name of a file");
+    let missing = || format!("{JUNIT} needs a file name");
     while let Some(arg) = args.next() {
-        let given = match arg.to_str() {
+        let value = match arg.to_str() {
             Some(JUNIT) => args.next().ok_or_else(missing)?,
             Some(text) if text.starts_with("--junit=") => text["--junit=".len()..].into(),
             _ => {
@@ -177,41 +179,41 @@ fn split(
                 continue;
             }
         };
-        if given.is_empty() {
+        if value.is_empty() {
             return Err(missing());
         }
-        file = Some(given.into());
+        file = Some(value.into());
     }
     Ok((rest, file))
 }
 
-/// Runs suites with given arguments, and writes the report to these files.
+/// Runs suites with the given arguments and writes the reports as JUnit XML to `files`.
 pub fn run_with(
     mut arguments: Arguments,
     suites: impl IntoIterator<Item = Suite>,
     files: &[PathBuf],
 ) -> ExitCode {
-    // Each takes what the machine has, and panics must be the running suite's.
+    // One at a time: each uses the whole machine, and a panic must belong to the running suite.
     arguments.test_threads = Some(1);
     let current: Arc<Mutex<SuiteProgress>> = Arc::default();
-    hear_panics(current.clone());
+    install_panic_hook(current.clone());
     let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
     let trials: Vec<_> = suites
         .into_iter()
         .map(|suite| {
             let (reports, current) = (reports.clone(), current.clone());
             Trial::test(suite.name, move || {
-                let watch = SuiteProgress::default();
-                *current.lock() = watch.clone();
-                let report = suite.run(&watch);
-                let verdict = judge(&report);
+                let progress = SuiteProgress::default();
+                *current.lock() = progress.clone();
+                let report = suite.run(&progress);
+                let result = report_result(&report);
                 reports.lock().push(report);
-                verdict
+                result
             })
         })
         .collect();
     if trials.is_empty() {
-        say(&mut io::stderr(), "error: there is no suite, so that nothing was checked");
+        print_line(&mut io::stderr(), "error: there is no suite to check");
         return ExitCode::FAILURE;
     }
     let listed = arguments.list;
@@ -219,16 +221,17 @@ pub fn run_with(
     let mut code = conclusion.exit_code();
     for file in files.iter().filter(|_| !listed) {
         if let Err(error) = write(file, &junit(&reports.lock())) {
-            say(&mut io::stderr(), &format!("error: {}: {error}", file.display()));
+            print_line(&mut io::stderr(), &format!("error: {}: {error}", file.display()));
             code = ExitCode::FAILURE;
         }
     }
     code
 }
 
-fn judge(report: &Report) -> Result<(), Failed> {
+/// Prints a report that passed, and returns one that did not as the error.
+fn report_result(report: &Report) -> Result<(), Failed> {
     if report.passed() {
-        say(&mut io::stdout(), &format!("\n{report}"));
+        print_line(&mut io::stdout(), &format!("\n{report}"));
         return Ok(());
     }
     let nothing = if report.failures().next().is_none() {
@@ -239,10 +242,10 @@ fn judge(report: &Report) -> Result<(), Failed> {
     Err(format!("{nothing}{report}").into())
 }
 
-/// Tells the running suite of every panic, wherever it is caught. Holds for the rest of the
-/// process.
-fn hear_panics(current: Arc<Mutex<SuiteProgress>>) {
-    let before = std::panic::take_hook();
+/// Installs a panic hook that records every panic of the process in the running suite, even if it
+/// is caught.
+fn install_panic_hook(current: Arc<Mutex<SuiteProgress>>) {
+    let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info
             .location()
@@ -250,8 +253,8 @@ fn hear_panics(current: Arc<Mutex<SuiteProgress>>) {
             .unwrap_or_default();
         current
             .lock()
-            .panicked(format!("{}{place}", info.payload_as_str().unwrap_or("no message")));
-        before(info);
+            .record_panic(format!("{}{place}", info.payload_as_str().unwrap_or("no message")));
+        previous(info);
     }));
 }
 
@@ -262,8 +265,8 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
     fs::write(file, text)
 }
 
-/// Writes a line; a closed pipe is no reason to fail.
-fn say(to: &mut impl Write, text: &str) {
+/// Writes a line. Ignores errors, because a closed pipe must not fail the run.
+fn print_line(to: &mut impl Write, text: &str) {
     let _ = writeln!(to, "{}", text.trim_end());
 }
 
@@ -271,12 +274,12 @@ fn say(to: &mut impl Write, text: &str) {
 mod tests {
     use super::*;
 
-    fn taken(args: &[&str]) -> Result<(Vec<OsString>, Option<PathBuf>), String> {
-        split(["program"].iter().chain(args).map(OsString::from))
+    fn extract(args: &[&str]) -> Result<(Vec<OsString>, Option<PathBuf>), String> {
+        extract_junit_file(["program"].iter().chain(args).map(OsString::from))
     }
 
     #[test]
-    fn the_file_of_the_report_is_taken_and_all_else_is_handed_on() {
+    fn the_junit_file_is_extracted_and_other_arguments_are_passed_on() {
         let rest = |args: &[&str]| {
             ["program"]
                 .iter()
@@ -284,12 +287,12 @@ mod tests {
                 .map(OsString::from)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(taken(&["routes", "--exact"]), Ok((rest(&["routes", "--exact"]), None)));
+        assert_eq!(extract(&["routes", "--exact"]), Ok((rest(&["routes", "--exact"]), None)));
         for args in [&["--junit", "a.xml", "routes"][..], &["routes", "--junit=a.xml"]] {
-            assert_eq!(taken(args), Ok((rest(&["routes"]), Some("a.xml".into()))), "{args:?}");
+            assert_eq!(extract(args), Ok((rest(&["routes"]), Some("a.xml".into()))), "{args:?}");
         }
         for args in [&["--junit"][..], &["--junit="], &["--junit", ""]] {
-            assert_eq!(taken(args), Err("--junit needs the name of a file".to_owned()), "{args:?}");
+            assert_eq!(extract(args), Err("--junit needs a file name".to_owned()), "{args:?}");
         }
     }
 }

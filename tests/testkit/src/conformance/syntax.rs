@@ -1,17 +1,17 @@
-//! Syntax rules of the Kubernetes API for what a provider's answers become (apimachinery
-//! `util/validation`).
+//! Syntax rules of the Kubernetes API for labels and addresses, as in apimachinery's
+//! `util/validation`.
 
 use std::net::IpAddr;
 
 use ccm_core::k8s::{AddressType, NodeAddress};
 
-/// Longest label value and longest name part of a label key.
+/// Maximum length of a label value, and of the name part of a label key.
 const MAX_LABEL: usize = 63;
-/// Longest DNS subdomain.
+/// Maximum length of a DNS subdomain.
 const MAX_SUBDOMAIN: usize = 253;
 
-/// Returns what is wrong with a label key (`name`, or `prefix/name`).
-pub(super) fn label_key(key: &str) -> Result<(), String> {
+/// Checks a label key (`name` or `prefix/name`).
+pub(super) fn check_label_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -25,16 +25,17 @@ pub(super) fn label_key(key: &str) -> Result<(), String> {
     }
 }
 
-/// Returns what is wrong with a label value.
-pub(super) fn label_value(value: &str) -> Result<(), String> {
+/// Checks a label value.
+pub(super) fn check_label_value(value: &str) -> Result<(), String> {
     match is_label_text(value) {
         true => Ok(()),
         false => Err(format!("label value {value:?} is not valid")),
     }
 }
 
-/// Returns what is wrong with a list of node addresses.
-pub(super) fn addresses(addresses: &[NodeAddress]) -> Result<(), String> {
+/// Checks that there is at least one address, that each is valid for its type, and that none is
+/// listed twice.
+pub(super) fn check_addresses(addresses: &[NodeAddress]) -> Result<(), String> {
     if addresses.is_empty() {
         return Err("no address".to_owned());
     }
@@ -50,7 +51,7 @@ pub(super) fn addresses(addresses: &[NodeAddress]) -> Result<(), String> {
             return Err(format!("{} {text:?} is not valid", address.kind.as_str()));
         }
         if addresses[..index].contains(address) {
-            return Err(format!("{} {text} is given twice", address.kind.as_str()));
+            return Err(format!("{} {text} is listed twice", address.kind.as_str()));
         }
     }
     Ok(())
@@ -85,24 +86,24 @@ mod tests {
     fn label_keys_and_values_follow_the_api() {
         let long = "a".repeat(63);
         for key in ["a", "A.b_c-d", "example.com/a", &long, "1/2"] {
-            assert_eq!(label_key(key), Ok(()), "{key}");
+            assert_eq!(check_label_key(key), Ok(()), "{key}");
         }
         let too_long = "a".repeat(64);
         for key in ["", "/a", "a/", "a/b/c", "-a", "a-", "A.com/x", "a b", "é", &too_long] {
-            assert!(label_key(key).is_err(), "{key}");
+            assert!(check_label_key(key).is_err(), "{key}");
         }
         for value in ["", "a", "t3.large", "eu-1a", "A_b"] {
-            assert_eq!(label_value(value), Ok(()), "{value}");
+            assert_eq!(check_label_value(value), Ok(()), "{value}");
         }
         for value in ["a b", "a/b", ".a", "a_", &too_long] {
-            assert!(label_value(value).is_err(), "{value}");
+            assert!(check_label_value(value).is_err(), "{value}");
         }
     }
 
     #[test]
     fn addresses_are_checked_by_their_type() {
         let list = |entries: &[(AddressType, &str)]| {
-            addresses(
+            check_addresses(
                 &entries
                     .iter()
                     .map(|(kind, text)| NodeAddress::new(*kind, *text))

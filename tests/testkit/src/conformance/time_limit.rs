@@ -1,4 +1,4 @@
-//! Bounds for whatever a provider or an adapter does.
+//! Time limits for code of a provider or an adapter.
 
 use std::{
     future::{Future, poll_fn},
@@ -16,18 +16,19 @@ use parking_lot::{Condvar, Mutex};
 
 use super::report::{Problem, Verdict};
 
-/// Longest time of a rule by the runtime's clock, which stands still or runs ahead where time is
-/// paused. Rules that spoil every call of a slow cloud take days of it.
-const LONGEST: Duration = Duration::from_secs(60 * 24 * 3600);
+/// Time limit of a rule by tokio's clock, which jumps ahead while time is paused. Rules that inject
+/// a fault into every call of a slow cloud take days of it.
+const MAX_VIRTUAL_TIME: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// How long a run may take, by the wall clock, whether tokio's time is paused or not. A run ends
-/// within `suite` and twice `rule`.
+/// Time limits of a run, by the wall clock, even if tokio's time is paused. A run ends within
+/// `suite` plus twice `rule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For one rule, and again for cleaning up after it. What takes longer is broken. Twenty
-    /// minutes by default.
+    /// Limit of one rule, and again of the cleanup after it. A rule that takes longer is broken.
+    /// Twenty minutes by default.
     pub rule: Duration,
-    /// For the whole suite. Rules that are not begun then are broken, too. One hour by default.
+    /// Limit of the whole suite. Rules that have not started by then are broken. One hour by
+    /// default.
     pub suite: Duration,
 }
 
@@ -40,34 +41,32 @@ impl Default for Limits {
     }
 }
 
-/// Told, on a thread of its own, what is to be said of a part that keeps the thread on which it
-/// runs.
-pub(super) type Kept = Arc<dyn Fn(&str) + Send + Sync>;
+/// Called on another thread, with a message, when a part of a rule blocks its thread.
+pub(super) type BlockedThreadHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Looks that find a part as it was, beyond its limit, until it counts as keeping its thread. They
-/// are counted, so that a machine which runs neither it nor the one who looks says nothing.
-const GRACE: u32 = 10;
+/// Number of ticks after its limit until a part that has not reacted counts as blocking its thread.
+/// Counting ticks avoids a false report when the whole machine was suspended.
+const GRACE_TICKS: u32 = 10;
 
-/// How often it is looked whether a part still takes note of anything: each second, or sooner where
-/// it had less time.
-fn tick(limit: Duration) -> Duration {
+/// Returns the length of a tick: a second, or less if the limit is shorter.
+fn tick_length(limit: Duration) -> Duration {
     limit.clamp(Duration::from_millis(200), Duration::from_secs(1))
 }
 
-/// Runs a part of a rule, which fails when it panics and when it takes too long, even if nothing
-/// wakes it or nothing lets the paused clock go on. What keeps its thread cannot be ended: `kept`
-/// is told, and the runner sees it by itself.
-pub(super) async fn limited(
+/// Runs a part of a rule. It fails if it panics or exceeds its limit, even if nothing wakes it or
+/// the paused clock does not advance. A part that blocks its thread cannot be stopped: `on_blocked`
+/// is called instead. The runner passes no hook, because it detects this itself.
+pub(super) async fn run_limited(
     limit: Duration,
     what: &str,
-    kept: Option<Kept>,
+    on_blocked: Option<BlockedThreadHook>,
     work: impl Future<Output = Verdict>,
 ) -> Verdict {
-    let alarm = WallClockTimer::set(limit, what, kept);
+    let timer = WallClockTimer::start(limit, what, on_blocked);
     let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
-    let mut longest = pin!(tokio::time::sleep(LONGEST));
+    let mut virtual_limit = pin!(tokio::time::sleep(MAX_VIRTUAL_TIME));
     poll_fn(|ctx| {
-        alarm.wakes(ctx.waker());
+        timer.set_waker(ctx.waker());
         match work.as_mut().poll(ctx) {
             Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
             Poll::Ready(Err(panic)) => {
@@ -78,22 +77,22 @@ pub(super) async fn limited(
             }
             Poll::Pending => {}
         }
-        if alarm.rang() {
-            let seen = format!(
+        if timer.is_over() {
+            let observed = format!(
                 "{what} did not end within {limit:?}: something never answers, or is never done"
             );
-            return Poll::Ready(Err(Problem::Failed(seen)));
+            return Poll::Ready(Err(Problem::Failed(observed)));
         }
-        longest.as_mut().poll(ctx).map(|()| {
+        virtual_limit.as_mut().poll(ctx).map(|()| {
             Err(Problem::Failed(format!(
-                "{what} did not end within {LONGEST:?} of virtual time: something never answers"
+                "{what} did not end within {MAX_VIRTUAL_TIME:?} of virtual time: something never answers"
             )))
         })
     })
     .await
 }
 
-/// Wakes a task when a time is over by the wall clock.
+/// Wakes a task at its time limit, by the wall clock.
 struct WallClockTimer {
     end: Instant,
     shared: Arc<TimerInner>,
@@ -113,8 +112,8 @@ struct TimerState {
 }
 
 impl TimerInner {
-    /// Waits for the end, wakes the task, and then for as many ticks as it may take to notice;
-    /// tells whether it did.
+    /// Wakes the task at `end` and waits [`GRACE_TICKS`] for it to react. Returns true if the task
+    /// ended.
     fn watch(&self, end: Instant, tick: Duration) -> bool {
         let mut state = self.state.lock();
         while !state.over {
@@ -123,7 +122,7 @@ impl TimerInner {
                 break;
             }
         }
-        for _ in 0..GRACE {
+        for _ in 0..GRACE_TICKS {
             if state.over {
                 return true;
             }
@@ -134,33 +133,33 @@ impl TimerInner {
 }
 
 impl WallClockTimer {
-    fn set(limit: Duration, what: &str, kept: Option<Kept>) -> Self {
+    fn start(limit: Duration, what: &str, on_blocked: Option<BlockedThreadHook>) -> Self {
         let (end, shared) = (Instant::now() + limit, Arc::<TimerInner>::default());
-        let (own, what) = (shared.clone(), what.to_owned());
-        let wait = move || {
-            if !own.watch(end, tick(limit))
-                && let Some(kept) = kept
+        let (inner, what) = (shared.clone(), what.to_owned());
+        let watch = move || {
+            if !inner.watch(end, tick_length(limit))
+                && let Some(on_blocked) = on_blocked
             {
-                kept(&format!(
-                    "{what} keeps its thread: it did not end within {limit:?}, and has not noticed for {:?} that it was \
-                     woken",
-                    GRACE * tick(limit)
+                on_blocked(&format!(
+                    "{what} blocks its thread: it did not end within {limit:?}, and has not reacted for \
+                     {:?} after it was woken",
+                    GRACE_TICKS * tick_length(limit)
                 ));
             }
         };
-        // Without a thread the end is seen when something else wakes the task.
+        // If the thread cannot be spawned, the limit is noticed when something else wakes the task.
         let thread = std::thread::Builder::new()
-            .name("conformance-alarm".to_owned())
-            .spawn(wait)
+            .name("conformance-timer".to_owned())
+            .spawn(watch)
             .ok();
         Self { end, shared, thread }
     }
 
-    fn wakes(&self, waker: &Waker) {
+    fn set_waker(&self, waker: &Waker) {
         self.shared.state.lock().waker = Some(waker.clone());
     }
 
-    fn rang(&self) -> bool {
+    fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
 }
@@ -170,7 +169,7 @@ impl Drop for WallClockTimer {
         self.shared.state.lock().over = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It does not panic.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
@@ -196,34 +195,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_never_wakes_or_always_does_ends_in_real_time() {
+    async fn parts_that_never_wake_or_always_wake_end_in_real_time() {
         let began = Instant::now();
         assert!(
-            seen(limited(SHORT, "it", None, std::future::pending()).await)
+            seen(run_limited(SHORT, "it", None, std::future::pending()).await)
                 .contains("it did not end within 50ms")
         );
         assert!(
-            seen(limited(SHORT, "it", None, spins()).await).contains("it did not end within 50ms")
+            seen(run_limited(SHORT, "it", None, spins()).await)
+                .contains("it did not end within 50ms")
         );
         assert!(began.elapsed() < 40 * SHORT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_never_wakes_or_always_does_ends_where_time_is_paused() {
+    async fn parts_that_never_wake_or_always_wake_end_in_paused_time() {
         assert!(
-            seen(limited(Duration::from_secs(3600), "it", None, std::future::pending()).await)
+            seen(run_limited(Duration::from_secs(3600), "it", None, std::future::pending()).await)
                 .contains("virtual time")
         );
-        assert!(seen(limited(SHORT, "it", None, spins()).await).contains("within 50ms"));
+        assert!(seen(run_limited(SHORT, "it", None, spins()).await).contains("within 50ms"));
     }
 
-    /// The thread is kept until that is told, so that the test ends.
+    /// The part blocks its thread until it is reported, so that the test ends.
     #[tokio::test]
-    async fn what_keeps_its_thread_is_told_of_and_nothing_else_is() {
+    async fn only_parts_that_block_their_thread_are_reported() {
         let said: Arc<Mutex<Vec<String>>> = Arc::default();
         let (told, heard) = std::sync::mpsc::channel();
         let heard = Arc::new(Mutex::new(heard));
-        let kept: Kept = {
+        let hook: BlockedThreadHook = {
             let said = said.clone();
             Arc::new(move |text| {
                 said.lock().push(text.to_owned());
@@ -237,29 +237,32 @@ mod tests {
             Ok(())
         };
         assert!(
-            seen(limited(SHORT, "it", Some(kept.clone()), std::future::pending()).await)
+            seen(run_limited(SHORT, "it", Some(hook.clone()), std::future::pending()).await)
                 .contains("50ms")
         );
-        assert!(seen(limited(SHORT, "it", Some(kept.clone()), spins()).await).contains("50ms"));
+        assert!(seen(run_limited(SHORT, "it", Some(hook.clone()), spins()).await).contains("50ms"));
         assert_eq!(said.lock().len(), 0);
-        assert_eq!(limited(SHORT, "it", Some(kept.clone()), keeps).await, Ok(()));
+        assert_eq!(run_limited(SHORT, "it", Some(hook.clone()), keeps).await, Ok(()));
         let spawned = async {
             let keeps = async move { assert!(keep_task(), "it is told") };
             tokio::spawn(keeps)
                 .await
                 .map_err(|error| Problem::Failed(error.to_string()))
         };
-        assert_eq!(limited(SHORT, "a task", Some(kept), spawned).await, Ok(()));
+        assert_eq!(run_limited(SHORT, "a task", Some(hook), spawned).await, Ok(()));
         let said = said.lock();
-        assert!(said[0].starts_with("it keeps its thread: it did not end within 50ms"), "{said:?}");
-        assert!(said[1].starts_with("a task keeps its thread"), "{said:?}");
+        assert!(
+            said[0].starts_with("it blocks its thread: it did not end within 50ms"),
+            "{said:?}"
+        );
+        assert!(said[1].starts_with("a task blocks its thread"), "{said:?}");
         assert_eq!(said.len(), 2);
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_and_an_end_is_an_end() {
-        let text = seen(limited(SHORT, "it", None, async { panic!("a {}", "bug") }).await);
+    async fn a_panic_is_reported_and_a_finished_part_succeeds() {
+        let text = seen(run_limited(SHORT, "it", None, async { panic!("a {}", "bug") }).await);
         assert_eq!(text, "it panicked: a bug");
-        assert_eq!(limited(SHORT, "it", None, async { Ok(()) }).await, Ok(()));
+        assert_eq!(run_limited(SHORT, "it", None, async { Ok(()) }).await, Ok(()));
     }
 }

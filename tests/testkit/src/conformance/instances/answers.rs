@@ -7,25 +7,25 @@ use super::super::{
     report::{Problem, Verdict, expect},
 };
 
-/// Instances in a batch that exist; the others cost the cloud nothing.
+/// Number of instances of a batch that exist. The others need not be created.
 const EXISTING: usize = 4;
 
-pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let names = bench.create_many(EXISTING).await?;
-    let provider = bench.provider().await?;
+pub(super) async fn one_answer_per_query(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let names = ctx.create_many(EXISTING).await?;
+    let provider = ctx.provider().await?;
     let max = provider
         .instances()
         .map_or(1, |instances| instances.limits().max_batch.get());
-    // Existing ones are spread over the batch, so that leaving out either sort shows.
+    // Existing instances are spread over the batch, so that omitting either kind is detected.
     let query = |index: usize| match index % 3 {
-        0 => bench.query(&names[index / 3 % names.len()]),
-        _ => bench.query(&bench.name()),
+        0 => ctx.query(&names[index / 3 % names.len()]),
+        _ => ctx.query(&ctx.name()),
     };
     let mut sizes = vec![0, 1, 2.min(max), max];
     sizes.dedup();
     for size in sizes {
         let queries: Vec<_> = (0..size).map(query).collect();
-        match bench.ask_raw(&provider, &open_op(), &queries).await? {
+        match ctx.describe_raw(&provider, &open_op(), &queries).await? {
             Ok(answers) => expect(answers.len() == size, || {
                 format!("{} answers to {size} queries", answers.len())
             })?,
@@ -41,25 +41,25 @@ pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceClo
     Ok(())
 }
 
-pub(super) async fn found_by_name(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let answer = bench.ask_one(bench.query(&name)).await?;
+pub(super) async fn found_by_name(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let answer = ctx.describe_one(ctx.query(&name)).await?;
     expect(
         matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. })),
         || show(&answer),
     )
 }
 
-pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let names = bench.create_many(EXISTING).await?;
+pub(super) async fn answers_in_order(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let names = ctx.create_many(EXISTING).await?;
     let mut known = Vec::new();
     for name in &names {
-        known.push((name.clone(), Some(bench.meta(name).await?.addresses)));
-        known.push((bench.name(), None));
+        known.push((name.clone(), Some(ctx.metadata(name).await?.addresses)));
+        known.push((ctx.name(), None));
     }
-    // Asked for twice.
+    // The first instance is queried twice.
     known.push(known[0].clone());
-    let max = bench
+    let max = ctx
         .provider()
         .await?
         .instances()
@@ -69,16 +69,16 @@ pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>)
             known.reverse();
         }
         for part in known.chunks(max) {
-            let provider = bench.provider().await?;
-            let queries: Vec<_> = part.iter().map(|(name, _)| bench.query(name)).collect();
-            let answers = bench.ask(&provider, &queries).await?;
+            let provider = ctx.provider().await?;
+            let queries: Vec<_> = part.iter().map(|(name, _)| ctx.query(name)).collect();
+            let answers = ctx.describe(&provider, &queries).await?;
             for (index, ((name, want), answer)) in part.iter().zip(&answers).enumerate() {
                 let right = match (want, answer) {
                     (Some(addresses), Ok(InstanceStatus::Found { meta, .. })) => {
                         meta.addresses == *addresses
                     }
                     (Some(_), _) => false,
-                    // Whether an absent one is proved absent is another rule's matter.
+                    // Another rule judges whether this is NotFound.
                     (None, _) => !matches!(answer, Ok(InstanceStatus::Found { .. })),
                 };
                 expect(right, || format!("answer {index}, about node {name}: {}", show(answer)))?;
@@ -89,11 +89,11 @@ pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>)
 }
 
 pub(super) async fn not_found_if_never_existed(
-    bench: &RuleContext<'_, dyn InstanceCloud>,
+    ctx: &RuleContext<'_, dyn InstanceCloud>,
 ) -> Verdict {
-    let existing = bench.create().await?;
-    bench.meta(&existing).await?;
-    let answer = bench.ask_one(bench.query(&bench.name())).await?;
+    let existing = ctx.create().await?;
+    ctx.metadata(&existing).await?;
+    let answer = ctx.describe_one(ctx.query(&ctx.name())).await?;
     expect(matches!(answer, Ok(InstanceStatus::NotFound)), || show(&answer))
 }
 
@@ -105,14 +105,12 @@ fn is_gone(answer: &DescribeResult) -> bool {
     )
 }
 
-pub(super) async fn not_found_if_deleted(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let id = bench.provider_id(&name).await?;
-    bench.cloud.delete(&name).await?;
-    for (by, query) in
-        [("name", bench.query(&name)), ("provider ID", bench.query_by_id(&name, &id))]
-    {
-        let answer = bench.ask_one(query).await?;
+pub(super) async fn not_found_if_deleted(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let id = ctx.provider_id(&name).await?;
+    ctx.cloud.delete(&name).await?;
+    for (by, query) in [("name", ctx.query(&name)), ("provider ID", ctx.query_by_id(&name, &id))] {
+        let answer = ctx.describe_one(query).await?;
         expect(matches!(answer, Ok(InstanceStatus::NotFound)), || {
             format!("by {by}: {}", show(&answer))
         })?;
@@ -120,41 +118,41 @@ pub(super) async fn not_found_if_deleted(bench: &RuleContext<'_, dyn InstanceClo
     Ok(())
 }
 
-pub(super) async fn stopped_exists(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let (stopped, started) = (bench.create().await?, bench.create().await?);
-    bench.meta(&stopped).await?;
-    bench.cloud.stop(&stopped).await?;
-    bench.cloud.stop(&started).await?;
-    bench.cloud.start(&started).await?;
-    let answer = bench.ask_one(bench.query(&stopped)).await?;
+pub(super) async fn stopped_exists(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let (stopped, started) = (ctx.create().await?, ctx.create().await?);
+    ctx.metadata(&stopped).await?;
+    ctx.cloud.stop(&stopped).await?;
+    ctx.cloud.stop(&started).await?;
+    ctx.cloud.start(&started).await?;
+    let answer = ctx.describe_one(ctx.query(&stopped)).await?;
     let right =
         matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }));
     expect(right, || format!("stopped instance: {}", show(&answer)))?;
-    let answer = bench.ask_one(bench.query(&started)).await?;
+    let answer = ctx.describe_one(ctx.query(&started)).await?;
     let right =
         matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }));
     expect(right, || format!("instance started again: {}", show(&answer)))
 }
 
-pub(super) async fn terminated_is_gone(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
-    bench.cloud.terminate(&name).await?;
-    let answer = bench.ask_one(bench.query(&name)).await?;
+pub(super) async fn terminated_is_gone(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
+    ctx.cloud.terminate(&name).await?;
+    let answer = ctx.describe_one(ctx.query(&name)).await?;
     expect(is_gone(&answer), || show(&answer))
 }
 
-pub(super) async fn all_of_many(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let names = bench.create_many(bench.cloud.many().max(1)).await?;
-    bench.meta(&names[0]).await?;
-    let provider = bench.provider().await?;
-    // How large a batch may be is judged elsewhere.
+pub(super) async fn all_of_many(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let names = ctx.create_many(ctx.cloud.many().max(1)).await?;
+    ctx.metadata(&names[0]).await?;
+    let provider = ctx.provider().await?;
+    // Another rule judges whether a batch of maximum size works.
     let part = provider
         .instances()
         .map_or(1, |instances| instances.limits().max_batch.get().div_ceil(2));
     for part in names.chunks(part) {
-        let queries: Vec<_> = part.iter().map(|name| bench.query(name)).collect();
-        for (name, answer) in part.iter().zip(bench.ask(&provider, &queries).await?) {
+        let queries: Vec<_> = part.iter().map(|name| ctx.query(name)).collect();
+        for (name, answer) in part.iter().zip(ctx.describe(&provider, &queries).await?) {
             let found = matches!(answer, Ok(InstanceStatus::Found { .. }));
             expect(found, || {
                 format!("{name}, one of {} instances: {}", names.len(), show(&answer))

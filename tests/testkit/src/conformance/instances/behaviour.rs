@@ -10,56 +10,57 @@ use super::{
     super::{
         InstanceCloud,
         context::{RuleContext, open_op},
-        load_balancers::trouble::cut_short,
+        load_balancers::interruptions::interrupt_at,
         report::{Problem, Verdict, expect},
     },
     context::show,
     ids,
 };
 
-/// Longest that a cancelled call may take.
-const PROMPT: Duration = Duration::from_secs(2);
-/// How slow the cloud is made for calls that are cancelled under way.
-const SLOW: Duration = Duration::from_secs(20);
-/// When they are cancelled.
-const UNDER_WAY: Duration = Duration::from_millis(100);
-/// Await points at which a call is dropped, at most.
-const MAX_WAITS: usize = 20;
-/// Calls that overlap, and nodes in each.
-const CALLS: usize = 12;
-const NODES: usize = 3;
+/// Time within which a cancelled call must end.
+const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay of cloud calls that are cancelled in flight.
+const SLOW_LATENCY: Duration = Duration::from_secs(20);
+/// Time from the start of a call to its cancellation, and delay of cloud calls that overlap.
+const SHORT_LATENCY: Duration = Duration::from_millis(100);
+/// Maximum number of await points at which a call is dropped.
+const MAX_AWAIT_POINTS: usize = 20;
+/// Number of concurrent calls.
+const CONCURRENT_CALLS: usize = 12;
+/// Number of nodes in each of them.
+const NODES_PER_CALL: usize = 3;
 
-pub(super) async fn fresh_when_asked(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let (stopped, deleted) = (bench.create().await?, bench.create().await?);
-    let late = bench.reserve();
-    bench.meta(&stopped).await?;
-    let provider = bench.provider().await?;
-    let queries = [bench.query(&stopped), bench.query(&deleted), bench.query(&late)];
+pub(super) async fn fresh_when_asked(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let (stopped, deleted) = (ctx.create().await?, ctx.create().await?);
+    let late = ctx.reserve();
+    ctx.metadata(&stopped).await?;
+    let provider = ctx.provider().await?;
+    let queries = [ctx.query(&stopped), ctx.query(&deleted), ctx.query(&late)];
     for query in &queries {
-        bench.ask(&provider, std::slice::from_ref(query)).await?;
+        ctx.describe(&provider, std::slice::from_ref(query)).await?;
     }
-    bench.cloud.stop(&stopped).await?;
-    bench.cloud.delete(&deleted).await?;
-    bench.cloud.create(&late).await?;
+    ctx.cloud.stop(&stopped).await?;
+    ctx.cloud.delete(&deleted).await?;
+    ctx.cloud.create(&late).await?;
     for (what, query) in ["stopped", "deleted", "created"].into_iter().zip(&queries) {
-        let fresh = bench.is_fresh(&provider, query).await?;
-        fresh.map_err(|seen| Problem::Failed(format!("just {what}: {seen}")))?;
+        let fresh = ctx.check_fresh(&provider, query).await?;
+        fresh.map_err(|observed| Problem::Failed(format!("just {what}: {observed}")))?;
     }
     Ok(())
 }
 
-pub(super) async fn read_only(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let names = bench.create_many(2).await?;
-    let provider = bench.provider().await?;
+pub(super) async fn read_only(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let names = ctx.create_many(2).await?;
+    let provider = ctx.provider().await?;
     let (gate, _keeper) = WriteGate::closed();
     let op = Op::new("conformance", CancellationToken::new(), gate);
-    let queries = [bench.query(&names[0]), bench.query(&names[1])];
-    // Taken before the first question about these instances: a write may be done only once.
-    let before = bench.cloud.fingerprint().await?;
-    let answers = bench.ask_raw(&provider, &op, &queries).await?;
-    let after = bench.cloud.fingerprint().await?;
-    expect(before == after, || format!("the cloud was {before} and became {after}"))?;
-    bench.meta(&names[0]).await?;
+    let queries = [ctx.query(&names[0]), ctx.query(&names[1])];
+    // Taken before the first query for these instances, because a provider may write only once.
+    let before = ctx.cloud.fingerprint().await?;
+    let answers = ctx.describe_raw(&provider, &op, &queries).await?;
+    let after = ctx.cloud.fingerprint().await?;
+    expect(before == after, || format!("the cloud changed from {before} to {after}"))?;
+    ctx.metadata(&names[0]).await?;
     match answers {
         Ok(answers) => {
             let failed = answers.iter().find(|answer| answer.is_err());
@@ -69,11 +70,11 @@ pub(super) async fn read_only(bench: &RuleContext<'_, dyn InstanceCloud>) -> Ver
     }
 }
 
-pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
-    let provider = bench.provider().await?;
-    let queries = [bench.query(&name)];
+pub(super) async fn cancellation(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
+    let provider = ctx.provider().await?;
+    let queries = [ctx.query(&name)];
     let ask = async |delay: Option<Duration>| {
         let cancel = CancellationToken::new();
         let op = Op::new("conformance", cancel.clone(), WriteGate::always_open());
@@ -82,23 +83,24 @@ pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> 
                 tokio::time::sleep(delay).await;
             }
             cancel.cancel();
-            tokio::time::sleep(PROMPT).await;
+            tokio::time::sleep(CANCELLATION_TIMEOUT).await;
         };
         if delay.is_none() {
             cancel.cancel();
         }
         tokio::select! {
             biased;
-            answer = bench.ask_raw(&provider, &op, &queries) => answer,
-            () = cancelled => Err(Problem::Failed(format!("no end within {PROMPT:?} of the cancellation"))),
+            answer = ctx.describe_raw(&provider, &op, &queries) => answer,
+            () = cancelled => Err(Problem::Failed(format!("the call did not end within {CANCELLATION_TIMEOUT:?} of its cancellation"))),
         }
     };
-    let canceled = |answers: Result<Vec<_>, ccm_core::provider::CloudError>| match answers {
+    let check_canceled = |answers: Result<Vec<_>, ccm_core::provider::CloudError>| match answers {
         Err(error) => expect(error.kind() == ErrorKind::Canceled, || {
-            format!("canceled, but {}", error.kind())
+            format!("a cancelled call returned {}", error.kind())
         }),
         Ok(answers) => {
-            // Too late to be cancelled is no fault; an absence out of it is.
+            // A call that completed before it noticed the cancellation is fine, but it must not
+            // report an instance as not found.
             let right =
                 |answer: &Result<InstanceStatus, ccm_core::provider::CloudError>| match answer {
                     Ok(presence) => *presence != InstanceStatus::NotFound,
@@ -108,47 +110,46 @@ pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> 
             expect(wrong.is_none(), || wrong.map(show).unwrap_or_default())
         }
     };
-    canceled(ask(None).await?)?;
-    if bench.cloud.slow_down(SLOW).await? {
-        canceled(ask(Some(UNDER_WAY)).await?)?;
-        bench.cloud.slow_down(UNDER_WAY).await?;
-        for waits in 0..MAX_WAITS {
+    check_canceled(ask(None).await?)?;
+    if ctx.cloud.slow_down(SLOW_LATENCY).await? {
+        check_canceled(ask(Some(SHORT_LATENCY)).await?)?;
+        ctx.cloud.slow_down(SHORT_LATENCY).await?;
+        for waits in 0..MAX_AWAIT_POINTS {
             let op = open_op();
-            if cut_short(bench.ask_raw(&provider, &op, &queries), waits, || Poll::Ready(()))
+            if interrupt_at(ctx.describe_raw(&provider, &op, &queries), waits, || Poll::Ready(()))
                 .await
                 .is_some()
             {
                 break;
             }
         }
-        bench.cloud.restore().await?;
+        ctx.cloud.restore().await?;
     }
-    let again = bench.ask_raw(&provider, &open_op(), &queries).await?;
+    let again = ctx.describe_raw(&provider, &open_op(), &queries).await?;
     let usable = matches!(again.as_deref(), Ok([Ok(InstanceStatus::Found { .. })]));
     expect(usable, || format!("afterwards: {again:?}"))
 }
 
-pub(super) async fn concurrent_use(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let names = bench.create_many(NODES * 2).await?;
+pub(super) async fn concurrent_use(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let names = ctx.create_many(NODES_PER_CALL * 2).await?;
     let mut known = Vec::new();
     for name in &names {
-        known.push((name, bench.meta(name).await?.addresses));
+        known.push((name, ctx.metadata(name).await?.addresses));
     }
-    let provider = bench.provider().await?;
+    let provider = ctx.provider().await?;
     let max = provider
         .instances()
         .map_or(1, |instances| instances.limits().max_batch.get());
-    // Slow answers make the calls overlap; where the cloud cannot be slowed down they may do so by
-    // themselves.
-    bench.cloud.slow_down(UNDER_WAY).await?;
+    // Slow answers make the calls overlap. If the adapter cannot delay them, they may still overlap.
+    ctx.cloud.slow_down(SHORT_LATENCY).await?;
     let call = |first: usize| {
         let (provider, known) = (&provider, &known);
         async move {
-            let part: Vec<_> = (0..NODES.min(max))
+            let part: Vec<_> = (0..NODES_PER_CALL.min(max))
                 .map(|i| &known[(first + i) % known.len()])
                 .collect();
-            let queries: Vec<_> = part.iter().map(|(name, _)| bench.query(name)).collect();
-            let answers = bench.ask(provider, &queries).await?;
+            let queries: Vec<_> = part.iter().map(|(name, _)| ctx.query(name)).collect();
+            let answers = ctx.describe(provider, &queries).await?;
             for ((name, addresses), answer) in part.iter().zip(&answers) {
                 let right = matches!(answer, Ok(InstanceStatus::Found { meta, .. }) if meta.addresses == *addresses);
                 expect(right, || format!("node {name}: {}", show(answer)))?;
@@ -157,9 +158,11 @@ pub(super) async fn concurrent_use(bench: &RuleContext<'_, dyn InstanceCloud>) -
         }
     };
     match call(0).await {
-        Err(Problem::Failed(seen)) => return Err(Problem::Blocked(ids::ANSWERS_IN_ORDER, seen)),
+        Err(Problem::Failed(observed)) => {
+            return Err(Problem::Blocked(ids::ANSWERS_IN_ORDER, observed));
+        }
         alone => alone?,
     }
-    let verdicts: Vec<Verdict> = futures::future::join_all((0..CALLS).map(call)).await;
+    let verdicts: Vec<Verdict> = futures::future::join_all((0..CONCURRENT_CALLS).map(call)).await;
     verdicts.into_iter().collect()
 }

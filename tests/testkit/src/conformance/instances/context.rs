@@ -17,13 +17,13 @@ use super::{
     ids,
 };
 
-/// Longest wait for one answer: what the framework gives a call.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a provider call, as in the framework.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) type DescribeResult = Result<InstanceStatus, CloudError>;
 
 impl RuleContext<'_, dyn InstanceCloud> {
-    /// Creates a running instance and returns the name of its node.
+    /// Creates a running instance and returns the name of its Node.
     pub(super) async fn create(&self) -> Verdict<String> {
         let name = self.reserve();
         self.cloud.create(&name).await?;
@@ -38,7 +38,7 @@ impl RuleContext<'_, dyn InstanceCloud> {
         Ok(names)
     }
 
-    /// Undoes what the rule did to the cloud.
+    /// Removes injected faults and deletes the instances of the rule.
     pub(in super::super) async fn clean(&self) -> Verdict {
         self.cloud.restore().await?;
         let created = std::mem::take(&mut *self.created.lock());
@@ -48,7 +48,7 @@ impl RuleContext<'_, dyn InstanceCloud> {
         Ok(())
     }
 
-    /// Makes a provider that remembers nothing and has instances.
+    /// Returns a new provider with empty caches, after checking that it has instances.
     pub(super) async fn provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         let provider = self.make().await?;
         match provider.instances() {
@@ -57,7 +57,7 @@ impl RuleContext<'_, dyn InstanceCloud> {
         }
     }
 
-    /// Makes a query about a node without provider ID.
+    /// Returns a query for a Node without provider ID.
     pub(super) fn query(&self, name: &str) -> InstanceQuery {
         InstanceQuery {
             node: Arc::new(self.cloud.node(name)),
@@ -66,7 +66,7 @@ impl RuleContext<'_, dyn InstanceCloud> {
         }
     }
 
-    /// Makes a query about a node with a provider ID.
+    /// Returns a query for a Node with a provider ID.
     pub(super) fn query_by_id(&self, name: &str, id: &str) -> InstanceQuery {
         let node = NodeView { provider_id: Some(Arc::from(id)), ..self.cloud.node(name) };
         InstanceQuery {
@@ -76,14 +76,14 @@ impl RuleContext<'_, dyn InstanceCloud> {
         }
     }
 
-    /// Asks and gives every query its answer; an error of the batch is an error of each. A wrong
-    /// number of answers is judged elsewhere.
-    pub(super) async fn ask(
+    /// Describes instances and returns one answer per query. An error of the batch becomes the answer
+    /// to each query. Another rule judges the number of answers.
+    pub(super) async fn describe(
         &self,
         provider: &Arc<dyn CloudProvider>,
         queries: &[InstanceQuery],
     ) -> Verdict<Vec<DescribeResult>> {
-        let answers = match self.ask_raw(provider, &open_op(), queries).await? {
+        let answers = match self.describe_raw(provider, &open_op(), queries).await? {
             Ok(answers) => answers,
             Err(error) => vec![Err(error); queries.len()],
         };
@@ -96,66 +96,71 @@ impl RuleContext<'_, dyn InstanceCloud> {
         }
     }
 
-    pub(super) async fn ask_raw(
+    pub(super) async fn describe_raw(
         &self,
         provider: &Arc<dyn CloudProvider>,
         op: &Op,
         queries: &[InstanceQuery],
     ) -> Verdict<Result<Vec<DescribeResult>, CloudError>> {
         let Some(instances) = provider.instances() else {
-            return Err(Problem::Failed("the provider lost its instances".to_owned()));
+            return Err(Problem::Failed(
+                "instances() returned None, but returned a capability before".to_owned(),
+            ));
         };
-        let asked = tokio::time::timeout(PATIENCE, instances.describe(op, queries)).await;
-        asked.map_err(|_| Problem::Failed(format!("no answer within {PATIENCE:?}")))
+        let asked = tokio::time::timeout(CALL_TIMEOUT, instances.describe(op, queries)).await;
+        asked.map_err(|_| Problem::Failed(format!("no answer within {CALL_TIMEOUT:?}")))
     }
 
-    /// Asks a fresh provider about one node.
-    pub(super) async fn ask_one(&self, query: InstanceQuery) -> Verdict<DescribeResult> {
+    /// Describes one instance with a new provider.
+    pub(super) async fn describe_one(&self, query: InstanceQuery) -> Verdict<DescribeResult> {
         let provider = self.provider().await?;
-        let mut answers = self.ask(&provider, &[query]).await?;
-        // `ask` has counted the answers.
+        let mut answers = self.describe(&provider, &[query]).await?;
+        // `describe` checked the number of answers.
         Ok(answers.remove(0))
     }
 
-    /// Compares a provider's answer with that of one which remembers nothing; the inner error says
-    /// how they differ.
-    pub(super) async fn is_fresh(
+    /// Compares a provider's answer with that of a new provider. The inner error describes the
+    /// difference.
+    pub(super) async fn check_fresh(
         &self,
         provider: &Arc<dyn CloudProvider>,
         query: &InstanceQuery,
     ) -> Verdict<Result<(), String>> {
-        let mut seen = self.ask(provider, std::slice::from_ref(query)).await?;
-        let (seen, truth) = (seen.remove(0), self.ask_one(query.clone()).await?);
-        let state = |answer: &DescribeResult| match answer {
+        let mut observed = self.describe(provider, std::slice::from_ref(query)).await?;
+        let (observed, expected) = (observed.remove(0), self.describe_one(query.clone()).await?);
+        let power_state_of = |answer: &DescribeResult| match answer {
             Ok(InstanceStatus::NotFound) => Some(None),
             Ok(InstanceStatus::Found { power_state: power, .. }) => Some(Some(*power)),
             Err(_) => None,
         };
-        Ok(match state(&seen) == state(&truth) {
+        Ok(match power_state_of(&observed) == power_state_of(&expected) {
             true => Ok(()),
-            false => Err(format!("{}, where a new provider sees: {}", show(&seen), show(&truth))),
+            false => {
+                Err(format!("{}; a new provider answers: {}", show(&observed), show(&expected)))
+            }
         })
     }
 
-    /// Returns what a fresh provider says of an instance that exists; another rule judges whether
-    /// it is found.
-    pub(super) async fn meta(&self, name: &str) -> Verdict<InstanceMetadata> {
-        match self.ask_one(self.query(name)).await? {
+    /// Returns the metadata of a running instance from a new provider. Another rule judges whether
+    /// the instance is found.
+    pub(super) async fn metadata(&self, name: &str) -> Verdict<InstanceMetadata> {
+        match self.describe_one(self.query(name)).await? {
             Ok(InstanceStatus::Found { power_state: PowerState::Running, meta }) => Ok(meta),
             other => Err(Problem::Blocked(ids::FOUND_BY_NAME, show(&other))),
         }
     }
 
-    /// Returns the provider ID of an instance that exists, found again by it; another rule judges
-    /// whether it is.
+    /// Returns the provider ID of a running instance. Another rule judges whether the instance is
+    /// found by it.
     pub(super) async fn provider_id(&self, name: &str) -> Verdict<Box<str>> {
-        let blocked = |seen: &str| Problem::Blocked(ids::PROVIDER_ID_ROUND_TRIP, seen.to_owned());
+        let blocked =
+            |observed: &str| Problem::Blocked(ids::PROVIDER_ID_ROUND_TRIP, observed.to_owned());
         let id = self
-            .meta(name)
+            .metadata(name)
             .await?
             .provider_id
             .ok_or_else(|| blocked("no provider ID"))?;
-        match self.ask_one(self.query_by_id(name, &id)).await? {
+        match self.describe_one(self.query_by_id(name, &id)).await? {
             Ok(InstanceStatus::Found { .. }) => Ok(id),
             other => Err(blocked(&show(&other))),
         }

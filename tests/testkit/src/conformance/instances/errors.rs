@@ -6,46 +6,44 @@ use tokio::time::Instant;
 use super::{
     super::{
         InjectedFault, InstanceCloud,
-        context::{RuleContext, open_op, presentable},
+        context::{RuleContext, check_error_text, open_op},
         report::{Problem, Verdict, expect},
     },
     context::{DescribeResult, show},
     ids, start,
 };
 
-/// Longest that a call may sleep.
-const LONGEST_SLEEP: Duration = Duration::from_secs(2);
+/// Maximum sleep of one provider call.
+const MAX_SLEEP: Duration = Duration::from_secs(2);
 
-/// Asks about one existing and one absent instance, by name and, for the first, by provider ID,
-/// under each fault that the cloud can have.
+/// Queries an existing and a nonexistent instance under each fault that the adapter can inject.
 async fn under_each_fault(
-    bench: &RuleContext<'_, dyn InstanceCloud>,
+    ctx: &RuleContext<'_, dyn InstanceCloud>,
 ) -> Verdict<Vec<(InjectedFault, Vec<DescribeResult>)>> {
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
-    let mut seen = Vec::new();
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
+    let mut all_answers = Vec::new();
     for fault in InjectedFault::ALL {
-        let provider = bench.provider().await?;
-        if !bench.cloud.inject(fault).await? {
+        let provider = ctx.provider().await?;
+        if !ctx.cloud.inject(fault).await? {
             continue;
         }
-        let mut answers = bench.ask(&provider, &[bench.query(&name)]).await?;
+        let mut answers = ctx.describe(&provider, &[ctx.query(&name)]).await?;
         answers.extend(
-            bench
-                .ask(&provider, &[bench.query(&bench.name()), bench.query(&name)])
+            ctx.describe(&provider, &[ctx.query(&ctx.name()), ctx.query(&name)])
                 .await?,
         );
-        bench.cloud.restore().await?;
-        seen.push((fault, answers));
+        ctx.cloud.restore().await?;
+        all_answers.push((fault, answers));
     }
-    match seen.is_empty() {
-        true => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
-        false => Ok(seen),
+    match all_answers.is_empty() {
+        true => Err(Problem::Unsupported("the adapter cannot inject any fault".to_owned())),
+        false => Ok(all_answers),
     }
 }
 
-pub(super) async fn no_absence_on_error(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    for (fault, answers) in under_each_fault(bench).await? {
+pub(super) async fn no_absence_on_error(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    for (fault, answers) in under_each_fault(ctx).await? {
         for answer in answers {
             expect(!matches!(answer, Ok(InstanceStatus::NotFound)), || {
                 format!("under {fault:?}: {}", show(&answer))
@@ -55,39 +53,39 @@ pub(super) async fn no_absence_on_error(bench: &RuleContext<'_, dyn InstanceClou
     Ok(())
 }
 
-pub(super) async fn doubt_is_an_error(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
+pub(super) async fn doubt_is_an_error(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
     let mut checked = 0;
     for fault in InjectedFault::ALL {
-        let provider = bench.provider().await?;
-        let query = [bench.query(&name)];
-        // What was found before must not stand in for an answer.
-        bench.ask(&provider, &query).await?;
-        if !bench.cloud.inject(fault).await? {
+        let provider = ctx.provider().await?;
+        let query = [ctx.query(&name)];
+        // Fills the provider's cache, which must not be used under the fault.
+        ctx.describe(&provider, &query).await?;
+        if !ctx.cloud.inject(fault).await? {
             continue;
         }
-        let answers = bench.ask(&provider, &query).await?;
-        bench.cloud.restore().await?;
+        let answers = ctx.describe(&provider, &query).await?;
+        ctx.cloud.restore().await?;
         checked += 1;
         if matches!(answers[0], Ok(InstanceStatus::Found { .. })) {
             let under = format!("under {fault:?}: {}", show(&answers[0]));
-            bench.cloud.stop(&name).await?;
-            // A provider that never asks again is judged for that.
-            return match bench.is_fresh(&provider, &query[0]).await? {
+            ctx.cloud.stop(&name).await?;
+            // If the provider never queries the cloud again, another rule is broken.
+            return match ctx.check_fresh(&provider, &query[0]).await? {
                 Ok(()) => Err(Problem::Failed(under)),
                 Err(_) => Err(Problem::Blocked(ids::FRESH_WHEN_ASKED, under)),
             };
         }
     }
     match checked {
-        0 => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
+        0 => Err(Problem::Unsupported("the adapter cannot inject any fault".to_owned())),
         _ => Ok(()),
     }
 }
 
-pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    for (fault, answers) in under_each_fault(bench).await? {
+pub(super) async fn error_kinds(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    for (fault, answers) in under_each_fault(ctx).await? {
         for answer in answers {
             let under = || format!("under {fault:?}: {}", show(&answer));
             match &answer {
@@ -104,23 +102,25 @@ pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> V
     Ok(())
 }
 
-pub(super) async fn retry_after(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    if !bench.cloud.names_pauses() {
-        return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
+pub(super) async fn retry_after(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    if !ctx.cloud.reports_retry_after() {
+        return Err(Problem::Unsupported(
+            "the cloud's throttling errors carry no retry delay".to_owned(),
+        ));
     }
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
-    let provider = bench.provider().await?;
-    let pause = Duration::from_secs(9);
-    if !bench.cloud.inject(InjectedFault::Throttled(pause)).await? {
-        return Err(Problem::Unsupported("the cloud's adapter cannot throttle".to_owned()));
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
+    let provider = ctx.provider().await?;
+    let delay = Duration::from_secs(9);
+    if !ctx.cloud.inject(InjectedFault::Throttled(delay)).await? {
+        return Err(Problem::Unsupported("the adapter cannot inject throttling".to_owned()));
     }
-    let answers = bench.ask(&provider, &[bench.query(&name)]).await?;
+    let answers = ctx.describe(&provider, &[ctx.query(&name)]).await?;
     match &answers[0] {
         Err(error) => {
-            let named = error.retry_after();
-            expect(named.is_some_and(|after| after >= pause), || {
-                format!("cloud says {pause:?}, provider {named:?}")
+            let reported = error.retry_after();
+            expect(reported.is_some_and(|after| after >= delay), || {
+                format!("the cloud's retry delay is {delay:?}, the provider's {reported:?}")
             })
         }
         Ok(InstanceStatus::NotFound) => {
@@ -132,80 +132,78 @@ pub(super) async fn retry_after(bench: &RuleContext<'_, dyn InstanceCloud>) -> V
     }
 }
 
-pub(super) async fn texts_presentable(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let secrets = bench.cloud.secrets();
-    for (fault, answers) in under_each_fault(bench).await? {
+pub(super) async fn texts_presentable(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let secrets = ctx.cloud.secrets();
+    for (fault, answers) in under_each_fault(ctx).await? {
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            presentable(error, &secrets)
-                .map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
+            check_error_text(error, &secrets)
+                .map_err(|observed| Problem::Failed(format!("under {fault:?}: {observed}")))?;
         }
     }
-    start::texts(bench).await
+    start::texts(ctx).await
 }
 
-pub(super) async fn sleeps_briefly(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    bench.meta(&name).await?;
+pub(super) async fn sleeps_briefly(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    ctx.metadata(&name).await?;
     for fault in [
         None,
         Some(InjectedFault::Throttled(Duration::from_secs(7))),
         Some(InjectedFault::Transient),
     ] {
-        let provider = bench.provider().await?;
+        let provider = ctx.provider().await?;
         if let Some(fault) = fault
-            && !bench.cloud.inject(fault).await?
+            && !ctx.cloud.inject(fault).await?
         {
             continue;
         }
-        let (began, before) = (Instant::now(), bench.cloud.calls().await?);
-        bench
-            .ask_raw(&provider, &open_op(), &[bench.query(&name)])
+        let (began, before) = (Instant::now(), ctx.cloud.calls().await?);
+        ctx.describe_raw(&provider, &open_op(), &[ctx.query(&name)])
             .await?
             .ok();
-        let (took, calls) = (began.elapsed(), bench.cloud.calls().await?.saturating_sub(before));
-        bench.cloud.restore().await?;
+        let (took, calls) = (began.elapsed(), ctx.cloud.calls().await?.saturating_sub(before));
+        ctx.cloud.restore().await?;
         let answers =
-            bench.cloud.answer_time() * u32::try_from(calls).unwrap_or(u32::MAX).saturating_add(1);
-        expect(took <= LONGEST_SLEEP + answers, || {
+            ctx.cloud.answer_time() * u32::try_from(calls).unwrap_or(u32::MAX).saturating_add(1);
+        expect(took <= MAX_SLEEP + answers, || {
             format!("under {fault:?}: took {took:?} for {calls} cloud calls")
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn malformed_provider_id(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let good = bench.create().await?;
-    bench.meta(&good).await?;
-    let ids = bench.cloud.malformed_provider_ids();
+pub(super) async fn malformed_provider_id(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let good = ctx.create().await?;
+    ctx.metadata(&good).await?;
+    let ids = ctx.cloud.malformed_provider_ids();
     if ids.is_empty() {
         return Err(Problem::Unsupported(
-            "the cloud's adapter names no malformed provider ID".to_owned(),
+            "the adapter returns no malformed provider ID".to_owned(),
         ));
     }
     for id in ids {
-        let bad = bench.name();
-        let alone = bench.ask_one(bench.query_by_id(&bad, &id)).await?;
-        let provider = bench.provider().await?;
+        let bad = ctx.name();
+        let alone = ctx.describe_one(ctx.query_by_id(&bad, &id)).await?;
+        let provider = ctx.provider().await?;
         let mixed = match provider
             .instances()
             .map_or(1, |instances| instances.limits().max_batch.get())
         {
             1 => Vec::new(),
             _ => {
-                bench
-                    .ask(&provider, &[bench.query_by_id(&bad, &id), bench.query(&good)])
+                ctx.describe(&provider, &[ctx.query_by_id(&bad, &id), ctx.query(&good)])
                     .await?
             }
         };
         match &alone {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 expect(error.chain().contains(&id), || {
-                    format!("{id:?} is not named: {}", error.chain())
+                    format!("the error does not contain {id:?}: {}", error.chain())
                 })?;
             }
             other => return Err(Problem::Failed(format!("provider ID {id:?}: {}", show(other)))),
         }
-        // Which answer belongs to which node is judged elsewhere.
+        // Another rule judges the order of the answers.
         let found = mixed
             .iter()
             .filter(|answer| matches!(answer, Ok(InstanceStatus::Found { .. })))
@@ -213,7 +211,7 @@ pub(super) async fn malformed_provider_id(bench: &RuleContext<'_, dyn InstanceCl
         let invalid = |answer: &&DescribeResult| matches!(answer, Err(error) if error.kind() == ErrorKind::InvalidInput);
         let right = mixed.is_empty() || (found, mixed.iter().filter(invalid).count()) == (1, 1);
         let shown = || mixed.iter().map(show).collect::<Vec<_>>().join("; ");
-        expect(right, || format!("provider ID {id:?} beside a good one: {}", shown()))?;
+        expect(right, || format!("provider ID {id:?} beside a valid one: {}", shown()))?;
     }
     Ok(())
 }

@@ -15,31 +15,36 @@ use super::{
     context::show,
 };
 
-/// How often the provider ID is asked for.
+/// Number of queries for the same provider ID.
 const ROUNDS: usize = 3;
 
-pub(super) async fn provider_id_round_trip(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let first = bench.meta(&name).await?;
+pub(super) async fn provider_id_round_trip(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let first = ctx.metadata(&name).await?;
     let Some(id) = first.provider_id else {
-        return Err(Problem::Failed("no provider ID for a node without one".to_owned()));
+        return Err(Problem::Failed(
+            "no provider ID was returned for a node without one".to_owned(),
+        ));
     };
-    let shared = bench.provider().await?;
+    let shared = ctx.provider().await?;
     for _ in 0..ROUNDS {
-        for query in [bench.query(&name), bench.query_by_id(&name, &id)] {
+        for query in [ctx.query(&name), ctx.query_by_id(&name, &id)] {
             let by = if query.node.provider_id.is_some() {
                 "provider ID"
             } else {
                 "name"
             };
-            let mut answers = bench.ask(&shared, std::slice::from_ref(&query)).await?;
-            answers.push(bench.ask_one(query).await?);
+            let mut answers = ctx.describe(&shared, std::slice::from_ref(&query)).await?;
+            answers.push(ctx.describe_one(query).await?);
             for answer in answers {
                 let Ok(InstanceStatus::Found { meta, .. }) = &answer else {
                     return Err(Problem::Failed(format!("{id}, by {by}: {}", show(&answer))));
                 };
-                // None means: the node's own, which the query has.
-                let same = meta.provider_id.as_ref().is_none_or(|seen| *seen == id);
+                // None means the provider ID of the queried node.
+                let same = meta
+                    .provider_id
+                    .as_ref()
+                    .is_none_or(|observed| *observed == id);
                 expect(same, || format!("{id}, by {by}: {}", show(&answer)))?;
                 expect(meta.addresses == first.addresses, || {
                     format!("{id}, by {by}: another instance")
@@ -47,16 +52,16 @@ pub(super) async fn provider_id_round_trip(bench: &RuleContext<'_, dyn InstanceC
             }
         }
     }
-    let other = bench.create().await?;
-    let distinct = bench.meta(&other).await?.provider_id != Some(id.clone());
+    let other = ctx.create().await?;
+    let distinct = ctx.metadata(&other).await?.provider_id != Some(id.clone());
     expect(distinct, || format!("two instances have provider ID {id}"))
 }
 
-pub(super) async fn provider_id_scheme(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let meta = bench.meta(&name).await?;
-    let provider = bench.provider().await?;
-    // A missing one is judged by the round trip.
+pub(super) async fn provider_id_scheme(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let meta = ctx.metadata(&name).await?;
+    let provider = ctx.provider().await?;
+    // Another rule judges whether there is a provider ID.
     let id = meta.provider_id.unwrap_or_default();
     let rest = id
         .strip_prefix(provider.name())
@@ -66,86 +71,84 @@ pub(super) async fn provider_id_scheme(bench: &RuleContext<'_, dyn InstanceCloud
     })
 }
 
-pub(super) async fn foreign_nodes_left_alone(
-    bench: &RuleContext<'_, dyn InstanceCloud>,
-) -> Verdict {
-    let name = bench.create().await?;
-    let own = bench.meta(&name).await?.provider_id;
-    let provider = bench.provider().await?;
-    let before = bench.cloud.calls().await?;
+pub(super) async fn foreign_nodes_left_alone(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let own = ctx.metadata(&name).await?.provider_id;
+    let provider = ctx.provider().await?;
+    let before = ctx.cloud.calls().await?;
     let mut wrong = Vec::new();
-    for id in bench.cloud.foreign_provider_ids() {
+    for id in ctx.cloud.foreign_provider_ids() {
         let node = NodeView {
             provider_id: Some(id.as_str().into()),
-            ..bench.cloud.node(&name)
+            ..ctx.cloud.node(&name)
         };
         if provider.node_ownership(&node) != NodeOwnership::Foreign {
             wrong.push(format!("claims {id:?}"));
         }
     }
     for id in [None, own.as_deref()] {
-        let node = NodeView { provider_id: id.map(Into::into), ..bench.cloud.node(&name) };
+        let node = NodeView { provider_id: id.map(Into::into), ..ctx.cloud.node(&name) };
         if provider.node_ownership(&node) != NodeOwnership::Ours {
             wrong.push(format!("does not claim its own node with provider ID {id:?}"));
         }
     }
-    let made = bench.cloud.calls().await?.saturating_sub(before);
+    let made = ctx.cloud.calls().await?.saturating_sub(before);
     if made > 0 {
         wrong.push(format!("made {made} cloud calls"));
     }
     expect(wrong.is_empty(), || wrong.join("; "))
 }
 
-pub(super) async fn addresses_valid(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let meta = bench.meta(&name).await?;
-    syntax::addresses(&meta.addresses).map_err(Problem::Failed)
+pub(super) async fn addresses_valid(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let meta = ctx.metadata(&name).await?;
+    syntax::check_addresses(&meta.addresses).map_err(Problem::Failed)
 }
 
-pub(super) async fn labels_valid(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let meta = bench.meta(&name).await?;
+pub(super) async fn labels_valid(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let meta = ctx.metadata(&name).await?;
     let mut wrong = BTreeSet::new();
     for (what, value) in
         [("zone", &meta.zone), ("region", &meta.region), ("instance type", &meta.instance_type)]
     {
         match value.as_deref() {
-            // Nothing known is None, which makes no label.
+            // An unknown value must be None, for which no label is set.
             Some("") => drop(wrong.insert(format!("{what} is empty"))),
             Some(value) => wrong.extend(
-                syntax::label_value(value)
+                syntax::check_label_value(value)
                     .err()
-                    .map(|why| format!("{what}: {why}")),
+                    .map(|error| format!("{what}: {error}")),
             ),
             None => {}
         }
     }
     for (key, value) in &meta.additional_labels {
-        wrong.extend(syntax::label_key(key).err());
-        wrong.extend(syntax::label_value(value).err());
+        wrong.extend(syntax::check_label_key(key).err());
+        wrong.extend(syntax::check_label_value(value).err());
     }
     expect(wrong.is_empty(), || wrong.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-pub(super) async fn every_need_answered(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let name = bench.create().await?;
-    let full = bench.meta(&name).await?;
-    for need in [MetadataScope::PowerState, MetadataScope::Addresses, MetadataScope::All] {
-        let answer = bench
-            .ask_one(InstanceQuery { scope: need, ..bench.query(&name) })
+pub(super) async fn every_need_answered(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let name = ctx.create().await?;
+    let full = ctx.metadata(&name).await?;
+    for scope in [MetadataScope::PowerState, MetadataScope::Addresses, MetadataScope::All] {
+        let answer = ctx
+            .describe_one(InstanceQuery { scope, ..ctx.query(&name) })
             .await?;
         let right = match &answer {
             Ok(InstanceStatus::Found { meta, .. }) => {
-                need == MetadataScope::PowerState || meta.addresses == full.addresses
+                scope == MetadataScope::PowerState || meta.addresses == full.addresses
             }
             _ => false,
         };
-        expect(right, || format!("need {need:?}: {}", show(&answer)))?;
-        let answer = bench
-            .ask_one(InstanceQuery { scope: need, ..bench.query(&bench.name()) })
+        expect(right, || format!("scope {scope:?}: {}", show(&answer)))?;
+        let answer = ctx
+            .describe_one(InstanceQuery { scope, ..ctx.query(&ctx.name()) })
             .await?;
         let found = matches!(answer, Ok(InstanceStatus::Found { .. }));
-        expect(!found, || format!("need {need:?}, absent: {}", show(&answer)))?;
+        expect(!found, || format!("scope {scope:?}, nonexistent instance: {}", show(&answer)))?;
     }
     Ok(())
 }

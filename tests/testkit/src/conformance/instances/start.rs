@@ -1,4 +1,4 @@
-//! What [`CloudProvider::start`] promises. No other rule calls it.
+//! Rules for [`CloudProvider::start`]. No other rule calls it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,29 +14,30 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         InjectedFault, InstanceCloud,
-        context::{CLUSTER, RuleContext, presentable},
+        context::{CLUSTER, RuleContext, check_error_text},
         report::{Problem, Verdict, expect},
     },
     ids,
 };
 use crate::apiserver::{ApiServer, Match, Options};
 
-/// Longest that a start may take.
-const LONGEST: Duration = Duration::from_secs(60);
-/// How slow the cloud is made: slower than any start may be.
-const SLOW: Duration = Duration::from_secs(600);
-/// What is begun may take this long to end once it is asked to.
-const PROMPT: Duration = Duration::from_secs(2);
-/// How long it is watched for what goes on, by the runtime's clock, and at most by the wall clock.
-const WATCHED: Duration = Duration::from_secs(3600);
-const WATCHED_REALLY: Duration = Duration::from_secs(3);
-/// Between two looks at the wall clock.
-const STEP: Duration = Duration::from_secs(1);
+/// Time within which start must return.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Delay of a slow cloud. Longer than [`START_TIMEOUT`].
+const SLOW_LATENCY: Duration = Duration::from_secs(600);
+/// Time within which spawned tasks must end after their cancellation.
+const CANCELLATION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for which the cloud is watched after the cancellation, by tokio's clock.
+const WATCH_TIME: Duration = Duration::from_secs(3600);
+/// Maximum of that time by the wall clock.
+const MAX_WATCH_WALL_TIME: Duration = Duration::from_secs(3);
+/// Interval of the checks of the wall clock.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a provider is lent to start with: a cluster with one Node.
+/// Context for the start of a provider, with the API server of a cluster that has one Node.
 struct StartContext {
     server: ApiServer,
-    context: ProviderContext,
+    provider_context: ProviderContext,
 }
 
 struct FixedNodeCache(Arc<NodeView>);
@@ -54,7 +55,7 @@ impl CacheReader<NodeView> for FixedNodeCache {
 impl StartContext {
     fn new(node: NodeView, gate: WriteGate) -> Self {
         let server = ApiServer::new(Options::default());
-        let context = ProviderContext {
+        let provider_context = ProviderContext {
             cluster_name: CLUSTER.into(),
             cancel: CancellationToken::new(),
             metrics: Registry::new(),
@@ -64,35 +65,39 @@ impl StartContext {
             endpoint_slices: None,
             client: server.client(),
         };
-        Self { server, context }
+        Self { server, provider_context }
     }
 
-    /// Starts; the outer error says that it did not end.
+    /// Starts the provider. The outer error means that start did not end in time.
     async fn start(
         &self,
         provider: &Arc<dyn CloudProvider>,
     ) -> Result<Result<(), CloudError>, String> {
-        let started = tokio::time::timeout(LONGEST, provider.start(self.context.clone())).await;
-        started.map_err(|_| format!("start did not end within {LONGEST:?}"))
+        let started =
+            tokio::time::timeout(START_TIMEOUT, provider.start(self.provider_context.clone())).await;
+        started.map_err(|_| format!("start did not end within {START_TIMEOUT:?}"))
     }
 
-    /// Starts; that it ends is another rule's matter.
-    async fn started(&self, provider: &Arc<dyn CloudProvider>) -> Verdict<Result<(), CloudError>> {
+    /// Starts the provider. Another rule judges whether start ends.
+    async fn start_or_block(
+        &self,
+        provider: &Arc<dyn CloudProvider>,
+    ) -> Verdict<Result<(), CloudError>> {
         self.start(provider)
             .await
-            .map_err(|seen| Problem::Blocked(ids::START_ENDS, seen))
+            .map_err(|observed| Problem::Blocked(ids::START_ENDS, observed))
     }
 
-    /// Starts; that it succeeds is another rule's matter, too.
-    async fn has_started(&self, provider: &Arc<dyn CloudProvider>) -> Verdict {
-        let started = self.started(provider).await?;
+    /// Starts the provider. Another rule judges whether start succeeds.
+    async fn start_successfully(&self, provider: &Arc<dyn CloudProvider>) -> Verdict {
+        let started = self.start_or_block(provider).await?;
         started.map_err(|error| Problem::Blocked(ids::START_ENDS, show(&error)))
     }
 }
 
 impl RuleContext<'_, dyn InstanceCloud> {
-    /// Creates an instance, and lends a cluster with its Node.
-    async fn lends(&self, gate: WriteGate) -> Verdict<StartContext> {
+    /// Creates an instance and returns a start context with its Node.
+    async fn start_context(&self, gate: WriteGate) -> Verdict<StartContext> {
         let name = self.create().await?;
         Ok(StartContext::new(self.cloud.node(&name), gate))
     }
@@ -102,111 +107,111 @@ fn show(error: &CloudError) -> String {
     format!("start: error {}: {}", error.kind(), error.chain())
 }
 
-pub(super) async fn ends(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let lent = bench.lends(WriteGate::always_open()).await?;
-    let started = lent
-        .start(&bench.provider().await?)
+pub(super) async fn ends(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let context = ctx.start_context(WriteGate::always_open()).await?;
+    let started = context
+        .start(&ctx.provider().await?)
         .await
         .map_err(Problem::Failed)?;
     started.map_err(|error| Problem::Failed(show(&error)))?;
-    let (lent, provider) = (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
-    if bench.cloud.slow_down(SLOW).await? {
-        // It may fail then.
-        let started = lent.start(&provider).await;
+    let (context, provider) =
+        (ctx.start_context(WriteGate::always_open()).await?, ctx.provider().await?);
+    if ctx.cloud.slow_down(SLOW_LATENCY).await? {
+        // Start may fail here.
+        let started = context.start(&provider).await;
         started
-            .map_err(|seen| Problem::Failed(format!("of a slow cloud: {seen}")))?
+            .map_err(|observed| Problem::Failed(format!("with a slow cloud: {observed}")))?
             .ok();
     }
     Ok(())
 }
 
-/// A start that failed.
-struct Failed {
+/// A start that failed under an injected fault.
+struct FailedStart {
     fault: InjectedFault,
-    lent: StartContext,
+    context: StartContext,
     provider: Arc<dyn CloudProvider>,
     error: CloudError,
 }
 
-/// Starts a provider under each fault that the cloud can have. That it does without the cloud is no
-/// fault.
-async fn under_each_fault(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict<Vec<Failed>> {
-    // One that fails without a fault is judged for that.
-    bench
-        .lends(WriteGate::always_open())
+/// Starts a provider under each fault that the adapter can inject, and returns the failed starts. A
+/// start that succeeds without the cloud is fine.
+async fn under_each_fault(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict<Vec<FailedStart>> {
+    // If start fails without a fault, another rule is broken.
+    ctx.start_context(WriteGate::always_open())
         .await?
-        .has_started(&bench.provider().await?)
+        .start_successfully(&ctx.provider().await?)
         .await?;
     let (mut checked, mut failed) = (0, Vec::new());
     for fault in InjectedFault::ALL {
-        let (lent, provider) =
-            (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
-        if !bench.cloud.inject(fault).await? {
+        let (context, provider) =
+            (ctx.start_context(WriteGate::always_open()).await?, ctx.provider().await?);
+        if !ctx.cloud.inject(fault).await? {
             continue;
         }
-        let started = lent.started(&provider).await?;
-        bench.cloud.restore().await?;
+        let started = context.start_or_block(&provider).await?;
+        ctx.cloud.restore().await?;
         checked += 1;
         failed.extend(
             started
                 .err()
-                .map(|error| Failed { fault, lent, provider, error }),
+                .map(|error| FailedStart { fault, context, provider, error }),
         );
     }
     match checked {
-        0 => Err(Problem::Unsupported("the cloud's adapter can inject no fault".to_owned())),
+        0 => Err(Problem::Unsupported("the adapter cannot inject any fault".to_owned())),
         _ => Ok(failed),
     }
 }
 
-pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    for Failed { fault, error, .. } in under_each_fault(bench).await? {
+pub(super) async fn error_kinds(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    for FailedStart { fault, error, .. } in under_each_fault(ctx).await? {
         expect(error.kind() == fault.kind(), || format!("under {fault:?}: {}", show(&error)))?;
     }
     Ok(())
 }
 
-pub(super) async fn texts(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let secrets = bench.cloud.secrets();
-    for Failed { fault, error, .. } in under_each_fault(bench).await? {
-        presentable(&error, &secrets)
-            .map_err(|seen| Problem::Failed(format!("start under {fault:?}: {seen}")))?;
+pub(super) async fn texts(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let secrets = ctx.cloud.secrets();
+    for FailedStart { fault, error, .. } in under_each_fault(ctx).await? {
+        check_error_text(&error, &secrets)
+            .map_err(|observed| Problem::Failed(format!("start under {fault:?}: {observed}")))?;
     }
     Ok(())
 }
 
-pub(super) async fn again(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    for Failed { fault, lent, provider, error: first } in under_each_fault(bench).await? {
-        // With the same context, as the framework has it.
-        let second = lent.started(&provider).await?;
-        let seen = |error: &CloudError| {
-            format!("after {fault:?} ({}) again {}", show(&first), show(error))
+pub(super) async fn again(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    for FailedStart { fault, context, provider, error: first } in under_each_fault(ctx).await? {
+        // The framework passes the same context again.
+        let second = context.start_or_block(&provider).await?;
+        let observed = |error: &CloudError| {
+            format!("after {fault:?} ({}), the second start failed: {}", show(&first), show(error))
         };
-        second.map_err(|error| Problem::Failed(seen(&error)))?;
+        second.map_err(|error| Problem::Failed(observed(&error)))?;
     }
     Ok(())
 }
 
-pub(super) async fn idempotent(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let lent = bench.lends(WriteGate::always_open()).await?;
-    lent.has_started(&bench.provider().await?).await?;
-    let before = bench.cloud.fingerprint().await?;
-    let next = StartContext::new(bench.cloud.node(&bench.name()), WriteGate::always_open());
-    next.has_started(&bench.provider().await?).await?;
-    let after = bench.cloud.fingerprint().await?;
+pub(super) async fn idempotent(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let context = ctx.start_context(WriteGate::always_open()).await?;
+    context.start_successfully(&ctx.provider().await?).await?;
+    let before = ctx.cloud.fingerprint().await?;
+    let next = StartContext::new(ctx.cloud.node(&ctx.name()), WriteGate::always_open());
+    next.start_successfully(&ctx.provider().await?).await?;
+    let after = ctx.cloud.fingerprint().await?;
     expect(before == after, || {
-        format!("the cloud was {before}, and with the next process became {after}")
+        format!("the next process changed the cloud from {before} to {after}")
     })
 }
 
-pub(super) async fn without_leadership(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let (lent, provider) =
-        (bench.lends(WriteGate::always_closed()).await?, bench.provider().await?);
-    let before = bench.cloud.fingerprint().await?;
-    let started = lent.started(&provider).await?;
-    let after = bench.cloud.fingerprint().await?;
-    expect(before == after, || format!("the cloud was {before} and became {after}"))?;
-    let writes = lent.server.log().writes(&Match::default());
+pub(super) async fn without_leadership(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let (context, provider) =
+        (ctx.start_context(WriteGate::always_closed()).await?, ctx.provider().await?);
+    let before = ctx.cloud.fingerprint().await?;
+    let started = context.start_or_block(&provider).await?;
+    let after = ctx.cloud.fingerprint().await?;
+    expect(before == after, || format!("the cloud changed from {before} to {after}"))?;
+    let writes = context.server.log().writes(&Match::default());
     let shown = || {
         writes
             .iter()
@@ -214,37 +219,37 @@ pub(super) async fn without_leadership(bench: &RuleContext<'_, dyn InstanceCloud
             .collect::<Vec<_>>()
             .join("; ")
     };
-    expect(writes.is_empty(), || format!("the cluster was written to: {}", shown()))?;
+    expect(writes.is_empty(), || format!("start wrote to the cluster: {}", shown()))?;
     let Err(error) = started else { return Ok(()) };
-    // One that fails with an open gate, too, is judged for that.
-    bench
-        .lends(WriteGate::always_open())
+    // If start also fails with an open gate, another rule is broken.
+    ctx.start_context(WriteGate::always_open())
         .await?
-        .has_started(&bench.provider().await?)
+        .start_successfully(&ctx.provider().await?)
         .await?;
     Err(Problem::Failed(show(&error)))
 }
 
-pub(super) async fn stops(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
-    let (lent, provider) = (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
-    lent.has_started(&provider).await?;
-    lent.context.cancel.cancel();
-    tokio::time::sleep(PROMPT).await;
-    let (before, calls) = (bench.cloud.fingerprint().await?, bench.cloud.calls().await?);
-    watched().await;
-    let (again, after) = (bench.cloud.calls().await?, bench.cloud.fingerprint().await?);
+pub(super) async fn stops(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let (context, provider) =
+        (ctx.start_context(WriteGate::always_open()).await?, ctx.provider().await?);
+    context.start_successfully(&provider).await?;
+    context.provider_context.cancel.cancel();
+    tokio::time::sleep(CANCELLATION_TIMEOUT).await;
+    let (before, calls) = (ctx.cloud.fingerprint().await?, ctx.cloud.calls().await?);
+    wait_while_watching().await;
+    let (again, after) = (ctx.cloud.calls().await?, ctx.cloud.fingerprint().await?);
     expect(calls == again, || {
-        format!("{} cloud calls although nobody asks any more", again.saturating_sub(calls))
+        format!("{} cloud calls after the cancellation", again.saturating_sub(calls))
     })?;
     expect(before == after, || {
-        format!("the cloud was {before} and became {after}, although nobody asks any more")
+        format!("the cloud changed from {before} to {after} after the cancellation")
     })
 }
 
-/// Waits, in real time not long.
-async fn watched() {
-    let (began, really) = (Instant::now(), std::time::Instant::now());
-    while began.elapsed() < WATCHED && really.elapsed() < WATCHED_REALLY {
-        tokio::time::sleep(STEP).await;
+/// Waits for [`WATCH_TIME`], or [`MAX_WATCH_WALL_TIME`] if time is not paused.
+async fn wait_while_watching() {
+    let (start, wall_start) = (Instant::now(), std::time::Instant::now());
+    while start.elapsed() < WATCH_TIME && wall_start.elapsed() < MAX_WATCH_WALL_TIME {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

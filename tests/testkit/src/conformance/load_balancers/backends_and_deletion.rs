@@ -1,4 +1,4 @@
-//! Backends, deletion, plans.
+//! Rules for backends, deletion and plans.
 
 use ccm_core::{
     k8s::LbStatus,
@@ -11,105 +11,104 @@ use super::{
         context::RuleContext,
         report::{Problem, Verdict, expect},
     },
-    context::{CloudSnapshot, balancers, port},
+    context::{CloudSnapshot, load_balancers, port},
     ensure::blocked,
     interpret::{OTHER_PORT, UNREAD, with_another_port, with_settings},
-    service_driver::{DriverCall, ErrorReaction, ServiceDriver, show, show_error},
+    service_driver::{ErrorReaction, Operation, ServiceDriver, show, show_error},
 };
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-pub(super) async fn update_members_only(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(3).await?;
-    let before = bench.world().await?;
-    let mut tenant = bench.tenant(&nodes[..2]).await?;
-    tenant.ensure().await?;
-    let ensured = bench.world().await?;
+pub(super) async fn update_members_only(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(3).await?;
+    let before = ctx.snapshot().await?;
+    let mut driver = ctx.driver(&nodes[..2]).await?;
+    driver.ensure().await?;
+    let ensured = ctx.snapshot().await?;
     let id = ensured
-        .served(&before, &tenant)
+        .served_since(&before, &driver)
         .map(|b| b.id.clone())
         .map_err(blocked)?;
-    let service = tenant.service.clone();
-    for fresh in [false, true] {
+    let service = driver.service.clone();
+    for new_process in [false, true] {
         for wanted in [&nodes[1..], &nodes[..], &nodes[..1], &[]] {
-            if fresh {
-                tenant.provider = bench.provider().await?;
+            if new_process {
+                driver.provider = ctx.provider().await?;
             }
-            tenant.nodes = wanted.to_vec();
-            tenant
-                .settle(DriverCall::Update, ErrorReaction::Fail)
+            driver.nodes = wanted.to_vec();
+            driver
+                .call_until_done(Operation::Update, ErrorReaction::Fail)
                 .await?
                 .map_err(Problem::Failed)?;
-            only_members_changed(&tenant, &id, &ensured)
+            only_members_changed(&driver, &id, &ensured)
                 .await?
                 .map_err(Problem::Failed)?;
-            expect(tenant.service.status == service.status, || {
-                format!("status {:?}", tenant.service.status)
+            expect(driver.service.status == service.status, || {
+                format!("status {:?}", driver.service.status)
             })?;
         }
     }
     Ok(())
 }
 
-/// While the cloud refuses what the owner wants now, what there is serves on, and its nodes come
-/// and go.
-pub(super) async fn update_while_refused(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(3).await?;
-    let before = bench.world().await?;
-    let mut tenant = bench.tenant(&nodes[..1]).await?;
-    tenant.ensure().await?;
-    let ensured = bench.world().await?;
+/// Checks that members still follow the nodes while the cloud rejects a change of the Service.
+pub(super) async fn update_while_refused(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(3).await?;
+    let before = ctx.snapshot().await?;
+    let mut driver = ctx.driver(&nodes[..1]).await?;
+    driver.ensure().await?;
+    let ensured = ctx.snapshot().await?;
     let id = ensured
-        .served(&before, &tenant)
+        .served_since(&before, &driver)
         .map(|b| b.id.clone())
         .map_err(blocked)?;
-    let mut wishes = with_settings(bench.cloud, &tenant.service);
-    wishes.push(("a new port".to_owned(), with_another_port(&tenant.service)));
+    let mut wishes = with_settings(ctx.cloud, &driver.service);
+    wishes.push(("a new port".to_owned(), with_another_port(&driver.service)));
     for (what, wish) in wishes {
-        let refused = |seen: String| Problem::Failed(format!("with {what} refused: {seen}"));
-        for (fresh, wanted) in [(false, &nodes[1..]), (true, &nodes[..2])] {
-            if fresh {
-                tenant.provider = bench.provider().await?;
+        let failed =
+            |observed: String| Problem::Failed(format!("while {what} is rejected: {observed}"));
+        for (new_process, wanted) in [(false, &nodes[1..]), (true, &nodes[..2])] {
+            if new_process {
+                driver.provider = ctx.provider().await?;
             }
-            tenant.service = wish.clone();
-            bench
-                .cloud
+            driver.service = wish.clone();
+            ctx.cloud
                 .script(Some(InjectedCallFault::fail(1, InjectedFault::Denied).lasting()))
                 .await?;
-            tenant.once(&tenant.op(), ENSURE).await?;
-            bench.cloud.script(None).await?;
-            tenant.nodes = wanted.to_vec();
-            tenant
-                .settle(DriverCall::Update, ErrorReaction::Fail)
+            driver.call_once(&driver.op(), ENSURE).await?;
+            ctx.cloud.script(None).await?;
+            driver.nodes = wanted.to_vec();
+            driver
+                .call_until_done(Operation::Update, ErrorReaction::Fail)
                 .await?
-                .map_err(refused)?;
-            only_members_changed(&tenant, &id, &ensured)
+                .map_err(failed)?;
+            only_members_changed(&driver, &id, &ensured)
                 .await?
-                .map_err(refused)?;
+                .map_err(failed)?;
         }
     }
     Ok(())
 }
 
-/// Checks that the members are as wanted, and all else is as it was.
+/// Checks that the members are the driver's nodes and that nothing else changed since `ensured`.
 async fn only_members_changed(
-    tenant: &ServiceDriver<'_>,
+    driver: &ServiceDriver<'_>,
     id: &str,
     ensured: &CloudSnapshot,
 ) -> Verdict<Result<(), String>> {
-    let world = tenant.bench.world().await?;
-    let members = world
-        .balancers
+    let snapshot = driver.ctx.snapshot().await?;
+    let members = snapshot
+        .load_balancers
         .get(id)
         .map(|b| b.members.clone())
         .unwrap_or_default();
-    let names = tenant.node_names();
+    let names = driver.node_names();
     if members != names {
-        return Ok(Err(format!("{names:?} became {members:?}")));
+        return Ok(Err(format!("the members are {members:?} instead of {names:?}")));
     }
-    let changes = world
+    let changes = snapshot
         .without_members(id)
-        .changes(&ensured.clone().without_members(id));
+        .changes_since(&ensured.clone().without_members(id));
     Ok(if changes.is_empty() {
         Ok(())
     } else {
@@ -117,16 +116,16 @@ async fn only_members_changed(
     })
 }
 
-pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
+pub(super) async fn update_on_nothing(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
     for gone in [false, true] {
-        let mut tenant = bench.tenant(&nodes).await?;
-        let before = bench.world().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        let before = ctx.snapshot().await?;
         if gone {
-            tenant.ensure().await?;
-            tenant.remove().await?;
+            driver.ensure().await?;
+            driver.remove().await?;
         }
-        let outcome = tenant.once(&tenant.op(), DriverCall::Update).await?;
+        let outcome = driver.call_once(&driver.op(), Operation::Update).await?;
         let right = matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotFound);
         let when = if gone {
             "after deletion"
@@ -134,104 +133,103 @@ pub(super) async fn update_on_nothing(bench: &LbBench<'_>) -> Verdict {
             "before the first ensure"
         };
         expect(right, || format!("{when}: {}", show(&outcome.result)))?;
-        let changes = bench.world().await?.changes(&before);
+        let changes = ctx.snapshot().await?.changes_since(&before);
         expect(changes.is_empty(), || format!("{when}: {changes}"))?;
     }
     Ok(())
 }
 
-pub(super) async fn delete_on_nothing(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
+pub(super) async fn delete_on_nothing(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
     for gone in [false, true] {
-        let mut tenant = bench.tenant(&nodes).await?;
-        let before = bench.world().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        let before = ctx.snapshot().await?;
         if gone {
-            tenant.ensure().await?;
-            let removed = tenant
-                .settle(DriverCall::Delete, ErrorReaction::Fail)
+            driver.ensure().await?;
+            let removed = driver
+                .call_until_done(Operation::Delete, ErrorReaction::Fail)
                 .await?;
-            removed.map_err(|seen| Problem::Blocked(super::ids::DELETED, seen))?;
-            let left = bench.world().await?.changes(&before);
+            removed.map_err(|observed| Problem::Blocked(super::ids::DELETED, observed))?;
+            let left = ctx.snapshot().await?.changes_since(&before);
             expect(left.is_empty(), || left)
                 .map_err(|_| Problem::Blocked(super::ids::DELETED, "leaves things".into()))?;
         }
-        bench.cloud.script(None).await?;
-        let outcome = tenant.once(&tenant.op(), DriverCall::Delete).await?;
+        ctx.cloud.script(None).await?;
+        let outcome = driver.call_once(&driver.op(), Operation::Delete).await?;
         let when = if gone {
-            "for the second time"
+            "after a deletion"
         } else {
             "before the first ensure"
         };
         let done = matches!(outcome.result, Ok(Progress::Done));
         expect(done, || format!("{when}: {}", show(&outcome.result)))?;
-        let writes = bench.cloud.call_count().await?.writes;
+        let writes = ctx.cloud.call_count().await?.writes;
         expect(writes == 0, || format!("{when}: {writes} writing calls"))?;
-        let changes = bench.world().await?.changes(&before);
+        let changes = ctx.snapshot().await?.changes_since(&before);
         expect(changes.is_empty(), || format!("{when}: {changes}"))?;
     }
     Ok(())
 }
 
-pub(super) async fn deleted(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    for fresh in [false, true] {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes).await?;
-        tenant.ensure().await?;
-        tenant.service = with_another_port(&tenant.service);
-        tenant.ensure().await?;
-        if fresh {
-            tenant.provider = bench.provider().await?;
+pub(super) async fn deleted(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    for new_process in [false, true] {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        driver.ensure().await?;
+        driver.service = with_another_port(&driver.service);
+        driver.ensure().await?;
+        if new_process {
+            driver.provider = ctx.provider().await?;
         }
-        tenant
-            .settle(DriverCall::Delete, ErrorReaction::Fail)
+        driver
+            .call_until_done(Operation::Delete, ErrorReaction::Fail)
             .await?
             .map_err(Problem::Failed)?;
-        let left = bench.world().await?.changes(&before);
-        expect(left.is_empty(), || format!("after deletion {left}"))?;
+        let left = ctx.snapshot().await?.changes_since(&before);
+        expect(left.is_empty(), || format!("after deletion: {left}"))?;
     }
     Ok(())
 }
 
-/// A Service whose type changes from LoadBalancer to another and back.
-pub(super) async fn served_again(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
-    for fresh in [false, true] {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes).await?;
-        tenant.service.annotations.insert(UNREAD.into(), "1".into());
-        let users = tenant.service.annotations.clone();
-        tenant.ensure().await?;
-        let reference = tenant.reference();
-        tenant.remove().await?;
-        for key in balancers(&tenant.provider)?.stale_annotations(&reference) {
+/// Changes the type of a Service from LoadBalancer to another one and back.
+pub(super) async fn served_again(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
+    for new_process in [false, true] {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        driver.service.annotations.insert(UNREAD.into(), "1".into());
+        let users = driver.service.annotations.clone();
+        driver.ensure().await?;
+        let reference = driver.reference();
+        driver.remove().await?;
+        for key in load_balancers(&driver.provider)?.stale_annotations(&reference) {
             expect(!users.contains_key(&*key), || {
-                format!("{key} is the user's, and is to be taken off")
+                format!("stale_annotations contains {key}, which is the user's")
             })?;
-            tenant.service.annotations.remove(&*key);
+            driver.service.annotations.remove(&*key);
         }
-        tenant.service.status = LbStatus::default();
-        if fresh {
-            tenant.provider = bench.provider().await?;
+        driver.service.status = LbStatus::default();
+        if new_process {
+            driver.provider = ctx.provider().await?;
         }
-        tenant
-            .settle(ENSURE, ErrorReaction::Fail)
+        driver
+            .call_until_done(ENSURE, ErrorReaction::Fail)
             .await?
             .map_err(Problem::Failed)?;
-        bench
-            .world()
+        ctx.snapshot()
             .await?
-            .served(&before, &tenant)
+            .served_since(&before, &driver)
             .map_err(Problem::Failed)?;
-        tenant.remove().await?;
+        driver.remove().await?;
     }
     Ok(())
 }
 
-/// Deletes by references that know less and less.
-pub(super) async fn delete_without_service(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
-    let bad = bench.cloud.bad_annotations();
+/// Deletes by references that contain less and less.
+pub(super) async fn delete_without_service(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
+    let bad = ctx.cloud.bad_annotations();
     let bad = || {
         bad.iter()
             .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
@@ -260,108 +258,108 @@ pub(super) async fn delete_without_service(bench: &LbBench<'_>) -> Verdict {
         ),
     ];
     for (what, change) in cases {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes).await?;
-        tenant.ensure().await?;
-        tenant.provider = bench.provider().await?;
-        let reference = change(tenant.reference());
-        delete_by(&tenant, &reference)
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        driver.ensure().await?;
+        driver.provider = ctx.provider().await?;
+        let reference = change(driver.reference());
+        delete_until_done(&driver, &reference)
             .await?
-            .map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
-        let left = bench.world().await?.changes(&before);
+            .map_err(|observed| Problem::Failed(format!("{what}: {observed}")))?;
+        let left = ctx.snapshot().await?.changes_since(&before);
         if left.is_empty() {
             continue;
         }
-        // One that leaves things however much it knows is judged for that.
-        let seen = format!("{what}: after deletion {left}");
-        tenant.remove().await?;
-        return Err(match bench.world().await?.changes(&before).is_empty() {
-            true => Problem::Failed(seen),
-            false => Problem::Blocked(super::ids::DELETED, seen),
+        // If a complete reference leaves objects behind as well, another rule is broken.
+        let observed = format!("{what}: after deletion: {left}");
+        driver.remove().await?;
+        return Err(match ctx.snapshot().await?.changes_since(&before).is_empty() {
+            true => Problem::Failed(observed),
+            false => Problem::Blocked(super::ids::DELETED, observed),
         });
     }
     Ok(())
 }
 
-pub(super) async fn delete_by(
-    tenant: &ServiceDriver<'_>,
+pub(super) async fn delete_until_done(
+    driver: &ServiceDriver<'_>,
     reference: &LbRef,
 ) -> Verdict<Result<(), String>> {
     for _ in 0..100 {
-        match tenant.delete(&tenant.op(), reference).await?.result {
+        match driver.delete(&driver.op(), reference).await?.result {
             Ok(Progress::Done) => return Ok(Ok(())),
             Ok(Progress::Pending { after, .. }) => tokio::time::sleep(after).await,
             Err(error) => return Ok(Err(show_error(&error))),
         }
     }
-    Ok(Err("does not end".to_owned()))
+    Ok(Err("delete is still pending after 100 calls".to_owned()))
 }
 
-async fn planned(tenant: &ServiceDriver<'_>) -> Verdict<Vec<ccm_core::provider::PlannedChange>> {
-    tenant
+async fn planned(driver: &ServiceDriver<'_>) -> Verdict<Vec<ccm_core::provider::PlannedChange>> {
+    driver
         .plan()
         .await?
         .map_err(|error| Problem::Failed(show_error(&error)))
 }
 
-pub(super) async fn plan_is_read_only(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let mut tenant = bench.tenant(&nodes[..1]).await?;
-    for there in [false, true] {
-        if there {
-            tenant.ensure().await?;
-            tenant.nodes = nodes.clone();
+pub(super) async fn plan_is_read_only(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let mut driver = ctx.driver(&nodes[..1]).await?;
+    for exists in [false, true] {
+        if exists {
+            driver.ensure().await?;
+            driver.nodes = nodes.clone();
         }
-        let before = bench.world().await?;
-        bench.cloud.script(None).await?;
-        let result = tenant.plan().await?;
-        let writes = bench.cloud.call_count().await?.writes;
-        let changes = bench.world().await?.changes(&before);
+        let before = ctx.snapshot().await?;
+        ctx.cloud.script(None).await?;
+        let result = driver.plan().await?;
+        let writes = ctx.cloud.call_count().await?.writes;
+        let changes = ctx.snapshot().await?.changes_since(&before);
         expect(writes == 0 && changes.is_empty(), || format!("{writes} writing calls; {changes}"))?;
         result.map_err(|error| Problem::Blocked(super::ids::PLAN_NAMES, show_error(&error)))?;
     }
     Ok(())
 }
 
-pub(super) async fn plan_empty(bench: &LbBench<'_>) -> Verdict {
-    let mut tenant = bench.tenant(&bench.nodes(2).await?).await?;
-    tenant.ensure().await?;
-    for fresh in [false, true] {
-        if fresh {
-            tenant.provider = bench.provider().await?;
+pub(super) async fn plan_empty(ctx: &LbRuleContext<'_>) -> Verdict {
+    let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
+    driver.ensure().await?;
+    for new_process in [false, true] {
+        if new_process {
+            driver.provider = ctx.provider().await?;
         }
-        let plan = planned(&tenant).await?;
-        expect(plan.is_empty(), || format!("nothing is to be done, but planned is {plan:?}"))?;
+        let plan = planned(&driver).await?;
+        expect(plan.is_empty(), || format!("there is nothing to do, but the plan is {plan:?}"))?;
     }
     Ok(())
 }
 
-pub(super) async fn plan_names_changes(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let mut tenant = bench.tenant(&nodes[..1]).await?;
+pub(super) async fn plan_names_changes(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let mut driver = ctx.driver(&nodes[..1]).await?;
     let check = |what: &str, plan: Vec<ccm_core::provider::PlannedChange>| {
         let whole = |c: &ccm_core::provider::PlannedChange| {
             !c.operation.is_empty() && !c.object.is_empty() && !c.reason.is_empty()
         };
         expect(!plan.is_empty() && plan.iter().all(whole), || {
-            format!("{what}: planned is {plan:?}")
+            format!("{what}: the plan is {plan:?}")
         })
     };
-    check("nothing is there", planned(&tenant).await?)?;
-    tenant.ensure().await?;
-    let ensured = (tenant.service.clone(), tenant.nodes.clone());
+    check("no load balancer exists", planned(&driver).await?)?;
+    driver.ensure().await?;
+    let ensured = (driver.service.clone(), driver.nodes.clone());
     let other = port(ccm_core::k8s::Protocol::Tcp, OTHER_PORT, 32001);
-    tenant.service.ports = Box::new([other]);
-    check("another port", planned(&tenant).await?)?;
-    (tenant.service, tenant.nodes) = (ensured.0.clone(), nodes);
-    check("another node", planned(&tenant).await?)?;
-    if balancers(&tenant.provider)?.supports().source_ranges {
-        tenant.nodes = ensured.1;
-        tenant.service.source_ranges = Box::new(["198.51.100.0/24".into()]);
-        check("source ranges", planned(&tenant).await?)?;
+    driver.service.ports = Box::new([other]);
+    check("another port", planned(&driver).await?)?;
+    (driver.service, driver.nodes) = (ensured.0.clone(), nodes);
+    check("another node", planned(&driver).await?)?;
+    if load_balancers(&driver.provider)?.supports().source_ranges {
+        driver.nodes = ensured.1;
+        driver.service.source_ranges = Box::new(["198.51.100.0/24".into()]);
+        check("source ranges", planned(&driver).await?)?;
     }
     Ok(())
 }
 
-/// The step that makes a balancer as it shall be.
-pub(super) const ENSURE: DriverCall = DriverCall::Ensure(ReadMode::Fresh);
+/// Brings a load balancer to its desired state.
+pub(super) const ENSURE: Operation = Operation::Ensure(ReadMode::Fresh);

@@ -19,16 +19,16 @@ use super::{
     service_driver::ServiceDriver,
 };
 
-/// Namespace of the Services that rules make.
+/// Namespace of the Services that rules create.
 const NAMESPACE: &str = "conformance";
-/// First port and node port; each Service of a rule has its own, which tells the balancers apart.
+/// First port and node port. Each Service of a rule has its own, which identify its load balancer.
 const FIRST_PORT: u16 = 8000;
 const FIRST_NODE_PORT: u16 = 30000;
-/// Name of the cluster that must not be disturbed.
+/// Name of a second cluster that must not be affected.
 pub(super) const OTHER_CLUSTER: &str = "conformance-other";
 
 impl RuleContext<'_, dyn LoadBalancerCloud> {
-    /// Makes a provider that remembers nothing and has load balancers.
+    /// Returns a new provider with empty caches, after checking that it has load balancers.
     pub(super) async fn provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         let provider = self.make().await?;
         match provider.load_balancers() {
@@ -37,7 +37,7 @@ impl RuleContext<'_, dyn LoadBalancerCloud> {
         }
     }
 
-    /// Makes a provider of the other cluster.
+    /// Returns a new provider of the second cluster.
     pub(super) async fn other_provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         match self.cloud.other_cluster().await? {
             Some(provider) => Ok(provider),
@@ -45,7 +45,7 @@ impl RuleContext<'_, dyn LoadBalancerCloud> {
         }
     }
 
-    /// Returns running nodes, always the same ones.
+    /// Returns `count` running nodes, the same ones in each call.
     pub(super) async fn nodes(&self, count: usize) -> Verdict<Vec<Arc<NodeView>>> {
         let mut pool = self.pool.lock().await;
         while pool.len() < count {
@@ -56,15 +56,15 @@ impl RuleContext<'_, dyn LoadBalancerCloud> {
         Ok(nodes)
     }
 
-    /// Makes a Service with a name, a UID, a port and a node port that no other of this rule has.
+    /// Returns a Service with a name, UID, port and node port that are unique in this rule.
     pub(super) fn service(&self) -> ServiceView {
         let name = self.name();
         self.service_named(NAMESPACE, &name)
     }
 
-    /// Makes such a Service under a name that others may have too.
+    /// Returns such a Service with the given name, which need not be unique.
     pub(super) fn service_named(&self, namespace: &str, name: &str) -> ServiceView {
-        // Rules make a few dozen names at most.
+        // Rules create a few dozen names at most.
         let offset = u16::try_from(self.number() % 1000).unwrap_or_default();
         let plain = ServiceView {
             uid: uuid::Uuid::new_v4().to_string().into(),
@@ -77,43 +77,42 @@ impl RuleContext<'_, dyn LoadBalancerCloud> {
         self.cloud.service(plain)
     }
 
-    /// Makes a Service of this cluster with a provider of its own.
-    pub(super) async fn tenant(&self, nodes: &[Arc<NodeView>]) -> Verdict<ServiceDriver<'_>> {
-        Ok(self.tenant_of(CLUSTER, self.provider().await?, self.service(), nodes))
+    /// Returns a driver for a new Service of this cluster, with a new provider.
+    pub(super) async fn driver(&self, nodes: &[Arc<NodeView>]) -> Verdict<ServiceDriver<'_>> {
+        Ok(self.driver_for(CLUSTER, self.provider().await?, self.service(), nodes))
     }
 
-    pub(super) fn tenant_of(
+    pub(super) fn driver_for(
         &self,
         cluster: &'static str,
         provider: Arc<dyn CloudProvider>,
         service: ServiceView,
         nodes: &[Arc<NodeView>],
     ) -> ServiceDriver<'_> {
-        let (nodes, told) = (nodes.to_vec(), Arc::default());
         ServiceDriver {
-            bench: self,
+            ctx: self,
             provider,
             cluster,
             service,
-            nodes,
+            nodes: nodes.to_vec(),
             mutations: None,
-            events: told,
+            events: Arc::default(),
         }
     }
 
-    pub(super) async fn world(&self) -> Verdict<CloudSnapshot> {
-        let balancers = self
+    pub(super) async fn snapshot(&self) -> Verdict<CloudSnapshot> {
+        let load_balancers = self
             .cloud
-            .balancers()
+            .load_balancers()
             .await?
             .into_iter()
             .map(|b| (b.id.clone(), b))
             .collect();
-        Ok(CloudSnapshot { objects: self.cloud.objects().await?, balancers })
+        Ok(CloudSnapshot { objects: self.cloud.objects().await?, load_balancers })
     }
 }
 
-/// Makes a port.
+/// Returns a Service port.
 pub(super) fn port(protocol: Protocol, port: u16, node_port: u16) -> ServicePort {
     ServicePort {
         name: format!("p{port}").into(),
@@ -125,65 +124,71 @@ pub(super) fn port(protocol: Protocol, port: u16, node_port: u16) -> ServicePort
     }
 }
 
-/// Returns the capability; the suite checked that it has it.
-pub(super) fn balancers(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn LoadBalancers> {
-    provider
-        .load_balancers()
-        .ok_or_else(|| Problem::Failed("the provider lost its load balancers".to_owned()))
+/// Returns the load balancer capability, whose presence was checked when the provider was created.
+pub(super) fn load_balancers(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn LoadBalancers> {
+    provider.load_balancers().ok_or_else(|| {
+        Problem::Failed(
+            "load_balancers() returned None, but returned a capability before".to_owned(),
+        )
+    })
 }
 
-/// What the cloud holds.
+/// Load balancers and other objects in the cloud at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CloudSnapshot {
     pub(super) objects: BTreeMap<String, String>,
-    pub(super) balancers: BTreeMap<String, CloudLoadBalancer>,
+    pub(super) load_balancers: BTreeMap<String, CloudLoadBalancer>,
 }
 
 impl CloudSnapshot {
-    /// Returns the balancers that `before` did not have.
+    /// Returns the load balancers that are not in `before`.
     pub(super) fn new_since<'a>(
         &'a self,
         before: &Self,
     ) -> impl Iterator<Item = &'a CloudLoadBalancer> {
-        self.balancers
+        self.load_balancers
             .values()
-            .filter(|balancer| !before.balancers.contains_key(&balancer.id))
+            .filter(|load_balancer| !before.load_balancers.contains_key(&load_balancer.id))
     }
 
-    /// Returns the one balancer that was made since `before`, if it is what the Service asks for.
-    pub(super) fn served(
+    /// Returns the only load balancer created since `before`, after checking that it has the desired
+    /// ports and members.
+    pub(super) fn served_since(
         &self,
         before: &Self,
-        tenant: &ServiceDriver<'_>,
+        driver: &ServiceDriver<'_>,
     ) -> Result<&CloudLoadBalancer, String> {
         let made: Vec<_> = self.new_since(before).collect();
-        let [balancer] = made[..] else {
-            let ids: Vec<_> = made.iter().map(|balancer| &*balancer.id).collect();
-            return Err(format!("{} load balancers were made: {ids:?}", made.len()));
+        let [load_balancer] = made[..] else {
+            let ids: Vec<_> = made
+                .iter()
+                .map(|load_balancer| &*load_balancer.id)
+                .collect();
+            return Err(format!("{} load balancers were created: {ids:?}", made.len()));
         };
-        let ports = wanted_ports(&tenant.service);
-        if balancer.ports != ports {
+        let ports = desired_ports(&driver.service);
+        if load_balancer.ports != ports {
             return Err(format!(
                 "load balancer {} listens on {:?} instead of {ports:?}",
-                balancer.id, balancer.ports
+                load_balancer.id, load_balancer.ports
             ));
         }
-        let nodes = tenant.node_names();
-        if balancer.members != nodes {
+        let nodes = driver.node_names();
+        if load_balancer.members != nodes {
             return Err(format!(
-                "load balancer {} leads to {:?} instead of {nodes:?}",
-                balancer.id, balancer.members
+                "load balancer {} has members {:?} instead of {nodes:?}",
+                load_balancer.id, load_balancer.members
             ));
         }
-        Ok(balancer)
+        Ok(load_balancer)
     }
 
-    /// Names what is different now; empty when nothing is.
-    pub(super) fn changes(&self, before: &Self) -> String {
+    /// Describes the changes since `before`. Empty if nothing changed.
+    pub(super) fn changes_since(&self, before: &Self) -> String {
         let mut changes = compare("object", &before.objects, &self.objects);
-        let show = |world: &Self| {
-            world
-                .balancers
+        let show = |snapshot: &Self| {
+            snapshot
+                .load_balancers
                 .iter()
                 .map(|(id, b)| (id.clone(), format!("{b:?}")))
                 .collect()
@@ -192,16 +197,16 @@ impl CloudSnapshot {
         changes.join("; ")
     }
 
-    /// Leaves out one balancer's members.
+    /// Clears the members of one load balancer.
     pub(super) fn without_members(mut self, id: &str) -> Self {
-        if let Some(balancer) = self.balancers.get_mut(id) {
-            balancer.members.clear();
+        if let Some(load_balancer) = self.load_balancers.get_mut(id) {
+            load_balancer.members.clear();
         }
         self
     }
 }
 
-pub(super) fn wanted_ports(service: &ServiceView) -> BTreeSet<(Protocol, u16)> {
+pub(super) fn desired_ports(service: &ServiceView) -> BTreeSet<(Protocol, u16)> {
     service
         .ports
         .iter()
@@ -214,14 +219,14 @@ fn compare(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> Vec<String> {
-    let gone = before
+    let deleted = before
         .keys()
         .filter(|id| !after.contains_key(*id))
-        .map(|id| format!("{what} {id} is gone"));
-    let rest = after.iter().filter_map(|(id, now)| match before.get(id) {
-        None => Some(format!("{what} {id} is new")),
-        Some(then) if then != now => Some(format!("{what} {id} was {then} and became {now}")),
+        .map(|id| format!("{what} {id} was deleted"));
+    let created_or_changed = after.iter().filter_map(|(id, now)| match before.get(id) {
+        None => Some(format!("{what} {id} was created")),
+        Some(then) if then != now => Some(format!("{what} {id} changed from {then} to {now}")),
         Some(_) => None,
     });
-    gone.chain(rest).collect()
+    deleted.chain(created_or_changed).collect()
 }

@@ -15,119 +15,123 @@ use super::{
         syntax,
     },
     cloud::AllowedSources,
-    context::{CloudSnapshot, balancers, port},
+    context::{CloudSnapshot, load_balancers, port},
     ids,
     interpret::OTHER_PORT,
-    service_driver::{DriverCall, ErrorReaction, ServiceDriver, show},
+    service_driver::{ErrorReaction, Operation, ServiceDriver, show},
 };
 
-/// Longest that a call may sleep.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(2);
-/// How long a new balancer is made to take where that shall be seen.
+/// Maximum sleep of one provider call.
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(2);
+/// Time from creation to service of a load balancer in the rule about pending calls.
 const ACTIVATION: Duration = Duration::from_secs(90);
-/// Calls of one step that are spoilt at most.
+/// Maximum number of calls of one operation into which a rule injects a fault.
 pub(super) const MAX_CALLS: u64 = 100;
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-pub(super) async fn ensured(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    for depth in [ReadMode::Fresh, ReadMode::Cached] {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes).await?;
-        let done = tenant
-            .settle(DriverCall::Ensure(depth), ErrorReaction::Fail)
+pub(super) async fn ensured(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    for mode in [ReadMode::Fresh, ReadMode::Cached] {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        let done = driver
+            .call_until_done(Operation::Ensure(mode), ErrorReaction::Fail)
             .await?;
         done.map_err(Problem::Failed)?;
-        bench
-            .world()
+        ctx.snapshot()
             .await?
-            .served(&before, &tenant)
+            .served_since(&before, &driver)
             .map_err(Problem::Failed)?;
     }
     Ok(())
 }
 
-pub(super) async fn status_usable(bench: &LbBench<'_>) -> Verdict {
-    let before = bench.world().await?;
-    let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
-    let status = tenant.ensure().await?;
-    let world = bench.world().await?;
-    let addresses: BTreeSet<_> = world
+pub(super) async fn status_usable(ctx: &LbRuleContext<'_>) -> Verdict {
+    let before = ctx.snapshot().await?;
+    let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
+    let status = driver.ensure().await?;
+    let snapshot = ctx.snapshot().await?;
+    let addresses: BTreeSet<_> = snapshot
         .new_since(&before)
-        .flat_map(|balancer| balancer.addresses.clone())
+        .flat_map(|load_balancer| load_balancer.addresses.clone())
         .collect();
-    expect(!status.ingress.is_empty(), || "done, but no entry point is published".to_owned())?;
+    expect(!status.ingress.is_empty(), || {
+        "ensure is done, but the status has no entry".to_owned()
+    })?;
     for (index, entry) in status.ingress.iter().enumerate() {
-        entry_point(entry, &addresses)
-            .map_err(|seen| Problem::Failed(format!("entry point {index}: {seen}")))?;
+        check_status_entry(entry, &addresses)
+            .map_err(|observed| Problem::Failed(format!("status entry {index}: {observed}")))?;
         expect(!status.ingress[..index].contains(entry), || {
-            format!("entry point {index} is given twice")
+            format!("status entry {index} is listed twice")
         })?;
     }
     Ok(())
 }
 
-fn entry_point(entry: &LbIngress, addresses: &BTreeSet<String>) -> Result<(), String> {
+fn check_status_entry(entry: &LbIngress, addresses: &BTreeSet<String>) -> Result<(), String> {
     if entry.ip.is_none() && entry.hostname.is_none() {
-        return Err("neither address nor name".to_owned());
+        return Err("neither address nor hostname".to_owned());
     }
     if let Some(name) = &entry.hostname
         && !syntax::is_subdomain(name)
     {
-        return Err(format!("{name:?} is no DNS name"));
+        return Err(format!("{name:?} is not a DNS name"));
     }
     match (entry.ip_mode.as_deref(), entry.ip) {
         (None | Some("VIP" | "Proxy"), Some(_)) | (None, None) => {}
         (mode, ip) => return Err(format!("IP mode {mode:?} with address {ip:?}")),
     }
-    let given = entry
+    let published = entry
         .ip
         .map(|ip| ip.to_string())
         .into_iter()
         .chain(entry.hostname.as_deref().map(str::to_owned));
-    match given
-        .filter(|given| !addresses.contains(given))
+    match published
+        .filter(|text| !addresses.contains(text))
         .collect::<Vec<_>>()
     {
-        strange if strange.is_empty() => Ok(()),
-        strange => Err(format!("{strange:?} is not the load balancer's, which has {addresses:?}")),
+        unknown if unknown.is_empty() => Ok(()),
+        unknown => Err(format!("{unknown:?} is not among the load balancer's {addresses:?}")),
     }
 }
 
-pub(super) async fn idempotent(bench: &LbBench<'_>) -> Verdict {
-    let mut tenant = bench.tenant(&bench.nodes(2).await?).await?;
-    tenant.ensure().await?;
-    let before = bench.world().await?;
-    let service = tenant.service.clone();
-    for fresh in [false, true] {
-        for depth in [ReadMode::Cached, ReadMode::Fresh] {
-            if fresh {
-                tenant.provider = bench.provider().await?;
+pub(super) async fn idempotent(ctx: &LbRuleContext<'_>) -> Verdict {
+    let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
+    driver.ensure().await?;
+    let before = ctx.snapshot().await?;
+    let service = driver.service.clone();
+    for new_process in [false, true] {
+        for mode in [ReadMode::Cached, ReadMode::Fresh] {
+            if new_process {
+                driver.provider = ctx.provider().await?;
             }
-            bench.cloud.script(None).await?;
-            let outcome = tenant.once(&tenant.op(), DriverCall::Ensure(depth)).await?;
-            let process = if fresh {
+            ctx.cloud.script(None).await?;
+            let outcome = driver
+                .call_once(&driver.op(), Operation::Ensure(mode))
+                .await?;
+            let process = if new_process {
                 "a new process"
             } else {
                 "the same process"
             };
-            let seen =
-                |seen: String| Problem::Failed(format!("again in {process}, {depth:?}: {seen}"));
+            let observed = |observed: String| {
+                Problem::Failed(format!("repeated in {process} with {mode:?}: {observed}"))
+            };
             expect(matches!(outcome.result, Ok(Progress::Done)), || show(&outcome.result))
-                .map_err(prefix(&seen))?;
-            let writes = bench.cloud.call_count().await?.writes;
-            expect(writes == 0, || format!("{writes} writing calls")).map_err(prefix(&seen))?;
-            tenant.keep(&outcome);
-            let changes = bench.world().await?.changes(&before);
-            expect(changes.is_empty(), || changes).map_err(prefix(&seen))?;
-            expect(tenant.service == service, || {
+                .map_err(prefix(&observed))?;
+            let writes = ctx.cloud.call_count().await?.writes;
+            expect(writes == 0, || format!("{writes} writing calls")).map_err(prefix(&observed))?;
+            driver.apply_outcome(&outcome);
+            let changes = ctx.snapshot().await?.changes_since(&before);
+            expect(changes.is_empty(), || changes).map_err(prefix(&observed))?;
+            expect(driver.service == service, || {
                 format!(
                     "status or annotations changed: {:?} {:?}",
-                    tenant.service.status, tenant.service.annotations
+                    driver.service.status, driver.service.annotations
                 )
             })
-            .map_err(prefix(&seen))?;
+            .map_err(prefix(&observed))?;
         }
     }
     Ok(())
@@ -135,76 +139,74 @@ pub(super) async fn idempotent(bench: &LbBench<'_>) -> Verdict {
 
 fn prefix(with: &impl Fn(String) -> Problem) -> impl Fn(Problem) -> Problem {
     move |problem| match problem {
-        Problem::Failed(seen) => with(seen),
+        Problem::Failed(observed) => with(observed),
         other => other,
     }
 }
 
-pub(super) async fn changes_arrive(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    for depth in [ReadMode::Fresh, ReadMode::Cached] {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes[..1]).await?;
-        let status = tenant.ensure().await?;
-        let own = tenant.service.ports[0].clone();
+pub(super) async fn changes_arrive(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    for mode in [ReadMode::Fresh, ReadMode::Cached] {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes[..1]).await?;
+        let status = driver.ensure().await?;
+        let own = driver.service.ports[0].clone();
         let other = port(own.protocol, OTHER_PORT, 32001);
         for ports in [vec![own.clone(), other.clone()], vec![other], vec![own]] {
-            tenant.service.ports = ports.into();
-            tenant.nodes = nodes.clone();
-            let done = tenant
-                .settle(DriverCall::Ensure(depth), ErrorReaction::Fail)
+            driver.service.ports = ports.into();
+            driver.nodes = nodes.clone();
+            let done = driver
+                .call_until_done(Operation::Ensure(mode), ErrorReaction::Fail)
                 .await?;
             done.map_err(Problem::Failed)?;
-            bench
-                .world()
+            ctx.snapshot()
                 .await?
-                .served(&before, &tenant)
+                .served_since(&before, &driver)
                 .map_err(Problem::Failed)?;
         }
-        expect(tenant.service.status == status, || {
-            format!("the entry point was {status:?} and became {:?}", tenant.service.status)
+        expect(driver.service.status == status, || {
+            format!("the status changed from {status:?} to {:?}", driver.service.status)
         })?;
-        tenant.remove().await?;
+        driver.remove().await?;
     }
     Ok(())
 }
 
-pub(super) async fn repairs(bench: &LbBench<'_>) -> Verdict {
-    let before = bench.world().await?;
-    let mut tenant = bench.tenant(&bench.nodes(2).await?).await?;
-    tenant.ensure().await?;
-    let id = bench
-        .world()
+pub(super) async fn repairs(ctx: &LbRuleContext<'_>) -> Verdict {
+    let before = ctx.snapshot().await?;
+    let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
+    driver.ensure().await?;
+    let id = ctx
+        .snapshot()
         .await?
-        .served(&before, &tenant)
+        .served_since(&before, &driver)
         .map(|b| b.id.clone())
         .map_err(blocked)?;
-    if !bench.cloud.damage(&id).await? {
+    if !ctx.cloud.damage(&id).await? {
         return Err(Problem::Unsupported(
             "the cloud's adapter cannot damage a load balancer".to_owned(),
         ));
     }
-    let done = tenant
-        .settle(DriverCall::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
+    let done = driver
+        .call_until_done(Operation::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
         .await?;
     done.map_err(Problem::Failed)?;
-    bench
-        .world()
+    ctx.snapshot()
         .await?
-        .served(&before, &tenant)
+        .served_since(&before, &driver)
         .map_err(Problem::Failed)?;
     Ok(())
 }
 
-/// Says that a balancer is not there as it should be, which is another rule's matter.
-pub(super) fn blocked(seen: String) -> Problem {
-    Problem::Blocked(ids::ENSURED, seen)
+/// Reports a load balancer that is not in its desired state. Another rule judges that.
+pub(super) fn blocked(observed: String) -> Problem {
+    Problem::Blocked(ids::ENSURED, observed)
 }
 
-/// What a Service says before, what it says then, and who may connect on the way.
-type Restriction<'a> = (Option<&'a [&'a str]>, &'a [&'a str], &'a [&'a str]);
+/// Old source ranges of a Service, new source ranges, and clients that may connect in between.
+type SourceRangeChange<'a> = (Option<&'a [&'a str]>, &'a [&'a str], &'a [&'a str]);
 
-/// Source ranges of the Services below, of which some overlap.
+/// Source ranges for the Services below. Some overlap.
 const FIRST: [&str; 2] = ["198.51.100.0/24", "203.0.113.0/25"];
 const SECOND: [&str; 2] = ["203.0.113.0/24", "192.0.2.7/32"];
 
@@ -219,60 +221,63 @@ fn restricted(service: &ServiceView, texts: &[&str]) -> ServiceView {
     }
 }
 
-/// Checks that nobody outside `allowed` can connect to a balancer made since `before`.
-fn closed_to_others(world: &CloudSnapshot, before: &CloudSnapshot, allowed: &[IpNet]) -> Verdict {
-    for balancer in world
+/// Checks that no client outside `allowed` can connect to a load balancer created since `before`.
+fn check_no_other_clients(
+    snapshot: &CloudSnapshot,
+    before: &CloudSnapshot,
+    allowed: &[IpNet],
+) -> Verdict {
+    for load_balancer in snapshot
         .new_since(before)
-        .filter(|balancer| !balancer.ports.is_empty())
+        .filter(|load_balancer| !load_balancer.ports.is_empty())
     {
-        expect(balancer.clients.within(allowed), || {
+        expect(load_balancer.clients.within(allowed), || {
             format!(
-                "load balancer {} admits {:?} where {allowed:?} may connect",
-                balancer.id, balancer.clients
+                "load balancer {} allows {:?}, but only {allowed:?} may connect",
+                load_balancer.id, load_balancer.clients
             )
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn never_more_open(bench: &LbBench<'_>) -> Verdict {
-    if !balancers(&bench.provider().await?)?
+pub(super) async fn never_more_open(ctx: &LbRuleContext<'_>) -> Verdict {
+    if !load_balancers(&ctx.provider().await?)?
         .supports()
         .source_ranges
     {
-        return Err(Problem::Unsupported("the provider has no source ranges".to_owned()));
+        return Err(Problem::Unsupported("the provider does not support source ranges".to_owned()));
     }
     let either = [FIRST, SECOND].concat();
-    let changes: [Restriction<'_>; 3] = [
+    let changes: [SourceRangeChange<'_>; 3] = [
         (None, &FIRST, &FIRST),
         (Some(&FIRST), &SECOND, &either),
         (Some(&[]), &SECOND, &["0.0.0.0/0"]),
     ];
     for (old, new, meanwhile) in changes {
-        for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-            let before = bench.world().await?;
-            let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
+        for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
+            let before = ctx.snapshot().await?;
+            let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
             if let Some(old) = old {
-                tenant.service = restricted(&tenant.service, old);
-                tenant.ensure().await?;
+                driver.service = restricted(&driver.service, old);
+                driver.ensure().await?;
             }
-            tenant.service = restricted(&tenant.service, new);
-            bench
-                .cloud
+            driver.service = restricted(&driver.service, new);
+            ctx.cloud
                 .script(Some(InjectedCallFault::fail(call, InjectedFault::Transient).lasting()))
                 .await?;
-            tenant
-                .once(&tenant.op(), DriverCall::Ensure(ReadMode::Fresh))
+            driver
+                .call_once(&driver.op(), Operation::Ensure(ReadMode::Fresh))
                 .await?;
-            let spoilt = bench.cloud.call_count().await?.calls() >= call;
-            bench.cloud.script(None).await?;
-            closed_to_others(&bench.world().await?, &before, &networks(meanwhile))?;
-            tenant.ensure().await?;
-            let world = bench.world().await?;
-            closed_to_others(&world, &before, &networks(new))?;
-            admits(&world, &before, &tenant)?;
-            tenant.remove().await?;
-            if !spoilt {
+            let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+            ctx.cloud.script(None).await?;
+            check_no_other_clients(&ctx.snapshot().await?, &before, &networks(meanwhile))?;
+            driver.ensure().await?;
+            let snapshot = ctx.snapshot().await?;
+            check_no_other_clients(&snapshot, &before, &networks(new))?;
+            check_allowed_clients(&snapshot, &before, &driver)?;
+            driver.remove().await?;
+            if !fault_hit {
                 break;
             }
         }
@@ -280,13 +285,17 @@ pub(super) async fn never_more_open(bench: &LbBench<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks that those may connect who shall.
-fn admits(world: &CloudSnapshot, before: &CloudSnapshot, tenant: &ServiceDriver<'_>) -> Verdict {
-    let Ok(SourceRanges::Only(wanted)) = SourceRanges::of(&tenant.service) else {
+/// Checks that all clients in the source ranges can connect.
+fn check_allowed_clients(
+    snapshot: &CloudSnapshot,
+    before: &CloudSnapshot,
+    driver: &ServiceDriver<'_>,
+) -> Verdict {
+    let Ok(SourceRanges::Only(wanted)) = SourceRanges::of(&driver.service) else {
         return Ok(());
     };
-    for balancer in world.new_since(before) {
-        let AllowedSources::Only(clients) = &balancer.clients else {
+    for load_balancer in snapshot.new_since(before) {
+        let AllowedSources::Only(clients) = &load_balancer.clients else {
             continue;
         };
         let missing: Vec<_> = wanted
@@ -294,76 +303,77 @@ fn admits(world: &CloudSnapshot, before: &CloudSnapshot, tenant: &ServiceDriver<
             .filter(|net| !clients.iter().any(|client| client.contains(*net)))
             .collect();
         expect(missing.is_empty(), || {
-            format!("load balancer {} keeps {missing:?} out", balancer.id)
+            format!("load balancer {} does not allow {missing:?}", load_balancer.id)
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn waits_outside(bench: &LbBench<'_>) -> Verdict {
-    // First, so that an adapter may begin with another cloud.
-    let slow = bench.cloud.activate_after(ACTIVATION).await?;
-    let nodes = bench.nodes(1).await?;
-    let mut tenant = bench.tenant(&nodes).await?;
+pub(super) async fn waits_outside(ctx: &LbRuleContext<'_>) -> Verdict {
+    // This call comes first, because an adapter may replace its cloud here.
+    let slow = ctx.cloud.activate_after(ACTIVATION).await?;
+    let nodes = ctx.nodes(1).await?;
+    let mut driver = ctx.driver(&nodes).await?;
     let started = Instant::now();
-    for step in [DriverCall::Ensure(ReadMode::Fresh), DriverCall::Update, DriverCall::Delete] {
+    for operation in [Operation::Ensure(ReadMode::Fresh), Operation::Update, Operation::Delete] {
         let throttled = InjectedFault::Throttled(Duration::from_secs(7));
-        bench
-            .cloud
+        ctx.cloud
             .script(Some(InjectedCallFault::fail(1, throttled).lasting()))
             .await?;
-        in_brief(&tenant, step, Duration::ZERO).await?;
+        call_briefly(&driver, operation, Duration::ZERO).await?;
         for round in 0.. {
-            bench.cloud.script(None).await?;
-            let outcome = in_brief(&tenant, step, started.elapsed()).await?;
-            tenant.keep(&outcome);
+            ctx.cloud.script(None).await?;
+            let outcome = call_briefly(&driver, operation, started.elapsed()).await?;
+            driver.apply_outcome(&outcome);
             match outcome.result {
                 Ok(Progress::Done) => break,
                 Ok(Progress::Pending { after, why }) => {
                     let named = !after.is_zero() && !why.is_empty();
                     expect(named && round < 1000, || {
-                        format!("{step:?} is pending for {after:?}: {why:?}")
+                        format!("{operation:?} is pending for {after:?}: {why:?}")
                     })?;
                     tokio::time::sleep(after).await;
                 }
-                // Not this rule's matter: what is not there, and that there may be no members yet.
+                // Other rules judge this: the object does not exist, or has no members yet.
                 Err(error)
                     if error.kind() == ErrorKind::NotFound
-                        && step != DriverCall::Ensure(ReadMode::Fresh) =>
+                        && operation != Operation::Ensure(ReadMode::Fresh) =>
                 {
                     break;
                 }
                 Err(error) => {
                     return Err(Problem::Failed(format!(
-                        "{step:?} waits as {}",
+                        "{operation:?} returned {} instead of Pending",
                         show(&Err(error))
                     )));
                 }
             }
         }
-        if slow && step == DriverCall::Ensure(ReadMode::Fresh) {
+        if slow && operation == Operation::Ensure(ReadMode::Fresh) {
             let done = started.elapsed();
             expect(done >= ACTIVATION, || {
-                format!("done after {done:?}, in service after {ACTIVATION:?}")
+                format!(
+                    "done after {done:?}, but the load balancer serves only after {ACTIVATION:?}"
+                )
             })?;
         }
     }
     Ok(())
 }
 
-/// Asks once and checks that this does not take long by itself.
-async fn in_brief(
-    tenant: &ServiceDriver<'_>,
-    step: DriverCall,
+/// Calls the provider once and checks that it does not sleep too long.
+async fn call_briefly(
+    driver: &ServiceDriver<'_>,
+    operation: Operation,
     pending_for: Duration,
 ) -> Verdict<LbOutcome> {
     let began = Instant::now();
-    let outcome = tenant
-        .once(&tenant.op().with_pending_for(pending_for), step)
+    let outcome = driver
+        .call_once(&driver.op().with_pending_for(pending_for), operation)
         .await?;
     let took = began.elapsed();
-    let calls = u32::try_from(tenant.bench.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
-    let limit = LONGEST_SLEEP + tenant.bench.cloud.answer_time() * calls.saturating_add(1);
-    expect(took <= limit, || format!("{step:?} took {took:?} for {calls} cloud calls"))?;
+    let calls = u32::try_from(driver.ctx.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
+    let limit = MAX_SLEEP + driver.ctx.cloud.answer_time() * calls.saturating_add(1);
+    expect(took <= limit, || format!("{operation:?} took {took:?} for {calls} cloud calls"))?;
     Ok(outcome)
 }

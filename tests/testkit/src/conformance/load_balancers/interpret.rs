@@ -11,54 +11,56 @@ use super::{
         context::RuleContext,
         report::{Problem, Verdict, expect},
     },
-    context::{balancers, port},
+    context::{load_balancers, port},
     ids,
-    service_driver::{DriverCall, ErrorReaction, ServiceDriver},
+    service_driver::{ErrorReaction, Operation, ServiceDriver},
 };
 
-/// Label and annotation that no provider reads.
+/// Key of a label or annotation that no provider reads.
 pub(super) const UNREAD: &str = "conformance.example/unread";
-/// What a Service wishes that requires two address families.
+/// Name of the feature that requires two address families.
 const TWO_FAMILIES: &str = "two address families";
-/// A port that no Service of the kit has otherwise.
+/// Port that no other Service of the kit has.
 pub(super) const OTHER_PORT: u16 = 7777;
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-fn digest(tenant: &ServiceDriver<'_>, service: &ServiceView) -> Verdict<Digest> {
-    match balancers(&tenant.provider)?.interpret(service) {
+fn digest(driver: &ServiceDriver<'_>, service: &ServiceView) -> Verdict<Digest> {
+    match load_balancers(&driver.provider)?.interpret(service) {
         ServiceInterpretation::Valid { digest, .. } => Ok(digest),
         other => Err(Problem::Blocked(ids::CLAIMED, format!("{other:?}"))),
     }
 }
 
-pub(super) async fn claimed(bench: &LbBench<'_>) -> Verdict {
-    let provider = bench.provider().await?;
-    let provider = balancers(&provider)?;
-    let service = bench.service();
+pub(super) async fn claimed(ctx: &LbRuleContext<'_>) -> Verdict {
+    let provider = ctx.provider().await?;
+    let provider = load_balancers(&provider)?;
+    let service = ctx.service();
     let classes = provider.classes();
     for class in [service.class.clone()]
         .into_iter()
         .chain(classes.iter().map(|class| Some((**class).into())))
     {
-        let claim = provider.interpret(&ServiceView { class: class.clone(), ..service.clone() });
-        expect(matches!(claim, ServiceInterpretation::Valid { .. }), || {
-            format!("class {class:?}: {claim:?}")
+        let result = provider.interpret(&ServiceView { class: class.clone(), ..service.clone() });
+        expect(matches!(result, ServiceInterpretation::Valid { .. }), || {
+            format!("class {class:?}: {result:?}")
         })?;
     }
-    let refused = provider.supports().validate(&service);
-    expect(refused.is_empty(), || format!("a plain TCP Service asks for too much: {refused:?}"))?;
+    let unsupported = provider.supports().validate(&service);
+    expect(unsupported.is_empty(), || {
+        format!("a plain TCP Service is not supported: {unsupported:?}")
+    })?;
     let odd = classes.iter().find(|class| class.trim().is_empty());
-    expect(odd.is_none(), || format!("a class without a name among {classes:?}"))
+    expect(odd.is_none(), || format!("an empty class among {classes:?}"))
 }
 
-pub(super) async fn endpoints_announced(bench: &LbBench<'_>) -> Verdict {
-    let tenant = bench.tenant(&[]).await?;
-    let provider = balancers(&tenant.provider)?;
-    let plain = tenant.service.clone();
-    digest(&tenant, &plain)?;
-    let with_endpoints = bench.cloud.endpoint_service(plain.clone());
-    let services = variations(&tenant, bench)?
+pub(super) async fn endpoints_announced(ctx: &LbRuleContext<'_>) -> Verdict {
+    let driver = ctx.driver(&[]).await?;
+    let provider = load_balancers(&driver.provider)?;
+    let plain = driver.service.clone();
+    digest(&driver, &plain)?;
+    let with_endpoints = ctx.cloud.endpoint_service(plain.clone());
+    let services = variations(&driver, ctx)?
         .into_iter()
         .map(|(_, service)| service);
     for service in services.chain(with_endpoints.clone()).chain([plain]) {
@@ -68,46 +70,48 @@ pub(super) async fn endpoints_announced(bench: &LbBench<'_>) -> Verdict {
         );
         expect(!endpoints || provider.supports_endpoint_backends(), || {
             format!(
-                "supports_endpoint_backends is false, but so are claimed annotations {:?}",
+                "supports_endpoint_backends is false, but endpoints are backends with annotations {:?}",
                 service.annotations
             )
         })?;
         if with_endpoints.as_ref() == Some(&service) && provider.supports_endpoint_backends() {
-            expect(endpoints, || format!("{:?} are no endpoints", provider.interpret(&service)))?;
+            expect(endpoints, || {
+                format!("{:?} does not have endpoints as backends", provider.interpret(&service))
+            })?;
         }
     }
     Ok(())
 }
 
-pub(super) async fn pure(bench: &LbBench<'_>) -> Verdict {
-    let (first, second) = (bench.tenant(&[]).await?, bench.tenant(&[]).await?);
+pub(super) async fn pure(ctx: &LbRuleContext<'_>) -> Verdict {
+    let (first, second) = (ctx.driver(&[]).await?, ctx.driver(&[]).await?);
     digest(&first, &first.service)?;
-    bench.cloud.script(None).await?;
-    let provider = balancers(&first.provider)?;
-    for service in variations(&first, bench)?
+    ctx.cloud.script(None).await?;
+    let provider = load_balancers(&first.provider)?;
+    for service in variations(&first, ctx)?
         .into_iter()
         .map(|(_, service)| service)
         .chain([first.service.clone()])
     {
-        let claims = [
+        let results = [
             provider.interpret(&service),
             provider.interpret(&service.clone()),
-            balancers(&second.provider)?.interpret(&service),
+            load_balancers(&second.provider)?.interpret(&service),
         ];
-        expect(claims.iter().all(|claim| *claim == claims[0]), || {
-            format!("one Service, several claims: {claims:?}")
+        expect(results.iter().all(|result| *result == results[0]), || {
+            format!("different results for the same Service: {results:?}")
         })?;
-        let supports = [provider.supports(), balancers(&second.provider)?.supports()];
-        expect(supports[0] == supports[1], || format!("the support changes: {supports:?}"))?;
+        let supports = [provider.supports(), load_balancers(&second.provider)?.supports()];
+        expect(supports[0] == supports[1], || format!("supports() differs: {supports:?}"))?;
     }
-    let made = bench.cloud.call_count().await?.calls();
+    let made = ctx.cloud.call_count().await?.calls();
     expect(made == 0, || format!("{made} cloud calls were made"))
 }
 
-pub(super) async fn digest_ignores_noise(bench: &LbBench<'_>) -> Verdict {
-    let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
-    let plain = tenant.service.clone();
-    let want = digest(&tenant, &plain)?;
+pub(super) async fn digest_ignores_noise(ctx: &LbRuleContext<'_>) -> Verdict {
+    let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
+    let plain = driver.service.clone();
+    let want = digest(&driver, &plain)?;
     let status = LbStatus {
         ingress: vec![LbIngress {
             ip: "192.0.2.99".parse().ok(),
@@ -133,34 +137,34 @@ pub(super) async fn digest_ignores_noise(bench: &LbBench<'_>) -> Verdict {
         ("an annotation", annotated),
     ];
     for (what, service) in noise {
-        expect(digest(&tenant, &service)? == want, || format!("{what} changes the digest"))?;
+        expect(digest(&driver, &service)? == want, || format!("{what} changes the digest"))?;
     }
-    tenant.ensure().await?;
-    let written = tenant.service.annotations.clone();
-    expect(digest(&tenant, &tenant.service)? == want, || {
-        format!("what ensure answered changes the digest: annotations {written:?}")
+    driver.ensure().await?;
+    let written = driver.service.annotations.clone();
+    expect(digest(&driver, &driver.service)? == want, || {
+        format!("the annotations that ensure asked to write change the digest: {written:?}")
     })
 }
 
-/// Makes Services that ask for something else than the tenant's, within what the provider supports.
+/// Returns Services that differ from the driver's, each with a supported feature or setting.
 pub(super) fn variations(
-    tenant: &ServiceDriver<'_>,
-    bench: &LbBench<'_>,
+    driver: &ServiceDriver<'_>,
+    ctx: &LbRuleContext<'_>,
 ) -> Verdict<Vec<(String, ServiceView)>> {
-    let plain = &tenant.service;
-    let supports = balancers(&tenant.provider)?.supports();
-    let mut more: Vec<(String, ServiceView)> = always(plain, supports);
+    let plain = &driver.service;
+    let supports = load_balancers(&driver.provider)?.supports();
+    let mut more: Vec<(String, ServiceView)> = required_variations(plain, supports);
     let node_port = port(Protocol::Tcp, plain.ports[0].port.get(), 32000);
     more.push((
         "node port".to_owned(),
         ServiceView { ports: Box::new([node_port]), ..plain.clone() },
     ));
-    more.extend(wishes(bench.cloud, plain, supports));
-    more.extend(with_settings(bench.cloud, plain));
+    more.extend(feature_services(ctx.cloud, plain, supports));
+    more.extend(with_settings(ctx.cloud, plain));
     Ok(more)
 }
 
-/// Makes a Service with each annotation that changes the cloud's load balancer.
+/// Returns a Service for each annotation that changes the load balancer in the cloud.
 pub(super) fn with_settings(
     cloud: &dyn LoadBalancerCloud,
     plain: &ServiceView,
@@ -175,7 +179,7 @@ pub(super) fn with_settings(
     cloud.settings().into_iter().map(with).collect()
 }
 
-/// Makes a Service with one port more.
+/// Returns the Service with one more port.
 pub(super) fn with_another_port(plain: &ServiceView) -> ServiceView {
     let other = port(Protocol::Tcp, OTHER_PORT, 32001);
     ServiceView {
@@ -184,8 +188,8 @@ pub(super) fn with_another_port(plain: &ServiceView) -> ServiceView {
     }
 }
 
-/// Makes the Services that every provider must tell apart from `plain`.
-fn always(plain: &ServiceView, supports: LbSupport) -> Vec<(String, ServiceView)> {
+/// Returns Services whose digest must differ from that of `plain` in every provider.
+fn required_variations(plain: &ServiceView, supports: LbSupport) -> Vec<(String, ServiceView)> {
     let other = port(Protocol::Tcp, OTHER_PORT, 32001);
     let mut list = vec![
         ("port".to_owned(), ServiceView { ports: Box::new([other]), ..plain.clone() }),
@@ -206,8 +210,8 @@ fn always(plain: &ServiceView, supports: LbSupport) -> Vec<(String, ServiceView)
     list
 }
 
-/// Makes a Service for each thing beyond TCP that the provider says it supports.
-pub(super) fn wishes(
+/// Returns a Service for each supported feature beyond TCP.
+pub(super) fn feature_services(
     cloud: &dyn LoadBalancerCloud,
     plain: &ServiceView,
     supports: LbSupport,
@@ -260,144 +264,145 @@ pub(super) fn wishes(
             ServiceView { session_affinity: affinity, ..plain.clone() },
         ),
     ];
-    let wished = list.into_iter().filter(|(on, ..)| *on);
-    wished
+    list.into_iter()
+        .filter(|(is_supported, ..)| *is_supported)
         .map(|(_, what, service)| (what.to_owned(), cloud.wish(service)))
         .collect()
 }
 
-pub(super) async fn digest_sees_changes(bench: &LbBench<'_>) -> Verdict {
-    let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
-    let plain = tenant.service.clone();
-    let old = digest(&tenant, &plain)?;
-    for (what, service) in always(&plain, balancers(&tenant.provider)?.supports()) {
-        expect(digest(&tenant, &service)? != old, || format!("{what}: same digest"))?;
+pub(super) async fn digest_sees_changes(ctx: &LbRuleContext<'_>) -> Verdict {
+    let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
+    let plain = driver.service.clone();
+    let old = digest(&driver, &plain)?;
+    for (what, service) in required_variations(&plain, load_balancers(&driver.provider)?.supports())
+    {
+        expect(digest(&driver, &service)? != old, || format!("{what}: same digest"))?;
     }
-    // Of the rest, whatever moves the cloud.
-    tenant.ensure().await?;
-    let kept = tenant.service.clone();
-    let before = bench.world().await?;
-    for (what, changed) in variations(&tenant, bench)? {
-        let provider = balancers(&tenant.provider)?;
+    // Other variations must change the digest only if ensure changes the cloud for them.
+    driver.ensure().await?;
+    let original = driver.service.clone();
+    let before = ctx.snapshot().await?;
+    for (what, changed) in variations(&driver, ctx)? {
+        let provider = load_balancers(&driver.provider)?;
         let served = matches!(provider.interpret(&changed), ServiceInterpretation::Valid { .. });
         if !served
             || !provider.supports().validate(&changed).is_empty()
-            || digest(&tenant, &changed)? != old
+            || digest(&driver, &changed)? != old
         {
             continue;
         }
-        tenant.service = changed;
-        tenant.ensure().await?;
-        let changes = bench.world().await?.changes(&before);
+        driver.service = changed;
+        driver.ensure().await?;
+        let changes = ctx.snapshot().await?.changes_since(&before);
         expect(changes.is_empty(), || {
             format!("{what}: same digest, but ensure changes the cloud: {changes}")
         })?;
-        tenant.service = kept.clone();
+        driver.service = original.clone();
     }
     Ok(())
 }
 
-pub(super) async fn invalid_input_refused(bench: &LbBench<'_>) -> Verdict {
-    let tenant = bench.tenant(&[]).await?;
-    let provider = balancers(&tenant.provider)?;
-    bench.cloud.script(None).await?;
-    for (key, value) in bench.cloud.bad_annotations() {
-        let mut service = tenant.service.clone();
+pub(super) async fn invalid_input_refused(ctx: &LbRuleContext<'_>) -> Verdict {
+    let driver = ctx.driver(&[]).await?;
+    let provider = load_balancers(&driver.provider)?;
+    ctx.cloud.script(None).await?;
+    for (key, value) in ctx.cloud.bad_annotations() {
+        let mut service = driver.service.clone();
         service
             .annotations
             .insert(key.as_str().into(), value.as_str().into());
-        let claim = provider.interpret(&service);
-        let named = match &claim {
-            ServiceInterpretation::Invalid(mistakes) => mistakes
+        let result = provider.interpret(&service);
+        let is_reported = match &result {
+            ServiceInterpretation::Invalid(errors) => errors
                 .iter()
-                .any(|mistake| *mistake.field == *key && mistake.message.contains(&value)),
+                .any(|error| *error.field == *key && error.message.contains(&value)),
             _ => false,
         };
-        expect(named, || format!("annotation {key}: {value:?}: {claim:?}"))?;
+        expect(is_reported, || format!("annotation {key}: {value:?}: {result:?}"))?;
     }
-    let mut bad = tenant.service.clone();
+    let mut bad = driver.service.clone();
     bad.annotations
         .insert(well_known::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8,anywhere".into());
     let field = ServiceView {
         source_ranges: Box::new(["10.0.0.0/33".into()]),
-        ..tenant.service.clone()
+        ..driver.service.clone()
     };
     for service in [bad, field] {
-        // One that is claimed is refused by the framework, which reads source ranges too.
-        let claim = provider.interpret(&service);
-        expect(!matches!(claim, ServiceInterpretation::ImplementedElsewhere), || {
-            format!("bad source ranges: {claim:?}")
+        // A valid result is fine here, because the framework validates source ranges as well.
+        let result = provider.interpret(&service);
+        expect(!matches!(result, ServiceInterpretation::ImplementedElsewhere), || {
+            format!("bad source ranges: {result:?}")
         })?;
     }
-    let made = bench.cloud.call_count().await?.calls();
+    let made = ctx.cloud.call_count().await?.calls();
     expect(made == 0, || format!("{made} cloud calls were made"))
 }
 
-pub(super) async fn support_is_kept(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
-    let mut plain = bench.tenant(&nodes).await?;
+pub(super) async fn support_is_kept(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
+    let mut plain = ctx.driver(&nodes).await?;
     plain.ensure().await?;
-    let provider = balancers(&plain.provider)?;
+    let provider = load_balancers(&plain.provider)?;
     let (supports, endpoints) = (provider.supports(), provider.supports_endpoint_backends());
-    let wished = |plain: &ServiceView| {
-        let mut list = wishes(bench.cloud, plain, supports);
+    let all_services = |plain: &ServiceView| {
+        let mut list = feature_services(ctx.cloud, plain, supports);
         let with_endpoints = endpoints
-            .then(|| bench.cloud.endpoint_service(plain.clone()))
+            .then(|| ctx.cloud.endpoint_service(plain.clone()))
             .flatten();
         list.extend(with_endpoints.map(|service| ("endpoints".to_owned(), service)));
         list
     };
-    for (what, _) in wished(&plain.service) {
-        let before = bench.world().await?;
-        let mut tenant = bench.tenant(&nodes).await?;
-        // Asked for again, so that the ports are this Service's own.
-        let wish = wished(&tenant.service)
+    for (what, _) in all_services(&plain.service) {
+        let before = ctx.snapshot().await?;
+        let mut driver = ctx.driver(&nodes).await?;
+        // Computed again for the new Service, which has its own ports.
+        let found = all_services(&driver.service)
             .into_iter()
-            .find(|(w, _)| *w == what);
-        let Some((_, service)) = wish else { continue };
-        tenant.service = service;
-        let refused = supports.validate(&tenant.service);
-        expect(refused.is_empty(), || format!("{what}: {refused:?}"))?;
-        let claim = balancers(&tenant.provider)?.interpret(&tenant.service);
-        expect(matches!(claim, ServiceInterpretation::Valid { .. }), || {
-            format!("{what}: {claim:?}")
+            .find(|(name, _)| *name == what);
+        let Some((_, service)) = found else { continue };
+        driver.service = service;
+        let unsupported = supports.validate(&driver.service);
+        expect(unsupported.is_empty(), || format!("{what}: {unsupported:?}"))?;
+        let result = load_balancers(&driver.provider)?.interpret(&driver.service);
+        expect(matches!(result, ServiceInterpretation::Valid { .. }), || {
+            format!("{what}: {result:?}")
         })?;
-        let done = tenant
-            .settle(DriverCall::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
+        let done = driver
+            .call_until_done(Operation::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
             .await?;
-        done.map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
-        let world = bench.world().await?;
-        let balancer = world
-            .served(&before, &tenant)
-            .map_err(|seen| Problem::Failed(format!("{what}: {seen}")))?;
-        if let Some(wanted) = tenant.service.load_balancer_ip.as_deref() {
-            expect(balancer.addresses.contains(wanted), || {
-                format!("{what}: {:?}", balancer.addresses)
+        done.map_err(|observed| Problem::Failed(format!("{what}: {observed}")))?;
+        let snapshot = ctx.snapshot().await?;
+        let load_balancer = snapshot
+            .served_since(&before, &driver)
+            .map_err(|observed| Problem::Failed(format!("{what}: {observed}")))?;
+        if let Some(wanted) = driver.service.load_balancer_ip.as_deref() {
+            expect(load_balancer.addresses.contains(wanted), || {
+                format!("{what}: {:?}", load_balancer.addresses)
             })?;
         }
-        tenant.remove().await?;
+        driver.remove().await?;
     }
     Ok(())
 }
 
-pub(super) async fn both_families_served(bench: &LbBench<'_>) -> Verdict {
-    let mut tenant = bench.tenant(&bench.nodes(1).await?).await?;
-    let supports = balancers(&tenant.provider)?.supports();
-    let wish = wishes(bench.cloud, &tenant.service, supports)
+pub(super) async fn both_families_served(ctx: &LbRuleContext<'_>) -> Verdict {
+    let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
+    let supports = load_balancers(&driver.provider)?.supports();
+    let found = feature_services(ctx.cloud, &driver.service, supports)
         .into_iter()
         .find(|(what, _)| what == TWO_FAMILIES);
-    let Some((_, service)) = wish else {
+    let Some((_, service)) = found else {
         return Err(Problem::Unsupported(
             "the provider does not support two address families".to_owned(),
         ));
     };
-    let before = bench.world().await?;
-    tenant.service = service;
-    tenant.ensure().await?;
-    let world = bench.world().await?;
-    let balancer = world
-        .served(&before, &tenant)
+    let before = ctx.snapshot().await?;
+    driver.service = service;
+    driver.ensure().await?;
+    let snapshot = ctx.snapshot().await?;
+    let load_balancer = snapshot
+        .served_since(&before, &driver)
         .map_err(super::ensure::blocked)?;
-    let both = bench.cloud.serves_both_families(balancer).await?;
-    expect(both, || format!("found at {:?}", balancer.addresses))
+    let both = ctx.cloud.serves_both_families(load_balancer).await?;
+    expect(both, || format!("only addresses {:?}", load_balancer.addresses))
 }

@@ -1,4 +1,4 @@
-//! What the provider says that a cluster owns, as orphans are found and deleted by it.
+//! Rules for the inventory, by which the framework finds and deletes orphans.
 
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use super::{
     service_driver::{ServiceDriver, show, show_error},
 };
 
-/// How often deletion is asked for until it must be done; some things go only after others.
+/// Maximum number of deletion rounds. Some objects can be deleted only after others.
 const MAX_ROUNDS: usize = 100;
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
 fn inventory(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn Inventory> {
     let missing = || Problem::Unsupported("the provider has no inventory".to_owned());
     provider.inventory().ok_or_else(missing)
 }
 
-/// Lists, and drops a call that does not end at its deadline.
+/// Lists the owned objects. Drops a call that exceeds its deadline.
 async fn list(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
@@ -39,11 +39,11 @@ async fn list(
 }
 
 async fn delete(
-    tenant: &ServiceDriver<'_>,
+    driver: &ServiceDriver<'_>,
     op: &Op,
     object: &OwnedObject,
 ) -> Verdict<Result<Progress, CloudError>> {
-    Ok(in_time(op, inventory(&tenant.provider)?.delete_owned(op, object)).await)
+    Ok(in_time(op, inventory(&driver.provider)?.delete_owned(op, object)).await)
 }
 
 async fn in_time<T>(
@@ -55,9 +55,12 @@ async fn in_time<T>(
     tokio::time::timeout(limit, call).await.unwrap_or_else(late)
 }
 
-/// Picks what a Service owns.
-fn of<'a>(objects: &'a [OwnedObject], tenant: &ServiceDriver<'_>) -> Vec<&'a OwnedObject> {
-    let service = &tenant.service;
+/// Returns the objects that the driver's Service owns.
+fn filter_owned<'a>(
+    objects: &'a [OwnedObject],
+    driver: &ServiceDriver<'_>,
+) -> Vec<&'a OwnedObject> {
+    let service = &driver.service;
     let own = |object: &&OwnedObject| match &object.owner {
         Owner::Service { namespace, name, uid } => {
             let same = **namespace == *service.namespace && **name == *service.name;
@@ -68,132 +71,142 @@ fn of<'a>(objects: &'a [OwnedObject], tenant: &ServiceDriver<'_>) -> Vec<&'a Own
     objects.iter().filter(own).collect()
 }
 
-/// Makes a Service's balancer in this cluster and one in the other, and returns both.
-async fn two_clusters<'a>(
-    bench: &'a LbBench<'_>,
+/// Creates a load balancer in this cluster and one in the second cluster, and returns their
+/// drivers.
+async fn ensure_in_two_clusters<'a>(
+    ctx: &'a LbRuleContext<'_>,
 ) -> Verdict<(ServiceDriver<'a>, ServiceDriver<'a>)> {
-    let nodes = bench.nodes(1).await?;
-    let mut ours = bench.tenant(&nodes).await?;
+    let nodes = ctx.nodes(1).await?;
+    let mut ours = ctx.driver(&nodes).await?;
     inventory(&ours.provider)?;
     ours.ensure().await?;
     let mut theirs =
-        bench.tenant_of(OTHER_CLUSTER, bench.other_provider().await?, bench.service(), &nodes);
+        ctx.driver_for(OTHER_CLUSTER, ctx.other_provider().await?, ctx.service(), &nodes);
     theirs.ensure().await?;
     Ok((ours, theirs))
 }
 
-pub(super) async fn complete(bench: &LbBench<'_>) -> Verdict {
-    let (mut ours, theirs) = two_clusters(bench).await?;
-    let name = |tenant: &ServiceDriver<'_>| {
-        inventory(&tenant.provider).map(|listed| listed.cluster_id(&tenant.op()))
+pub(super) async fn complete(ctx: &LbRuleContext<'_>) -> Verdict {
+    let (mut ours, theirs) = ensure_in_two_clusters(ctx).await?;
+    let name = |driver: &ServiceDriver<'_>| {
+        inventory(&driver.provider).map(|listed| listed.cluster_id(&driver.op()))
     };
     let names: [Box<str>; 2] = [name(&ours)?, name(&theirs)?];
     expect(!names[0].is_empty() && names[0] != names[1], || {
-        format!("two clusters are called {names:?}")
+        format!("the cluster IDs of two clusters are {names:?}")
     })?;
-    for provider in [ours.provider.clone(), bench.provider().await?] {
-        bench.cloud.script(None).await?;
+    for provider in [ours.provider.clone(), ctx.provider().await?] {
+        ctx.cloud.script(None).await?;
         let (gate, _keeper) = WriteGate::closed();
         let listed = list(&provider, &ours.op_with(CancellationToken::new(), gate)).await?;
         let objects = listed.map_err(|error| Problem::Failed(show_error(&error)))?;
-        let writes = bench.cloud.call_count().await?.writes;
-        expect(writes == 0, || format!("listing made {writes} writing calls"))?;
-        expect(!of(&objects, &ours).is_empty(), || {
-            format!("{} is not an owner in {objects:?}", ours.service.name)
+        let writes = ctx.cloud.call_count().await?.writes;
+        expect(writes == 0, || format!("list_owned made {writes} writing calls"))?;
+        expect(!filter_owned(&objects, &ours).is_empty(), || {
+            format!("Service {} owns none of {objects:?}", ours.service.name)
         })?;
-        let strange = of(&objects, &theirs);
-        expect(strange.is_empty(), || format!("another cluster owns {strange:?}"))?;
+        let foreign = filter_owned(&objects, &theirs);
+        expect(foreign.is_empty(), || {
+            format!("objects of another cluster are listed: {foreign:?}")
+        })?;
         let ids: BTreeSet<_> = objects
             .iter()
             .map(|object| (&object.kind, &object.id))
             .collect();
-        expect(ids.len() == objects.len(), || format!("something is listed twice: {objects:?}"))?;
-        whole_or_error(bench, &provider, &ours).await?;
+        expect(ids.len() == objects.len(), || format!("an object is listed twice: {objects:?}"))?;
+        check_complete_or_error(ctx, &provider, &ours).await?;
     }
     ours.remove().await?;
     let listed = list(&ours.provider, &ours.op())
         .await?
         .map_err(|error| Problem::Failed(show_error(&error)))?;
-    let left = of(&listed, &ours);
-    expect(left.is_empty(), || format!("after deletion {left:?}"))
+    let left = filter_owned(&listed, &ours);
+    expect(left.is_empty(), || format!("after deletion: {left:?}"))
 }
 
-async fn whole_or_error(
-    bench: &LbBench<'_>,
+async fn check_complete_or_error(
+    ctx: &LbRuleContext<'_>,
     provider: &Arc<dyn CloudProvider>,
     ours: &ServiceDriver<'_>,
 ) -> Verdict {
-    for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-        bench
-            .cloud
+    for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
+        ctx.cloud
             .script(Some(InjectedCallFault::fail(call, InjectedFault::Denied).lasting()))
             .await?;
         let listed = list(provider, &ours.op()).await?;
-        let spoilt = bench.cloud.call_count().await?.calls() >= call;
-        bench.cloud.script(None).await?;
-        if !spoilt {
+        let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+        ctx.cloud.script(None).await?;
+        if !fault_hit {
             break;
         }
-        expect(listed.is_err(), || format!("call {call} failed, listed is {listed:?}"))?;
+        expect(listed.is_err(), || {
+            format!("call {call} failed, but list_owned returned {listed:?}")
+        })?;
     }
     Ok(())
 }
 
-/// Deletes until all is done; some things can go only after others.
+/// Repeats deletions until all are done, because some objects can be deleted only after others.
 pub(super) async fn delete_all(
-    tenant: &ServiceDriver<'_>,
+    driver: &ServiceDriver<'_>,
     objects: &[OwnedObject],
 ) -> Verdict<Result<(), String>> {
-    let mut left: Vec<_> = objects.iter().collect();
-    let mut seen = String::new();
+    let mut remaining: Vec<_> = objects.iter().collect();
+    let mut observed = String::new();
     for _ in 0..MAX_ROUNDS {
-        let mut still = Vec::new();
-        for object in left {
-            match delete(tenant, &tenant.op(), object).await? {
+        let mut pending = Vec::new();
+        for object in remaining {
+            match delete(driver, &driver.op(), object).await? {
                 Ok(Progress::Done) => {}
                 result => {
-                    seen = format!("{} {}: {}", object.kind, object.id, show(&result));
-                    still.push(object);
+                    observed = format!("{} {}: {}", object.kind, object.id, show(&result));
+                    pending.push(object);
                 }
             }
         }
-        if still.is_empty() {
+        if pending.is_empty() {
             return Ok(Ok(()));
         }
-        left = still;
+        remaining = pending;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    Ok(Err(seen))
+    Ok(Err(observed))
 }
 
-pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
-    let empty = bench.world().await?;
-    let (ours, theirs) = two_clusters(bench).await?;
-    let both = bench.world().await?;
+pub(super) async fn deletes_only_owned(ctx: &LbRuleContext<'_>) -> Verdict {
+    let empty = ctx.snapshot().await?;
+    let (ours, theirs) = ensure_in_two_clusters(ctx).await?;
+    let both = ctx.snapshot().await?;
     let blocked = |error: CloudError| Problem::Blocked(ids::INVENTORY, show_error(&error));
     let listed = list(&ours.provider, &ours.op()).await?.map_err(blocked)?;
-    let own: Vec<_> = of(&listed, &ours).into_iter().cloned().collect();
+    let own: Vec<_> = filter_owned(&listed, &ours).into_iter().cloned().collect();
     let foreign = list(&theirs.provider, &theirs.op())
         .await?
         .map_err(blocked)?;
-    let foreign: Vec<_> = of(&foreign, &theirs).into_iter().cloned().collect();
+    let foreign: Vec<_> = filter_owned(&foreign, &theirs)
+        .into_iter()
+        .cloned()
+        .collect();
     let none = own.is_empty() || foreign.is_empty();
     expect(!none, String::new)
-        .map_err(|_| Problem::Blocked(ids::INVENTORY, "nothing is listed".to_owned()))?;
-    // Without the right to write, then what another cluster owns, then what is ours.
+        .map_err(|_| Problem::Blocked(ids::INVENTORY, "list_owned returned nothing".to_owned()))?;
+    // Delete without leadership, then objects of the other cluster, then our own.
     let (gate, _keeper) = WriteGate::closed();
-    bench.cloud.script(None).await?;
-    let held = ours.op_with(CancellationToken::new(), gate);
-    let result = delete(&ours, &held, &own[0]).await?;
-    let writes = bench.cloud.call_count().await?.writes;
+    ctx.cloud.script(None).await?;
+    let closed_op = ours.op_with(CancellationToken::new(), gate);
+    let result = delete(&ours, &closed_op, &own[0]).await?;
+    let writes = ctx.cloud.call_count().await?.writes;
     expect(writes == 0, || format!("{writes} writing calls without leadership"))?;
-    let right = matches!(&result, Err(error) if error.kind() == ErrorKind::NotLeader);
-    expect(right, || format!("without leadership: {}", show(&result)))?;
+    let is_not_leader = matches!(&result, Err(error) if error.kind() == ErrorKind::NotLeader);
+    expect(is_not_leader, || format!("without leadership: {}", show(&result)))?;
     for object in &foreign {
         let result = delete(&ours, &ours.op(), object).await?;
-        let changes = bench.world().await?.changes(&both);
+        let changes = ctx.snapshot().await?.changes_since(&both);
         expect(changes.is_empty(), || {
-            format!("another cluster's {object:?} ({}): {changes}", show(&result))
+            format!(
+                "deleting another cluster's {object:?} ({}) changed the cloud: {changes}",
+                show(&result)
+            )
         })?;
     }
     let again = own.clone();
@@ -201,65 +214,65 @@ pub(super) async fn deletes_only_owned(bench: &LbBench<'_>) -> Verdict {
         delete_all(&ours, &objects)
             .await?
             .map_err(Problem::Failed)?;
-        let world = bench.world().await?;
-        let left: Vec<_> = made_for(&world, &empty, &ours);
-        expect(left.is_empty(), || format!("after deletion {left:?}"))?;
-        let others = made_for(&world, &empty, &theirs);
-        expect(others == made_for(&both, &empty, &theirs), || {
-            format!("another cluster's became {others:?}")
+        let snapshot = ctx.snapshot().await?;
+        let left: Vec<_> = created_for(&snapshot, &empty, &ours);
+        expect(left.is_empty(), || format!("after deletion: {left:?}"))?;
+        let others = created_for(&snapshot, &empty, &theirs);
+        expect(others == created_for(&both, &empty, &theirs), || {
+            format!("another cluster's load balancers changed to {others:?}")
         })?;
     }
     Ok(())
 }
 
-/// Returns what was made since `before` with the ports of a Service.
-fn made_for(
-    world: &CloudSnapshot,
+/// Returns the load balancers with ports of the Service that were created since `before`.
+fn created_for(
+    snapshot: &CloudSnapshot,
     before: &CloudSnapshot,
-    tenant: &ServiceDriver<'_>,
+    driver: &ServiceDriver<'_>,
 ) -> Vec<super::CloudLoadBalancer> {
-    let ports = super::context::wanted_ports(&tenant.service);
-    world
+    let ports = super::context::desired_ports(&driver.service);
+    snapshot
         .new_since(before)
-        .filter(|balancer| !balancer.ports.is_disjoint(&ports))
+        .filter(|load_balancer| !load_balancer.ports.is_disjoint(&ports))
         .cloned()
         .collect()
 }
 
-/// Returns what a Service owns; that it is listed is another rule's matter.
-pub(super) async fn owned_by(tenant: &ServiceDriver<'_>) -> Verdict<Vec<OwnedObject>> {
-    let blocked = |seen: String| Problem::Blocked(ids::INVENTORY, seen);
-    let listed = list(&tenant.provider, &tenant.op())
+/// Returns the objects that the driver's Service owns. Another rule judges whether they are listed.
+pub(super) async fn owned_by(driver: &ServiceDriver<'_>) -> Verdict<Vec<OwnedObject>> {
+    let blocked = |observed: String| Problem::Blocked(ids::INVENTORY, observed);
+    let listed = list(&driver.provider, &driver.op())
         .await?
         .map_err(|error| blocked(show_error(&error)))?;
-    let own: Vec<_> = of(&listed, tenant).into_iter().cloned().collect();
+    let own: Vec<_> = filter_owned(&listed, driver).into_iter().cloned().collect();
     match own.is_empty() {
-        true => Err(blocked(format!("{} is not an owner in {listed:?}", tenant.service.name))),
+        true => Err(blocked(format!("Service {} owns none of {listed:?}", driver.service.name))),
         false => Ok(own),
     }
 }
 
-pub(super) async fn many(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
-    let provider = bench.provider().await?;
+pub(super) async fn many(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
+    let provider = ctx.provider().await?;
     inventory(&provider)?;
-    let mut tenants = Vec::new();
-    for number in 0..bench.cloud.many().max(1) {
-        let mut tenant = bench.tenant_of(CLUSTER, provider.clone(), bench.service(), &nodes);
-        tenant.ensure().await?;
+    let mut drivers = Vec::new();
+    for number in 0..ctx.cloud.many().max(1) {
+        let mut driver = ctx.driver_for(CLUSTER, provider.clone(), ctx.service(), &nodes);
+        driver.ensure().await?;
         if number == 0 {
-            owned_by(&tenant).await?;
+            owned_by(&driver).await?;
         }
-        tenants.push(tenant);
+        drivers.push(driver);
     }
-    let listed = list(&provider, &tenants[0].op())
+    let listed = list(&provider, &drivers[0].op())
         .await?
         .map_err(|error| Problem::Failed(show_error(&error)))?;
-    let missing = tenants
+    let missing = drivers
         .iter()
-        .filter(|tenant| of(&listed, tenant).is_empty());
-    let missing: Vec<_> = missing.map(|tenant| &*tenant.service.name).collect();
+        .filter(|driver| filter_owned(&listed, driver).is_empty());
+    let missing: Vec<_> = missing.map(|driver| &*driver.service.name).collect();
     expect(missing.is_empty(), || {
-        format!("of {} Services, listed is nothing of {missing:?}", tenants.len())
+        format!("of {} Services, list_owned lists nothing for {missing:?}", drivers.len())
     })
 }

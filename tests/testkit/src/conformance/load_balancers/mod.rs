@@ -5,11 +5,11 @@ mod cloud;
 mod context;
 mod ensure;
 mod interpret;
+pub(super) mod interruptions;
 mod inventory;
 mod ownership;
 mod reporting;
 mod service_driver;
-pub(super) mod trouble;
 
 pub use cloud::{AllowedSources, CloudLoadBalancer, LoadBalancerCloud};
 
@@ -155,42 +155,42 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         "ensure-resumable",
-        trouble::ensure_resumable,
+        interruptions::ensure_resumable,
         "after an error or a lost answer at any call, ensure still ends with exactly one load \
          balancer in the desired state, in the same process or a new one"
     ),
     rule!(
         "update-resumable",
-        trouble::update_resumable,
+        interruptions::update_resumable,
         "after an error or a lost answer at any call, update_backends still reaches the desired \
          members, in the same process or a new one"
     ),
     rule!(
         "delete-resumable",
-        trouble::delete_resumable,
+        interruptions::delete_resumable,
         "after an error or a lost answer at any call, delete still removes everything, in the \
          same process or a new one"
     ),
     rule!(
         "cancellation",
-        trouble::cancellation,
+        interruptions::cancellation,
         "a call that is dropped or cancelled at any await point ends promptly, and the next call \
          can finish or delete what it left behind"
     ),
     rule!(
         "no-write-without-leadership",
-        trouble::no_write_without_leadership,
+        interruptions::no_write_without_leadership,
         "no writing call starts once leadership cannot be proved, and the result is NotLeader"
     ),
     rule!(
         ids::ERROR_KINDS,
-        trouble::error_kinds,
+        interruptions::error_kinds,
         "a cloud error at any call is mapped to the ErrorKind that tells the framework how to \
          react"
     ),
     rule!(
         "retry-after",
-        trouble::retry_after,
+        interruptions::retry_after,
         "a throttling error carries the retry delay that the cloud asked for"
     ),
     rule!(

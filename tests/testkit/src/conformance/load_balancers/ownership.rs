@@ -1,4 +1,4 @@
-//! Whose is whose: clusters, Services, things made by hand, and calls that overlap.
+//! Rules for ownership: clusters, Services, unmanaged load balancers, and concurrent calls.
 
 use std::time::Duration;
 
@@ -11,197 +11,204 @@ use super::{
         report::{Problem, Verdict, expect},
     },
     context::OTHER_CLUSTER,
-    service_driver::{DriverCall, ErrorReaction, ServiceDriver},
+    service_driver::{ErrorReaction, Operation, ServiceDriver},
 };
-use crate::conformance::load_balancers::backends_and_deletion::{ENSURE, delete_by};
+use crate::conformance::load_balancers::backends_and_deletion::{ENSURE, delete_until_done};
 
-/// Services that are served at the same time.
-const TOGETHER: usize = 6;
-/// How long calls take then, so that they overlap.
-const SLOWLY: Duration = Duration::from_millis(20);
+/// Number of Services that are synced concurrently.
+const CONCURRENT_SERVICES: usize = 6;
+/// Delay of each cloud call, which makes concurrent calls overlap.
+const CALL_LATENCY: Duration = Duration::from_millis(20);
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-/// Checks that both are served apart, and that what is done to the first leaves the second as it
-/// is.
-async fn apart(
-    bench: &LbBench<'_>,
+/// Checks that both Services get their own load balancer, and that operations on the first do not
+/// change the second's.
+async fn check_separate(
+    ctx: &LbRuleContext<'_>,
     first: &mut ServiceDriver<'_>,
     second: &mut ServiceDriver<'_>,
 ) -> Verdict {
-    let empty = bench.world().await?;
+    let empty = ctx.snapshot().await?;
     second.ensure().await?;
-    let alone = bench.world().await?;
+    let alone = ctx.snapshot().await?;
     alone
-        .served(&empty, second)
+        .served_since(&empty, second)
         .map_err(super::ensure::blocked)?;
-    let own = |what: &'static str| move |seen: String| Problem::Failed(format!("{what}: {seen}"));
+    let failed =
+        |what: &'static str| move |observed: String| Problem::Failed(format!("{what}: {observed}"));
     first
-        .settle(ENSURE, ErrorReaction::Fail)
+        .call_until_done(ENSURE, ErrorReaction::Fail)
         .await?
-        .map_err(own("the second could not be served beside the first"))?;
-    let both = bench.world().await?;
-    both.served(&alone, first)
-        .map_err(own("the second, beside the first"))?;
-    unchanged(&both, &alone, "ensure")?;
+        .map_err(failed("ensure failed beside another load balancer"))?;
+    let with_both = ctx.snapshot().await?;
+    with_both
+        .served_since(&alone, first)
+        .map_err(failed("beside another load balancer"))?;
+    check_unchanged(&with_both, &alone, "ensure")?;
     first.nodes.truncate(1);
     first
-        .settle(DriverCall::Update, ErrorReaction::Fail)
+        .call_until_done(Operation::Update, ErrorReaction::Fail)
         .await?
-        .map_err(own("update"))?;
-    unchanged(&bench.world().await?, &alone, "update")?;
-    let provider = super::context::balancers(&first.provider)?;
+        .map_err(failed("update"))?;
+    check_unchanged(&ctx.snapshot().await?, &alone, "update")?;
+    let provider = super::context::load_balancers(&first.provider)?;
     let supported = provider.supports().source_ranges;
     if supported {
         first.service.source_ranges = Box::new(["198.51.100.0/24".into()]);
         first
-            .settle(ENSURE, ErrorReaction::Fail)
+            .call_until_done(ENSURE, ErrorReaction::Fail)
             .await?
-            .map_err(own("a change"))?;
-        unchanged(&bench.world().await?, &alone, "a change")?;
+            .map_err(failed("a change"))?;
+        check_unchanged(&ctx.snapshot().await?, &alone, "a change")?;
     }
     first
-        .settle(DriverCall::Delete, ErrorReaction::Fail)
+        .call_until_done(Operation::Delete, ErrorReaction::Fail)
         .await?
-        .map_err(own("delete"))?;
-    unchanged(&bench.world().await?, &alone, "delete")
+        .map_err(failed("delete"))?;
+    check_unchanged(&ctx.snapshot().await?, &alone, "delete")
 }
 
-/// Checks that everything that was there is there as it was.
-fn unchanged(
+/// Checks that every object of `then` still exists unchanged.
+fn check_unchanged(
     now: &super::context::CloudSnapshot,
     then: &super::context::CloudSnapshot,
     what: &str,
 ) -> Verdict {
     let mut kept = now.clone();
     kept.objects.retain(|id, _| then.objects.contains_key(id));
-    kept.balancers
-        .retain(|id, _| then.balancers.contains_key(id));
-    let changes = kept.changes(then);
-    expect(changes.is_empty(), || format!("{what} of one touched the other: {changes}"))
+    kept.load_balancers
+        .retain(|id, _| then.load_balancers.contains_key(id));
+    let changes = kept.changes_since(then);
+    expect(changes.is_empty(), || {
+        format!("{what} for one owner changed objects of another: {changes}")
+    })
 }
 
-pub(super) async fn clusters_apart(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let name = bench.name();
-    let ours = bench.service_named("conformance", &name);
-    let theirs = bench.service_named("conformance", &name);
-    let mut first = bench.tenant_of(CLUSTER, bench.provider().await?, ours, &nodes);
-    let mut second = bench.tenant_of(OTHER_CLUSTER, bench.other_provider().await?, theirs, &nodes);
-    apart(bench, &mut first, &mut second).await?;
-    // Even by the other's UID: a cluster that was copied has the same ones.
-    let before = bench.world().await?;
+pub(super) async fn clusters_apart(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let name = ctx.name();
+    let ours = ctx.service_named("conformance", &name);
+    let theirs = ctx.service_named("conformance", &name);
+    let mut first = ctx.driver_for(CLUSTER, ctx.provider().await?, ours, &nodes);
+    let mut second = ctx.driver_for(OTHER_CLUSTER, ctx.other_provider().await?, theirs, &nodes);
+    check_separate(ctx, &mut first, &mut second).await?;
+    // Delete by the other cluster's UID: a copied cluster has the same UIDs.
+    let before = ctx.snapshot().await?;
     let reference = second.reference();
-    let deleted = delete_by(&first, &reference).await?;
-    unchanged(&bench.world().await?, &before, &format!("delete by the other's UID ({deleted:?})"))?;
+    let deleted = delete_until_done(&first, &reference).await?;
+    check_unchanged(
+        &ctx.snapshot().await?,
+        &before,
+        &format!("delete by the other's UID ({deleted:?})"),
+    )?;
     second.remove().await
 }
 
-pub(super) async fn services_apart(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let name = bench.name();
-    // Joined without care, namespace and name of the first two are the same.
+pub(super) async fn services_apart(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let name = ctx.name();
+    // If namespace and name were simply joined with a dash, these Services would collide.
     let pairs = [
         (("conformance", name.clone()), ("conformance-b", name.clone())),
         (("conformance", format!("b-{name}")), ("conformance-b", name)),
     ];
     for (ours, theirs) in pairs {
-        let provider = bench.provider().await?;
-        let mut first = bench.tenant_of(
-            CLUSTER,
-            provider.clone(),
-            bench.service_named(ours.0, &ours.1),
-            &nodes,
-        );
+        let provider = ctx.provider().await?;
+        let mut first =
+            ctx.driver_for(CLUSTER, provider.clone(), ctx.service_named(ours.0, &ours.1), &nodes);
         let mut second =
-            bench.tenant_of(CLUSTER, provider, bench.service_named(theirs.0, &theirs.1), &nodes);
-        apart(bench, &mut first, &mut second).await?;
+            ctx.driver_for(CLUSTER, provider, ctx.service_named(theirs.0, &theirs.1), &nodes);
+        check_separate(ctx, &mut first, &mut second).await?;
         second.remove().await?;
     }
     Ok(())
 }
 
-/// Names that are as long as the API server takes them.
-pub(super) async fn long_names(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
+/// Uses names of the maximum length that the API server accepts.
+pub(super) async fn long_names(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
     let long = |begin: &str, end: char| format!("{begin:n<62}{end}");
-    let name = bench.name();
+    let name = ctx.name();
     let (one, other) = (long(&name, 'a'), long(&name, 'b'));
     let namespace = long("conformance-", 'a');
-    let provider = bench.provider().await?;
+    let provider = ctx.provider().await?;
     let mut first =
-        bench.tenant_of(CLUSTER, provider.clone(), bench.service_named(&namespace, &one), &nodes);
+        ctx.driver_for(CLUSTER, provider.clone(), ctx.service_named(&namespace, &one), &nodes);
     let mut second =
-        bench.tenant_of(CLUSTER, provider, bench.service_named(&namespace, &other), &nodes);
-    apart(bench, &mut first, &mut second).await?;
+        ctx.driver_for(CLUSTER, provider, ctx.service_named(&namespace, &other), &nodes);
+    check_separate(ctx, &mut first, &mut second).await?;
     second.remove().await
 }
 
-pub(super) async fn foreign_untouched(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(1).await?;
-    let mut tenant = bench.tenant(&nodes).await?;
-    if !bench.cloud.add_foreign(&tenant.service).await? {
+pub(super) async fn foreign_untouched(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(1).await?;
+    let mut driver = ctx.driver(&nodes).await?;
+    if !ctx.cloud.add_foreign(&driver.service).await? {
         return Err(Problem::Unsupported(
-            "nothing made by hand can be in the way of a load balancer".to_owned(),
+            "no unmanaged load balancer can conflict with a new one".to_owned(),
         ));
     }
-    let before = bench.world().await?;
-    // Whether it is an error or another name is found is the provider's choice.
-    for step in
-        [DriverCall::Delete, DriverCall::Update, ENSURE, DriverCall::Update, DriverCall::Delete]
+    let before = ctx.snapshot().await?;
+    // The provider may return an error or choose another name.
+    for operation in
+        [Operation::Delete, Operation::Update, ENSURE, Operation::Update, Operation::Delete]
     {
-        let done = tenant.settle(step, ErrorReaction::Fail).await?;
-        unchanged(&bench.world().await?, &before, &format!("{step:?} ({done:?})"))?;
+        let done = driver
+            .call_until_done(operation, ErrorReaction::Fail)
+            .await?;
+        check_unchanged(&ctx.snapshot().await?, &before, &format!("{operation:?} ({done:?})"))?;
     }
     Ok(())
 }
 
-pub(super) async fn concurrent_use(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let empty = bench.world().await?;
-    let mut alone = bench.tenant(&nodes).await?;
+pub(super) async fn concurrent_use(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let empty = ctx.snapshot().await?;
+    let mut alone = ctx.driver(&nodes).await?;
     alone.ensure().await?;
-    bench
-        .world()
+    ctx.snapshot()
         .await?
-        .served(&empty, &alone)
+        .served_since(&empty, &alone)
         .map_err(super::ensure::blocked)?;
     alone.remove().await?;
-    let provider = bench.provider().await?;
-    let tenant = |_| bench.tenant_of(CLUSTER, provider.clone(), bench.service(), &nodes);
-    let mut tenants: Vec<_> = (0..TOGETHER).map(tenant).collect();
-    bench.cloud.slow_down(SLOWLY).await?;
-    for step in [ENSURE, DriverCall::Update, DriverCall::Delete] {
-        if step == DriverCall::Update {
-            for tenant in &mut tenants {
-                tenant.nodes.truncate(1);
+    let provider = ctx.provider().await?;
+    let driver = |_| ctx.driver_for(CLUSTER, provider.clone(), ctx.service(), &nodes);
+    let mut drivers: Vec<_> = (0..CONCURRENT_SERVICES).map(driver).collect();
+    ctx.cloud.slow_down(CALL_LATENCY).await?;
+    for operation in [ENSURE, Operation::Update, Operation::Delete] {
+        if operation == Operation::Update {
+            for driver in &mut drivers {
+                driver.nodes.truncate(1);
             }
         }
         let done = join_all(
-            tenants
+            drivers
                 .iter_mut()
-                .map(|tenant| tenant.settle(step, ErrorReaction::Fail)),
+                .map(|driver| driver.call_until_done(operation, ErrorReaction::Fail)),
         )
         .await;
         for result in done {
             result?.map_err(Problem::Failed)?;
         }
-        let world = bench.world().await?;
-        if step == DriverCall::Delete {
-            let left = world.changes(&empty);
-            expect(left.is_empty(), || format!("after deletion {left}"))?;
+        let snapshot = ctx.snapshot().await?;
+        if operation == Operation::Delete {
+            let left = snapshot.changes_since(&empty);
+            expect(left.is_empty(), || format!("after deletion: {left}"))?;
             continue;
         }
-        for tenant in &tenants {
-            let mut rest = world.clone();
-            let ports = super::context::wanted_ports(&tenant.service);
-            rest.balancers
-                .retain(|_, balancer| !balancer.ports.is_disjoint(&ports));
-            rest.served(&empty, tenant)
-                .map_err(|seen| Problem::Failed(format!("{step:?}: {seen}")))?;
+        for driver in &drivers {
+            let mut own = snapshot.clone();
+            let ports = super::context::desired_ports(&driver.service);
+            own.load_balancers
+                .retain(|_, load_balancer| !load_balancer.ports.is_disjoint(&ports));
+            own.served_since(&empty, driver)
+                .map_err(|observed| Problem::Failed(format!("{operation:?}: {observed}")))?;
         }
-        let count = world.new_since(&empty).count();
-        expect(count == TOGETHER, || format!("{TOGETHER} Services, {count} load balancers"))?;
+        let count = snapshot.new_since(&empty).count();
+        expect(count == CONCURRENT_SERVICES, || {
+            format!("{CONCURRENT_SERVICES} Services, {count} load balancers")
+        })?;
     }
     Ok(())
 }

@@ -1,145 +1,159 @@
-//! What is recorded and told of the work: mutations, errors, events, remarks.
+//! Rules for records and texts: mutations, errors, events, notices.
 
 use ccm_core::provider::{CloudError, LoadBalancers};
 
 use super::{
     super::{
         InjectedCallFault, InjectedFault, LoadBalancerCloud,
-        context::{MutationRecords, RuleContext, event_reason, holds, presentable},
+        context::{
+            MutationRecords, RuleContext, check_error_text, check_event_reason, contains_secret,
+        },
         report::{Problem, Verdict, expect},
     },
-    context::balancers,
+    context::load_balancers,
     ids, interpret, inventory,
-    service_driver::{DriverCall, ErrorReaction, ServiceDriver},
+    service_driver::{ErrorReaction, Operation, ServiceDriver},
 };
 use crate::conformance::load_balancers::backends_and_deletion::ENSURE;
 
-/// Longest note of an event.
-const LONGEST_NOTE: usize = 1024;
+/// Maximum length of an event's note, in bytes.
+const MAX_NOTE_BYTES: usize = 1024;
 
-type LbBench<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
+type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-pub(super) async fn changes_recorded(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let mut tenant = bench.tenant(&nodes[..1]).await?;
-    let records = MutationRecords::new(&tenant.provider)?;
-    tenant.mutations = Some(records.metrics.clone());
-    for step in [ENSURE, DriverCall::Update, DriverCall::Delete] {
-        if step == DriverCall::Update {
-            tenant.nodes.clone_from(&nodes);
+pub(super) async fn changes_recorded(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let mut driver = ctx.driver(&nodes[..1]).await?;
+    let records = MutationRecords::new(&driver.provider)?;
+    driver.mutations = Some(records.metrics.clone());
+    for operation in [ENSURE, Operation::Update, Operation::Delete] {
+        if operation == Operation::Update {
+            driver.nodes.clone_from(&nodes);
         }
-        let before = records.made();
-        bench.cloud.script(None).await?;
-        let done = tenant.settle(step, ErrorReaction::Fail).await?;
-        done.map_err(|seen| {
+        let before = records.count();
+        ctx.cloud.script(None).await?;
+        let done = driver
+            .call_until_done(operation, ErrorReaction::Fail)
+            .await?;
+        done.map_err(|observed| {
             Problem::Blocked(
-                if step == DriverCall::Delete {
+                if operation == Operation::Delete {
                     ids::DELETED
                 } else {
                     ids::ENSURED
                 },
-                seen,
+                observed,
             )
         })?;
-        records.cover(before, bench.cloud.call_count().await?.writes, &format!("{step:?}"))?;
+        records.check(before, ctx.cloud.call_count().await?.writes, &format!("{operation:?}"))?;
     }
-    if tenant.provider.inventory().is_none() {
+    if driver.provider.inventory().is_none() {
         return Ok(());
     }
-    tenant = ServiceDriver { mutations: tenant.mutations, ..bench.tenant(&nodes).await? };
-    tenant.ensure().await?;
-    let owned = inventory::owned_by(&tenant).await?;
-    let before = records.made();
-    bench.cloud.script(None).await?;
-    let done = inventory::delete_all(&tenant, &owned).await?;
-    done.map_err(|seen| Problem::Blocked(ids::DELETES_OWNED, seen))?;
-    records.cover(before, bench.cloud.call_count().await?.writes, "delete_owned")
+    driver = ServiceDriver { mutations: driver.mutations, ..ctx.driver(&nodes).await? };
+    driver.ensure().await?;
+    let owned = inventory::owned_by(&driver).await?;
+    let before = records.count();
+    ctx.cloud.script(None).await?;
+    let done = inventory::delete_all(&driver, &owned).await?;
+    done.map_err(|observed| Problem::Blocked(ids::DELETES_OWNED, observed))?;
+    records.check(before, ctx.cloud.call_count().await?.writes, "delete_owned")
 }
 
-/// Checks what the user was told since it was last looked at.
-fn told_well(what: &str, told: Vec<(&'static str, String)>, secrets: &[String]) -> Verdict {
-    for (reason, note) in told {
-        let wrong = match () {
-            () if note.trim().is_empty() => Err("says nothing".to_owned()),
-            () if note.len() > LONGEST_NOTE => Err(format!("has {} bytes", note.len())),
-            () if holds(&note, secrets) => Err("holds a secret".to_owned()),
-            () => event_reason(reason),
+/// Checks the reasons and notes of events or notices.
+fn check_event_texts(
+    what: &str,
+    events: Vec<(&'static str, String)>,
+    secrets: &[String],
+) -> Verdict {
+    for (reason, note) in events {
+        let result = if note.trim().is_empty() {
+            Err("the note is empty".to_owned())
+        } else if note.len() > MAX_NOTE_BYTES {
+            Err(format!("the note has {} bytes", note.len()))
+        } else if contains_secret(&note, secrets) {
+            Err("the note contains a secret".to_owned())
+        } else {
+            check_event_reason(reason)
         };
-        wrong.map_err(|seen| {
-            Problem::Failed(format!("{what}: event or remark {reason:?}: {seen}"))
+        result.map_err(|observed| {
+            Problem::Failed(format!("{what}: event or notice {reason:?}: {observed}"))
         })?;
     }
     Ok(())
 }
 
-fn remarks(
+/// Checks the notices of a Service with valid and invalid annotations.
+fn check_notices(
     provider: &dyn LoadBalancers,
-    tenant: &ServiceDriver<'_>,
-    bench: &LbBench<'_>,
+    driver: &ServiceDriver<'_>,
+    ctx: &LbRuleContext<'_>,
     secrets: &[String],
 ) -> Verdict {
-    let mut services = vec![tenant.service.clone()];
-    for (key, value) in bench.cloud.bad_annotations() {
-        let mut service = tenant.service.clone();
+    let mut services = vec![driver.service.clone()];
+    for (key, value) in ctx.cloud.bad_annotations() {
+        let mut service = driver.service.clone();
         service
             .annotations
             .insert(key.as_str().into(), value.as_str().into());
         services.push(service);
     }
     services.extend(
-        interpret::variations(tenant, bench)?
+        interpret::variations(driver, ctx)?
             .into_iter()
             .map(|(_, service)| service),
     );
     for service in services {
-        // In this order.
+        // The framework calls interpret before notices.
         provider.interpret(&service);
-        let (said, again) = (provider.notices(&service), provider.notices(&service));
-        expect(said == again, || format!("one Service, several remarks: {said:?}, {again:?}"))?;
-        let said = said
+        let (notices, repeated) = (provider.notices(&service), provider.notices(&service));
+        expect(notices == repeated, || {
+            format!("different notices for the same Service: {notices:?}, {repeated:?}")
+        })?;
+        let texts = notices
             .into_iter()
-            .map(|remark| (remark.reason, remark.note.into_string()))
+            .map(|notice| (notice.reason, notice.note.into_string()))
             .collect();
-        told_well(&format!("annotations {:?}", service.annotations), said, secrets)?;
+        check_event_texts(&format!("annotations {:?}", service.annotations), texts, secrets)?;
     }
     Ok(())
 }
 
-pub(super) async fn texts_presentable(bench: &LbBench<'_>) -> Verdict {
-    let nodes = bench.nodes(2).await?;
-    let secrets = bench.cloud.secrets();
-    let tenant = bench.tenant(&nodes[..1]).await?;
-    bench.cloud.script(None).await?;
-    remarks(balancers(&tenant.provider)?, &tenant, bench, &secrets)?;
-    let made = bench.cloud.call_count().await?.calls();
-    expect(made == 0, || format!("{made} cloud calls were made for remarks"))?;
+pub(super) async fn texts_presentable(ctx: &LbRuleContext<'_>) -> Verdict {
+    let nodes = ctx.nodes(2).await?;
+    let secrets = ctx.cloud.secrets();
+    let driver = ctx.driver(&nodes[..1]).await?;
+    ctx.cloud.script(None).await?;
+    check_notices(load_balancers(&driver.provider)?, &driver, ctx, &secrets)?;
+    let made = ctx.cloud.call_count().await?.calls();
+    expect(made == 0, || format!("notices made {made} cloud calls"))?;
     let error = |what: &str, error: &CloudError| {
-        presentable(error, &secrets).map_err(|seen| Problem::Failed(format!("{what}: {seen}")))
+        check_error_text(error, &secrets)
+            .map_err(|observed| Problem::Failed(format!("{what}: {observed}")))
     };
     for fault in InjectedFault::ALL {
-        let mut tenant = bench.tenant(&nodes[..1]).await?;
-        for step in [ENSURE, DriverCall::Update, DriverCall::Delete] {
-            let what = format!("{step:?} under {fault:?}");
-            if step == DriverCall::Update {
-                tenant.nodes.clone_from(&nodes);
+        let mut driver = ctx.driver(&nodes[..1]).await?;
+        for operation in [ENSURE, Operation::Update, Operation::Delete] {
+            let what = format!("{operation:?} under {fault:?}");
+            if operation == Operation::Update {
+                driver.nodes.clone_from(&nodes);
             }
-            bench
-                .cloud
+            ctx.cloud
                 .script(Some(InjectedCallFault::fail(1, fault).lasting()))
                 .await?;
-            let outcome = tenant.once(&tenant.op(), step).await?;
-            bench.cloud.script(None).await?;
+            let outcome = driver.call_once(&driver.op(), operation).await?;
+            ctx.cloud.script(None).await?;
             outcome
                 .result
                 .as_ref()
                 .err()
-                .map_or(Ok(()), |seen| error(&what, seen))?;
-            told_well(&what, tenant.events.take(), &secrets)?;
-            match step {
-                DriverCall::Delete => tenant.remove().await?,
-                _ => drop(tenant.ensure().await?),
+                .map_or(Ok(()), |observed| error(&what, observed))?;
+            check_event_texts(&what, driver.events.take(), &secrets)?;
+            match operation {
+                Operation::Delete => driver.remove().await?,
+                _ => drop(driver.ensure().await?),
             }
-            told_well(&format!("{step:?}"), tenant.events.take(), &secrets)?;
+            check_event_texts(&format!("{operation:?}"), driver.events.take(), &secrets)?;
         }
     }
     Ok(())

@@ -21,32 +21,32 @@ use super::{
         context::RuleContext,
         report::{Problem, Verdict},
     },
-    context::balancers,
+    context::load_balancers,
     ids,
 };
 
-/// How often something is asked for until it must be done.
+/// Maximum number of calls until an operation must be done.
 const MAX_ROUNDS: usize = 200;
-/// How many errors a step may have after its trouble, as a cloud in doubt is busy for a while.
+/// Maximum number of errors after an injected fault. A cloud may be busy for a while after one.
 const MAX_ERRORS_AFTER_FAULT: usize = 5;
-/// Longest wait that is obeyed.
-const MAX_WAIT: Duration = Duration::from_secs(600);
+/// Maximum delay between two calls, whatever the provider asks for.
+const MAX_DELAY: Duration = Duration::from_secs(600);
 
-/// One Service and the provider that serves it, driven as the framework does.
+/// Syncs one Service with a provider, in the way in which the framework does.
 pub(super) struct ServiceDriver<'a> {
-    pub(super) bench: &'a RuleContext<'a, dyn LoadBalancerCloud>,
+    pub(super) ctx: &'a RuleContext<'a, dyn LoadBalancerCloud>,
     pub(super) provider: Arc<dyn CloudProvider>,
     pub(super) cluster: &'static str,
-    /// Status and annotations are kept as the provider asks for it.
+    /// The Service, with status and annotations as the provider asked to write them.
     pub(super) service: ServiceView,
     pub(super) nodes: Vec<Arc<NodeView>>,
-    /// Where changes are counted, if they are.
+    /// Counts mutations, if set.
     pub(super) mutations: Option<MutationMetrics>,
-    /// What the user was told.
+    /// Events that the provider emitted.
     pub(super) events: Arc<RecordedEvents>,
 }
 
-/// Events of a Service: reason and note.
+/// Events of a Service, each with reason and note.
 #[derive(Default)]
 pub(super) struct RecordedEvents(Mutex<Vec<(&'static str, String)>>);
 
@@ -62,22 +62,22 @@ impl EventSink for RecordedEvents {
     }
 }
 
-/// What is asked for.
+/// A provider call for one Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DriverCall {
+pub(super) enum Operation {
     Ensure(ReadMode),
     Update,
     Delete,
 }
 
-/// What happens after an error.
+/// Reaction to an error of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorReaction {
-    /// Errors are not expected.
+    /// The operation fails.
     Fail,
-    /// The same process tries again.
+    /// The same process retries.
     Retry,
-    /// The process ends, and another one that remembers nothing goes on.
+    /// A new process with empty caches retries.
     Restart,
 }
 
@@ -95,7 +95,7 @@ impl ServiceDriver<'_> {
 
     pub(super) fn op_with(&self, cancel: CancellationToken, gate: WriteGate) -> Op {
         let op = Op::new(self.cluster, cancel, gate)
-            .with_deadline(Instant::now() + self.bench.cloud.patience());
+            .with_deadline(Instant::now() + self.ctx.cloud.call_timeout());
         let op = op.with_events(self.events.clone());
         match &self.mutations {
             Some(mutations) => op.with_mutations(mutations.clone()),
@@ -103,17 +103,17 @@ impl ServiceDriver<'_> {
         }
     }
 
-    /// Describes the wanted balancer; a Service that is not claimed is another rule's matter.
+    /// Returns the desired load balancer. Another rule judges whether the Service is valid.
     pub(super) fn spec(&self) -> Verdict<LbSpec> {
-        let provider = balancers(&self.provider)?;
-        let blocked = |seen: String| Problem::Blocked(ids::CLAIMED, seen);
+        let provider = load_balancers(&self.provider)?;
+        let blocked = |observed: String| Problem::Blocked(ids::CLAIMED, observed);
         let backends = match provider.interpret(&self.service) {
             ServiceInterpretation::Valid { backends, .. } => backends,
             other => return Err(blocked(format!("{other:?}"))),
         };
-        let refused = provider.supports().validate(&self.service);
-        if !refused.is_empty() {
-            return Err(blocked(format!("not supported: {refused:?}")));
+        let unsupported = provider.supports().validate(&self.service);
+        if !unsupported.is_empty() {
+            return Err(blocked(format!("not supported: {unsupported:?}")));
         }
         let backends = match backends {
             BackendKind::Nodes(needs) => {
@@ -132,7 +132,7 @@ impl ServiceDriver<'_> {
         })
     }
 
-    /// Makes the slice of a Service with one pod in the host network of each node.
+    /// Returns an EndpointSlice with one pod in the host network of each node.
     fn slice(&self) -> EndpointSliceView {
         let ports = self.service.ports.iter().map(|port| SlicePort {
             name: port.name.clone(),
@@ -167,7 +167,7 @@ impl ServiceDriver<'_> {
         }
     }
 
-    /// Names the balancer, with all that the framework may know.
+    /// Returns a reference to the load balancer with everything that the framework can know.
     pub(super) fn reference(&self) -> LbRef {
         LbRef {
             uid: self.service.uid.clone(),
@@ -180,31 +180,31 @@ impl ServiceDriver<'_> {
         }
     }
 
-    /// Asks once and keeps nothing of the answer.
-    pub(super) async fn once(&self, op: &Op, step: DriverCall) -> Verdict<LbOutcome> {
-        let provider = balancers(&self.provider)?;
-        match step {
-            DriverCall::Ensure(depth) => {
-                let want = self.spec()?;
+    /// Calls the provider once and ignores the status and annotations in its outcome.
+    pub(super) async fn call_once(&self, op: &Op, operation: Operation) -> Verdict<LbOutcome> {
+        let provider = load_balancers(&self.provider)?;
+        match operation {
+            Operation::Ensure(mode) => {
+                let spec = self.spec()?;
                 Ok(self
-                    .in_time(provider.ensure(op, &want, depth))
+                    .in_time(provider.ensure(op, &spec, mode))
                     .await
                     .unwrap_or_else(LbOutcome::from))
             }
-            DriverCall::Update => {
-                let want = self.spec()?;
+            Operation::Update => {
+                let spec = self.spec()?;
                 Ok(self
-                    .in_time(provider.update_backends(op, &want))
+                    .in_time(provider.update_backends(op, &spec))
                     .await
                     .unwrap_or_else(LbOutcome::from))
             }
-            DriverCall::Delete => self.delete(op, &self.reference()).await,
+            Operation::Delete => self.delete(op, &self.reference()).await,
         }
     }
 
     pub(super) async fn delete(&self, op: &Op, reference: &LbRef) -> Verdict<LbOutcome> {
         let deleted = self
-            .in_time(balancers(&self.provider)?.delete(op, reference))
+            .in_time(load_balancers(&self.provider)?.delete(op, reference))
             .await;
         let result = deleted.and_then(|result| result);
         Ok(LbOutcome {
@@ -215,23 +215,23 @@ impl ServiceDriver<'_> {
     }
 
     pub(super) async fn plan(&self) -> Verdict<Result<Vec<PlannedChange>, CloudError>> {
-        let (want, op) = (self.spec()?, self.op());
+        let (spec, op) = (self.spec()?, self.op());
         let planned = self
-            .in_time(balancers(&self.provider)?.plan(&op, &want))
+            .in_time(load_balancers(&self.provider)?.plan(&op, &spec))
             .await;
         Ok(planned.and_then(|result| result))
     }
 
-    /// Drops a call that does not end at its deadline, as the framework does.
+    /// Drops a call that exceeds its deadline, as the framework does.
     async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T, CloudError> {
-        let limit = self.bench.cloud.patience() + Duration::from_secs(5);
+        let limit = self.ctx.cloud.call_timeout() + Duration::from_secs(5);
         tokio::time::timeout(limit, call).await.map_err(|_| {
             CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}"))
         })
     }
 
-    /// Keeps status and annotations, as the framework writes them to the Service.
-    pub(super) fn keep(&mut self, outcome: &LbOutcome) {
+    /// Writes status and annotations to the Service, as the framework does.
+    pub(super) fn apply_outcome(&mut self, outcome: &LbOutcome) {
         if let Some(status) = &outcome.status {
             self.service.status.clone_from(status);
         }
@@ -247,31 +247,34 @@ impl ServiceDriver<'_> {
         }
     }
 
-    /// Asks until it is done, waiting as told; the inner error says what went wrong.
-    pub(super) async fn settle(
+    /// Repeats an operation until it is done, with the delays that the provider asks for. The inner
+    /// error describes a failure.
+    pub(super) async fn call_until_done(
         &mut self,
-        step: DriverCall,
+        operation: Operation,
         after: ErrorReaction,
     ) -> Verdict<Result<(), String>> {
         let started = Instant::now();
         let mut errors = 0;
         for _ in 0..MAX_ROUNDS {
             let op = self.op().with_pending_for(started.elapsed());
-            let outcome = self.once(&op, step).await?;
-            let wait = match &outcome.result {
+            let outcome = self.call_once(&op, operation).await?;
+            let delay = match &outcome.result {
                 Ok(Progress::Done) => {
-                    self.keep(&outcome);
+                    self.apply_outcome(&outcome);
                     return Ok(Ok(()));
                 }
                 Ok(Progress::Pending { after, why }) if after.is_zero() => {
-                    return Ok(Err(format!("{step:?}: waits for {why:?} without a pause")));
+                    return Ok(Err(format!("{operation:?} is pending without a delay: {why:?}")));
                 }
                 Ok(Progress::Pending { after, .. }) => *after,
-                Err(error) if step == DriverCall::Delete && error.kind() == ErrorKind::NotFound => {
+                Err(error)
+                    if operation == Operation::Delete && error.kind() == ErrorKind::NotFound =>
+                {
                     return Ok(Ok(()));
                 }
                 Err(error) if after == ErrorReaction::Fail || errors == MAX_ERRORS_AFTER_FAULT => {
-                    return Ok(Err(format!("{step:?}: {}", show_error(error))));
+                    return Ok(Err(format!("{operation:?}: {}", show_error(error))));
                 }
                 Err(error) => {
                     errors += 1;
@@ -279,27 +282,29 @@ impl ServiceDriver<'_> {
                 }
             };
             match (&outcome.result, after) {
-                (Err(_), ErrorReaction::Restart) => self.provider = self.bench.provider().await?,
-                _ => self.keep(&outcome),
+                (Err(_), ErrorReaction::Restart) => self.provider = self.ctx.provider().await?,
+                _ => self.apply_outcome(&outcome),
             }
-            tokio::time::sleep(wait.min(MAX_WAIT)).await;
+            tokio::time::sleep(delay.min(MAX_DELAY)).await;
         }
-        Ok(Err(format!("{step:?}: not done after {MAX_ROUNDS} rounds")))
+        Ok(Err(format!("{operation:?} is not done after {MAX_ROUNDS} calls")))
     }
 
-    /// Brings the balancer about; that it can be is another rule's matter.
+    /// Ensures the load balancer. Another rule judges whether that succeeds.
     pub(super) async fn ensure(&mut self) -> Verdict<LbStatus> {
         let done = self
-            .settle(DriverCall::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
+            .call_until_done(Operation::Ensure(ReadMode::Fresh), ErrorReaction::Fail)
             .await?;
-        done.map_err(|seen| Problem::Blocked(ids::ENSURED, seen))?;
+        done.map_err(|observed| Problem::Blocked(ids::ENSURED, observed))?;
         Ok(self.service.status.clone())
     }
 
-    /// Takes the balancer away; that it can be is another rule's matter.
+    /// Deletes the load balancer. Another rule judges whether that succeeds.
     pub(super) async fn remove(&mut self) -> Verdict {
-        let done = self.settle(DriverCall::Delete, ErrorReaction::Fail).await?;
-        done.map_err(|seen| Problem::Blocked(ids::DELETED, seen))
+        let done = self
+            .call_until_done(Operation::Delete, ErrorReaction::Fail)
+            .await?;
+        done.map_err(|observed| Problem::Blocked(ids::DELETED, observed))
     }
 }
 
@@ -308,7 +313,7 @@ pub(super) fn show_error(error: &CloudError) -> String {
     format!("error {}: {}", error.kind(), error.chain())
 }
 
-/// Shows how a call went in one line.
+/// Shows the result of a call in one line.
 pub(super) fn show(result: &Result<Progress, CloudError>) -> String {
     match result {
         Ok(Progress::Done) => "done".to_owned(),

@@ -6,46 +6,45 @@ use ipnet::IpNet;
 
 use super::super::FaultyCloud;
 
-/// Shows and changes the routes of the cloud behind the provider under test.
+/// Inspects and changes the routes in the cloud behind the provider under test.
 ///
-/// What is shown is read from the cloud itself, never from the provider.
+/// Read everything from the cloud itself, never from the provider.
 #[async_trait]
 pub trait RouteCloud: FaultyCloud {
-    /// Lists the routes of every table and cluster that could be mixed up with this cluster's.
+    /// Lists the routes of all tables and clusters that the provider could confuse with its own.
     async fn routes(&self) -> anyhow::Result<Vec<CloudRoute>>;
 
-    /// Makes by hand a route that is not this cluster's: in another cluster's table, or in a table
-    /// that the provider is not configured for. `false`, the default, when there is no such thing.
+    /// Creates a route in a table of another cluster, or in a table that the provider is not
+    /// configured for. Returns `false`, the default, if no such table exists.
     async fn add_foreign(&self, node: &NodeView, destination: IpNet) -> anyhow::Result<bool> {
         let _ = (node, destination);
         Ok(false)
     }
 
-    /// Makes a provider of another cluster in the same account; `None`, the default, when all that
-    /// tells clusters apart is [`Op::cluster_name`](ccm_core::provider::Op::cluster_name).
+    /// Returns a provider of another cluster in the same account. Returns `None`, the default, if
+    /// only [`Op::cluster_name`](ccm_core::provider::Op::cluster_name) distinguishes clusters.
     async fn other_cluster(&self) -> anyhow::Result<Option<Arc<dyn CloudProvider>>> {
         Ok(None)
     }
 
-    /// Tells whether destinations may be IPv6 networks; yes by default.
+    /// Returns true, the default, if the cloud supports routes to IPv6 networks.
     fn ipv6(&self) -> bool {
         true
     }
 
-    /// Returns how many routes are made in one call to show that many can be; two hundred by
-    /// default.
+    /// Returns the number of routes in one call of the rule `large-batch`. 200 by default.
     fn many(&self) -> usize {
         200
     }
 }
 
-/// A route as the cloud has it.
+/// Observed state of a route in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CloudRoute {
-    /// Distinguishes it from every other route, of all tables.
+    /// Id that is unique among the routes of all tables.
     pub id: String,
-    /// Destination.
+    /// Destination network.
     pub destination: IpNet,
-    /// Name of the node that it leads to, if its instance exists.
+    /// Name of the target node; `None` if its instance does not exist.
     pub node: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Answers to batches, and interruptions.
+//! Rules for batches, errors and interruptions.
 
 use std::{collections::BTreeSet, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -15,27 +15,27 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         InjectedCallFault, InjectedFault, RouteCloud,
-        context::{CLUSTER, MutationRecords, RuleContext, presentable},
-        load_balancers::trouble::cut_short,
+        context::{CLUSTER, MutationRecords, RuleContext, check_error_text},
+        load_balancers::interruptions::interrupt_at,
         report::{Problem, Verdict, expect},
     },
-    bench::{Answers, MAX_CALLS, all_done, check, create, show, show_error},
     cloud::CloudRoute,
+    context::{Answers, MAX_CALLS, check_all_succeeded, create, fail_on_error, show, show_error},
     ids,
 };
 
-/// Longest that a call may sleep.
-const LONGEST_SLEEP: Duration = Duration::from_secs(2);
-/// Await points at which a call is cut short, at most.
-const MAX_WAITS: usize = 60;
-/// How long the cloud takes before and after a call's effect, so that calls can be cut short there.
-const SLOWLY: Duration = Duration::from_millis(20);
-/// Calls that overlap.
-const TOGETHER: usize = 8;
+/// Maximum sleep of one provider call.
+const MAX_SLEEP: Duration = Duration::from_secs(2);
+/// Maximum number of await points at which a call is interrupted.
+const MAX_AWAIT_POINTS: usize = 60;
+/// Delay before and after the effect of each cloud call, which gives calls await points.
+const CALL_LATENCY: Duration = Duration::from_millis(20);
+/// Number of concurrent batches.
+const CONCURRENT_BATCHES: usize = 8;
 
-type RouteBench<'a> = RuleContext<'a, dyn RouteCloud>;
+type RouteRuleContext<'a> = RuleContext<'a, dyn RouteCloud>;
 
-/// Three routes to make and one to delete.
+/// A batch of three routes to create and one to delete.
 struct Batch {
     before: BTreeSet<CloudRoute>,
     changes: Vec<RouteChange>,
@@ -44,76 +44,78 @@ struct Batch {
 }
 
 impl Batch {
-    async fn new(bench: &RouteBench<'_>, provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
-        let (first, second) = (bench.node().await?, bench.node().await?);
-        let before = bench.world().await?;
-        let old = bench.listed(provider, &first).await?;
+    async fn new(ctx: &RouteRuleContext<'_>, provider: &Arc<dyn CloudProvider>) -> Verdict<Self> {
+        let (first, second) = (ctx.node().await?, ctx.node().await?);
+        let before = ctx.snapshot().await?;
+        let old = ctx.create_and_list(provider, &first).await?;
         let deleted = old.destination;
         let made = [&first, &second, &first]
-            .map(|node| (bench.network(), node.clone()))
+            .map(|node| (ctx.network(), node.clone()))
             .to_vec();
         let mut changes: Vec<_> = made.iter().map(|(net, node)| create(node, *net)).collect();
         changes.insert(1, RouteChange::Delete(old));
         Ok(Self { before, changes, made, deleted })
     }
 
-    /// Checks that all is as the batch says.
-    async fn done(&self, bench: &RouteBench<'_>) -> Verdict<Result<(), String>> {
+    /// Checks that all changes of the batch are in the cloud.
+    async fn check_applied(&self, ctx: &RouteRuleContext<'_>) -> Verdict<Result<(), String>> {
         let wanted: Vec<_> = self.made.iter().map(|(net, node)| (*net, node)).collect();
-        bench.holds(&self.before, &wanted).await
+        ctx.check_routes_in_cloud(&self.before, &wanted).await
     }
 
-    /// Checks that what was answered as done is.
-    async fn honest(
+    /// Checks that every change that was answered as done is in the cloud.
+    async fn check_answers(
         &self,
-        bench: &RouteBench<'_>,
+        ctx: &RouteRuleContext<'_>,
         answers: &Answers,
     ) -> Verdict<Result<(), String>> {
-        let there: BTreeSet<_> = bench
-            .world()
+        let destinations: BTreeSet<_> = ctx
+            .snapshot()
             .await?
             .into_iter()
             .map(|route| route.destination)
             .collect();
         for (change, answer) in self.changes.iter().zip(answers) {
             let done = match change {
-                RouteChange::Create { destination, .. } => there.contains(destination),
-                RouteChange::Delete(_) => !there.contains(&self.deleted),
+                RouteChange::Create { destination, .. } => destinations.contains(destination),
+                RouteChange::Delete(_) => !destinations.contains(&self.deleted),
             };
             if answer.is_ok() && !done {
-                return Ok(Err(format!("answered as done, but is not: {}", show(change))));
+                return Ok(Err(format!(
+                    "answered as done, but not in the cloud: {}",
+                    show(change)
+                )));
             }
         }
         Ok(Ok(()))
     }
 }
 
-pub(super) async fn answers_in_order(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let gone = bench.lost_node().await?;
+pub(super) async fn answers_in_order(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let gone = ctx.node_without_instance().await?;
     let fails = |change: &RouteChange| matches!(change, RouteChange::Create { node, .. } if node.name == gone.name);
     for reverse in [false, true] {
-        let missing = bench.listed(&provider, &node).await?;
-        bench
-            .apply(&provider, &[RouteChange::Delete(missing.clone())])
+        let missing = ctx.create_and_list(&provider, &node).await?;
+        ctx.apply(&provider, &[RouteChange::Delete(missing.clone())])
             .await?;
         let mut changes = [
-            create(&node, bench.network()),
-            create(&gone, bench.network()),
+            create(&node, ctx.network()),
+            create(&gone, ctx.network()),
             RouteChange::Delete(missing),
-            create(&node, bench.network()),
-            create(&node, bench.network()),
+            create(&node, ctx.network()),
+            create(&node, ctx.network()),
         ];
         if reverse {
             changes.reverse();
         }
         for part in [&changes[..], &changes[..1], &[]] {
-            let answers = bench.apply_raw(&provider, &bench.op(), part).await?;
+            let answers = ctx.apply_raw(&provider, &ctx.op(), part).await?;
             let count = answers.len();
             expect(count == part.len(), || format!("{count} answers to {} changes", part.len()))?;
             for (index, (change, answer)) in part.iter().zip(&answers).enumerate() {
-                // That the others succeed is another rule's matter, so that only the place of the
-                // error counts.
+                // Another rule judges whether the other changes succeed. Here only the position of
+                // the error counts.
                 expect(!fails(change) || answer.is_err(), || {
                     format!("answer {index} is {answer:?} to {}", show(change))
                 })?;
@@ -123,50 +125,50 @@ pub(super) async fn answers_in_order(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn failure_spoils_nothing(bench: &RouteBench<'_>) -> Verdict {
-    let provider = bench.provider().await?;
-    let gone = bench.lost_node().await?;
+pub(super) async fn failure_spoils_nothing(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let provider = ctx.provider().await?;
+    let gone = ctx.node_without_instance().await?;
     for place in 0..5 {
-        let mut batch = Batch::new(bench, &provider).await?;
-        batch.changes.insert(place, create(&gone, bench.network()));
-        let mut answers = bench.apply(&provider, &batch.changes).await?;
+        let mut batch = Batch::new(ctx, &provider).await?;
+        batch.changes.insert(place, create(&gone, ctx.network()));
+        let mut answers = ctx.apply(&provider, &batch.changes).await?;
         let failed = answers.remove(place);
         if failed.is_ok() {
-            let seen = "a route to an instance that is gone was answered as made".to_owned();
-            return Err(Problem::Blocked(ids::ANSWERS_IN_ORDER, seen));
+            let observed = "creating a route to a deleted instance was answered as done".to_owned();
+            return Err(Problem::Blocked(ids::ANSWERS_IN_ORDER, observed));
         }
-        check(all_done(&answers), &format!("with change {place} failing"))?;
-        check(batch.done(bench).await?, &format!("with change {place} failing"))?;
+        fail_on_error(check_all_succeeded(&answers), &format!("when change {place} fails"))?;
+        fail_on_error(batch.check_applied(ctx).await?, &format!("when change {place} fails"))?;
     }
     Ok(())
 }
 
-pub(super) async fn resumable(bench: &RouteBench<'_>) -> Verdict {
+pub(super) async fn resumable(ctx: &RouteRuleContext<'_>) -> Verdict {
     for restart in [false, true] {
         for lost in [false, true] {
-            for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-                let mut provider = bench.provider().await?;
-                let batch = Batch::new(bench, &provider).await?;
-                let trouble = match lost {
+            for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
+                let mut provider = ctx.provider().await?;
+                let batch = Batch::new(ctx, &provider).await?;
+                let fault = match lost {
                     true => InjectedCallFault::lose_answer(call),
                     false => InjectedCallFault::fail(call, InjectedFault::Transient),
                 };
-                bench.cloud.script(Some(trouble)).await?;
-                let answers = bench.apply(&provider, &batch.changes).await?;
-                let spoilt = bench.cloud.call_count().await?.calls() >= call;
-                bench.cloud.script(None).await?;
+                ctx.cloud.script(Some(fault)).await?;
+                let answers = ctx.apply(&provider, &batch.changes).await?;
+                let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+                ctx.cloud.script(None).await?;
                 let what =
                     format!("call {call} {}", if lost { "lost its answer" } else { "failed" });
-                check(batch.honest(bench, &answers).await?, &what)?;
+                fail_on_error(batch.check_answers(ctx, &answers).await?, &what)?;
                 if restart {
-                    provider = bench.provider().await?;
+                    provider = ctx.provider().await?;
                 }
-                check(
-                    all_done(&bench.apply(&provider, &batch.changes).await?),
-                    &format!("{what}, tried again"),
+                fail_on_error(
+                    check_all_succeeded(&ctx.apply(&provider, &batch.changes).await?),
+                    &format!("{what}, retried"),
                 )?;
-                check(batch.done(bench).await?, &format!("{what}, tried again"))?;
-                if !spoilt {
+                fail_on_error(batch.check_applied(ctx).await?, &format!("{what}, retried"))?;
+                if !fault_hit {
                     break;
                 }
             }
@@ -175,34 +177,31 @@ pub(super) async fn resumable(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whole, or an error.
-pub(super) async fn list_whole(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
+/// Checks that a listing is complete or fails.
+pub(super) async fn list_whole(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let mut wanted = BTreeSet::new();
     for _ in 0..3 {
-        wanted.insert(bench.listed(&provider, &node).await?.destination);
+        wanted.insert(ctx.create_and_list(&provider, &node).await?.destination);
     }
-    for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-        for provider in [&provider, &bench.provider().await?] {
+    for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
+        for provider in [&provider, &ctx.provider().await?] {
             for fault in InjectedFault::ALL {
-                bench
-                    .cloud
+                ctx.cloud
                     .script(Some(InjectedCallFault::fail(call, fault).lasting()))
                     .await?;
-                let listed = bench
-                    .list_with(provider, &bench.op(), &[node.clone()])
-                    .await?;
-                let spoilt = bench.cloud.call_count().await?.calls() >= call;
-                bench.cloud.script(None).await?;
+                let listed = ctx.list_with(provider, &ctx.op(), &[node.clone()]).await?;
+                let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+                ctx.cloud.script(None).await?;
                 let Ok(routes) = listed else { continue };
-                let seen: BTreeSet<_> = routes.iter().map(|route| route.destination).collect();
+                let observed: BTreeSet<_> = routes.iter().map(|route| route.destination).collect();
                 let what = || {
                     format!(
-                        "call {call} fails with {fault:?}, listed is {seen:?} instead of {wanted:?}"
+                        "call {call} failed with {fault:?}, but list returned {observed:?} instead of {wanted:?}"
                     )
                 };
-                expect(!spoilt && seen.is_superset(&wanted), what)?;
-                if !spoilt {
+                expect(!fault_hit && observed.is_superset(&wanted), what)?;
+                if !fault_hit {
                     return Ok(());
                 }
             }
@@ -211,24 +210,23 @@ pub(super) async fn list_whole(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-/// Lists and applies while calls fail for good.
+/// Lists and applies while a call and all later ones fail, and passes each error to `check_error`.
 async fn under_each_fault(
-    bench: &RouteBench<'_>,
-    judge: impl Fn(InjectedFault, &str, &CloudError) -> Verdict,
+    ctx: &RouteRuleContext<'_>,
+    check_error: impl Fn(InjectedFault, &str, &CloudError) -> Verdict,
 ) -> Verdict {
-    let node = bench.node().await?;
+    let node = ctx.node().await?;
     for fault in InjectedFault::ALL {
-        let provider = bench.provider().await?;
-        let batch = Batch::new(bench, &provider).await?;
-        for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-            bench
-                .cloud
+        let provider = ctx.provider().await?;
+        let batch = Batch::new(ctx, &provider).await?;
+        for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
+            ctx.cloud
                 .script(Some(InjectedCallFault::fail(call, fault).lasting()))
                 .await?;
-            let answers = bench.apply(&provider, &batch.changes).await?;
-            let spoilt = bench.cloud.call_count().await?.calls() >= call;
-            bench.cloud.script(None).await?;
-            if !spoilt {
+            let answers = ctx.apply(&provider, &batch.changes).await?;
+            let fault_hit = ctx.cloud.call_count().await?.calls() >= call;
+            ctx.cloud.script(None).await?;
+            if !fault_hit {
                 break;
             }
             let errors: Vec<_> = answers
@@ -236,25 +234,25 @@ async fn under_each_fault(
                 .filter_map(|answer| answer.as_ref().err())
                 .collect();
             expect(!errors.is_empty(), || {
-                format!("apply: {fault:?} of call {call} went unnoticed")
+                format!("apply succeeded although call {call} failed with {fault:?}")
             })
             .map_err(|_| {
-                Problem::Blocked(ids::RESUMABLE, format!("{fault:?} of call {call} went unnoticed"))
+                Problem::Blocked(
+                    ids::RESUMABLE,
+                    format!("apply succeeded although call {call} failed with {fault:?}"),
+                )
             })?;
             for error in errors {
-                judge(fault, &format!("apply, call {call}"), error)?;
+                check_error(fault, &format!("apply, call {call}"), error)?;
             }
         }
-        bench
-            .cloud
+        ctx.cloud
             .script(Some(InjectedCallFault::fail(1, fault).lasting()))
             .await?;
-        let listed = bench
-            .list_with(&provider, &bench.op(), &[node.clone()])
-            .await?;
-        bench.cloud.script(None).await?;
+        let listed = ctx.list_with(&provider, &ctx.op(), &[node.clone()]).await?;
+        ctx.cloud.script(None).await?;
         match listed {
-            Err(error) => judge(fault, "list", &error)?,
+            Err(error) => check_error(fault, "list", &error)?,
             Ok(routes) => {
                 return Err(Problem::Blocked(ids::LIST_WHOLE, format!("{fault:?}: {routes:?}")));
             }
@@ -263,8 +261,8 @@ async fn under_each_fault(
     Ok(())
 }
 
-pub(super) async fn error_kinds(bench: &RouteBench<'_>) -> Verdict {
-    under_each_fault(bench, |fault, what, error| {
+pub(super) async fn error_kinds(ctx: &RouteRuleContext<'_>) -> Verdict {
+    under_each_fault(ctx, |fault, what, error| {
         expect(error.kind() == fault.kind(), || {
             format!("{what} under {fault:?}: {}", show_error(error))
         })
@@ -272,15 +270,17 @@ pub(super) async fn error_kinds(bench: &RouteBench<'_>) -> Verdict {
     .await
 }
 
-pub(super) async fn retry_after(bench: &RouteBench<'_>) -> Verdict {
-    if !bench.cloud.names_pauses() {
-        return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
+pub(super) async fn retry_after(ctx: &RouteRuleContext<'_>) -> Verdict {
+    if !ctx.cloud.reports_retry_after() {
+        return Err(Problem::Unsupported(
+            "the cloud's throttling errors carry no retry delay".to_owned(),
+        ));
     }
-    under_each_fault(bench, |fault, what, error| match fault {
-        InjectedFault::Throttled(pause) => {
-            let named = error.retry_after();
-            expect(named.is_some_and(|after| after >= pause), || {
-                format!("{what}: the cloud says {pause:?}, the provider {named:?}")
+    under_each_fault(ctx, |fault, what, error| match fault {
+        InjectedFault::Throttled(delay) => {
+            let reported = error.retry_after();
+            expect(reported.is_some_and(|after| after >= delay), || {
+                format!("{what}: the cloud's retry delay is {delay:?}, the provider's {reported:?}")
             })
         }
         _ => Ok(()),
@@ -288,68 +288,63 @@ pub(super) async fn retry_after(bench: &RouteBench<'_>) -> Verdict {
     .await
 }
 
-pub(super) async fn texts_presentable(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let secrets = bench.cloud.secrets();
+pub(super) async fn texts_presentable(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let secrets = ctx.cloud.secrets();
     for fault in InjectedFault::ALL {
-        let batch = Batch::new(bench, &provider).await?;
-        bench
-            .cloud
+        let batch = Batch::new(ctx, &provider).await?;
+        ctx.cloud
             .script(Some(InjectedCallFault::fail(1, fault).lasting()))
             .await?;
-        let mut answers = bench.apply(&provider, &batch.changes).await?;
+        let mut answers = ctx.apply(&provider, &batch.changes).await?;
         answers.push(
-            bench
-                .list_with(&provider, &bench.op(), &[node.clone()])
+            ctx.list_with(&provider, &ctx.op(), &[node.clone()])
                 .await?
                 .map(drop),
         );
-        bench.cloud.script(None).await?;
+        ctx.cloud.script(None).await?;
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            presentable(error, &secrets)
-                .map_err(|seen| Problem::Failed(format!("under {fault:?}: {seen}")))?;
+            check_error_text(error, &secrets)
+                .map_err(|observed| Problem::Failed(format!("under {fault:?}: {observed}")))?;
         }
     }
     Ok(())
 }
 
-pub(super) async fn changes_recorded(bench: &RouteBench<'_>) -> Verdict {
-    let provider = bench.provider().await?;
-    let batch = Batch::new(bench, &provider).await?;
+pub(super) async fn changes_recorded(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let provider = ctx.provider().await?;
+    let batch = Batch::new(ctx, &provider).await?;
     let records = MutationRecords::new(&provider)?;
-    bench.cloud.script(None).await?;
-    let op = bench.op().with_mutations(records.metrics.clone());
-    let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
-    all_done(&answers).map_err(|seen| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, seen))?;
-    let writes = bench.cloud.call_count().await?.writes;
-    records.cover(0, writes, "apply")
+    ctx.cloud.script(None).await?;
+    let op = ctx.op().with_mutations(records.metrics.clone());
+    let answers = ctx.apply_with(&provider, &op, &batch.changes).await?;
+    check_all_succeeded(&answers)
+        .map_err(|observed| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, observed))?;
+    let writes = ctx.cloud.call_count().await?.writes;
+    records.check(0, writes, "apply")
 }
 
-pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {
-    let node = bench.node().await?;
-    let provider = bench.provider().await?;
+pub(super) async fn sleeps_briefly(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let node = ctx.node().await?;
+    let provider = ctx.provider().await?;
     let throttled = InjectedFault::Throttled(Duration::from_secs(7));
-    for trouble in [
+    for fault in [
         None,
         Some(InjectedCallFault::fail(1, throttled)),
         Some(InjectedCallFault::fail(1, throttled).lasting()),
     ] {
-        let batch = Batch::new(bench, &provider).await?;
+        let batch = Batch::new(ctx, &provider).await?;
         for apply in [true, false] {
-            bench.cloud.script(trouble).await?;
+            ctx.cloud.script(fault).await?;
             let began = Instant::now();
             match apply {
-                true => drop(bench.apply(&provider, &batch.changes).await?),
-                false => drop(
-                    bench
-                        .list_with(&provider, &bench.op(), &[node.clone()])
-                        .await?,
-                ),
+                true => drop(ctx.apply(&provider, &batch.changes).await?),
+                false => drop(ctx.list_with(&provider, &ctx.op(), &[node.clone()]).await?),
             }
             let took = began.elapsed();
-            let calls = u32::try_from(bench.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
-            bench.cloud.script(None).await?;
-            let limit = LONGEST_SLEEP + bench.cloud.answer_time() * calls.saturating_add(1);
+            let calls = u32::try_from(ctx.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
+            ctx.cloud.script(None).await?;
+            let limit = MAX_SLEEP + ctx.cloud.answer_time() * calls.saturating_add(1);
             let what = if apply { "apply" } else { "list" };
             expect(took <= limit, || format!("{what} took {took:?} for {calls} cloud calls"))?;
         }
@@ -357,65 +352,70 @@ pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn no_write_without_leadership(bench: &RouteBench<'_>) -> Verdict {
-    let provider = bench.provider().await?;
-    let batch = Batch::new(bench, &provider).await?;
-    let before = bench.world().await?;
+pub(super) async fn no_write_without_leadership(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let provider = ctx.provider().await?;
+    let batch = Batch::new(ctx, &provider).await?;
+    let before = ctx.snapshot().await?;
     let (gate, _keeper) = WriteGate::closed();
-    bench.cloud.script(None).await?;
-    let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
-    let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
-    let writes = bench.cloud.call_count().await?.writes;
-    expect(writes == 0 && bench.world().await? == before, || format!("{writes} writing calls"))?;
+    ctx.cloud.script(None).await?;
+    let op = ctx.op_with(CLUSTER, CancellationToken::new(), gate);
+    let answers = ctx.apply_with(&provider, &op, &batch.changes).await?;
+    let writes = ctx.cloud.call_count().await?.writes;
+    expect(writes == 0 && ctx.snapshot().await? == before, || format!("{writes} writing calls"))?;
     let other = answers
         .iter()
         .find(|answer| !matches!(answer, Err(error) if error.kind() == ErrorKind::NotLeader));
-    expect(other.is_none(), || format!("the answer is {other:?}"))?;
-    for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
-        let batch = Batch::new(bench, &provider).await?;
-        if !bench.cloud.slow_down(SLOWLY).await? {
+    expect(other.is_none(), || format!("an answer is {other:?}"))?;
+    for waits in (0..MAX_AWAIT_POINTS).step_by(ctx.cloud.stride().max(1)) {
+        let batch = Batch::new(ctx, &provider).await?;
+        if !ctx.cloud.slow_down(CALL_LATENCY).await? {
             return Ok(());
         }
-        bench.cloud.script(None).await?;
+        ctx.cloud.script(None).await?;
         let (gate, keeper) = WriteGate::closed();
         keeper.open_until(Instant::now() + Duration::from_secs(3600));
-        let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
-        let mut call = pin!(bench.apply_with(&provider, &op, &batch.changes));
-        let ended = cut_short(call.as_mut(), waits, || Poll::Ready(())).await;
+        let op = ctx.op_with(CLUSTER, CancellationToken::new(), gate);
+        let mut call = pin!(ctx.apply_with(&provider, &op, &batch.changes));
+        let ended = interrupt_at(call.as_mut(), waits, || Poll::Ready(())).await;
         keeper.close();
-        let begun = bench.cloud.call_count().await?.writes;
-        let under_way = ended.is_none();
+        let writes_before = ctx.cloud.call_count().await?.writes;
+        let in_flight = ended.is_none();
         match ended {
             None => drop(call.await?),
             Some(answers) => drop(answers?),
         }
-        let more = bench.cloud.call_count().await?.writes - begun;
-        bench.cloud.slow_down(Duration::ZERO).await?;
-        expect(more == 0, || format!("{more} writing calls were begun after leadership was lost"))?;
-        if !under_way {
+        let later_writes = ctx.cloud.call_count().await?.writes - writes_before;
+        ctx.cloud.slow_down(Duration::ZERO).await?;
+        expect(later_writes == 0, || {
+            format!("{later_writes} writing calls started after leadership was lost")
+        })?;
+        if !in_flight {
             break;
         }
     }
     Ok(())
 }
 
-pub(super) async fn cancellation(bench: &RouteBench<'_>) -> Verdict {
-    if !bench.cloud.slow_down(SLOWLY).await? {
-        return Err(Problem::Unsupported("the cloud's adapter cannot slow calls down".to_owned()));
+pub(super) async fn cancellation(ctx: &RouteRuleContext<'_>) -> Verdict {
+    if !ctx.cloud.slow_down(CALL_LATENCY).await? {
+        return Err(Problem::Unsupported("the adapter cannot delay calls".to_owned()));
     }
-    bench.cloud.slow_down(Duration::ZERO).await?;
-    let provider = bench.provider().await?;
+    ctx.cloud.slow_down(Duration::ZERO).await?;
+    let provider = ctx.provider().await?;
     for drop_it in [true, false] {
-        for waits in (0..MAX_WAITS).step_by(bench.cloud.stride().max(1)) {
-            let batch = Batch::new(bench, &provider).await?;
-            bench.cloud.slow_down(SLOWLY).await?;
-            let under_way = interrupt(bench, &provider, &batch, waits, drop_it).await;
-            bench.cloud.slow_down(Duration::ZERO).await?;
-            let under_way = under_way?;
-            let what = format!("cut short at await point {waits}, tried again");
-            check(all_done(&bench.apply(&provider, &batch.changes).await?), &what)?;
-            check(batch.done(bench).await?, &what)?;
-            if !under_way {
+        for waits in (0..MAX_AWAIT_POINTS).step_by(ctx.cloud.stride().max(1)) {
+            let batch = Batch::new(ctx, &provider).await?;
+            ctx.cloud.slow_down(CALL_LATENCY).await?;
+            let in_flight = interrupt(ctx, &provider, &batch, waits, drop_it).await;
+            ctx.cloud.slow_down(Duration::ZERO).await?;
+            let in_flight = in_flight?;
+            let what = format!("interrupted at await point {waits}, retried");
+            fail_on_error(
+                check_all_succeeded(&ctx.apply(&provider, &batch.changes).await?),
+                &what,
+            )?;
+            fail_on_error(batch.check_applied(ctx).await?, &what)?;
+            if !in_flight {
                 break;
             }
         }
@@ -423,93 +423,98 @@ pub(super) async fn cancellation(bench: &RouteBench<'_>) -> Verdict {
     Ok(())
 }
 
-/// Drops or cancels the batch after it has waited `waits` times; tells whether it was still under
-/// way.
+/// Drops or cancels the batch after `waits` await points. Returns true if it was still in flight.
 async fn interrupt(
-    bench: &RouteBench<'_>,
+    ctx: &RouteRuleContext<'_>,
     provider: &Arc<dyn CloudProvider>,
     batch: &Batch,
     waits: usize,
     drop_it: bool,
 ) -> Verdict<bool> {
     let cancel = CancellationToken::new();
-    let op = bench.op_with(CLUSTER, cancel.clone(), WriteGate::always_open());
-    let mut since = None;
-    let cut = cut_short(bench.apply_with(provider, &op, &batch.changes), waits, || {
+    let op = ctx.op_with(CLUSTER, cancel.clone(), WriteGate::always_open());
+    let mut cancelled_at = None;
+    let interrupted = interrupt_at(ctx.apply_with(provider, &op, &batch.changes), waits, || {
         if drop_it {
             return Poll::Ready(());
         }
-        since.get_or_insert_with(Instant::now);
+        cancelled_at.get_or_insert_with(Instant::now);
         cancel.cancel();
         Poll::Pending
     })
     .await;
-    let Some(answers) = cut else { return Ok(true) };
+    let Some(answers) = interrupted else {
+        return Ok(true);
+    };
     let answers = answers?;
-    if let Some(since) = since {
-        let (took, limit) = (since.elapsed(), LONGEST_SLEEP + bench.cloud.answer_time());
-        expect(took <= limit, || format!("apply went on for {took:?} after it was cancelled"))?;
+    if let Some(cancelled_at) = cancelled_at {
+        let (took, limit) = (cancelled_at.elapsed(), MAX_SLEEP + ctx.cloud.answer_time());
+        expect(took <= limit, || format!("apply ended only {took:?} after it was cancelled"))?;
         let other = answers
             .iter()
             .filter_map(|a| a.as_ref().err())
             .find(|e| e.kind() != ErrorKind::Canceled);
         expect(other.is_none(), || {
-            format!("cancelled, but {}", other.map(show_error).unwrap_or_default())
+            format!(
+                "apply was cancelled, but returned {}",
+                other.map(show_error).unwrap_or_default()
+            )
         })?;
-        check(batch.honest(bench, &answers).await?, "cancelled")?;
+        fail_on_error(batch.check_answers(ctx, &answers).await?, "cancelled")?;
     }
-    Ok(since.is_some())
+    Ok(cancelled_at.is_some())
 }
 
-pub(super) async fn concurrent_use(bench: &RouteBench<'_>) -> Verdict {
-    let provider = bench.provider().await?;
-    let alone = Batch::new(bench, &provider).await?;
-    let answers = bench.apply(&provider, &alone.changes).await?;
-    all_done(&answers).map_err(|seen| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, seen))?;
-    let before = bench.world().await?;
+pub(super) async fn concurrent_use(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let provider = ctx.provider().await?;
+    let alone = Batch::new(ctx, &provider).await?;
+    let answers = ctx.apply(&provider, &alone.changes).await?;
+    check_all_succeeded(&answers)
+        .map_err(|observed| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, observed))?;
+    let before = ctx.snapshot().await?;
     let mut batches = Vec::new();
-    for _ in 0..TOGETHER {
-        batches.push(Batch::new(bench, &provider).await?);
+    for _ in 0..CONCURRENT_BATCHES {
+        batches.push(Batch::new(ctx, &provider).await?);
     }
-    bench.cloud.slow_down(SLOWLY).await?;
+    ctx.cloud.slow_down(CALL_LATENCY).await?;
     let together = join_all(
         batches
             .iter()
-            .map(|batch| bench.apply(&provider, &batch.changes)),
+            .map(|batch| ctx.apply(&provider, &batch.changes)),
     )
     .await;
-    bench.cloud.slow_down(Duration::ZERO).await?;
+    ctx.cloud.slow_down(Duration::ZERO).await?;
     for answers in together {
-        check(all_done(&answers?), "at the same time")?;
+        fail_on_error(check_all_succeeded(&answers?), "concurrently")?;
     }
     let made: Vec<_> = batches
         .iter()
         .flat_map(|batch| batch.made.iter().map(|(net, node)| (*net, node)))
         .collect();
-    check(bench.holds(&before, &made).await?, "at the same time")
+    fail_on_error(ctx.check_routes_in_cloud(&before, &made).await?, "concurrently")
 }
 
-pub(super) async fn large_batch(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let before = bench.world().await?;
-    let wanted: Vec<_> = (0..bench.cloud.many())
-        .map(|_| (bench.network(), &node))
+pub(super) async fn large_batch(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let before = ctx.snapshot().await?;
+    let wanted: Vec<_> = (0..ctx.cloud.many())
+        .map(|_| (ctx.network(), &node))
         .collect();
     let changes: Vec<_> = wanted
         .iter()
         .map(|(net, node)| create(node, *net))
         .collect();
-    check(all_done(&bench.apply(&provider, &changes).await?), "create")?;
-    check(bench.holds(&before, &wanted).await?, "create")?;
-    let listed = bench.list(&provider, &[node.clone()]).await?;
+    fail_on_error(check_all_succeeded(&ctx.apply(&provider, &changes).await?), "create")?;
+    fail_on_error(ctx.check_routes_in_cloud(&before, &wanted).await?, "create")?;
+    let listed = ctx.list(&provider, &[node.clone()]).await?;
     let ours: Vec<_> = listed
         .into_iter()
         .filter(|route| wanted.iter().any(|(net, _)| *net == route.destination))
         .collect();
     expect(ours.len() == wanted.len(), || {
-        format!("{} routes were made, {} are listed", wanted.len(), ours.len())
+        format!("{} routes were created, but {} are listed", wanted.len(), ours.len())
     })?;
     let changes: Vec<_> = ours.into_iter().map(RouteChange::Delete).collect();
-    check(all_done(&bench.apply(&provider, &changes).await?), "delete")?;
-    check(bench.holds(&before, &[]).await?, "delete")
+    fail_on_error(check_all_succeeded(&ctx.apply(&provider, &changes).await?), "delete")?;
+    fail_on_error(ctx.check_routes_in_cloud(&before, &[]).await?, "delete")
 }

@@ -1,4 +1,4 @@
-//! What is listed, made and deleted.
+//! Rules for listing, creating and deleting routes.
 
 use ccm_core::{
     k8s::NodeView,
@@ -15,33 +15,31 @@ use super::{
         context::{CLUSTER, RuleContext},
         report::{Problem, Verdict, expect},
     },
-    bench::{all_done, check, create, show, show_error},
+    context::{check_all_succeeded, create, fail_on_error, show, show_error},
     ids,
 };
 
-/// Name of the cluster that must not be disturbed.
+/// Name of a second cluster that must not be affected.
 const OTHER_CLUSTER: &str = "conformance-other";
 
-type RouteBench<'a> = RuleContext<'a, dyn RouteCloud>;
+type RouteRuleContext<'a> = RuleContext<'a, dyn RouteCloud>;
 
-/// Creates a route and checks that it is listed as it should be.
-async fn round_trip(
-    bench: &RouteBench<'_>,
+/// Creates a route and checks that it is listed with its node and canonical destination.
+async fn create_and_check_listing(
+    ctx: &RouteRuleContext<'_>,
     provider: &Arc<dyn CloudProvider>,
     node: &Arc<NodeView>,
     destination: IpNet,
 ) -> Verdict {
-    let before = bench.world().await?;
-    let failed = |seen| Problem::Failed(format!("{destination}: {seen}"));
-    all_done(&bench.apply(provider, &[create(node, destination)]).await?).map_err(failed)?;
-    bench
-        .holds(&before, &[(destination.trunc(), node)])
+    let before = ctx.snapshot().await?;
+    let failed = |observed| Problem::Failed(format!("{destination}: {observed}"));
+    check_all_succeeded(&ctx.apply(provider, &[create(node, destination)]).await?)
+        .map_err(failed)?;
+    ctx.check_routes_in_cloud(&before, &[(destination.trunc(), node)])
         .await?
         .map_err(failed)?;
-    for provider in [provider, &bench.provider().await?] {
-        let listed = bench
-            .list_with(provider, &bench.op(), &[node.clone()])
-            .await?;
+    for provider in [provider, &ctx.provider().await?] {
+        let listed = ctx.list_with(provider, &ctx.op(), &[node.clone()]).await?;
         let routes = listed.map_err(|error| failed(show_error(&error)))?;
         let found: Vec<_> = routes
             .iter()
@@ -53,80 +51,79 @@ async fn round_trip(
                 && !route.blackhole
         };
         expect(found.len() == 1 && right(found[0]), || {
-            format!("{destination} to {}: listed is {found:?}", node.name)
+            format!("{destination} to {} is listed as {found:?}", node.name)
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn listed(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    round_trip(bench, &provider, &node, bench.network()).await?;
-    let IpNet::V4(network) = bench.network() else {
+pub(super) async fn listed(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    create_and_check_listing(ctx, &provider, &node, ctx.network()).await?;
+    let IpNet::V4(network) = ctx.network() else {
         return Ok(());
     };
-    // As somebody may write it, with bits of a host.
+    // A user may write the destination with host bits.
     let untidy = ipnet::Ipv4Net::new_assert(network.hosts().last().unwrap_or(network.addr()), 24);
-    round_trip(bench, &provider, &node, untidy.into()).await
+    create_and_check_listing(ctx, &provider, &node, untidy.into()).await
 }
 
-pub(super) async fn both_families(bench: &RouteBench<'_>) -> Verdict {
-    if !bench.cloud.ipv6() {
+pub(super) async fn both_families(ctx: &RouteRuleContext<'_>) -> Verdict {
+    if !ctx.cloud.ipv6() {
         return Err(Problem::Unsupported("the cloud has no IPv6 routes".to_owned()));
     }
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let six = |last: u16| Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, last), 64);
-    bench.listed(&provider, &node).await?;
-    round_trip(bench, &provider, &node, six(0).trunc().into()).await
+    ctx.create_and_list(&provider, &node).await?;
+    create_and_check_listing(ctx, &provider, &node, six(0).trunc().into()).await
 }
 
-pub(super) async fn create_again(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let destination = bench.network();
-    let before = bench.world().await?;
-    bench
-        .created(&provider, &[create(&node, destination)])
+pub(super) async fn create_again(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let destination = ctx.network();
+    let before = ctx.snapshot().await?;
+    ctx.create_all(&provider, &[create(&node, destination)])
         .await?;
-    for provider in [provider, bench.provider().await?] {
-        let answers = bench
-            .apply(&provider, &[create(&node, destination)])
-            .await?;
-        check(all_done(&answers), "created again")?;
-        check(bench.holds(&before, &[(destination, &node)]).await?, "created again")?;
+    for provider in [provider, ctx.provider().await?] {
+        let answers = ctx.apply(&provider, &[create(&node, destination)]).await?;
+        fail_on_error(check_all_succeeded(&answers), "created again")?;
+        fail_on_error(
+            ctx.check_routes_in_cloud(&before, &[(destination, &node)])
+                .await?,
+            "created again",
+        )?;
     }
     Ok(())
 }
 
-pub(super) async fn delete_again(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let before = bench.world().await?;
-    let route = bench.listed(&provider, &node).await?;
+pub(super) async fn delete_again(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let before = ctx.snapshot().await?;
+    let route = ctx.create_and_list(&provider, &node).await?;
     let delete = [RouteChange::Delete(route)];
-    all_done(&bench.apply(&provider, &delete).await?)
-        .map_err(|seen| Problem::Blocked(ids::DELETED, seen))?;
-    for provider in [provider, bench.provider().await?] {
-        check(all_done(&bench.apply(&provider, &delete).await?), "deleted again")?;
-        check(bench.holds(&before, &[]).await?, "deleted again")?;
+    check_all_succeeded(&ctx.apply(&provider, &delete).await?)
+        .map_err(|observed| Problem::Blocked(ids::DELETED, observed))?;
+    for provider in [provider, ctx.provider().await?] {
+        fail_on_error(check_all_succeeded(&ctx.apply(&provider, &delete).await?), "deleted again")?;
+        fail_on_error(ctx.check_routes_in_cloud(&before, &[]).await?, "deleted again")?;
     }
     Ok(())
 }
 
-pub(super) async fn delete_exactly(bench: &RouteBench<'_>) -> Verdict {
-    let (first, second, provider) =
-        (bench.node().await?, bench.node().await?, bench.provider().await?);
-    let before = bench.world().await?;
+pub(super) async fn delete_exactly(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (first, second, provider) = (ctx.node().await?, ctx.node().await?, ctx.provider().await?);
+    let before = ctx.snapshot().await?;
     let mut left = Vec::new();
     for node in [&first, &first, &second] {
-        left.push((bench.listed(&provider, node).await?, node));
+        left.push((ctx.create_and_list(&provider, node).await?, node));
     }
     while !left.is_empty() {
-        // The middle one first, by a process that did not make it.
+        // Delete the middle route first, in a process that did not create it.
         let (route, _) = left.remove(left.len() / 2);
-        let provider = bench.provider().await?;
-        check(
-            all_done(
-                &bench
-                    .apply(&provider, &[RouteChange::Delete(route.clone())])
+        let provider = ctx.provider().await?;
+        fail_on_error(
+            check_all_succeeded(
+                &ctx.apply(&provider, &[RouteChange::Delete(route.clone())])
                     .await?,
             ),
             "delete",
@@ -135,149 +132,151 @@ pub(super) async fn delete_exactly(bench: &RouteBench<'_>) -> Verdict {
             .iter()
             .map(|(route, node)| (route.destination, *node))
             .collect();
-        check(
-            bench.holds(&before, &rest).await?,
+        fail_on_error(
+            ctx.check_routes_in_cloud(&before, &rest).await?,
             &format!("after {} was deleted", route.destination),
         )?;
     }
     Ok(())
 }
 
-pub(super) async fn lost_instance_deleted(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let before = bench.world().await?;
-    let route = bench.listed(&provider, &node).await?;
-    bench.cloud.remove_node(&node.name).await?;
-    let provider = bench.provider().await?;
-    check(
-        all_done(
-            &bench
-                .apply(&provider, &[RouteChange::Delete(route)])
-                .await?,
-        ),
-        "the instance is gone",
+pub(super) async fn lost_instance_deleted(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let before = ctx.snapshot().await?;
+    let route = ctx.create_and_list(&provider, &node).await?;
+    ctx.cloud.remove_node(&node.name).await?;
+    let provider = ctx.provider().await?;
+    fail_on_error(
+        check_all_succeeded(&ctx.apply(&provider, &[RouteChange::Delete(route)]).await?),
+        "after the instance was deleted",
     )?;
-    check(bench.holds(&before, &[]).await?, "the instance is gone")
+    fail_on_error(ctx.check_routes_in_cloud(&before, &[]).await?, "after the instance was deleted")
 }
 
-pub(super) async fn blackhole(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let other = bench.node().await?;
-    let route = bench.listed(&provider, &node).await?;
-    bench.listed(&provider, &other).await?;
-    bench.cloud.remove_node(&node.name).await?;
+pub(super) async fn blackhole(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let other = ctx.node().await?;
+    let route = ctx.create_and_list(&provider, &node).await?;
+    ctx.create_and_list(&provider, &other).await?;
+    ctx.cloud.remove_node(&node.name).await?;
     for nodes in [vec![node.clone(), other.clone()], vec![other.clone()]] {
-        for provider in [&provider, &bench.provider().await?] {
-            let routes = bench.list(provider, &nodes).await?;
+        for provider in [&provider, &ctx.provider().await?] {
+            let routes = ctx.list(provider, &nodes).await?;
             let shown = routes
                 .iter()
                 .find(|listed| listed.destination == route.destination);
             expect(shown.is_none_or(|listed| listed.blackhole || listed.node.is_none()), || {
-                format!("the instance of node {} is gone, listed is {shown:?}", node.name)
+                format!(
+                    "the instance of node {} was deleted, but the route is listed as {shown:?}",
+                    node.name
+                )
             })?;
         }
     }
     Ok(())
 }
 
-pub(super) async fn foreign_untouched(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    let foreign = bench.network();
-    if !bench.cloud.add_foreign(&node, foreign).await? {
-        return Err(Problem::Unsupported("the cloud has no routes but this cluster's".to_owned()));
+pub(super) async fn foreign_untouched(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    let foreign = ctx.network();
+    if !ctx.cloud.add_foreign(&node, foreign).await? {
+        return Err(Problem::Unsupported(
+            "the cloud has no routes of other tables or clusters".to_owned(),
+        ));
     }
-    let before = bench.world().await?;
-    let own = bench.listed(&provider, &node).await?;
-    let routes = bench.list(&provider, &[node.clone()]).await?;
-    let seen = routes.iter().find(|route| route.destination == foreign);
-    expect(seen.is_none(), || format!("a foreign route is listed: {seen:?}"))?;
-    // One that is made up from parts of both, and ours to the same network.
+    let before = ctx.snapshot().await?;
+    let own = ctx.create_and_list(&provider, &node).await?;
+    let routes = ctx.list(&provider, &[node.clone()]).await?;
+    let observed = routes.iter().find(|route| route.destination == foreign);
+    expect(observed.is_none(), || format!("a foreign route is listed: {observed:?}"))?;
+    // A mix of both routes, a route of ours to the same network, and our own route.
     let mixed = Route { destination: foreign, ..own.clone() };
     for change in [RouteChange::Delete(mixed), create(&node, foreign), RouteChange::Delete(own)] {
-        let answers = bench.apply(&provider, &[change.clone()]).await?;
-        let world = bench.world().await?;
-        let lost: Vec<_> = before.difference(&world).collect();
-        expect(lost.is_empty(), || format!("{} ({answers:?}) took {lost:?}", show(&change)))?;
+        let answers = ctx.apply(&provider, &[change.clone()]).await?;
+        let snapshot = ctx.snapshot().await?;
+        let lost: Vec<_> = before.difference(&snapshot).collect();
+        expect(lost.is_empty(), || format!("{} ({answers:?}) deleted {lost:?}", show(&change)))?;
     }
     Ok(())
 }
 
-pub(super) async fn clusters_apart(bench: &RouteBench<'_>) -> Verdict {
+pub(super) async fn clusters_apart(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, ours, theirs) =
-        (bench.node().await?, bench.provider().await?, bench.other_provider().await?);
-    let own = bench.listed(&ours, &node).await?;
-    let there = bench.op_with(OTHER_CLUSTER, CancellationToken::new(), WriteGate::always_open());
-    let destination = bench.network();
-    let answers = bench
+        (ctx.node().await?, ctx.provider().await?, ctx.other_provider().await?);
+    let own = ctx.create_and_list(&ours, &node).await?;
+    let there = ctx.op_with(OTHER_CLUSTER, CancellationToken::new(), WriteGate::always_open());
+    let destination = ctx.network();
+    let answers = ctx
         .apply_with(&theirs, &there, &[create(&node, destination)])
         .await?;
-    check(all_done(&answers), "another cluster's route")?;
-    let before = bench.world().await?;
+    fail_on_error(check_all_succeeded(&answers), "another cluster's route")?;
+    let before = ctx.snapshot().await?;
     let blocked =
         |error: ccm_core::provider::CloudError| Problem::Blocked(ids::LISTED, show_error(&error));
-    let listed = bench
+    let listed = ctx
         .list_with(&theirs, &there, &[node.clone()])
         .await?
         .map_err(blocked)?;
-    let strange = listed
+    let foreign = listed
         .iter()
         .find(|route| route.destination == own.destination);
-    expect(strange.is_none(), || format!("another cluster lists {strange:?}"))?;
+    expect(foreign.is_none(), || format!("another cluster lists our route: {foreign:?}"))?;
     let Some(route) = listed
         .into_iter()
         .find(|route| route.destination == destination)
     else {
         return Err(Problem::Failed(format!("another cluster does not list {destination}")));
     };
-    let seen = bench.list(&ours, &[node]).await?;
-    let strange = seen.iter().find(|route| route.destination == destination);
-    expect(strange.is_none(), || format!("another cluster's route is listed: {strange:?}"))?;
-    let answers = bench.apply(&ours, &[RouteChange::Delete(route)]).await?;
-    let lost: Vec<_> = before.difference(&bench.world().await?).cloned().collect();
+    let observed = ctx.list(&ours, &[node]).await?;
+    let foreign = observed
+        .iter()
+        .find(|route| route.destination == destination);
+    expect(foreign.is_none(), || format!("another cluster's route is listed: {foreign:?}"))?;
+    let answers = ctx.apply(&ours, &[RouteChange::Delete(route)]).await?;
+    let lost: Vec<_> = before.difference(&ctx.snapshot().await?).cloned().collect();
     expect(lost.is_empty(), || {
         format!("another cluster's route could be deleted ({answers:?}): {lost:?}")
     })
 }
 
-pub(super) async fn list_is_fresh(bench: &RouteBench<'_>) -> Verdict {
-    let (node, old, other) =
-        (bench.node().await?, bench.provider().await?, bench.provider().await?);
-    bench.list(&old, &[node.clone()]).await?;
-    let route = bench.listed(&other, &node).await?;
+pub(super) async fn list_is_fresh(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, old, other) = (ctx.node().await?, ctx.provider().await?, ctx.provider().await?);
+    ctx.list(&old, &[node.clone()]).await?;
+    let route = ctx.create_and_list(&other, &node).await?;
     let there = |routes: &[Route]| {
         routes
             .iter()
             .any(|listed| listed.destination == route.destination)
     };
-    let seen = bench.list(&old, &[node.clone()]).await?;
-    expect(there(&seen), || format!("{} was just made, listed is {seen:?}", route.destination))?;
-    let answers = bench
+    let observed = ctx.list(&old, &[node.clone()]).await?;
+    expect(there(&observed), || {
+        format!("{} was just created, but the list is {observed:?}", route.destination)
+    })?;
+    let answers = ctx
         .apply(&other, &[RouteChange::Delete(route.clone())])
         .await?;
-    all_done(&answers).map_err(|seen| Problem::Blocked(ids::DELETED, seen))?;
-    let seen = bench.list(&old, &[node]).await?;
-    expect(!there(&seen), || format!("{} was just deleted, listed is {seen:?}", route.destination))
+    check_all_succeeded(&answers).map_err(|observed| Problem::Blocked(ids::DELETED, observed))?;
+    let observed = ctx.list(&old, &[node]).await?;
+    expect(!there(&observed), || {
+        format!("{} was just deleted, but the list is {observed:?}", route.destination)
+    })
 }
 
-pub(super) async fn list_is_read_only(bench: &RouteBench<'_>) -> Verdict {
-    let (node, provider) = (bench.node().await?, bench.provider().await?);
-    bench.listed(&provider, &node).await?;
-    bench.cloud.remove_node(&node.name).await?;
-    let before = bench.world().await?;
-    bench.cloud.script(None).await?;
+pub(super) async fn list_is_read_only(ctx: &RouteRuleContext<'_>) -> Verdict {
+    let (node, provider) = (ctx.node().await?, ctx.provider().await?);
+    ctx.create_and_list(&provider, &node).await?;
+    ctx.cloud.remove_node(&node.name).await?;
+    let before = ctx.snapshot().await?;
+    ctx.cloud.script(None).await?;
     let (gate, _keeper) = WriteGate::closed();
-    let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
-    let listed = bench
-        .list_with(&bench.provider().await?, &op, &[node])
-        .await?;
-    let writes = bench.cloud.call_count().await?.writes;
-    let same = bench.world().await? == before;
-    expect(writes == 0 && same, || {
-        format!("{writes} writing calls, changed the cloud: {}", !same)
-    })?;
+    let op = ctx.op_with(CLUSTER, CancellationToken::new(), gate);
+    let listed = ctx.list_with(&ctx.provider().await?, &op, &[node]).await?;
+    let writes = ctx.cloud.call_count().await?.writes;
+    let same = ctx.snapshot().await? == before;
+    expect(writes == 0 && same, || format!("{writes} writing calls, cloud changed: {}", !same))?;
     expect(listed.is_ok(), || {
         format!(
-            "without the right to write: {}",
+            "with a closed write gate: {}",
             listed.err().map(|e| show_error(&e)).unwrap_or_default()
         )
     })

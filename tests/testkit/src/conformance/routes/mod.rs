@@ -1,7 +1,7 @@
 //! The rules for routes, in the order in which they are checked.
 
-mod bench;
 mod cloud;
+mod context;
 mod failures_and_batches;
 mod listing_and_changes;
 

@@ -46,7 +46,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[async_trait]
 impl LoadBalancerCloud for AwsAdapter {
-    async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
+    async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let look = self.inspect();
         let found = look.balancers().await?;
         if found.is_empty() {

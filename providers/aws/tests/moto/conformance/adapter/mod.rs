@@ -200,7 +200,7 @@ impl InstanceCloud for AwsAdapter {
         Ok(true)
     }
 
-    fn names_pauses(&self) -> bool {
+    fn reports_retry_after(&self) -> bool {
         false
     }
 
@@ -277,7 +277,7 @@ impl FaultyCloud for AwsAdapter {
         Ok(true)
     }
 
-    fn names_pauses(&self) -> bool {
+    fn reports_retry_after(&self) -> bool {
         false
     }
 

@@ -37,7 +37,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[async_trait]
 impl LoadBalancerCloud for OpenStackAdapter {
-    async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
+    async fn load_balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
         let names = self.names();
         let shown = |state: &CloudState| {
             let balancers = state.octavia.load_balancers.iter().map(|row| &row.body);

@@ -13,19 +13,19 @@ use super::{
     super::{
         RouteCloud,
         context::{CLUSTER, RuleContext},
-        report::{Problem, Verdict, expect},
+        report::{Problem, Verdict},
     },
     cloud::CloudRoute,
     ids,
 };
 
-/// Calls of one operation that are spoilt at most.
+/// Maximum number of calls of one operation into which a rule injects a fault.
 pub(super) const MAX_CALLS: u64 = 100;
 
 pub(super) type Answers = Vec<Result<(), CloudError>>;
 
 impl RuleContext<'_, dyn RouteCloud> {
-    /// Makes a provider that remembers nothing and has routes.
+    /// Returns a new provider with empty caches, after checking that it has routes.
     pub(super) async fn provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         let provider = self.make().await?;
         match provider.routes() {
@@ -34,7 +34,7 @@ impl RuleContext<'_, dyn RouteCloud> {
         }
     }
 
-    /// Makes a provider of the other cluster.
+    /// Returns a new provider of the second cluster.
     pub(super) async fn other_provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         match self.cloud.other_cluster().await? {
             Some(provider) => Ok(provider),
@@ -42,22 +42,22 @@ impl RuleContext<'_, dyn RouteCloud> {
         }
     }
 
-    /// Creates an instance and returns its node.
+    /// Creates an instance and returns its Node.
     pub(super) async fn node(&self) -> Verdict<Arc<NodeView>> {
         let uid = uuid::Uuid::new_v4().to_string().into();
         Ok(Arc::new(NodeView { uid, ..self.cloud.add_node(&self.name()).await? }))
     }
 
-    /// Returns the node of an instance that is gone.
-    pub(super) async fn lost_node(&self) -> Verdict<Arc<NodeView>> {
+    /// Returns the Node of a deleted instance.
+    pub(super) async fn node_without_instance(&self) -> Verdict<Arc<NodeView>> {
         let node = self.node().await?;
         self.cloud.remove_node(&node.name).await?;
         Ok(node)
     }
 
-    /// Returns a network that no other call on this bench returns.
+    /// Returns a network that no earlier call on this context returned.
     pub(super) fn network(&self) -> IpNet {
-        // Rules take some hundred networks.
+        // Rules use some hundred networks.
         let number = u32::try_from(self.number() % 65536).unwrap_or_default();
         let address = Ipv4Addr::from_bits((10 << 24) | (number << 8));
         Ipv4Net::new_assert(address, 24).into()
@@ -68,7 +68,7 @@ impl RuleContext<'_, dyn RouteCloud> {
     }
 
     pub(super) fn op_with(&self, cluster: &str, cancel: CancellationToken, gate: WriteGate) -> Op {
-        Op::new(cluster, cancel, gate).with_deadline(Instant::now() + self.cloud.patience())
+        Op::new(cluster, cancel, gate).with_deadline(Instant::now() + self.cloud.call_timeout())
     }
 
     pub(super) async fn list_with(
@@ -77,14 +77,14 @@ impl RuleContext<'_, dyn RouteCloud> {
         op: &Op,
         nodes: &[Arc<NodeView>],
     ) -> Verdict<Result<Vec<Route>, CloudError>> {
-        let routes = provider.routes().ok_or_else(lost_routes)?;
+        let routes = provider.routes().ok_or_else(missing_routes)?;
         Ok(self
             .in_time(routes.list(op, nodes))
             .await
             .and_then(|result| result))
     }
 
-    /// Lists; that it can be done is another rule's matter.
+    /// Lists the routes. Another rule judges whether that succeeds.
     pub(super) async fn list(
         &self,
         provider: &Arc<dyn CloudProvider>,
@@ -94,14 +94,15 @@ impl RuleContext<'_, dyn RouteCloud> {
         listed.map_err(|error| Problem::Blocked(ids::LISTED, show_error(&error)))
     }
 
-    /// Applies; a call that was dropped answers every change with an error.
+    /// Applies changes and returns the answers as they are. If the call exceeds its deadline, every
+    /// answer is an error.
     pub(super) async fn apply_raw(
         &self,
         provider: &Arc<dyn CloudProvider>,
         op: &Op,
         changes: &[RouteChange],
     ) -> Verdict<Answers> {
-        let routes = provider.routes().ok_or_else(lost_routes)?;
+        let routes = provider.routes().ok_or_else(missing_routes)?;
         let dropped = |error: CloudError| changes.iter().map(|_| Err(error.clone())).collect();
         Ok(self
             .in_time(routes.apply(op, changes))
@@ -109,7 +110,7 @@ impl RuleContext<'_, dyn RouteCloud> {
             .unwrap_or_else(dropped))
     }
 
-    /// Applies and gives every change its answer. A wrong number of answers is judged elsewhere.
+    /// Applies changes and returns one answer per change. Another rule judges the number of answers.
     pub(super) async fn apply_with(
         &self,
         provider: &Arc<dyn CloudProvider>,
@@ -134,27 +135,29 @@ impl RuleContext<'_, dyn RouteCloud> {
         self.apply_with(provider, &self.op(), changes).await
     }
 
-    /// Creates routes in one call each; that this can be done is another rule's matter.
-    pub(super) async fn created(
+    /// Creates routes with one call each. Another rule judges whether that succeeds.
+    pub(super) async fn create_all(
         &self,
         provider: &Arc<dyn CloudProvider>,
         changes: &[RouteChange],
     ) -> Verdict {
         for change in changes {
             let answers = self.apply(provider, std::slice::from_ref(change)).await?;
-            all_done(&answers).map_err(|seen| Problem::Blocked(ids::LISTED, seen))?;
+            check_all_succeeded(&answers)
+                .map_err(|observed| Problem::Blocked(ids::LISTED, observed))?;
         }
         Ok(())
     }
 
-    /// Creates a route and returns it as listed.
-    pub(super) async fn listed(
+    /// Creates a route and returns it as the provider lists it.
+    pub(super) async fn create_and_list(
         &self,
         provider: &Arc<dyn CloudProvider>,
         node: &Arc<NodeView>,
     ) -> Verdict<Route> {
         let destination = self.network();
-        self.created(provider, &[create(node, destination)]).await?;
+        self.create_all(provider, &[create(node, destination)])
+            .await?;
         let routes = self.list(provider, &[node.clone()]).await?;
         let found = routes
             .iter()
@@ -165,48 +168,48 @@ impl RuleContext<'_, dyn RouteCloud> {
         })
     }
 
-    /// Returns what the cloud holds, sorted.
-    pub(super) async fn world(&self) -> Verdict<BTreeSet<CloudRoute>> {
+    /// Returns the routes in the cloud.
+    pub(super) async fn snapshot(&self) -> Verdict<BTreeSet<CloudRoute>> {
         Ok(self.cloud.routes().await?.into_iter().collect())
     }
 
-    /// Checks that the cloud has, beside `before`, exactly these routes.
-    pub(super) async fn holds(
+    /// Checks that the cloud has exactly the routes of `before` and `desired`.
+    pub(super) async fn check_routes_in_cloud(
         &self,
         before: &BTreeSet<CloudRoute>,
-        wanted: &[(IpNet, &Arc<NodeView>)],
+        desired: &[(IpNet, &Arc<NodeView>)],
     ) -> Verdict<Result<(), String>> {
-        let world = self.world().await?;
-        let lost: Vec<_> = before.difference(&world).collect();
-        let mut made: Vec<_> = world
+        let snapshot = self.snapshot().await?;
+        let lost: Vec<_> = before.difference(&snapshot).collect();
+        let mut made: Vec<_> = snapshot
             .difference(before)
             .map(|route| (route.destination, route.node.clone()))
             .collect();
-        let mut wanted: Vec<_> = wanted
+        let mut desired: Vec<_> = desired
             .iter()
             .map(|(net, node)| (*net, Some(node.name.to_string())))
             .collect();
         made.sort();
-        wanted.sort();
-        Ok(match lost.is_empty() && made == wanted {
+        desired.sort();
+        Ok(match lost.is_empty() && made == desired {
             true => Ok(()),
             false => Err(format!(
-                "of what was there {lost:?} is missing; new is {made:?} instead of {wanted:?}"
+                "existing routes {lost:?} are missing; new routes are {made:?} instead of {desired:?}"
             )),
         })
     }
 
-    /// Drops a call that does not end at its deadline, as the framework does.
+    /// Drops a call that exceeds its deadline, as the framework does.
     async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T, CloudError> {
-        let limit = self.cloud.patience() + Duration::from_secs(5);
+        let limit = self.cloud.call_timeout() + Duration::from_secs(5);
         tokio::time::timeout(limit, call).await.map_err(|_| {
             CloudError::new(ErrorKind::Canceled, format!("no answer within {limit:?}"))
         })
     }
 }
 
-fn lost_routes() -> Problem {
-    Problem::Failed("the provider lost its routes".to_owned())
+fn missing_routes() -> Problem {
+    Problem::Failed("routes() returned None, but returned a capability before".to_owned())
 }
 
 pub(super) fn create(node: &Arc<NodeView>, destination: IpNet) -> RouteChange {
@@ -229,8 +232,8 @@ pub(super) fn show(change: &RouteChange) -> String {
     }
 }
 
-/// Returns the first error with its index.
-pub(super) fn all_done(answers: &Answers) -> Result<(), String> {
+/// Returns an error with the index of the first change that failed.
+pub(super) fn check_all_succeeded(answers: &Answers) -> Result<(), String> {
     match answers
         .iter()
         .enumerate()
@@ -241,8 +244,7 @@ pub(super) fn all_done(answers: &Answers) -> Result<(), String> {
     }
 }
 
-/// Turns what was seen into a failure, unless all is well.
-pub(super) fn check(result: Result<(), String>, what: &str) -> Verdict {
-    let seen = result.err();
-    expect(seen.is_none(), || format!("{what}: {}", seen.unwrap_or_default()))
+/// Converts an error into a failure of the rule.
+pub(super) fn fail_on_error(result: Result<(), String>, what: &str) -> Verdict {
+    result.map_err(|observed| Problem::Failed(format!("{what}: {observed}")))
 }
