@@ -1,11 +1,9 @@
-//! Hooks before and after the n-th operation that changes something, to the API server or to a
-//! cloud.
+//! Hooks before and after the n-th operation that changes something in the API server or a cloud.
 //!
 //! One [`Hooks`] stands for one process under test: give it to the process's API client
 //! ([`crate::apiserver::ClientBuilder::hooks`]) and wrap its provider calls ([`Hooks::around`]).
-//! Both count on one sequence, so a test can stop the process at every single write, whichever side
-//! it goes to: run once to learn the count, then once per number and [`Point`], and look at what
-//! the world is left in.
+//! Both count in one sequence, so a test can stop the process at every single write to either side:
+//! run once to learn the count, then once per number and [`Point`], and check the resulting state.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Where an operation goes.
+/// Target of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The API server.
@@ -23,36 +21,35 @@ pub enum Side {
     Provider,
 }
 
-/// An operation that is about to change something.
+/// An operation that will change something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Where it goes.
+    /// Target of the operation.
     pub side: Side,
-    /// What it does: an API verb and resource (`patch nodes/status`) or a provider call
-    /// (`ensure_load_balancer`).
+    /// API verb and resource (`patch nodes/status`), or provider call (`ensure_load_balancer`).
     pub action: String,
-    /// What it does it to: `name` or `namespace/name`; empty where there is none.
+    /// Object, as `name` or `namespace/name`; empty if there is none.
     pub object: String,
 }
 
-/// When a hook acts.
+/// Time at which a hook acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Point {
     /// The operation fails without effect.
     Before,
-    /// The operation has its effect; its answer is lost.
+    /// The operation takes effect; its answer is lost.
     After,
 }
 
-/// What a hook decides.
+/// Decision of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookDecision {
-    /// Go on.
+    /// The operation continues.
     Continue,
-    /// This operation is interrupted here.
+    /// The operation is interrupted here.
     Interrupt,
-    /// This operation is interrupted here, and so is everything the process does from now on,
-    /// before any effect.
+    /// The operation is interrupted here, and so is every later operation of the process, before
+    /// any effect.
     Crash,
 }
 
@@ -61,7 +58,7 @@ pub enum HookDecision {
 pub struct Interrupted {
     /// Number of the operation, from 1; 0 for one after a crash.
     pub number: u64,
-    /// Whether it had its effect.
+    /// [`Point::After`] if the operation took effect.
     pub point: Point,
 }
 
@@ -80,8 +77,7 @@ impl std::error::Error for Interrupted {}
 
 type Hook = Arc<dyn Fn(u64, Point, &Operation) -> HookDecision + Send + Sync>;
 
-/// The hooks of one process under test; cheap to clone, all clones are one. Without hooks it only
-/// counts.
+/// Hooks of one process under test. Clones share them. Without a hook they only count.
 #[derive(Clone)]
 pub struct Hooks {
     shared: Arc<HooksInner>,
@@ -119,12 +115,12 @@ impl fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// Hooks that only count.
+    /// Creates hooks that only count.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks `hook` before and after every operation: its number (from 1), the point and the
+    /// Calls `hook` before and after every operation, with its number (from 1), the point and the
     /// operation.
     pub fn on(
         &self,
@@ -153,17 +149,17 @@ impl Hooks {
         });
     }
 
-    /// How many operations there were, interrupted ones included, those after a crash not.
+    /// Returns the number of operations, including interrupted ones, but not those after a crash.
     pub fn count(&self) -> u64 {
         self.shared.state.lock().seen.len() as u64
     }
 
-    /// The operations so far, in order.
+    /// Returns the operations so far, in order.
     pub fn operations(&self) -> Vec<Operation> {
         self.shared.state.lock().seen.clone()
     }
 
-    /// Whether a hook has crashed the process.
+    /// Returns true if a hook has crashed the process.
     pub fn has_crashed(&self) -> bool {
         *self.shared.crashed.borrow()
     }
@@ -174,13 +170,13 @@ impl Hooks {
         let _ = self.shared.crashed.subscribe().wait_for(|c| *c).await;
     }
 
-    /// Forgets hooks, count and crash: a new process.
+    /// Clears hooks, count and crash, as for a new process.
     pub fn reset(&self) {
         *self.shared.state.lock() = HooksState::default();
         self.shared.crashed.send_replace(false);
     }
 
-    /// Refuses reads of a crashed process.
+    /// Fails the reads of a process that has crashed.
     ///
     /// # Errors
     /// The process has crashed.
@@ -192,7 +188,7 @@ impl Hooks {
         }
     }
 
-    /// Counts an operation and asks the hooks. Returns its number for [`after`](Self::after).
+    /// Counts an operation and calls the hooks. Returns its number for [`after`](Self::after).
     ///
     /// # Errors
     /// A hook interrupts it, or the process has crashed: it must have no effect.
@@ -206,7 +202,7 @@ impl Hooks {
         self.ask(number, Point::Before, operation).map(|()| number)
     }
 
-    /// Asks the hooks about an operation that has had its effect.
+    /// Calls the hooks for an operation that took effect.
     ///
     /// # Errors
     /// A hook interrupts it: the caller must not see the answer.

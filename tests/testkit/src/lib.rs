@@ -1,6 +1,6 @@
 //! Test tools for cloud-controller-managers: an embedded Kubernetes API server, a harness for a
-//! real control plane, simulated kubelets, and for providers a conformance kit and an explorer of
-//! faults.
+//! real control plane, simulated kubelets, and for providers a conformance kit and a fault
+//! explorer.
 
 pub mod apiserver;
 pub mod conformance;

@@ -1,8 +1,8 @@
-//! The reference page of metrics, and what a scrape shows, in one form to be compared.
+//! Parses the reference page of metrics and a scrape into one form, and compares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A metric family as users know it.
+/// A metric family as users see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     /// `counter`, `gauge` or `histogram`.
@@ -11,10 +11,10 @@ pub struct Family {
     pub labels: BTreeSet<String>,
 }
 
-/// Reads the tables of `docs/reference/metrics.md`.
+/// Parses the tables of `docs/reference/metrics.md`.
 ///
 /// # Panics
-/// When a row is not of the table's form.
+/// Panics if a row does not have the form of the table.
 pub fn documented(page: &str) -> BTreeMap<String, Family> {
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
@@ -38,7 +38,7 @@ pub fn documented(page: &str) -> BTreeMap<String, Family> {
     .collect()
 }
 
-/// Reads a page in Prometheus' text format.
+/// Parses a scrape in Prometheus' text format.
 pub fn scraped(page: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in page.lines() {
@@ -69,7 +69,7 @@ pub fn scraped(page: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// The names in `a="x",b="y"} 1`; values may hold anything.
+/// Returns the label names in `a="x",b="y"} 1`; values may contain any character.
 fn names_of(labels: &str) -> impl Iterator<Item = String> {
     let mut names = Vec::new();
     let (mut name, mut quoted, mut escaped) = (String::new(), false, false);
@@ -88,8 +88,8 @@ fn names_of(labels: &str) -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Returns what differs between the documented families and those of a scrape, in words. Families
-/// that begin with one of `absent` may be missing from the scrape.
+/// Describes the differences between the documented families and those of a scrape. Families that
+/// begin with one of `absent` may be missing from the scrape.
 pub fn differences(
     documented: &BTreeMap<String, Family>,
     scraped: &BTreeMap<String, Family>,

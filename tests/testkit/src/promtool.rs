@@ -1,19 +1,18 @@
-//! Prometheus' own tool judges alerts: whether they are rules at all, and when they ring.
+//! Checks alerts with promtool: their syntax, and when they fire.
 
 use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
-/// When the alerts of the chart are to ring and when not, for a job and a Lease with the chart's
-/// own names.
+/// Test cases of the chart's alerts, for a job and a Lease with the chart's own names.
 const TESTS: &str = include_str!("../../control-plane/promtool/alerts.yaml");
 
-/// Has [`GoProgram::Promtool`](crate::control_plane::GoProgram::Promtool) check the `spec` of a
-/// `PrometheusRule` that the chart made with its own names of job and Lease, and test when its
-/// alerts ring. Every alert must be in the tests.
+/// Checks the `spec` of a `PrometheusRule` with
+/// [`GoProgram::Promtool`](crate::control_plane::GoProgram::Promtool), and tests its alerts. The
+/// chart must have rendered it with its own names of job and Lease. Every alert must have a test.
 ///
 /// # Errors
-/// What promtool says, or which alert no test names.
+/// Returns promtool's output, or the name of an alert without a test.
 pub fn check(promtool: &Path, spec: &Value) -> Result<(), String> {
     check_with(promtool, spec, TESTS)
 }
@@ -36,7 +35,7 @@ fn check_with(promtool: &Path, spec: &Value, tests: &str) -> Result<(), String> 
     run(promtool, folder.path(), &["test", "rules", "tests.yaml"])
 }
 
-/// The alerts that no test names.
+/// Returns the alerts without a test.
 fn untested<'a>(spec: &'a Value, tests: &str) -> Result<Vec<&'a str>, String> {
     let groups = spec["groups"].as_array().into_iter().flatten();
     let rules = groups.flat_map(|group| group["rules"].as_array().into_iter().flatten());

@@ -1,11 +1,11 @@
-//! Tiers of tests, and cases that say why they did not run.
+//! Tiers of tests, and cases that are ignored with a reason.
 //!
-//! `cargo xtask test` runs the first tier, which needs Rust alone; `--full` adds what needs Go,
-//! Python or a cloud's SDK, and `--nightly` what takes long. A suite that has cases of several
-//! tiers is one program, run once for each tier: it leaves out the cases of the tiers before, which
-//! were shown, and reports those of later tiers as ignored. A case whose tools are not there is
-//! ignored as well, with what is missing; it is never reported as passed. That nothing is missing
-//! is for `cargo xtask test --require-all` to see to.
+//! `cargo xtask test` runs the first tier, which needs only Rust. `--full` adds tests that need Go,
+//! Python or a cloud's SDK, and `--nightly` adds long tests. A suite with cases of several tiers is
+//! one program that runs once for each tier. It omits the cases of earlier tiers, which have already
+//! run, and reports those of later tiers as ignored. A case whose tools are missing is also ignored,
+//! with their names; it is never reported as passed. `cargo xtask test --require-all` fails if any
+//! tool is missing.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use libtest_mimic::{Completion, Failed, Trial};
 pub use crate::tier::{TIER_VARIABLE, Tier};
 
 impl Tier {
-    /// The tier that [`TIER_VARIABLE`] chooses; [`Tier::Quick`] when it is not set.
+    /// Returns the tier that [`TIER_VARIABLE`] selects; [`Tier::Quick`] if it is not set.
     ///
     /// # Errors
-    /// The variable holds another word.
+    /// The variable has another value.
     pub fn chosen() -> anyhow::Result<Self> {
         Self::of(std::env::var(TIER_VARIABLE).ok().as_deref())
     }
@@ -32,9 +32,9 @@ impl Tier {
             .with_context(|| format!("{TIER_VARIABLE}={word:?} is none of quick, full and nightly"))
     }
 
-    /// A case of this tier, as it is when `chosen` is run: `None` when an earlier run has shown it,
-    /// ignored when it is of a later tier or when something is `missing`, which the reason then
-    /// names.
+    /// Returns a case of this tier for a run of the tier `chosen`. `None` if an earlier tier's run
+    /// includes it. Ignored if it is of a later tier, or if something is `missing`, which then is
+    /// the reason.
     pub fn case<R>(
         self,
         chosen: Self,
@@ -58,10 +58,10 @@ impl Tier {
     }
 }
 
-/// How much a test does: less in the quick tier, which everybody waits for, than in the others.
+/// Returns the size of a test: smaller in the quick tier than in the others.
 ///
 /// # Errors
-/// As [`Tier::chosen`].
+/// Same as [`Tier::chosen`].
 pub fn sized(quick: usize, whole: usize) -> anyhow::Result<usize> {
     Ok(if Tier::chosen()? == Tier::Quick {
         quick
@@ -70,13 +70,13 @@ pub fn sized(quick: usize, whole: usize) -> anyhow::Result<usize> {
     })
 }
 
-/// A case that does not run here, and why.
+/// Returns a case that is ignored for this reason.
 pub fn ignored(name: impl Into<String>, reason: impl fmt::Display) -> Trial {
     let reason = reason.to_string();
     Trial::ignorable_test(name, move || Ok(Completion::ignored_with(reason)))
 }
 
-/// What a case says that failed with this error, whole.
+/// Converts an error with all its causes to the failure of a case.
 pub fn failed(error: impl Into<anyhow::Error>) -> Failed {
     Failed::from(format!("{:#}", error.into()))
 }

@@ -1,9 +1,9 @@
-//! Child processes that cannot outlive us, without `unsafe` and on any Unix.
+//! Child processes that cannot outlive this process, without `unsafe` and on any Unix.
 //!
-//! Each program runs under a small `sh` whose standard input is a pipe that only we hold open. When
-//! we end, however we end, the kernel closes the pipe, the shell reads the end of it and kills the
-//! program. The shell sits in a process group of its own, so a Ctrl-C at the terminal reaches us
-//! alone.
+//! Each program runs under a small `sh` whose standard input is a pipe that only this process keeps
+//! open. When this process ends for any reason, the kernel closes the pipe, the shell reads its end
+//! and kills the program. The shell has its own process group, so a Ctrl-C at the terminal reaches
+//! only this process.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Where [`free_port`] looks: below the ports that systems give to whoever does not choose, so that
-/// nobody has one of them by chance.
+/// Range in which [`free_port`] searches: below the ports that systems assign to programs that do
+/// not choose one.
 const PORTS: Range<u16> = 20_000..30_000;
 
-/// Returns a port of the loopback interface that nobody uses now, for a program that cannot choose
-/// one itself. Until this process ends no other test gets it, whichever process that is in.
+/// Returns a free port of the loopback interface, for a program that cannot choose one itself.
+/// Until this process ends, no other test in any process gets it.
 ///
 /// # Errors
 /// None is free, or the folder with the locks cannot be made.
@@ -141,19 +141,19 @@ impl Supervised {
         Ok(Self { name: command.name, shell, pid, log: log.to_owned() })
     }
 
-    /// Process id of the program itself. Another process may have it once this one has
+    /// Returns the process id of the program itself. Another process may have it once this one has
     /// [`exited`](Self::exited).
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Short name of the program.
+    /// Returns the short name of the program.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How the program ended, if it did: the shell's account, so a signal shows as code 128 and its
-    /// number.
+    /// Returns the exit status, if the program has ended. It comes from the shell, so a signal
+    /// shows as code 128 plus its number.
     ///
     /// # Errors
     /// The operating system does not say.
@@ -161,7 +161,7 @@ impl Supervised {
         self.shell.try_wait()
     }
 
-    /// What the program printed.
+    /// Returns the output of the program.
     pub fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -218,7 +218,7 @@ mod tests {
         assert!((0..20).all(|_| free_port().unwrap() != taken.local_addr().unwrap().port()));
     }
 
-    /// Whether the process exists: a signal that does nothing can be sent to it.
+    /// Returns true if the process exists, by sending it a signal without effect.
     async fn is_alive(pid: u32) -> bool {
         let kill = Command::new("/bin/sh")
             .args(["-c", &format!("kill -0 {pid} 2>/dev/null")])

@@ -1,26 +1,25 @@
-//! Tiers of tests, and the words for them. `xtask`, which runs them, shares this file by path: std
-//! only.
+//! Tiers of tests and their names. `xtask` includes this file by path, so it may use only std.
 
-/// Names the tier in the environment of test programs: `quick`, `full` or `nightly`.
+/// Environment variable with the tier of test programs: `quick`, `full` or `nightly`.
 pub const TIER_VARIABLE: &str = "CCM_TEST_TIER";
 
-/// When a case runs.
+/// Tier of tests in which a case runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// With every `cargo test`: nothing but Rust is needed, and it takes seconds.
+    /// Runs with every `cargo test`: needs only Rust, and takes seconds.
     #[default]
     Quick,
-    /// With `cargo xtask test --full`, as in continuous integration.
+    /// Runs with `cargo xtask test --full`, as in continuous integration.
     Full,
-    /// With `cargo xtask test --nightly`.
+    /// Runs with `cargo xtask test --nightly`.
     Nightly,
 }
 
 impl Tier {
-    /// All of them, in their order.
+    /// All tiers, in their order.
     pub(crate) const ALL: [Self; 3] = [Self::Quick, Self::Full, Self::Nightly];
 
-    /// What [`TIER_VARIABLE`] holds.
+    /// Returns the value of [`TIER_VARIABLE`] for this tier.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -29,8 +28,8 @@ impl Tier {
         }
     }
 
-    /// What runs this tier; test programs give it as the reason why a case of a later tier did not
-    /// run.
+    /// Returns the command that runs this tier. Test programs give it as the reason why a case of a
+    /// later tier was ignored.
     pub(crate) fn command(self) -> &'static str {
         match self {
             Self::Quick => "cargo xtask test",

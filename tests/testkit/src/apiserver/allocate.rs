@@ -11,7 +11,7 @@ use super::status::FieldError;
 /// Node ports of the real server's default range.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
-/// Who holds which cluster IP and node port. Rebuilt from each stored service, so that nothing can
+/// Cluster IPs and node ports in use. Recomputed from each stored service, so that nothing can
 /// leak.
 #[derive(Debug)]
 pub(crate) struct Allocations {
@@ -35,7 +35,7 @@ impl Allocations {
         }
     }
 
-    /// IP family of the primary range, `IPv4` or `IPv6`.
+    /// Returns the IP family of the primary range, `IPv4` or `IPv6`.
     pub(crate) fn primary_family(&self) -> &'static str {
         if self.ranges.first().is_some_and(|r| r.addr().is_ipv6()) {
             "IPv6"
@@ -44,7 +44,7 @@ impl Allocations {
         }
     }
 
-    /// Whether both families have a range.
+    /// Returns true if both families have a range.
     pub(crate) fn is_dual_stack(&self) -> bool {
         self.ranges.iter().any(|r| r.addr().is_ipv4())
             && self.ranges.iter().any(|r| r.addr().is_ipv6())
@@ -296,16 +296,16 @@ impl Allocations {
     }
 }
 
-/// The lowest free port above the highest held one, so that a released port is not handed out at
-/// once.
+/// Returns the lowest free port above the highest held one, so that a released port is not handed
+/// out at once.
 fn free_port(taken: &BTreeSet<u16>) -> Option<u16> {
     let highest = taken.last().copied().unwrap_or(NODE_PORTS.start() - 1);
     let after = (highest.max(NODE_PORTS.start() - 1) + 1..=*NODE_PORTS.end()).next();
     after.or_else(|| NODE_PORTS.clone().find(|p| !taken.contains(p)))
 }
 
-/// Takes over from `before` what a client may leave out of an update: addresses, node ports by port
-/// name, and the health check port; and lets a changed `clusterIP` change the list.
+/// Copies fields that a client may omit in an update from `before`: addresses, node ports by port
+/// name, and the health check port. A changed `clusterIP` changes the list.
 pub(crate) fn carry(before: &Value, service: &mut Value) {
     let has_ip = |v: &Value| text(v, "type") != "ExternalName";
     if has_ip(before) && has_ip(service) {
@@ -324,8 +324,8 @@ pub(crate) fn carry(before: &Value, service: &mut Value) {
     }
 }
 
-/// Takes over the families a client left out of an update, before defaulting would choose them
-/// anew.
+/// Copies the IP families that a client omitted in an update, before defaulting would choose new
+/// ones.
 pub(crate) fn carry_families(before: &Value, service: &mut Value) {
     if text(before, "type") == "ExternalName" || text(service, "type") == "ExternalName" {
         return;

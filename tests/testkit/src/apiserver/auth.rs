@@ -29,7 +29,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user in `system:authenticated` and these groups.
+    /// Returns a user in `system:authenticated` and these groups.
     pub fn new(name: &str, groups: &[&str]) -> Self {
         let groups = groups
             .iter()
@@ -40,7 +40,7 @@ impl User {
         Self { name: name.into(), uid: String::new(), groups }
     }
 
-    /// The user of a service account.
+    /// Returns the user of a service account.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")];
         Self::new(&format!("system:serviceaccount:{namespace}:{name}"), &groups)
@@ -59,7 +59,7 @@ impl User {
     }
 }
 
-/// What a request needs a right for.
+/// Attributes of a request for its authorization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// Verb.
@@ -99,7 +99,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The rules of a `Role` or `ClusterRole` given as JSON.
+    /// Returns the rules of a `Role` or `ClusterRole` given as JSON.
     ///
     /// # Errors
     /// The text has no list of rules.
@@ -107,7 +107,7 @@ impl Rule {
         Vec::<Self>::deserialize(&role["rules"])
     }
 
-    /// Whether the rule grants this.
+    /// Returns true if the rule grants this.
     pub fn allows(&self, wanted: &Attributes) -> bool {
         let has = |list: &[String], value: &str| list.iter().any(|v| v == "*" || v == value);
         if !has(&self.verbs, &wanted.verb) {
@@ -137,14 +137,14 @@ impl Rule {
 /// Decides about one request.
 pub type AccessCheck = Arc<dyn Fn(&User, &Attributes) -> bool + Send + Sync>;
 
-/// What one user may do.
+/// Permissions of one user.
 #[derive(Clone)]
 pub enum Access {
     /// Everything.
     All,
-    /// What one of the rules grants.
+    /// Everything that one of the rules grants.
     Rules(Vec<Rule>),
-    /// What the function says.
+    /// Everything that the function allows.
     Check(AccessCheck),
 }
 
@@ -189,7 +189,7 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// Lets this token stand for this user.
+    /// Adds a token for a user.
     pub fn add(&self, token: &str, user: User) {
         self.shared
             .write()
@@ -204,7 +204,7 @@ impl Users {
             .insert(token.into(), Token { user, expires: Some(expires) });
     }
 
-    /// Makes a token unknown, as a rotated or revoked one.
+    /// Revokes a token.
     pub fn revoke(&self, token: &str) {
         self.shared.write().tokens.remove(token);
     }
@@ -214,13 +214,13 @@ impl Users {
         self.shared.write().access.insert(user.into(), access);
     }
 
-    /// The user of a token.
+    /// Returns the user of a token.
     pub fn authenticate(&self, token: &str, now: Timestamp) -> Option<User> {
         let found = self.shared.read().tokens.get(token).cloned()?;
         found.expires.is_none_or(|e| now < e).then_some(found.user)
     }
 
-    /// Whether the user may do this.
+    /// Returns true if the user may do this.
     pub fn allowed(&self, user: &User, wanted: &Attributes) -> bool {
         if user.groups.iter().any(|g| g == MASTERS) || is_public(user, wanted) {
             return true;
@@ -264,7 +264,8 @@ impl Users {
     }
 }
 
-/// What `system:public-info-viewer`, `system:discovery` and `system:basic-user` grant.
+/// Returns true if `system:public-info-viewer`, `system:discovery` or `system:basic-user` grants
+/// the request.
 fn is_public(user: &User, wanted: &Attributes) -> bool {
     let known = user.name != ANONYMOUS;
     let path = wanted.path.as_str();

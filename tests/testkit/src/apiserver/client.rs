@@ -7,8 +7,8 @@ use super::ApiServer;
 use super::auth::User;
 use crate::hooks::Hooks;
 
-/// Who sends a request, told by whatever hands it to the service. Without it the sender is in this
-/// process and trusted.
+/// Sender of a request, set by the code that passes it to the service. Without it the sender is in
+/// this process and trusted.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientIdentity {
     /// Over the network: known by token alone.
@@ -44,14 +44,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Asks these hooks around every write, and fails everything once they have crashed the
+    /// Calls these hooks around every write, and fails everything once they have crashed the
     /// process.
     pub fn hooks(mut self, hooks: &Hooks) -> Self {
         self.hooks = Some(hooks.clone());
         self
     }
 
-    /// The client. Must be called inside a tokio runtime.
+    /// Returns the client. Must be called inside a tokio runtime.
     pub fn build(self) -> kube::Client {
         let Self { server, user, user_agent, hooks } = self;
         let user_agent = user_agent.and_then(|v| HeaderValue::from_str(&v).ok());

@@ -11,18 +11,18 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at the present wall time.
+    /// Returns a clock that starts at the present wall time.
     pub fn new() -> Self {
         Self { base: Timestamp::now(), start: Instant::now() }
     }
 
-    /// The present time.
+    /// Returns the present time.
     pub fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.start.elapsed()).unwrap_or(SignedDuration::MAX);
         self.base.saturating_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    /// The present time as `metav1.Time` is written: UTC, whole seconds.
+    /// Returns the present time as `metav1.Time` is written: UTC, whole seconds.
     pub fn stamp(&self) -> String {
         seconds(self.now())
     }
@@ -34,7 +34,7 @@ impl Default for Clock {
     }
 }
 
-/// `time` as `metav1.Time` writes it.
+/// Formats `time` as `metav1.Time`.
 pub(crate) fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second())
         .unwrap_or(time)

@@ -17,7 +17,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// The definition under which objects of `def` are stored.
+/// Returns the definition under which objects of `def` are stored.
 pub(crate) fn storage(def: &'static ResourceDef) -> &'static ResourceDef {
     let (group, plural) = def.storage_key();
     if group == def.group {
@@ -27,12 +27,12 @@ pub(crate) fn storage(def: &'static ResourceDef) -> &'static ResourceDef {
     }
 }
 
-/// Whether objects of `def` are stored under other names.
+/// Returns true if objects of `def` are stored under other names.
 pub(crate) fn is_converted(def: &ResourceDef) -> bool {
     def.storage_key().0 != def.group
 }
 
-/// From the stored form to the one `def` shows.
+/// Converts an object from the stored form to the form of `def`.
 pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
     if !is_converted(def) {
         return object;
@@ -45,7 +45,7 @@ pub(crate) fn outgoing(def: &ResourceDef, object: Value) -> Value {
     shown
 }
 
-/// From the form `def` shows to the stored one.
+/// Converts an object from the form of `def` to the stored form.
 pub(crate) fn incoming(def: &'static ResourceDef, object: Value) -> Value {
     if is_converted(def) {
         rename(storage(def), object, |(core, new)| (new, core))

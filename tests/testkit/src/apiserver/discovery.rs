@@ -16,7 +16,7 @@ const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIG
 const AGGREGATED_V2_BETA1: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-/// What a client accepts of what this module can send.
+/// Response formats that a client can accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
@@ -67,8 +67,8 @@ fn document(path: &str, resources: &[ResourceDef]) -> Option<Value> {
     }
 }
 
-/// The first thing in the header that can be sent; preferences by `q` are not used by any known
-/// client.
+/// Returns the first thing in the header that can be sent; preferences by `q` are not used by any
+/// known client.
 fn negotiate(accept: Option<&str>) -> Option<Form> {
     let Some(accept) = accept.map(str::trim).filter(|a| !a.is_empty()) else {
         return Some(Form::Json);
@@ -130,7 +130,7 @@ fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// Named groups with their versions, in the order of the resource table.
+/// Returns the named groups with their versions, in the order of the resource table.
 fn groups(resources: &[ResourceDef]) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
     for def in resources.iter().filter(|d| !d.group.is_empty()) {
@@ -226,7 +226,7 @@ fn subresource_json(def: &ResourceDef, sub: &SubresourceDef) -> Value {
     entry
 }
 
-/// Everything of `/api` or `/apis` in one document.
+/// Returns everything of `/api` or `/apis` in one document.
 fn aggregated_groups(core: bool, discovery_version: &str, resources: &[ResourceDef]) -> Value {
     let groups = if core {
         vec![("", vec!["v1"])]

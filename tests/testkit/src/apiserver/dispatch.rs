@@ -31,7 +31,7 @@ impl Call {
         request::text(&self.parts.headers, name)
     }
 
-    /// The body.
+    /// Returns the body.
     ///
     /// # Errors
     /// 413: it was larger than the server reads.
@@ -205,7 +205,7 @@ impl ApiServer {
     }
 }
 
-/// What the real server's outermost handler says of a path that nobody serves.
+/// Returns the response of the real server's outermost handler for an unknown path.
 fn nothing_here() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }

@@ -1,4 +1,4 @@
-//! Scripted faults: what the network, a busy server or a lagging replica would do.
+//! Scripted faults, like those of a network, a busy server or a lagging replica.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::watch as signal;
 
 use super::request::RequestInfo;
 
-/// Which requests a fault meets; unset parts match all.
+/// Selects requests for a fault; unset parts match all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
     verbs: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Match {
 }
 
 impl Match {
-    /// Every request, those to paths that are no resource included.
+    /// Matches every request, including those to paths that are no resource.
     pub fn any() -> Self {
         Self::default()
     }
@@ -33,14 +33,14 @@ impl Match {
         Self { resource: Some(resource.into()), ..Self::default() }
     }
 
-    /// Only this verb; more calls add verbs.
+    /// Matches only this verb; more calls add verbs.
     #[must_use]
     pub fn verb(mut self, verb: &str) -> Self {
         self.verbs.push(verb.into());
         self
     }
 
-    /// Only `create`, `update`, `patch`, `delete` and `deletecollection`.
+    /// Matches only `create`, `update`, `patch`, `delete` and `deletecollection`.
     #[must_use]
     pub fn writes(mut self) -> Self {
         self.verbs
@@ -48,35 +48,35 @@ impl Match {
         self
     }
 
-    /// Only this subresource; empty for the object itself.
+    /// Matches only this subresource; empty for the object itself.
     #[must_use]
     pub fn subresource(mut self, subresource: &str) -> Self {
         self.subresource = Some(subresource.into());
         self
     }
 
-    /// Only this object. Creations carry no name in their path and never match.
+    /// Matches only this object. Creations have no name in their path and never match.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only this namespace.
+    /// Matches only this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only clients whose `User-Agent` contains this.
+    /// Matches only clients whose `User-Agent` contains this text.
     #[must_use]
     pub fn user_agent(mut self, part: &str) -> Self {
         self.user_agent = Some(part.into());
         self
     }
 
-    /// Whether a request is met.
+    /// Returns true if a request is met.
     pub fn matches(&self, info: &RequestInfo) -> bool {
         let is =
             |wanted: &Option<String>, actual: &str| wanted.as_ref().is_none_or(|w| w == actual);
@@ -92,27 +92,27 @@ impl Match {
     }
 }
 
-/// What happens to a request a fault meets.
+/// Effect of a fault on a matching request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// It is held for this long, then served (or met by the next fault).
+    /// The request is delayed for this long, then served (or handled by the next fault).
     Delay(Duration),
-    /// It is answered with a `Status` of this code and has no effect.
+    /// The request is answered with a `Status` of this code and has no effect.
     Error {
         /// HTTP status.
         code: StatusCode,
         /// Seconds in `Retry-After` and in the details.
         retry_after: Option<u32>,
     },
-    /// It is answered 429 in the plain-text form of priority and fairness, with `Retry-After`, and
-    /// has no effect.
+    /// The request is answered with 429 in the plain-text form of priority and fairness, with
+    /// `Retry-After`, and has no effect.
     TooManyRequests {
         /// Seconds in `Retry-After`.
         retry_after: u32,
     },
     /// The connection breaks before the request has an effect.
     Drop,
-    /// The request has its effect; the connection breaks before the answer.
+    /// The request takes effect; the connection breaks before the response.
     DropReply,
     /// Lists are answered as of this version, as by a replica that lags.
     StaleRead(u64),
@@ -123,11 +123,11 @@ pub enum Action {
     LateDelete(Duration),
 }
 
-/// Names a fault or a freeze, to take it back.
+/// Identifies a fault or a freeze, to remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FaultId(u64);
 
-/// The script; cheap to clone, all clones are one.
+/// Scripted faults. Clones share the script.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     shared: Arc<FaultsInner>,
@@ -150,25 +150,24 @@ struct Fault {
     id: FaultId,
     matching: Match,
     action: Action,
-    /// Matching requests that are let through first.
+    /// Number of matching requests that are not affected at first.
     skip: u64,
     left: Option<u64>,
     met: u64,
 }
 
 impl Faults {
-    /// Lets `action` happen to every matching request until it is removed.
+    /// Applies `action` to every matching request until it is removed.
     pub fn add(&self, matching: Match, action: Action) -> FaultId {
         self.push(matching, action, 0, None)
     }
 
-    /// Lets `action` happen to every matching request after the next `skip` ones, until it is
-    /// removed.
+    /// Applies `action` to every matching request after the next `skip` ones, until it is removed.
     pub fn add_after(&self, skip: u64, matching: Match, action: Action) -> FaultId {
         self.push(matching, action, skip, None)
     }
 
-    /// Lets `action` happen to the next `times` matching requests.
+    /// Applies `action` to the next `times` matching requests.
     pub fn add_times(&self, matching: Match, action: Action, times: u64) -> FaultId {
         self.push(matching, action, 0, Some(times))
     }
@@ -183,7 +182,7 @@ impl Faults {
         id
     }
 
-    /// Takes a fault back; false when it is unknown.
+    /// Removes a fault. Returns false if it is unknown.
     pub fn remove(&self, id: FaultId) -> bool {
         let mut script = self.shared.script.lock();
         let before = script.faults.len();
@@ -191,7 +190,7 @@ impl Faults {
         script.faults.len() < before
     }
 
-    /// How many requests a fault has met. Used-up faults keep their count.
+    /// Returns how many requests a fault has affected. Faults that are used up keep their count.
     pub fn met(&self, id: FaultId) -> u64 {
         self.shared
             .script
@@ -202,24 +201,25 @@ impl Faults {
             .map_or(0, |f| f.met)
     }
 
-    /// Takes all faults and freezes back.
+    /// Removes all faults and freezes.
     pub fn clear(&self) {
         self.shared.script.lock().faults.clear();
         self.shared.watches.thaw_all();
     }
 
-    /// Ends matching open watches as a server does that shuts down: the stream ends without an
-    /// error. Returns how many.
+    /// Ends matching open watches like a server that shuts down: the stream ends without an error.
+    /// Returns their number.
     pub fn close_watches(&self, matching: &Match) -> usize {
         self.shared.watches.tell(matching, |s| s.closed = true)
     }
 
-    /// Breaks matching open watches as a lost connection does: the stream fails. Returns how many.
+    /// Breaks matching open watches like a lost connection: the stream fails. Returns their number.
     pub fn cut_watches(&self, matching: &Match) -> usize {
         self.shared.watches.tell(matching, |s| s.aborted = true)
     }
 
-    /// Matching watches, open and future ones, deliver nothing, not even bookmarks, until thawed.
+    /// Freezes matching watches, open and future ones: they deliver nothing, not even bookmarks,
+    /// until they are thawed.
     pub fn freeze_watches(&self, matching: Match) -> FaultId {
         let mut script = self.shared.script.lock();
         let id = FaultId(script.next);
@@ -229,31 +229,31 @@ impl Faults {
         id
     }
 
-    /// Ends a freeze; held-back events follow at once.
+    /// Ends a freeze. Delayed events follow at once.
     pub fn thaw(&self, id: FaultId) {
         self.shared.watches.thaw(id);
     }
 
-    /// Makes matching open watches tell everything after `version` again, old states first, as a
-    /// server does that went back in time. Returns how many.
+    /// Makes matching open watches send everything after `version` again, old states first, like a
+    /// server that went back in time. Returns their number.
     pub fn rewind_watches(&self, matching: &Match, version: u64) -> usize {
         self.shared
             .watches
             .tell(matching, |s| s.rewind = Some((s.rewind.map_or(0, |(n, _)| n + 1), version)))
     }
 
-    /// How many events have been told again because of [`rewind_watches`](Self::rewind_watches), by
-    /// all watches together.
+    /// Returns how many events all watches have sent again because of
+    /// [`rewind_watches`](Self::rewind_watches).
     pub fn retold(&self) -> u64 {
         self.shared.watches.retold.load(Ordering::Relaxed)
     }
 
-    /// How many matching watches are open.
+    /// Returns how many matching watches are open.
     pub fn open_watches(&self, matching: &Match) -> usize {
         self.shared.watches.tell(matching, |_| {})
     }
 
-    /// What happens to this request, in the order of the script.
+    /// Returns the effects on this request, in the order of the script.
     pub(crate) fn meet(&self, info: &RequestInfo) -> Vec<Action> {
         let mut script = self.shared.script.lock();
         let mut actions = Vec::new();
@@ -283,7 +283,7 @@ impl Faults {
     }
 }
 
-/// The open watches, for faults that meet them while they run.
+/// Open watches, for faults that affect them while they run.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     inner: Mutex<OpenWatches>,
@@ -306,12 +306,12 @@ struct WatchState {
     rewind: Option<(u64, u64)>,
 }
 
-/// What the script does to one open watch.
+/// Faults of one open watch.
 #[derive(Debug)]
 pub(crate) struct WatchFault {
     state: signal::Receiver<WatchState>,
     rewound: Option<(u64, u64)>,
-    /// Counts events that are told again.
+    /// Counts events that are sent again.
     retold: Arc<AtomicU64>,
 }
 
@@ -374,7 +374,7 @@ impl WatchFault {
         self.state.borrow().frozen
     }
 
-    /// The version to go back to, once.
+    /// Returns the version to go back to, and clears it.
     pub(crate) fn take_rewind(&mut self) -> Option<u64> {
         let rewind = self.state.borrow().rewind;
         if rewind == self.rewound {
@@ -384,12 +384,12 @@ impl WatchFault {
         rewind.map(|(_, version)| version)
     }
 
-    /// Notes events that were told before.
+    /// Counts events that were sent before.
     pub(crate) fn retell(&self, events: u64) {
         self.retold.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Resolves when the script did something to this watch.
+    /// Resolves when the script changes this watch.
     pub(crate) async fn changed(&mut self) {
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -7,7 +7,7 @@
 use json_patch::PatchOperation;
 use serde_json::Value;
 
-/// Why an operation does not apply; the API does not tell.
+/// An operation does not apply. The API gives no reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DoesNotApply;
 

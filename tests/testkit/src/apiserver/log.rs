@@ -1,4 +1,4 @@
-//! What clients asked for, so that tests can assert exact numbers of requests.
+//! Log of the clients' requests, with which tests can assert exact numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use serde_json::Value;
 use super::faults::Match;
 use super::request::RequestInfo;
 
-/// One request that was answered or broken.
+/// A request that was answered or whose connection was broken.
 #[derive(Debug, Clone)]
 pub struct LogEntry {
     /// Number of the request, from 0.
     pub number: u64,
-    /// When it ended, by the server's clock; for a watch, when it was opened.
+    /// Time at which the request ended, by the server's clock; for a watch, when it was opened.
     pub time: Timestamp,
-    /// What it asked for.
+    /// The request without its body.
     pub request: RequestInfo,
-    /// Who asked; empty when the token was unknown.
+    /// User name; empty if the token was unknown.
     pub user: String,
-    /// HTTP status; none when the connection was broken.
+    /// HTTP status; none if the connection was broken.
     pub status: Option<u16>,
-    /// Body of a write; null for other requests and for bodies that are no JSON. Never a token or a
-    /// secret.
+    /// Body of a write; null for other requests and for bodies that are not JSON. Never contains a
+    /// token or a secret.
     pub body: Value,
 }
 
 impl LogEntry {
-    /// Whether this was a write that succeeded or whose answer was lost.
+    /// Returns true if this was a write that succeeded or whose answer was lost.
     pub fn is_successful_write(&self) -> bool {
         self.request.is_write() && self.status.is_none_or(|s| s < 300)
     }
@@ -38,7 +38,7 @@ impl LogEntry {
 /// Verb, resource with subresource, and status (0: connection broken).
 pub type CountKey = (String, String, u16);
 
-/// The log; cheap to clone, all clones are one. Entries are bounded, counts are not.
+/// Log of requests. Clones share it. The number of entries is bounded, the counts are not.
 #[derive(Debug, Clone)]
 pub struct RequestLog {
     shared: Arc<Mutex<RequestLogState>>,
@@ -63,12 +63,12 @@ impl RequestLog {
         Self { shared: Arc::new(Mutex::new(state)) }
     }
 
-    /// The newest entries, oldest first.
+    /// Returns the newest entries, oldest first.
     pub fn entries(&self) -> Vec<Arc<LogEntry>> {
         self.shared.lock().entries.iter().cloned().collect()
     }
 
-    /// Entries that match, of those still kept.
+    /// Returns the kept entries that match.
     pub fn matching(&self, matching: &Match) -> Vec<Arc<LogEntry>> {
         self.shared
             .lock()
@@ -79,24 +79,24 @@ impl RequestLog {
             .collect()
     }
 
-    /// How many kept entries match.
+    /// Returns how many kept entries match.
     pub fn count(&self, matching: &Match) -> usize {
         self.matching(matching).len()
     }
 
-    /// Matching writes that took effect, of those still kept.
+    /// Returns the kept entries of matching writes that took effect.
     pub fn writes(&self, matching: &Match) -> Vec<Arc<LogEntry>> {
         let mut entries = self.matching(matching);
         entries.retain(|e| e.is_successful_write());
         entries
     }
 
-    /// All requests since the start or the last [`clear`](Self::clear).
+    /// Returns the counts of all requests since the start or the last [`clear`](Self::clear).
     pub fn counts(&self) -> BTreeMap<CountKey, u64> {
         self.shared.lock().counts.clone()
     }
 
-    /// Forgets entries and counts.
+    /// Clears entries and counts.
     pub fn clear(&self) {
         let mut state = self.shared.lock();
         state.entries.clear();

@@ -92,15 +92,15 @@ pub struct Options {
     pub history_limit: usize,
     /// Time between bookmarks. Default one minute, as the real server.
     pub bookmark_period: Duration,
-    /// How long a watch without `timeoutSeconds` is held. Default 40 minutes; the real server picks
-    /// 30 to 60.
+    /// Duration of a watch without `timeoutSeconds`. Default 40 minutes; the real server picks 30
+    /// to 60.
     pub watch_timeout: Duration,
-    /// Whether `sendInitialEvents` is served; false answers as a server does whose WatchList
+    /// True if `sendInitialEvents` is served; false answers as a server does whose WatchList
     /// feature is off.
     pub streaming_lists: bool,
     /// Ranges of cluster IPs, primary family first. Default `10.96.0.0/16`.
     pub service_ranges: Vec<IpNet>,
-    /// Whether new nodes get the taint `node.kubernetes.io/not-ready:NoSchedule`, as the real
+    /// True if new nodes get the taint `node.kubernetes.io/not-ready:NoSchedule`, as the real
     /// server's admission gives them; the kube-controller-manager takes it off. Default true.
     pub taint_new_nodes: bool,
     /// Requests kept in the log. Default 20,000.
@@ -121,7 +121,7 @@ impl Default for Options {
     }
 }
 
-/// The server; cheap to clone, all clones are one server.
+/// The embedded API server. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
     shared: Arc<ApiServerInner>,
@@ -139,7 +139,7 @@ struct ApiServerInner {
 }
 
 impl ApiServer {
-    /// A server with the namespaces and the one service of a fresh cluster.
+    /// Creates a server with the namespaces and the one service of a fresh cluster.
     pub fn new(options: Options) -> Self {
         let allocations = allocate::Allocations::new(options.service_ranges.clone());
         let store = Arc::new(Store::new(options.history_limit, allocations));
@@ -161,23 +161,22 @@ impl ApiServer {
         server
     }
 
-    /// A client in this process, with all rights and no network between. Must be called inside a
-    /// tokio runtime.
+    /// Returns an in-process client with all permissions. Must be called inside a tokio runtime.
     pub fn client(&self) -> kube::Client {
         self.client_builder().build()
     }
 
-    /// A client in this process that acts as `user`.
+    /// Returns an in-process client that acts as `user`.
     pub fn client_as(&self, user: User) -> kube::Client {
         self.client_builder().user(user).build()
     }
 
-    /// A client in this process with its own user, user agent and hooks.
+    /// Returns a builder for an in-process client with its own user, user agent and hooks.
     pub fn client_builder(&self) -> ClientBuilder {
         ClientBuilder::new(self.clone())
     }
 
-    /// Lets `hooks` act around matching writes of any client, those over the network included.
+    /// Calls `hooks` around matching writes of any client, including clients over the network.
     pub fn add_hooks(&self, matching: Match, hooks: &Hooks) {
         self.shared.hooks.lock().push((matching, hooks.clone()));
     }
@@ -192,32 +191,32 @@ impl ApiServer {
             .collect()
     }
 
-    /// Tokens and rights.
+    /// Returns the tokens and permissions.
     pub fn users(&self) -> &Users {
         &self.shared.users
     }
 
-    /// The token of the administrator, made up at start.
+    /// Returns the administrator's token, which is generated at the start.
     pub fn admin_token(&self) -> &str {
         &self.shared.admin_token
     }
 
-    /// The requests so far.
+    /// Returns the log of requests.
     pub fn log(&self) -> &RequestLog {
         &self.shared.log
     }
 
-    /// The objects.
+    /// Returns the store of objects.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 
-    /// The server's clock, which moves with tokio's.
+    /// Returns the server's clock, which moves with tokio's.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// The script of faults.
+    /// Returns the script of faults.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }

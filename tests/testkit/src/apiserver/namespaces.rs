@@ -27,7 +27,7 @@ pub(crate) fn not_found(name: &str) -> ApiError {
     ApiError::not_found(def(), name)
 }
 
-/// `status.phase` of the namespace, if it exists.
+/// Returns the namespace's `status.phase`, if it exists.
 pub(crate) fn phase(tx: &Transaction<'_>, name: &str) -> Option<String> {
     let object = tx.get(KEY, "", name)?;
     Some(
@@ -38,7 +38,7 @@ pub(crate) fn phase(tx: &Transaction<'_>, name: &str) -> Option<String> {
     )
 }
 
-/// A namespace object as a fresh one looks before its metadata is filled.
+/// Adds the fields of a new namespace.
 pub(crate) fn prepare(object: &mut Value) {
     object["spec"] = json!({"finalizers": ["kubernetes"]});
     object["status"] = json!({"phase": "Active"});

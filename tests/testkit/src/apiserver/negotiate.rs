@@ -12,7 +12,7 @@ use super::resources::ResourceDef;
 use super::status::ApiError;
 use super::table::{self, IncludeObject};
 
-/// What a `Status` of code 406 lists.
+/// Media types that a `Status` of code 406 lists.
 const PRODUCED: &str = "application/json";
 
 /// Form of an object in an answer.
@@ -95,7 +95,7 @@ impl Encoder {
         self.def
     }
 
-    /// One object.
+    /// Encodes an object.
     pub(crate) fn object(&self, object: &Object) -> Bytes {
         match self.form {
             Form::Full if convert::is_converted(self.def) => {
@@ -119,7 +119,7 @@ impl Encoder {
         table::to_table(self.def, objects, include, self.clock.now())
     }
 
-    /// A watch event, with its line end.
+    /// Encodes a watch event, with its line end.
     pub(crate) fn event(&mut self, kind: &str, object: &Object) -> Bytes {
         let Form::Table(include) = self.form else {
             return event_line(kind, &self.object(object));
@@ -131,7 +131,7 @@ impl Encoder {
         event_line(kind, table.to_string().as_bytes())
     }
 
-    /// A BOOKMARK event.
+    /// Encodes a BOOKMARK event.
     pub(crate) fn bookmark(&mut self, version: u64, annotations: Value) -> Bytes {
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if !annotations.is_null() {
@@ -160,12 +160,12 @@ impl Encoder {
         event_line("BOOKMARK", object.to_string().as_bytes())
     }
 
-    /// An ERROR event.
+    /// Encodes an ERROR event.
     pub(crate) fn error(error: &ApiError) -> Bytes {
         event_line("ERROR", error.to_value().to_string().as_bytes())
     }
 
-    /// A list.
+    /// Encodes a list.
     pub(crate) fn list(&self, page: &super::read::Page) -> Bytes {
         let mut metadata = json!({"resourceVersion": page.version.to_string()});
         if let Some(token) = &page.continue_token {

@@ -33,14 +33,14 @@ pub struct Object {
 }
 
 impl Object {
-    /// Takes over `value`, whose metadata must be complete but for the version, which is written
-    /// here.
+    /// Creates a version from `value`, whose metadata must be complete except for the resource
+    /// version, which is written here.
     pub(crate) fn new(def: &ResourceDef, mut value: Value, version: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(version.to_string());
         Self::of(def, value, version)
     }
 
-    /// What a dry run answers: a new object has no version.
+    /// Creates the response of a dry run: a new object has no version.
     pub(crate) fn unwritten(def: &ResourceDef, value: Value) -> Self {
         let version = value["metadata"]["resourceVersion"]
             .as_str()
@@ -88,12 +88,12 @@ impl Object {
         }
     }
 
-    /// The JSON text without kind and version, as it stands in a list.
+    /// Returns the JSON text without kind and version, as it stands in a list.
     pub fn item(&self) -> &Bytes {
         &self.body
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub fn json(&self) -> Bytes {
         // The body is a JSON object with at least its metadata, so a member follows the brace.
         let mut text = BytesMut::with_capacity(self.head.len() + self.body.len());
@@ -102,7 +102,7 @@ impl Object {
         text.freeze()
     }
 
-    /// The parsed object.
+    /// Returns the parsed object.
     pub fn value(&self) -> Value {
         // The text was printed from a `Value` above.
         serde_json::from_slice(&self.json()).unwrap_or(Value::Null)
@@ -120,8 +120,9 @@ fn field_text(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// Field labels a selector may name beside `metadata.name` and `metadata.namespace`, with the place
-/// of their value. From the `GetAttrs` functions in kubernetes/pkg/registry/core 1.36.
+/// Returns the field labels that a selector may have besides `metadata.name` and
+/// `metadata.namespace`, with the pointers to their values. From the `GetAttrs` functions in
+/// kubernetes/pkg/registry/core 1.36.
 pub(crate) fn selectable(def: &ResourceDef) -> &'static [(&'static str, &'static str)] {
     match def.storage_key() {
         ("", "nodes") => &[("spec.unschedulable", "/spec/unschedulable")],

@@ -7,7 +7,7 @@ use super::discovery::KUBERNETES_VERSION;
 use super::resources::{ResourceDef, group_version};
 use super::schema::{Field, Merge, Ty, Type, type_of, types::TYPES};
 
-/// How a document refers to its schemas.
+/// Syntax of references to schemas.
 #[derive(Clone, Copy)]
 enum Dialect {
     V2,
@@ -36,7 +36,7 @@ const PATCH_TYPES: [&str; 3] = [
     "application/strategic-merge-patch+json",
 ];
 
-/// The index at `/openapi/v3`: where each group version's document is.
+/// Returns the index at `/openapi/v3`: where each group version's document is.
 pub(super) fn v3_index(resources: &[ResourceDef]) -> Value {
     let paths: Map<String, Value> = resources
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn v3_index(resources: &[ResourceDef]) -> Value {
     json!({"paths": paths})
 }
 
-/// The document of one group version; none if it is not served.
+/// Returns the document of one group version; none if it is not served.
 pub(super) fn v3(group: &str, version: &str, resources: &[ResourceDef]) -> Option<Value> {
     let served: Vec<&ResourceDef> = resources
         .iter()
@@ -64,7 +64,7 @@ pub(super) fn v3(group: &str, version: &str, resources: &[ResourceDef]) -> Optio
     }))
 }
 
-/// The older single document: definitions only, for clients that read types from it.
+/// Returns the older single document: definitions only, for clients that read types from it.
 pub(super) fn v2(resources: &[ResourceDef]) -> Value {
     json!({
         "swagger": "2.0",
@@ -82,7 +82,7 @@ fn root(group: &str, version: &str) -> String {
     }
 }
 
-/// All types: the few that one group does not use cost less than finding out which.
+/// Returns all types: the few that one group does not use cost less than finding out which.
 fn schemas(dialect: Dialect, served: &[&ResourceDef]) -> Map<String, Value> {
     let mut schemas: Map<String, Value> = TYPES
         .iter()
@@ -208,8 +208,8 @@ fn value_schema(dialect: Dialect, ty: &Ty) -> Value {
     }
 }
 
-/// The paths of a resource. What matters to kubectl: which kinds take which patch types, and that
-/// writes take `fieldValidation`, so that it leaves checking fields to the server.
+/// Returns the paths of a resource. kubectl needs to see which kinds accept which patch types, and
+/// that writes accept `fieldValidation`, so that it leaves checking fields to the server.
 fn paths(def: &ResourceDef) -> Vec<(String, Value)> {
     let root = root(def.group, def.version);
     let scope = if def.namespaced {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::apiserver::resources::all;
 
-    /// Every `$ref` in a document.
+    /// Collects every `$ref` in a document.
     fn references(value: &Value, out: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {

@@ -1,5 +1,5 @@
-//! Parts of the server for tests of their own, and as references for what is tested: patches,
-//! selectors, and bodies in protobuf. Without storage, admission or validation.
+//! Parts of the server for separate tests, and as reference implementations: patches, selectors, and
+//! bodies in protobuf. Without storage, admission or validation.
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ impl Selector {
         self.0.texts()
     }
 
-    /// Tells whether an object of `def` is selected.
+    /// Returns true if an object of `def` is selected.
     pub fn matches(&self, def: &ResourceDef, object: &Value) -> bool {
         self.0.matches(&Object::unwritten(def, object.clone()))
     }

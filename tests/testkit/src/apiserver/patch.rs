@@ -110,7 +110,7 @@ pub(crate) fn patch(
     replace(tx, ctx, &old, convert::incoming(def, patched))
 }
 
-/// A patch that names another incarnation is invalid, where an update would conflict.
+/// Rejects a patch with another UID. The patch is invalid; an update would be a conflict.
 fn check_uid(ctx: Context<'_>, uid: &str, patched: &Value) -> Result<(), ApiError> {
     let given = patched["metadata"]["uid"].as_str().unwrap_or_default();
     if given.is_empty() || given == uid {

@@ -20,7 +20,7 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Why a body could not be read.
+/// Reason why a body could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error(
@@ -73,7 +73,7 @@ enum Wire<'a> {
     Skipped,
 }
 
-/// The fields of a message, up to the first error.
+/// Returns the fields of a message, up to the first error.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u32, Wire<'_>), DecodeError>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -127,7 +127,7 @@ fn text(bytes: &[u8]) -> Result<String, DecodeError> {
         .map_err(|_| DecodeError::Malformed)
 }
 
-/// How deep messages may nest; no type of ours comes near.
+/// Maximum nesting of messages. No type of ours comes near.
 const MAX_DEPTH: usize = 32;
 
 fn message(ty: &'static Type, bytes: &[u8]) -> Result<Map<String, Value>, DecodeError> {
@@ -200,8 +200,8 @@ fn set(
     Ok(())
 }
 
-/// Whether Go would leave the value out of JSON. `false` stays: where it is meant, the field is a
-/// pointer.
+/// Returns true if Go would leave the value out of JSON. `false` stays: where it is meant, the
+/// field is a pointer.
 fn is_zero(value: &Value) -> bool {
     value == "" || value.as_i64() == Some(0)
 }
@@ -225,7 +225,7 @@ fn map_entry(
     Ok((key, entry.unwrap_or_else(|| "".into())))
 }
 
-/// One value; none for a time that is not set.
+/// Returns one value; none for a time that is not set.
 fn value(ty: &'static Ty, wire: &Wire<'_>, depth: usize) -> Result<Option<Value>, DecodeError> {
     Ok(Some(match (ty, wire) {
         (Ty::Text, Wire::Bytes(bytes)) => text(bytes)?.into(),
@@ -250,8 +250,8 @@ fn value(ty: &'static Ty, wire: &Wire<'_>, depth: usize) -> Result<Option<Value>
     }))
 }
 
-/// A time, none if it has no seconds. Those that are whole in JSON are read as whole, as Go reads
-/// them.
+/// Returns a time, none if it has no seconds. Those that are whole in JSON are read as whole, as Go
+/// reads them.
 fn time(bytes: &[u8], digits: usize) -> Result<Option<Value>, DecodeError> {
     let (mut seconds, mut nanos) = (None, 0);
     for field in fields(bytes) {
@@ -270,7 +270,7 @@ fn time(bytes: &[u8], digits: usize) -> Result<Option<Value>, DecodeError> {
     Ok(Some(format!("{time:.digits$}").into()))
 }
 
-/// The text in one field of a message, the last if there is more than one.
+/// Returns the text in one field of a message, the last if there is more than one.
 fn wrapped_text(bytes: &[u8], number: u32) -> Result<String, DecodeError> {
     let mut last = String::new();
     for field in fields(bytes) {
@@ -299,7 +299,8 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     }
 }
 
-/// Free-form JSON in a message's first field, as in managed fields; anything else is dropped.
+/// Decodes free-form JSON in a message's first field, as in managed fields, and drops anything
+/// else.
 fn free_form(bytes: &[u8]) -> Result<Value, DecodeError> {
     Ok(serde_json::from_str(&wrapped_text(bytes, 1)?).unwrap_or_else(|_| json!({})))
 }

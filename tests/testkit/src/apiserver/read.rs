@@ -22,12 +22,12 @@ pub(crate) struct Page {
     pub remaining: Option<usize>,
 }
 
-/// Namespace to read, or `None` for all.
+/// Returns the namespace to read, or `None` for all.
 pub(crate) fn scope(info: &RequestInfo) -> Option<&str> {
     (!info.namespace.is_empty()).then_some(info.namespace.as_str())
 }
 
-/// The selector of the request's query.
+/// Returns the selector of the request's query.
 ///
 /// # Errors
 /// 400 for what cannot be parsed or selected on.
@@ -35,7 +35,7 @@ pub(crate) fn selector(def: &ResourceDef, info: &RequestInfo) -> Result<Selector
     Selector::parse(def, info.query("labelSelector"), info.query("fieldSelector"))
 }
 
-/// A resource version from the query; absent and empty are `None`.
+/// Returns a resource version from the query; absent and empty are `None`.
 ///
 /// # Errors
 /// 400 when it is no number; on a watch the real server says 500.
@@ -55,7 +55,7 @@ pub(crate) fn version(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
     })
 }
 
-/// A whole number from the query; absent is 0.
+/// Returns a whole number from the query; absent is 0.
 ///
 /// # Errors
 /// 400 when it is no number.
@@ -68,7 +68,7 @@ pub(crate) fn number(info: &RequestInfo, key: &str) -> Result<u64, ApiError> {
     })
 }
 
-/// One page of the list a request asks for. `stale` answers as a server that lags would.
+/// Returns one page of the list a request asks for. `stale` answers as a server that lags would.
 ///
 /// # Errors
 /// 400, 410, 422, 504 as the real server.

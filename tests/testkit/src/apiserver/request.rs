@@ -95,20 +95,20 @@ impl RequestInfo {
         verb.clone_into(&mut self.verb);
     }
 
-    /// Whether the path names a resource, known or not.
+    /// Returns true if the path names a resource, known or not.
     pub fn is_resource(&self) -> bool {
         !self.resource.is_empty()
     }
 
-    /// Whether the request changes something. Reviews and token requests are created but change
-    /// nothing a controller could lose.
+    /// Returns true if the request changes something. Reviews and token requests are created but
+    /// change nothing a controller could lose.
     pub fn is_write(&self) -> bool {
         let changes = ["create", "update", "patch", "delete", "deletecollection"]
             .contains(&self.verb.as_str());
         changes && self.def.is_some_and(ResourceDef::is_stored) && self.subresource != "token"
     }
 
-    /// `resource` or `resource/subresource`.
+    /// Returns `resource` or `resource/subresource`.
     pub fn target(&self) -> String {
         if self.subresource.is_empty() {
             self.resource.clone()

@@ -20,7 +20,7 @@ pub struct ResourceDef {
     pub singular: &'static str,
     /// Abbreviations kubectl accepts.
     pub short_names: &'static [&'static str],
-    /// Whether objects live in a namespace.
+    /// True if objects live in a namespace.
     pub namespaced: bool,
     /// Subresources under one object.
     pub subresources: &'static [SubresourceDef],
@@ -42,17 +42,17 @@ pub struct SubresourceDef {
 }
 
 impl ResourceDef {
-    /// `v1` or `group/version`, as objects carry it in `apiVersion`.
+    /// Returns `v1` or `group/version`, as in an object's `apiVersion`.
     pub fn api_version(&self) -> String {
         group_version(self.group, self.version)
     }
 
-    /// Kind of a list of these objects.
+    /// Returns the kind of a list of these objects.
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
     }
 
-    /// `plural` or `plural.group`, as error messages and RBAC name the resource.
+    /// Returns `plural` or `plural.group`, as in error messages and RBAC.
     pub fn qualified_name(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_owned()
@@ -61,7 +61,8 @@ impl ResourceDef {
         }
     }
 
-    /// Group and plural under which objects are stored: events of both groups are the same objects.
+    /// Returns the group and plural under which objects are stored: events of both groups are the
+    /// same objects.
     pub fn storage_key(&self) -> (&'static str, &'static str) {
         if self.plural == "events" {
             ("", "events")
@@ -70,28 +71,28 @@ impl ResourceDef {
         }
     }
 
-    /// Whether objects are kept; reviews are answered and forgotten.
+    /// Returns true if objects are kept; reviews are answered and forgotten.
     pub fn is_stored(&self) -> bool {
         self.supports("get")
     }
 
-    /// Whether the resource itself takes `verb`.
+    /// Returns true if the resource itself takes `verb`.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
 
-    /// The subresource of that name.
+    /// Returns the subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&'static SubresourceDef> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// Whether status is written through its own path only.
+    /// Returns true if status is written through its own path only.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 }
 
-/// `version` or `group/version`.
+/// Returns `version` or `group/version`.
 pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -100,12 +101,12 @@ pub fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-/// Every resource served, in the order discovery shows them.
+/// Returns every resource served, in the order discovery shows them.
 pub fn all() -> &'static [ResourceDef] {
     ALL
 }
 
-/// The resource at `group`, `version` and `plural`.
+/// Returns the resource at `group`, `version` and `plural`.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static ResourceDef> {
     ALL.iter()
         .find(|d| d.group == group && d.version == version && d.plural == plural)

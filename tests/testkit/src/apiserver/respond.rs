@@ -8,17 +8,17 @@ use tower::BoxError;
 use super::Body;
 use super::status::ApiError;
 
-/// A JSON answer.
+/// Returns a JSON answer.
 pub(crate) fn json(code: StatusCode, body: Bytes) -> Response<Body> {
     whole(code, "application/json", body)
 }
 
-/// A text answer.
+/// Returns a text answer.
 pub(crate) fn plain(code: StatusCode, text: &'static str) -> Response<Body> {
     whole(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
-/// An answer of any type.
+/// Returns an answer of any type.
 pub(crate) fn whole(code: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(
         Full::new(body)
@@ -32,7 +32,7 @@ pub(crate) fn whole(code: StatusCode, content_type: &'static str, body: Bytes) -
     response
 }
 
-/// A refusal as a `Status`.
+/// Returns a refusal as a `Status`.
 pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
     let mut response = json(error.code, Bytes::from(error.to_value().to_string()));
     if let Some(seconds) = error.retry_after() {
@@ -43,7 +43,7 @@ pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// A refusal of priority and fairness, which is plain text.
+/// Returns a refusal of priority and fairness, which is plain text.
 pub(crate) fn too_many_requests(retry_after: u32) -> Response<Body> {
     let mut response =
         plain(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
@@ -53,7 +53,7 @@ pub(crate) fn too_many_requests(retry_after: u32) -> Response<Body> {
     response
 }
 
-/// The error that makes a connection break.
+/// Returns the error that makes a connection break.
 pub(crate) fn cut() -> BoxError {
     "connection cut by a scripted fault".into()
 }

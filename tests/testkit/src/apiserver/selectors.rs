@@ -50,19 +50,19 @@ impl Selector {
         Ok(selector)
     }
 
-    /// The two query parameters that say this.
+    /// Returns the two query parameters that say this.
     pub(crate) fn texts(&self) -> (String, String) {
         let labels: Vec<String> = self.labels.iter().map(ToString::to_string).collect();
         let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
         (labels.join(","), fields.join(","))
     }
 
-    /// Whether every object is selected.
+    /// Returns true if every object is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Also asks for this name.
+    /// Also requires this name.
     #[must_use]
     pub(crate) fn and_name(mut self, name: &str) -> Self {
         self.fields.push(FieldRequirement {
@@ -73,7 +73,7 @@ impl Selector {
         self
     }
 
-    /// Whether `object` is selected.
+    /// Returns true if `object` is selected.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.labels.iter().all(|r| r.matches(object))
             && self.fields.iter().all(|f| f.matches(object))
@@ -256,7 +256,7 @@ fn parse_requirement(part: &str) -> Result<Requirement, ApiError> {
     }
 }
 
-/// What may follow a key.
+/// Operators that may follow a key.
 const OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 
 fn checked_key(key: &str) -> Option<String> {

@@ -14,14 +14,14 @@ use super::resources::ResourceDef;
 pub struct FieldError {
     /// Machine-readable kind, such as `FieldValueInvalid`.
     pub reason: String,
-    /// What is wrong, without the field's path.
+    /// Error message without the field's path.
     pub message: String,
     /// Path of the field, such as `spec.ports[0].port`; empty for the whole object.
     pub field: String,
 }
 
 impl FieldError {
-    /// A field that must not be set here.
+    /// Returns the cause for a field that must not be set.
     pub fn forbidden(field: &str, message: &str) -> Self {
         Self {
             reason: "FieldValueForbidden".into(),
@@ -30,7 +30,7 @@ impl FieldError {
         }
     }
 
-    /// A field that must be set.
+    /// Returns the cause for a missing field.
     pub fn required(field: &str, message: &str) -> Self {
         Self {
             reason: "FieldValueRequired".into(),
@@ -39,7 +39,7 @@ impl FieldError {
         }
     }
 
-    /// A field whose value is not allowed; `value` is printed as given.
+    /// Returns the cause for a field whose value is not allowed; `value` is printed as given.
     pub fn invalid(field: &str, value: &str, message: &str) -> Self {
         Self {
             reason: "FieldValueInvalid".into(),
@@ -98,17 +98,17 @@ impl ApiError {
         self.with([("group", json!(def.group)), ("kind", json!(def.plural)), ("name", json!(name))])
     }
 
-    /// 400 with a free message.
+    /// Returns 400 with any message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401: the token is unknown.
+    /// Returns 401 for an unknown token.
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 for a resource; `why` follows the colon.
+    /// Returns 403 for a resource; `why` follows the colon.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let qualified = if group.is_empty() {
             resource.to_owned()
@@ -127,7 +127,7 @@ impl ApiError {
         ])
     }
 
-    /// 404 for an object.
+    /// Returns 404 for an object.
     pub fn not_found(def: &ResourceDef, name: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -137,7 +137,7 @@ impl ApiError {
         .about(def, name)
     }
 
-    /// 404 for a path that serves nothing.
+    /// Returns 404 for an unknown path.
     pub fn no_such_path() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -147,14 +147,14 @@ impl ApiError {
         .with([])
     }
 
-    /// 405: the resource does not take this verb.
+    /// Returns 405 for a verb that the resource does not support.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with([])
     }
 
-    /// 406: nothing the client accepts can be produced. `conversion`: a media type would do, but
-    /// not in that form.
+    /// Returns 406 if no accepted media type can be produced. `conversion`: the media type can be
+    /// produced, but not in the requested form.
     pub fn not_acceptable(produced: &str, conversion: bool) -> Self {
         if conversion {
             let message = format!("only the following media types are accepted: {produced}");
@@ -164,19 +164,19 @@ impl ApiError {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with([])
     }
 
-    /// 409: an object of that name is there.
+    /// Returns 409 for an object that already exists.
     pub fn already_exists(def: &ResourceDef, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", def.qualified_name());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(def, name)
     }
 
-    /// 409 because the object is not the one the client read.
+    /// Returns 409 for an object that has changed since the client read it.
     pub fn conflict(def: &ResourceDef, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict_because(&def.qualified_name(), def.group, def.plural, name, why)
     }
 
-    /// 409 with its own reason; `kind` is what the details name.
+    /// Returns 409 with its own reason; the details contain `kind`.
     pub fn conflict_because(
         qualified: &str,
         group: &str,
@@ -192,18 +192,18 @@ impl ApiError {
         ])
     }
 
-    /// 410: the asked-for version is no longer kept.
+    /// Returns 410 for a version that is no longer kept.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// 413: the body is larger than the server reads.
+    /// Returns 413 for a body above the server's limit.
     pub fn too_large(message: &str) -> Self {
         let message = format!("Request entity too large: {message}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// 415: the body has a media type that is not read.
+    /// Returns 415 for a body with an unsupported media type.
     pub fn unsupported_media_type(accepted: &str) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {accepted}"
@@ -211,7 +211,7 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// 415 for a PATCH, which the real server refuses before it looks at the resource.
+    /// Returns 415 for a PATCH, which the real server rejects before it checks the resource.
     pub fn unsupported_patch() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -221,7 +221,7 @@ impl ApiError {
         .with([])
     }
 
-    /// 422 with one cause per rejected field. `group` and `kind` are the object's, not the
+    /// Returns 422 with one cause per rejected field. `group` and `kind` are the object's, not the
     /// resource's.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let qualified = if group.is_empty() {
@@ -252,13 +252,14 @@ impl ApiError {
         ])
     }
 
-    /// 422 of a JSON Patch that did not apply: the real server names neither object nor cause.
+    /// Returns 422 for a JSON Patch that did not apply. The real server names neither object nor
+    /// cause.
     pub fn patch_did_not_apply() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with([])
     }
 
-    /// 500 with the text in the message and as the only cause.
+    /// Returns 500 with the text in the message and as the only cause.
     pub fn internal(message: &str) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -268,12 +269,12 @@ impl ApiError {
         .with([("causes", json!([{"message": message}]))])
     }
 
-    /// 500 as an error without a status of its own is sent: no reason, the bare text.
+    /// Returns 500 as for an error without its own status: no reason, only the text.
     pub fn unclassified(message: &str) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// 504: a version that does not exist yet was asked for.
+    /// Returns 504 for a version that does not exist yet.
     pub fn too_large_resource_version(wanted: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).with([
@@ -282,7 +283,7 @@ impl ApiError {
         ])
     }
 
-    /// A scripted answer, in the general form of that code.
+    /// Returns a scripted answer, in the general form of that code.
     pub fn injected(code: StatusCode, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {
             StatusCode::BAD_REQUEST => {
@@ -327,7 +328,7 @@ impl ApiError {
         self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub fn to_value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {

@@ -21,14 +21,14 @@ pub type ObjectKey = (String, String);
 /// count.
 const FIRST: u64 = 100;
 
-/// What happened to an object.
+/// Kind of a change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It was created.
+    /// The object was created.
     Added,
-    /// It was changed.
+    /// The object was updated.
     Modified,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
@@ -37,7 +37,7 @@ pub enum Change {
 pub struct Event {
     /// The write's version.
     pub version: u64,
-    /// What happened.
+    /// Kind of the change.
     pub change: Change,
     /// The object after the write; for a deletion its last state, under the deletion's version.
     pub object: Arc<Object>,
@@ -52,7 +52,7 @@ pub struct Expired {
     pub oldest: u64,
 }
 
-/// What a watch has not seen yet.
+/// Events that a watch has not delivered yet.
 #[derive(Debug)]
 pub struct Backlog {
     /// Events after the watch's position, oldest first.
@@ -92,7 +92,7 @@ struct Table {
 }
 
 impl Store {
-    /// An empty store that keeps up to `history_limit` events of each resource.
+    /// Returns an empty store that keeps up to `history_limit` events of each resource.
     pub(crate) fn new(history_limit: usize, allocations: Allocations) -> Self {
         let keys = || {
             resources::all()
@@ -113,12 +113,12 @@ impl Store {
         }
     }
 
-    /// Version of the last write to any object.
+    /// Returns version of the last write to any object.
     pub fn version(&self) -> u64 {
         self.state.lock().version
     }
 
-    /// One object.
+    /// Returns an object.
     pub fn get(&self, key: ResourceKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.state
             .lock()
@@ -128,8 +128,8 @@ impl Store {
             .cloned()
     }
 
-    /// All objects of a resource, of one namespace or of all, with the version at which this is
-    /// true.
+    /// Returns all objects of a resource, of one namespace or of all, with the version at which
+    /// this is true.
     pub fn list(&self, key: ResourceKey, namespace: Option<&str>) -> (Vec<Arc<Object>>, u64) {
         let state = self.state.lock();
         let objects = state
@@ -139,7 +139,7 @@ impl Store {
         (objects, state.version)
     }
 
-    /// All objects of a resource as they were at `version`, by undoing what came later.
+    /// Returns all objects of a resource as they were at `version`, by undoing what came later.
     ///
     /// # Errors
     /// The history no longer reaches back that far.
@@ -179,7 +179,7 @@ impl Store {
         Ok(objects.into_values().collect())
     }
 
-    /// Up to `limit` events after `position`.
+    /// Returns up to `limit` events after `position`.
     ///
     /// # Errors
     /// The history no longer reaches back that far.
@@ -207,7 +207,7 @@ impl Store {
         Ok(Backlog { events, upto })
     }
 
-    /// Told after every write to the resource.
+    /// Returns a receiver that is notified after every write to the resource.
     pub fn subscribe(&self, key: ResourceKey) -> watch::Receiver<()> {
         self.changed
             .get(&key)
@@ -279,7 +279,7 @@ impl Table {
 }
 
 impl Transaction<'_> {
-    /// One object.
+    /// Returns an object.
     pub fn get(&self, key: ResourceKey, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.state
             .table(key)?
@@ -288,7 +288,7 @@ impl Transaction<'_> {
             .cloned()
     }
 
-    /// All objects of a resource, of one namespace or of all.
+    /// Returns all objects of a resource, of one namespace or of all.
     pub fn list(&self, key: ResourceKey, namespace: Option<&str>) -> Vec<Arc<Object>> {
         self.state
             .table(key)
@@ -296,7 +296,7 @@ impl Transaction<'_> {
             .unwrap_or_default()
     }
 
-    /// Cluster IPs and ports that services hold.
+    /// Returns the cluster IPs and node ports in use.
     pub(crate) fn allocations(&mut self) -> &mut Allocations {
         &mut self.state.allocations
     }

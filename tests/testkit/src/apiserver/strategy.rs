@@ -12,22 +12,22 @@ use super::store::Transaction;
 use super::validation::{self, Cause};
 use super::{defaulting, namespaces};
 
-/// Whether PUT of an absent object creates it.
+/// Returns true if PUT of an absent object creates it.
 pub(crate) fn create_on_update(def: &ResourceDef) -> bool {
     matches!(def.plural, "services" | "events" | "endpoints" | "leases")
 }
 
-/// Whether PUT without a resource version overwrites.
+/// Returns true if PUT without a resource version overwrites.
 pub(crate) fn unconditional_update(def: &ResourceDef) -> bool {
     def.plural != "leases"
 }
 
-/// Whether DELETE answers with the object rather than with a `Status`.
+/// Returns true if DELETE answers with the object rather than with a `Status`.
 pub(crate) fn returns_deleted(def: &ResourceDef) -> bool {
     matches!(def.plural, "services" | "pods" | "serviceaccounts" | "namespaces")
 }
 
-/// Whether the kind counts changes of its specification. Nodes, services and leases do not.
+/// Returns true if the kind counts changes of its specification. Nodes, services and leases do not.
 fn counts_generations(def: &ResourceDef) -> bool {
     matches!(def.plural, "endpointslices" | "pods")
 }

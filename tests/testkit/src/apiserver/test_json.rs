@@ -90,7 +90,7 @@ const WORDS: &[&str] = &[
     "é",
 ];
 
-/// A JSON value of at most a few levels.
+/// Returns a JSON value of at most a few levels.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -29,13 +29,13 @@ use tower::ServiceExt as _;
 use super::client::ClientIdentity;
 use super::{ApiServer, Match};
 
-/// How long a stop waits for connections to end by themselves.
+/// Time for which a stop waits for connections to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Time a client has for its TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Why the server could not be put on a socket.
+/// Reason why the server could not listen on a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
@@ -43,7 +43,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// No certificate could be made.
@@ -86,22 +86,22 @@ impl ApiServer {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `https://host:port`.
+    /// Returns the URL, `https://host:port`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The certificate authority to trust, in PEM.
+    /// Returns the certificate authority to trust, in PEM.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// A kubeconfig with this bearer token.
+    /// Returns a kubeconfig with this bearer token.
     pub fn kubeconfig(&self, token: &str) -> String {
         let cluster = json!({"server": self.url(), "certificate-authority-data": STANDARD.encode(&self.ca_pem)});
         let config = json!({
@@ -137,8 +137,8 @@ impl Serving {
             .write_all(self.kubeconfig(token).as_bytes())
     }
 
-    /// Takes no new connections, ends watches, lets requests finish for up to three seconds, then
-    /// ends what is left.
+    /// Stops accepting connections, ends watches, lets requests finish for up to three seconds, and
+    /// then closes all connections.
     pub async fn stop(self) {
         self.tasks.stopping.cancel();
         self.server.faults().close_watches(&Match::any());

@@ -145,7 +145,7 @@ impl ApiServer {
         })
     }
 
-    /// Whether an object is there that no finalizer holds.
+    /// Returns true if an object is there that no finalizer holds.
     pub(super) fn has_no_finalizers(&self, info: &RequestInfo) -> bool {
         let Some(def) = info.def else { return false };
         let object =
@@ -193,7 +193,7 @@ impl ApiServer {
         self.create_kubernetes_service();
     }
 
-    /// The service through which pods reach the API, which every cluster has.
+    /// Creates the service through which pods reach the API, which every cluster has.
     pub(super) fn create_kubernetes_service(&self) {
         let Some(ip) = self
             .shared
@@ -315,7 +315,7 @@ fn parse_body(call: &Call) -> Result<Value, ApiError> {
     })
 }
 
-/// The body as an object of the kind, its types checked as decoding would.
+/// Returns the body as an object of the kind, its types checked as decoding would.
 fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError> {
     let object = parse_body(call)?;
     let checked = schema::check(def, &object);
@@ -337,7 +337,7 @@ fn body_object(def: &'static ResourceDef, call: &Call) -> Result<Value, ApiError
     Ok(object)
 }
 
-/// What strict decoding says of unknown fields.
+/// Returns the error of strict decoding for unknown fields.
 pub(crate) fn strict_error(unknown: &[String]) -> String {
     let fields: Vec<String> = unknown
         .iter()
@@ -362,7 +362,7 @@ fn delete_options(call: &Call) -> Result<(DeleteOptions, bool), ApiError> {
     Ok((options, dry_run))
 }
 
-/// Only `All` is a dry run.
+/// Checks the dry run parameter. Only `All` is valid.
 fn check_dry_run(info: &RequestInfo) -> Result<(), ApiError> {
     let Some(asked) = info.query("dryRun").filter(|d| *d != "All") else {
         return Ok(());

@@ -44,7 +44,7 @@ pub(crate) struct Watch {
     selector: Selector,
     encoder: Encoder,
     position: u64,
-    /// How far it had come before it went back.
+    /// Last version that was sent before the watch went back.
     told: u64,
     pending: VecDeque<Bytes>,
     changed: signal::Receiver<()>,
@@ -118,7 +118,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What comes first: nothing, all objects, or all objects and a bookmark.
+    /// Queues the first events: none, all objects, or all objects and a bookmark.
     fn queue_initial_events(&mut self, info: &RequestInfo, version: Option<u64>) {
         let streaming = info
             .query("sendInitialEvents")
@@ -143,7 +143,7 @@ impl Watch {
         }
     }
 
-    /// The next piece of the stream; `None` at its end.
+    /// Returns the next piece of the stream; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
             if self.fate.is_aborted() {
@@ -228,7 +228,8 @@ impl Watch {
         }
     }
 
-    /// An event as this watch sees it: objects that enter or leave the selection appear and vanish.
+    /// Returns an event as this watch sees it: objects that enter or leave the selection appear and
+    /// vanish.
     fn encode(&mut self, event: &Event) -> Option<Bytes> {
         if self
             .namespace

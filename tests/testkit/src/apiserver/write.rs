@@ -16,7 +16,7 @@ use super::store::Transaction;
 use super::strategy;
 use super::validation;
 
-/// What every write needs to know beside the objects.
+/// Context of a write besides the objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub def: &'static ResourceDef,
@@ -25,7 +25,7 @@ pub(crate) struct Context<'a> {
     pub name: &'a str,
     pub dry_run: bool,
     pub clock: &'a Clock,
-    /// Whether new nodes get the not-ready taint.
+    /// True if new nodes get the not-ready taint.
     pub taint_new_nodes: bool,
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn replace(
     Ok(WriteOutcome::Updated(ctx.store(tx, object)))
 }
 
-/// What a DELETE asked for in its body or query.
+/// Options of a DELETE, from its body or query.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
     pub uid: Option<String>,

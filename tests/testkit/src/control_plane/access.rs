@@ -10,7 +10,7 @@ use serde_json::json;
 pub struct Token(String);
 
 impl Token {
-    /// A new token that nobody can guess.
+    /// Returns a new token that nobody can guess.
     pub fn random() -> Self {
         Self(uuid::Uuid::new_v4().simple().to_string())
     }
@@ -20,7 +20,7 @@ impl Token {
         Self(value.into())
     }
 
-    /// The token itself.
+    /// Returns the token itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -44,7 +44,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user without groups and with a random token.
+    /// Returns a user without groups and with a random token.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl User {
         self
     }
 
-    /// The user's line of the API server's token file.
+    /// Returns the user's line of the API server's token file.
     pub(super) fn token_line(&self) -> String {
         // Four comma-separated columns: token, name, uid, and the groups as one quoted column.
         format!(
@@ -74,7 +74,7 @@ impl User {
     }
 }
 
-/// How to reach an API server and which CA signed its certificate.
+/// Address of an API server, and the CA of its certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     /// `https://` address.
@@ -84,7 +84,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// A kubeconfig as JSON, which is also YAML; the CA and the token are inside.
+    /// Returns a kubeconfig as JSON, which is also YAML; the CA and the token are inside.
     pub(super) fn kubeconfig(&self, user: &str, token: &Token) -> serde_json::Value {
         use base64::Engine as _;
         let ca = base64::engine::general_purpose::STANDARD.encode(&self.ca_pem);
@@ -98,7 +98,7 @@ impl Endpoint {
         })
     }
 
-    /// The same as kube's client configuration.
+    /// Returns the same as kube's client configuration.
     pub(super) async fn config(&self, token: &Token) -> Result<kube::Config, KubeconfigError> {
         let mut kubeconfig = Kubeconfig::default();
         let value = self.kubeconfig("user", token);

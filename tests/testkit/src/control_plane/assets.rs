@@ -1,5 +1,5 @@
-//! Where the control plane's binaries are kept, and which versions they have. `xtask`, which builds
-//! them, shares this file by path: std only.
+//! Versions of the control plane's binaries, and the directory that caches them. `xtask`, which
+//! builds them, includes this file by path, so it may use only std.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(crate) enum Release {
 }
 
 impl Release {
-    /// The one that the environment chooses.
+    /// Returns the release that the environment selects.
     pub(crate) fn chosen() -> Self {
         Self::of(std::env::var(RELEASE_VARIABLE).ok().as_deref())
     }
@@ -80,7 +80,7 @@ impl Versions {
         Self::of(Release::chosen())
     }
 
-    /// The versions pinned for a release.
+    /// Returns the versions pinned for a release.
     pub(crate) fn of(release: Release) -> Self {
         Self {
             etcd: required_version(ETCD_MODULE, "go.etcd.io/etcd/server/v3"),
@@ -89,8 +89,8 @@ impl Versions {
         }
     }
 
-    /// Name of the directory for exactly these versions, so that a new version is built beside the
-    /// old one.
+    /// Returns the name of the directory for exactly these versions, so that a new version is built
+    /// beside the old one.
     pub(crate) fn key(&self) -> String {
         format!("etcd-{}-kubernetes-{}-helm-{}", self.etcd, self.kubernetes, self.helm)
     }
@@ -106,12 +106,12 @@ pub(crate) fn directory() -> Option<PathBuf> {
     directory_of(Release::chosen())
 }
 
-/// [`directory`] of a release.
+/// Returns the [`directory`] of a release.
 pub(crate) fn directory_of(release: Release) -> Option<PathBuf> {
     directory_from(release, |name| std::env::var_os(name))
 }
 
-/// [`directory`] with the environment as an argument.
+/// Returns the [`directory`] for the given environment.
 fn directory_from(
     release: Release,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -150,8 +150,8 @@ pub(crate) const OPENSTACK_CCM: &str = "openstack-cloud-controller-manager";
 /// Prometheus' tool that judges alerts, from `tests/control-plane/promtool`.
 pub(crate) const PROMTOOL: &str = "promtool";
 
-/// The version of `module` in the requirements of a `go.mod` file, without its leading `v`; empty
-/// when it is not there, which the test below excludes for the files that are compiled in.
+/// Returns the version of `module` in the requirements of a `go.mod` file, without its leading `v`;
+/// empty when it is not there, which the test below excludes for the files that are compiled in.
 fn required_version(go_mod: &str, module: &str) -> String {
     go_mod
         .lines()

@@ -1,4 +1,4 @@
-//! Reads kube-apiserver's audit log: who asked for what, how often, and with what result.
+//! Parses kube-apiserver's audit log and counts requests by user, verb, resource and result.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -107,7 +107,7 @@ impl From<RawEvent> for AuditEvent {
     }
 }
 
-/// What requests are counted by.
+/// Key by which requests are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditKey {
     /// See [`AuditEvent::verb`].
@@ -144,7 +144,7 @@ impl AuditLog {
         Ok(Self { events })
     }
 
-    /// Only the requests that fit.
+    /// Returns only the requests that fit.
     #[must_use]
     pub fn filter(&self, mut fits: impl FnMut(&AuditEvent) -> bool) -> Self {
         Self {
@@ -157,13 +157,13 @@ impl AuditLog {
         }
     }
 
-    /// Only the requests of clients whose user agent starts so.
+    /// Returns only the requests of clients whose user agent has this prefix.
     #[must_use]
     pub fn of_agent(&self, prefix: &str) -> Self {
         self.filter(|event| event.user_agent.starts_with(prefix))
     }
 
-    /// Number of requests by verb, resource and user agent.
+    /// Returns the number of requests by verb, resource and user agent.
     pub fn counts(&self) -> BTreeMap<AuditKey, usize> {
         let mut counts = BTreeMap::new();
         for AuditEvent { verb, resource, user_agent, .. } in &self.events {
@@ -177,7 +177,7 @@ impl AuditLog {
         counts
     }
 
-    /// Number of requests with this verb on this resource.
+    /// Returns the number of requests with this verb on this resource.
     pub fn count(&self, verb: &str, resource: &str) -> usize {
         self.events
             .iter()

@@ -1,4 +1,4 @@
-//! Finds the control plane's binaries, and says loudly when they are not there.
+//! Finds the control plane's binaries, with a clear error if they are missing.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct Binaries {
 /// The binaries that a control plane cannot do without and that are not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Missing {
-    /// Where they were looked for; `None` when no cache directory is known.
+    /// Directory that was searched; `None` if no cache directory is known.
     pub directory: Option<PathBuf>,
     /// Their names.
     pub names: Vec<&'static str>,
@@ -78,8 +78,8 @@ pub fn helm() -> Result<PathBuf, String> {
     found.ok_or_else(|| Missing { directory, names: vec!["helm"] }.to_string())
 }
 
-/// Version of Kubernetes that suites run on, `v1.2.3`: the one that `tests/control-plane` pins for
-/// the release that the environment chooses.
+/// Returns version of Kubernetes that suites run on, `v1.2.3`: the one that `tests/control-plane`
+/// pins for the release that the environment chooses.
 pub fn kubernetes_version() -> String {
     format!("v{}", assets::Versions::pinned().kubernetes)
 }
@@ -128,8 +128,7 @@ impl GoProgram {
     }
 }
 
-/// Looks in the directory that is named, else in the target directory that the running test lies
-/// in.
+/// Searches the configured directory, otherwise the target directory of the running test.
 fn find_go_program(
     name: &str,
     named: Option<&Path>,

@@ -63,12 +63,12 @@ impl Args {
 }
 
 impl Plan<'_> {
-    /// File that requests are logged to.
+    /// Returns the path of the audit log.
     pub(super) fn audit_log(&self) -> PathBuf {
         self.directory.join("audit.log")
     }
 
-    /// etcd for one short life: it never waits for the disk, since nothing survives the test.
+    /// Returns the command line of etcd. It never syncs to disk, because nothing survives the test.
     pub(super) fn etcd(&self, program: &Path) -> CommandLine {
         let client = format!("http://127.0.0.1:{}", self.ports.etcd_client);
         let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);

@@ -1,10 +1,9 @@
-//! A real etcd and kube-apiserver (and, when asked, kube-controller-manager) on loopback, for
-//! tests.
+//! A real etcd and kube-apiserver (and optionally kube-controller-manager) on loopback, for tests.
 //!
-//! RBAC is on, service-account tokens are signed and checked, every directory, key, certificate and
-//! token is made for one control plane alone. The programs die with the process that started them,
-//! even when that is killed. The binaries come from `cargo xtask control-plane`; needs a Unix with
-//! `/bin/sh`.
+//! RBAC is on, and service-account tokens are signed and checked. Each control plane has its own
+//! directory, keys, certificates and tokens. The programs end with the process that started them,
+//! even if that is killed. The binaries come from `cargo xtask control-plane`. A Unix with `/bin/sh`
+//! is required.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,22 +46,22 @@ use access::Endpoint;
 
 use crate::supervised::{CommandLine, Supervised};
 
-/// How a control plane is started. The default is etcd and kube-apiserver alone with all defaults
-/// of Kubernetes.
+/// Options of a control plane. The default is etcd and kube-apiserver with all defaults of
+/// Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Feature gates, for instance `WatchList` off.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Whether requests are logged, for [`ControlPlane::audit_log`]. Off by default.
+    /// True if requests are logged, for [`ControlPlane::audit_log`]. Off by default.
     pub audit: bool,
-    /// Whether kube-controller-manager runs too. Off by default.
+    /// Options of kube-controller-manager, if it runs. Off by default.
     pub controller_manager: Option<ControllerManager>,
     /// More arguments for kube-apiserver, `--name=value` each; they come last and so win.
     pub apiserver_args: Vec<String>,
     /// Users beside the administrator.
     pub users: Vec<User>,
-    /// How long the whole start may take. Two minutes by default: it takes seconds, but test
-    /// machines are busy.
+    /// Timeout of the whole start. Two minutes by default: it takes seconds, but test machines are
+    /// busy.
     pub start_timeout: Duration,
 }
 
@@ -116,7 +115,7 @@ impl Options {
     }
 }
 
-/// How kube-controller-manager runs.
+/// Options of kube-controller-manager.
 #[derive(Debug, Clone, Default)]
 pub struct ControllerManager {
     /// Value of `--controllers`; empty means its default.
@@ -125,7 +124,7 @@ pub struct ControllerManager {
     pub args: Vec<String>,
 }
 
-/// Why a control plane did not start.
+/// Reason why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -155,7 +154,7 @@ pub enum StartError {
     /// The API server did not become ready in time.
     #[error("{program} is not ready after {after:?}: {last}; the end of its log:\n{log}")]
     NotReady {
-        /// Which program.
+        /// Name of the program.
         program: &'static str,
         /// The time it was given.
         after: Duration,
@@ -166,7 +165,7 @@ pub enum StartError {
     },
 }
 
-/// Why a client or a token could not be made.
+/// Reason why a client or a token could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -197,14 +196,14 @@ pub enum Component {
 #[derive(Debug)]
 pub struct ControlPlane {
     endpoint: Endpoint,
-    /// Where kube-controller-manager answers, should it run.
+    /// Address of kube-controller-manager, if it runs.
     controller_manager: Endpoint,
     admin: User,
     users: Vec<User>,
     authorities: pki::Authorities,
     audit_log: Option<PathBuf>,
     start_timeout: Duration,
-    /// How each program is started, also again.
+    /// Command line of each program, also for a restart.
     commands: BTreeMap<Component, CommandLine>,
     /// Dropped before the directory they write into.
     programs: BTreeMap<Component, Supervised>,
@@ -239,33 +238,33 @@ impl ControlPlane {
         &self.endpoint.url
     }
 
-    /// The CA that signed the API server's certificate, as PEM.
+    /// Returns the CA that signed the API server's certificate, as PEM.
     pub fn ca_pem(&self) -> &str {
         &self.endpoint.ca_pem
     }
 
-    /// The administrator, a member of `system:masters`.
+    /// Returns the administrator, a member of `system:masters`.
     pub fn admin(&self) -> &User {
         &self.admin
     }
 
-    /// A user given in [`Options::users`].
+    /// Returns a user given in [`Options::users`].
     pub fn user(&self, name: &str) -> Option<&User> {
         self.users.iter().find(|user| user.name == name)
     }
 
-    /// A client with all rights.
+    /// Returns a client with all permissions.
     pub async fn client(&self) -> Result<kube::Client, ClientError> {
         self.client_as(&self.admin.token).await
     }
 
-    /// A client with the rights of the token's user.
+    /// Returns a client with the permissions of the token's user.
     pub async fn client_as(&self, token: &Token) -> Result<kube::Client, ClientError> {
         Ok(kube::Client::try_from(self.kube_config_as(token).await?)?)
     }
 
-    /// A client with all rights that calls itself `user_agent`, so that the audit log can tell it
-    /// from others.
+    /// Returns a client with all permissions and this `user_agent`, which distinguishes it in the
+    /// audit log.
     pub async fn client_named(&self, user_agent: &str) -> Result<kube::Client, ClientError> {
         let mut config = self.kube_config().await?;
         let value = http::HeaderValue::from_str(user_agent)
@@ -274,32 +273,34 @@ impl ControlPlane {
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// Configuration of a client with all rights, to be changed before use (time limits, headers).
+    /// Returns the configuration of a client with all permissions, to be changed before use
+    /// (timeouts, headers).
     pub async fn kube_config(&self) -> Result<kube::Config, ClientError> {
         self.kube_config_as(&self.admin.token).await
     }
 
-    /// Configuration of a client with the rights of the token's user.
+    /// Returns the configuration of a client with the permissions of the token's user.
     pub async fn kube_config_as(&self, token: &Token) -> Result<kube::Config, ClientError> {
         Ok(self.endpoint.config(token).await?)
     }
 
-    /// Writes a kubeconfig with the rights of the token's user, readable by its owner only.
+    /// Writes a kubeconfig with the permissions of the token's user, readable only by its owner.
     pub fn write_kubeconfig(&self, path: &Path, token: &Token) -> io::Result<()> {
         write_kubeconfig(&self.endpoint, path, token)
     }
 
-    /// A client certificate of the cluster: the user's name, and perhaps a group.
+    /// Returns a client certificate of the cluster: the user's name, and perhaps a group.
     pub fn client_identity(&self, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
         self.authorities.client(name, group)
     }
 
-    /// The certificate of the front proxy that may name users in headers `X-Remote-User` and so on.
+    /// Returns the certificate of the front proxy that may name users in headers `X-Remote-User`
+    /// and so on.
     pub fn proxy_identity(&self) -> Result<Identity, PkiError> {
         self.authorities.proxy(components::PROXY_NAME)
     }
 
-    /// A token of a service account, which must exist; valid for an hour.
+    /// Returns a token of a service account, which must exist; valid for an hour.
     pub async fn service_account_token(
         &self,
         namespace: &str,
@@ -322,7 +323,7 @@ impl ControlPlane {
             .ok_or(ClientError::NoToken)
     }
 
-    /// The requests answered so far.
+    /// Returns the requests answered so far.
     ///
     /// # Errors
     /// `NotFound` when [`Options::audit`] is off; others when the log cannot be read.
@@ -336,27 +337,28 @@ impl ControlPlane {
         }
     }
 
-    /// What a program used so far; `None` when it does not run, or on a system without `/proc`.
+    /// Returns the resources that a program has used; `None` if it does not run, or on a system
+    /// without `/proc`.
     pub fn usage(&self, component: Component) -> Option<Usage> {
         usage(self.pid(component)?)
     }
 
-    /// Process id of a program; `None` when it was not asked for.
+    /// Returns the process id of a program; `None` when it was not asked for.
     pub fn pid(&self, component: Component) -> Option<u32> {
         self.programs.get(&component).map(Supervised::pid)
     }
 
-    /// What a program printed so far.
+    /// Returns the output of a program.
     pub fn log(&self, component: Component) -> Option<String> {
         self.programs.get(&component).map(Supervised::log)
     }
 
-    /// The directory with data, keys and logs.
+    /// Returns the directory with data, keys and logs.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Kills one program and waits until it is gone, for tests of outages.
+    /// Kills one program and waits until it has ended, for tests of outages.
     ///
     /// # Errors
     /// When it does not end within ten seconds. Nothing happens when it does not run.
@@ -367,9 +369,9 @@ impl ControlPlane {
         }
     }
 
-    /// Starts one program, anew if it runs, and waits until it does its work. What etcd held is
-    /// still there. An API server that was started anew has cut all watches and answers `410 Gone`
-    /// to those that go on from before: its watch cache begins with what it finds.
+    /// Starts or restarts one program and waits until it is ready. etcd keeps its data. A restarted
+    /// API server has closed all watches and answers `410 Gone` to clients that resume from an
+    /// earlier version, because its watch cache is new.
     ///
     /// # Errors
     /// See [`StartError`].

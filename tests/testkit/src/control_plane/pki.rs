@@ -1,4 +1,4 @@
-//! Certificates and keys of one control plane, made anew for each.
+//! Certificates and keys, generated for each control plane.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -29,7 +29,7 @@ pub(super) struct Pki {
     pub(super) service_account_public_key: PathBuf,
     /// File with the CA of front proxies.
     pub(super) proxy_ca: PathBuf,
-    /// Who signs certificates.
+    /// Certificate authorities.
     pub(super) authorities: Authorities,
 }
 
@@ -72,12 +72,12 @@ impl Authorities {
         })
     }
 
-    /// A client's certificate: the user's name, and perhaps a group.
+    /// Returns a client's certificate: the user's name, and perhaps a group.
     pub(super) fn client(&self, name: &str, group: Option<&str>) -> Result<Identity, PkiError> {
         identity(&self.clients, name, group)
     }
 
-    /// A front proxy's certificate.
+    /// Returns a front proxy's certificate.
     pub(super) fn proxy(&self, name: &str) -> Result<Identity, PkiError> {
         identity(&self.proxies, name, None)
     }
@@ -117,7 +117,7 @@ const SERVING_NAMES: [&str; 5] =
     ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1"];
 
 impl Pki {
-    /// Makes keys and certificates and writes them into `directory`.
+    /// Creates keys and certificates and writes them to `directory`.
     pub(super) fn create(directory: &Path) -> Result<Self, PkiError> {
         let authorities = Authorities::create()?;
         let ca = &authorities.clients;
@@ -154,7 +154,7 @@ impl Pki {
     }
 }
 
-/// Why keys and certificates could not be made.
+/// Reason why keys and certificates could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PkiError {

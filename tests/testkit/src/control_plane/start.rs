@@ -20,7 +20,7 @@ use crate::supervised::{Supervised, spawn_janitor};
 /// Pause between two looks at a program that is starting.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often the start is tried when somebody else takes one of the ports in between.
+/// Number of attempts if another process takes one of the ports in between.
 const ATTEMPTS: u32 = 3;
 
 /// Lines of a program's log that an error shows.
@@ -194,7 +194,7 @@ async fn apiserver_ready(client: kube::Client) -> Result<(), String> {
     }
 }
 
-/// Asks `ready` again and again until it agrees, a program ended, or the time is up.
+/// Calls `ready` repeatedly until it succeeds, a program ends, or the time is up.
 async fn wait<F: Future<Output = Result<(), String>>>(
     control_plane: &mut ControlPlane,
     component: Component,

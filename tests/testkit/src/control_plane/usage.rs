@@ -1,4 +1,4 @@
-//! What a process used, from `/proc`.
+//! Resource usage of a process, from `/proc`.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub struct Usage {
     pub rss: u64,
 }
 
-/// What the process used, or `None` where there is no `/proc` or no such process.
+/// Returns the resources that the process has used, or `None` without `/proc` or without such a
+/// process.
 pub fn usage(pid: u32) -> Option<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -28,8 +29,8 @@ pub fn usage(pid: u32) -> Option<Usage> {
 /// build for.
 const TICK: Duration = Duration::from_millis(10);
 
-/// utime and stime are fields 14 and 15 of the line; field 2, the name, is in brackets and may hold
-/// anything.
+/// Parses the CPU time. utime and stime are fields 14 and 15 of the line; field 2, the name, is in
+/// brackets and may contain any character.
 fn cpu(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);

@@ -2,13 +2,13 @@ use anyhow::Context as _;
 
 use crate::suite::{TIER_VARIABLE, Tier};
 
-/// How much is explored.
+/// Extent of an exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// A part that takes seconds: some calls, few faults at each, always the same. It shows that
-    /// the exploration works and that nothing is grossly wrong.
+    /// Takes seconds: some calls, few faults at each, always the same. It shows that the
+    /// exploration works and that nothing is grossly wrong.
     Smoke,
-    /// A part that takes minutes at most: every call, the faults that differ most.
+    /// Takes minutes at most: every call, with the faults that differ most.
     #[default]
     Bounded,
     /// Every fault at every call, and many pairs.
@@ -16,7 +16,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// What a tier of tests explores when nobody says how much.
+    /// Returns the default effort of a tier.
     fn of_tier(tier: Tier) -> Self {
         match tier {
             Tier::Quick => Self::Smoke,
@@ -26,20 +26,20 @@ impl Effort {
     }
 }
 
-/// What whoever runs an exploration asks for: `CCM_EXPLORE`, `CCM_EXPLORE_SEED`,
-/// `CCM_EXPLORE_PAIRS` and `CCM_EXPLORE_REPLAY`. Every explorer reads the same.
+/// Settings of an exploration from the environment: `CCM_EXPLORE`, `CCM_EXPLORE_SEED`,
+/// `CCM_EXPLORE_PAIRS` and `CCM_EXPLORE_REPLAY`. Every explorer reads the same variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// `CCM_EXPLORE`: `smoke`, `bounded` or `full`. By default the [tier](Tier) of the tests says
-    /// it, in this order.
+    /// `CCM_EXPLORE`: `smoke`, `bounded` or `full`. The default follows from the [tier](Tier) of
+    /// the tests, in the same order.
     pub effort: Effort,
-    /// `CCM_EXPLORE_SEED`: seed of the pairs of faults. By default always the same, since others
-    /// wait for it, and another each time when the exploration is full.
+    /// `CCM_EXPLORE_SEED`: seed of the pairs of faults. The default is fixed, and random in a full
+    /// exploration.
     pub seed: u64,
-    /// `CCM_EXPLORE_PAIRS`: how many pairs are tried in each scenario.
+    /// `CCM_EXPLORE_PAIRS`: number of pairs in each scenario.
     pub pairs: Option<usize>,
-    /// `CCM_EXPLORE_REPLAY`: one run alone, as a failure names it: `<scenario>/<point>/<fault>`,
-    /// with `/<point>/<fault>` for each fault more.
+    /// `CCM_EXPLORE_REPLAY`: a single run, as a failure prints it: `<scenario>/<point>/<fault>`,
+    /// with another `/<point>/<fault>` for each further fault.
     pub replay: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Environment {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// Names the variable that cannot be parsed.
     pub fn read() -> anyhow::Result<Self> {
         Self::of(|name| std::env::var(name).ok())
     }
@@ -55,7 +55,7 @@ impl Environment {
     /// Reads variables.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// Names the variable that cannot be parsed.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let given = |name: &str| variable(name).filter(|text| !text.is_empty());
         let effort = match given("CCM_EXPLORE").as_deref() {

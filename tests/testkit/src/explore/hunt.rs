@@ -1,21 +1,21 @@
 use super::{Effort, Explorer, FaultKind, Faults, Report, Scenario};
 
 impl Explorer {
-    /// Runs a scenario without faults, and with these. `command`: as [`Explorer::command`].
+    /// Runs a scenario without faults, and again with `faults`. `command` is [`Explorer::command`].
     pub async fn replay(scenario: &dyn Scenario, faults: Faults, command: &str) -> Report {
         let (replay, command) = (Some((scenario.name(), faults)), command.to_owned());
-        // There is no chance in it, so that the seed does not matter.
+        // A replay is not random, so the seed does not matter.
         Self { effort: Effort::Full, seed: 0, pairs: 0, replay, command }
             .explore(scenario)
             .await
     }
 }
 
-/// Looks for a bug that was planted in a scenario: with a fault of a kind at one call after
-/// another, or without any fault, until a run fails as `how` says.
+/// Searches for a mutant's bug in a scenario: injects a fault of `kind` at one call after another,
+/// or no fault, until a run fails with the text `how`.
 ///
 /// # Errors
-/// What was seen instead.
+/// Describes what was observed instead.
 pub async fn hunt(
     scenario: &dyn Scenario,
     kind: Option<FaultKind>,
@@ -27,7 +27,7 @@ pub async fn hunt(
             break;
         }
         let faults = Faults(kind.map(|kind| (at, kind)).into_iter().collect());
-        // No command runs it again with the bug.
+        // No command repeats a run with the mutant.
         let report = Explorer::replay(scenario, faults, "").await;
         if report
             .failures
@@ -41,5 +41,5 @@ pub async fn hunt(
             seen = report.to_string();
         }
     }
-    Err(format!("it is not found as {how:?}: {seen}"))
+    Err(format!("not found as {how:?}: {seen}"))
 }

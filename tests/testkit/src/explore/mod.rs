@@ -1,11 +1,11 @@
-//! Explorer of faults: runs a scenario again and again, each time with another fault at one of its
-//! calls, and compares the end with that of the run without faults.
+//! Fault explorer: runs a scenario repeatedly, each time with another fault at one of its calls, and
+//! compares the final state with that of a run without faults.
 //!
-//! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn
-//! ([`Effort::Bounded`]), or at some calls only ([`Effort::Smoke`]), then pairs of faults by
-//! chance. A scenario is whatever a provider does until it is done; how a kind of fault looks on
-//! its cloud's wire is the scenario's own. What both need in between, the count of calls and the
-//! death of a process, is a [`ScenarioRun`].
+//! It injects every kind of fault at every call ([`Effort::Full`]), some kinds at each call and all
+//! in turn ([`Effort::Bounded`]), or a few at some calls ([`Effort::Smoke`]), and then random pairs
+//! of faults. A scenario runs a provider until its work is done, and implements each kind of fault
+//! for its cloud's protocol. A [`ScenarioRun`] counts the calls and simulates the death of a
+//! process.
 //!
 //! ```no_run
 //! # use ccm_testkit::explore::{Explorer, Scenario, ScenarioRun};
@@ -41,42 +41,41 @@ pub use self::{
     scenario_run::{Call, ScenarioRun},
 };
 
-/// A kind of fault, at one call. Its name is that of the exploration of the framework where both
-/// mean the same.
+/// Kind of a fault at one call. Kinds that the framework's explorer also has share its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// The process dies before the call is sent.
     DiesBefore,
-    /// The process dies after the call had its effect, before it hears of that.
+    /// The process dies after the call took effect, before it receives the answer.
     DiesAfter,
-    /// The call has its effect, and the connection breaks before the answer comes.
+    /// The call takes effect, and the connection breaks before the answer arrives.
     AnswerLost,
-    /// The call has no effect, and nothing is heard until the caller's patience ends.
+    /// The call has no effect, and no answer arrives until the caller's timeout.
     TimesOut,
-    /// The call has its effect, and its answer ends amid the body.
+    /// The call takes effect, and its answer is truncated in the body.
     CutShort,
-    /// The call is answered as a success by something that is not the cloud, such as a proxy's
-    /// page, and has no effect.
+    /// Something other than the cloud answers with success, such as a proxy's page. The call has no
+    /// effect.
     Garbage,
-    /// The answer takes long, but comes.
+    /// The answer is delayed.
     Delayed,
-    /// The credentials are not accepted, this once (401).
+    /// The credentials are rejected once (401).
     Unauthorized,
-    /// Something says that there is no such thing, but not the service that would know (404).
+    /// Something other than the responsible service answers "not found" (404).
     StrangeAbsence,
-    /// What is to be changed is busy (409).
+    /// The object is busy (409).
     Busy,
-    /// Called too often (429): come again after some seconds.
+    /// The call is throttled with a retry delay of some seconds (429).
     Throttled,
-    /// The same as some services say it (413).
+    /// The call is throttled, in the form that some services use (413).
     OverLimit,
-    /// Refused because of an error of the cloud (500).
+    /// The call is rejected because of an error of the cloud (500).
     Broken,
-    /// Refused because the cloud is down (503).
+    /// The call is rejected because the cloud is down (503).
     Unavailable,
-    /// A read shows what was there before the last change.
+    /// A read shows the state before the last change.
     Stale,
-    /// So do this read and all others for some seconds.
+    /// This read and all others show that state for some seconds.
     Lagging,
 }
 
@@ -101,7 +100,7 @@ impl FaultKind {
         Self::Lagging,
     ];
 
-    /// Its name, as on the command line.
+    /// Returns the name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DiesBefore => "crash-before",
@@ -123,14 +122,13 @@ impl FaultKind {
         }
     }
 
-    /// Tells whether a read shows the past, which happens on clouds alone that are consistent in
-    /// the end only.
+    /// Returns true for stale reads, which occur only in clouds with eventual consistency.
     pub fn is_past(self) -> bool {
         matches!(self, Self::Stale | Self::Lagging)
     }
 }
 
-/// Faults by the number of the call that they hit, from 1.
+/// Faults by the number of the affected call, from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Faults(pub BTreeMap<usize, FaultKind>);
 
@@ -164,50 +162,49 @@ impl FromStr for Faults {
     }
 }
 
-/// What is explored.
+/// A scenario to explore.
 #[async_trait]
 pub trait Scenario: Send + Sync {
-    /// Name, without slash, unique among those of a program.
+    /// Returns the name, without slash, unique in the program.
     fn name(&self) -> String;
 
-    /// Tells whether a fault of this kind can happen to a call, by default each to any, but for
-    /// those of a cloud whose reads [show the past](FaultKind::is_past).
+    /// Returns true if a fault of this kind can happen to a call. By default each kind can happen
+    /// to any call, except [stale reads](FaultKind::is_past).
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         let _ = call;
         !kind.is_past()
     }
 
-    /// Runs it once in a world of its own, to the end whatever the journey holds. Answers a
-    /// description of the end that is the same for every run that is right: without IDs, times and
-    /// the order of things.
+    /// Runs the scenario once in a new environment, to its end, whatever faults `run` has.
+    /// Returns a description of the final state that is the same for every correct run: without
+    /// IDs, times and order.
     ///
     /// # Errors
-    /// What went wrong: it never ended, or something happened on the way that must not.
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String>;
+    /// Describes the problem: the scenario did not end, or an intermediate state was not allowed.
+    async fn run(&self, run: &Arc<ScenarioRun>) -> Result<String, String>;
 }
 
-/// Which faults are tried.
+/// Explores the faults of scenarios.
 #[derive(Clone, Debug)]
 pub struct Explorer {
-    /// At how many calls how many kinds of faults are tried.
+    /// Extent of the exploration.
     pub effort: Effort,
     /// Seed of the pairs.
     pub seed: u64,
-    /// How many pairs of faults are tried.
+    /// Number of pairs of faults.
     pub pairs: usize,
-    /// Only this: name of a scenario, and faults.
+    /// If set, only this run: the name of a scenario, and faults.
     pub replay: Option<(String, Faults)>,
-    /// What does a run again, after the variable that says which: the rest of a line for a shell.
-    /// By default all explorations of the package.
+    /// Command that repeats a run, after the variable that selects it: the rest of a shell line. By
+    /// default it runs all explorations of the package.
     pub command: String,
 }
 
-/// How many of the kinds of faults are tried at each call when the exploration is bounded, beside
-/// those of [`ALWAYS`].
+/// Number of kinds of faults at each call of a bounded exploration, besides [`ALWAYS`].
 const IN_TURN: usize = 2;
-/// What is tried at each call in any case: the effect is there, and nobody knows of it.
+/// Fault that is tried at each call in any case: the call took effect, and no process knows.
 const ALWAYS: FaultKind = FaultKind::DiesAfter;
-/// A smoke meets the first of so many calls.
+/// Step between the calls of a smoke test.
 const APART: usize = 3;
 
 impl Explorer {
@@ -215,15 +212,15 @@ impl Explorer {
     /// and one in a smoke.
     ///
     /// # Errors
-    /// One of the variables cannot be read.
+    /// One of the variables cannot be parsed.
     pub fn of_environment() -> anyhow::Result<Self> {
         Self::of(&Environment::read()?)
     }
 
-    /// Explores as is asked for.
+    /// Creates an explorer from the environment.
     ///
     /// # Errors
-    /// The run that is to be done again is not `<scenario>/<call>/<fault>`.
+    /// The run to repeat is not in the form `<scenario>/<call>/<fault>`.
     pub fn of(environment: &Environment) -> anyhow::Result<Self> {
         let Environment { effort, seed, pairs, ref replay } = *environment;
         let replay = replay.as_deref().map(|text| match text.split_once('/') {
@@ -239,48 +236,48 @@ impl Explorer {
             Effort::Bounded => 10,
             Effort::Full => 50,
         });
-        // Cargo tells a program that it runs which package it is of.
+        // Cargo sets this variable for the programs that it runs.
         let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "<package>".to_owned());
         let command = format!("cargo test -p {package} explore");
         Ok(Self { effort, seed, pairs, replay: replay.transpose()?, command })
     }
 
-    /// Reads the same, with a seed and a number of pairs where nothing is said. But for a smoke
-    /// every kind is tried that a scenario lets happen: it is for scenarios that choose a few
-    /// themselves.
+    /// Reads the [`Environment`], with defaults for the seed and the number of pairs. Except in a
+    /// smoke test, it tries every kind that a scenario allows. Use it for scenarios that allow only
+    /// a few.
     ///
     /// # Errors
-    /// As [`of_environment`](Self::of_environment).
+    /// Same as [`of_environment`](Self::of_environment).
     pub fn bounded(seed: u64, pairs: usize) -> anyhow::Result<Self> {
         let given = |name: &str| std::env::var_os(name).is_some();
-        let said = Self::of_environment()?;
-        let (effort, pairs) = match said.effort {
-            Effort::Smoke => (Effort::Smoke, said.pairs.min(pairs)),
+        let configured = Self::of_environment()?;
+        let (effort, pairs) = match configured.effort {
+            Effort::Smoke => (Effort::Smoke, configured.pairs.min(pairs)),
             Effort::Bounded | Effort::Full => (Effort::Full, pairs),
         };
         let seed = if given("CCM_EXPLORE_SEED") {
-            said.seed
+            configured.seed
         } else {
             seed
         };
         let pairs = if given("CCM_EXPLORE_PAIRS") {
-            said.pairs
+            configured.pairs
         } else {
             pairs
         };
-        Ok(Self { effort, seed, pairs, ..said })
+        Ok(Self { effort, seed, pairs, ..configured })
     }
 
-    /// Explores scenarios one after another, and says of each how many faults there were.
+    /// Explores scenarios one after another, and prints for each the number of faults.
     ///
     /// # Panics
-    /// A run went wrong, what was run proves nothing, or there is no scenario.
+    /// Panics if a run went wrong, if the runs prove nothing, or if there is no scenario.
     pub async fn check<S: Scenario>(&self, scenarios: impl IntoIterator<Item = S>) {
         let (mut wrong, mut explored) = (Vec::new(), 0);
         for scenario in scenarios {
             explored += 1;
             let report = self.explore(&scenario).await;
-            // Past the capture of tests, so that it is seen of those that pass as well.
+            // Not with `eprintln!`, whose output the harness shows only for failed tests.
             drop(writeln!(std::io::stderr(), "{report}"));
             if !report.passed() {
                 wrong.push(report.to_string());
@@ -290,7 +287,8 @@ impl Explorer {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Explores a scenario. A panic in a run ends it, with the faults that led there.
+    /// Explores a scenario. A panic in a run ends the exploration and shows the faults that led to
+    /// it.
     pub async fn explore(&self, scenario: &dyn Scenario) -> Report {
         let name = scenario.name();
         let mut report = Report::new(&name, self.seed, &self.command);
@@ -298,9 +296,9 @@ impl Explorer {
             report.left_out = true;
             return report;
         }
-        let (peace, calls) = once(scenario, Faults::default()).await;
-        let peace = match peace {
-            Ok(peace) => peace,
+        let (expected, calls) = run_once(scenario, Faults::default()).await;
+        let expected = match expected {
+            Ok(expected) => expected,
             Err(seen) => {
                 report.fail(Faults::default(), &seen);
                 return report;
@@ -309,27 +307,29 @@ impl Explorer {
         report.points = calls.len();
         let chosen = match &self.replay {
             Some((_, faults)) => vec![faults.clone()],
-            None => [self.singles(scenario, &calls), self.pairs(scenario, &calls)].concat(),
+            None => {
+                [self.single_faults(scenario, &calls), self.random_pairs(scenario, &calls)].concat()
+            }
         };
         for faults in chosen {
             match faults.0.len() {
                 1 => report.singles += 1,
                 _ => report.more += 1,
             }
-            let (end, calls) = once(scenario, faults.clone()).await;
+            let (end, calls) = run_once(scenario, faults.clone()).await;
             report.missed += usize::from(faults.0.keys().any(|call| *call > calls.len()));
             match end {
-                Ok(end) if end == peace => {}
-                Ok(end) => report.fail(faults, &report::difference(&peace, &end)),
+                Ok(end) if end == expected => {}
+                Ok(end) => report.fail(faults, &report::difference(&expected, &end)),
                 Err(seen) => report.fail(faults, &seen),
             }
         }
         report
     }
 
-    /// Every kind of fault at every call, or at each some of them, all in turn, or that at some
-    /// calls.
-    fn singles(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
+    /// Returns the single faults by effort: every kind at every call, some kinds at every call, or
+    /// some at every [`APART`]-th call.
+    fn single_faults(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
         let possible = |call| {
             FaultKind::ALL
                 .into_iter()
@@ -342,15 +342,14 @@ impl Explorer {
         let chosen: Vec<(usize, Vec<FaultKind>)> = match self.effort {
             Effort::Full => points.collect(),
             Effort::Bounded => points
-                .map(|(at, kinds)| (at, in_turn(&kinds, at * IN_TURN)))
+                .map(|(at, kinds)| (at, kinds_in_turn(&kinds, at * IN_TURN)))
                 .collect(),
             Effort::Smoke => {
-                // Scenarios begin alike, and few have many calls: each begins with a kind of its
-                // own.
+                // Scenarios begin alike, and few have many calls, so each begins with another kind.
                 let first: usize = scenario.name().bytes().map(usize::from).sum();
                 let points = points.step_by(APART).zip(first..);
                 points
-                    .map(|((at, kinds), turn)| (at, one_in_turn(kinds, turn)))
+                    .map(|((at, kinds), turn)| (at, one_kind_in_turn(kinds, turn)))
                     .collect()
             }
         };
@@ -361,7 +360,7 @@ impl Explorer {
             .collect()
     }
 
-    fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
+    fn random_pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
         let possible = |kind: &FaultKind| calls.iter().any(|call| scenario.applies(*kind, call));
         let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(possible).collect();
         if kinds.is_empty() {
@@ -369,7 +368,7 @@ impl Explorer {
         }
         let calls = calls.len();
         let mut chance = StdRng::seed_from_u64(self.seed);
-        // The first fault makes the way longer: the second may hit what is done about it.
+        // The first fault adds calls to the run, and the second one may hit these.
         let mut pair = || {
             let first = chance.random_range(1..=calls.max(1));
             let second = first + chance.random_range(1..=calls.max(1));
@@ -380,9 +379,9 @@ impl Explorer {
     }
 }
 
-/// What is tried in a bounded exploration of the kinds that can happen at a call: [`ALWAYS`], and
-/// those from a place on, which goes round.
-fn in_turn(possible: &[FaultKind], first: usize) -> Vec<FaultKind> {
+/// Returns the kinds for a call of a bounded exploration: [`ALWAYS`], and [`IN_TURN`] others from
+/// `first` on, in a cycle.
+fn kinds_in_turn(possible: &[FaultKind], first: usize) -> Vec<FaultKind> {
     let all = possible.len();
     let turn = |place: usize| (place + all - first % all) % all < IN_TURN;
     let chosen = possible
@@ -392,16 +391,16 @@ fn in_turn(possible: &[FaultKind], first: usize) -> Vec<FaultKind> {
     chosen.map(|(_, kind)| *kind).collect()
 }
 
-/// The same in a smoke: [`ALWAYS`], and one other.
-fn one_in_turn(possible: Vec<FaultKind>, turn: usize) -> Vec<FaultKind> {
+/// Returns the kinds for a call of a smoke test: [`ALWAYS`], and one other.
+fn one_kind_in_turn(possible: Vec<FaultKind>, turn: usize) -> Vec<FaultKind> {
     let (always, others): (Vec<_>, Vec<_>) = possible.into_iter().partition(|kind| *kind == ALWAYS);
     let other = others.get(turn % others.len().max(1));
     always.into_iter().chain(other.copied()).collect()
 }
 
-/// Runs a scenario, and tells which calls it made.
-async fn once(scenario: &dyn Scenario, faults: Faults) -> (Result<String, String>, Vec<Call>) {
-    let journey = Arc::new(ScenarioRun::new(faults));
-    let end = scenario.run(&journey).await;
-    (end, journey.calls())
+/// Runs a scenario and returns its end and its calls.
+async fn run_once(scenario: &dyn Scenario, faults: Faults) -> (Result<String, String>, Vec<Call>) {
+    let run = Arc::new(ScenarioRun::new(faults));
+    let end = scenario.run(&run).await;
+    (end, run.calls())
 }

@@ -2,29 +2,29 @@ use std::{collections::BTreeMap, fmt};
 
 use super::Faults;
 
-/// Most failures that are shown in full.
+/// Maximum number of failures that are shown in full.
 const SHOWN: usize = 3;
 
-/// What an exploration found.
+/// Result of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// How many calls it makes without faults.
+    /// Number of calls without faults.
     pub points: usize,
-    /// How many runs had one fault.
+    /// Number of runs with one fault.
     pub singles: usize,
-    /// How many runs had more than one.
+    /// Number of runs with more than one fault.
     pub more: usize,
-    /// In how many runs a fault did not happen, since fewer calls were made.
+    /// Number of runs in which a fault did not happen, because there were fewer calls.
     pub missed: usize,
-    /// Seed of those with more than one.
+    /// Seed of the runs with more than one fault.
     pub seed: u64,
-    /// What went wrong.
+    /// Runs that went wrong.
     pub failures: Vec<Failure>,
-    /// What does a run again.
+    /// Command that repeats a run.
     pub command: String,
-    /// Whether nothing was run, because only a run of another scenario was asked for.
+    /// True if nothing was run, because another scenario's run was requested.
     pub left_out: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Report {
 pub struct Failure {
     /// Faults of the run.
     pub faults: Faults,
-    /// What was seen.
+    /// Difference from a run without faults, or the error.
     pub seen: String,
 }
 
@@ -58,12 +58,12 @@ impl Report {
             .push(Failure { faults, seen: seen.to_owned() });
     }
 
-    /// Tells whether every run went well, and whether that says anything.
+    /// Returns true if no run failed and the runs prove something.
     pub fn passed(&self) -> bool {
         self.failures.is_empty() && self.proves_nothing().is_none()
     }
 
-    /// Why runs that all went well show nothing, if they do not.
+    /// Returns the reason why successful runs prove nothing, if there is one.
     fn proves_nothing(&self) -> Option<&'static str> {
         let runs = self.singles + self.more;
         match self {
@@ -128,7 +128,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Tells which lines of two descriptions are only in one of them.
+/// Returns the lines that only one of two descriptions has.
 pub(super) fn difference(wanted: &str, seen: &str) -> String {
     let mut count: BTreeMap<&str, i64> = BTreeMap::new();
     wanted

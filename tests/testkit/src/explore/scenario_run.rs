@@ -5,19 +5,19 @@ use tokio::sync::Notify;
 
 use super::{FaultKind, Faults};
 
-/// A call as it was begun.
+/// A call that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Whether it may change anything.
+    /// True if the call may change anything.
     pub writes: bool,
-    /// What it is, such as method and path.
+    /// Description of the call, such as method and path.
     pub what: String,
 }
 
-/// One run of a scenario: which calls it has made, and what happens to those to come.
+/// A run of a scenario: the calls that it made, and the faults of those to come.
 ///
-/// The way to the cloud asks [`begin`](Self::begin) what happens to each call; whoever drives the
-/// provider does so within [`alive`](Self::alive).
+/// The client of the cloud calls [`begin`](Self::begin) before each call. The code that drives the
+/// provider runs inside [`alive`](Self::alive).
 #[derive(Debug)]
 pub struct ScenarioRun {
     faults: Faults,
@@ -33,22 +33,22 @@ struct RunState {
 }
 
 impl ScenarioRun {
-    /// Makes one with faults to come. Nothing is counted yet.
+    /// Creates a run with these faults. It does not count calls yet.
     pub fn new(faults: Faults) -> Self {
         Self { faults, state: Mutex::default(), death: Notify::new() }
     }
 
-    /// Returns the faults to come.
+    /// Returns the faults of the run.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Counts calls from now on, or no longer: what is made ready before, and taken away after.
+    /// Starts or stops counting calls. Set-up and clean-up are not counted.
     pub fn count(&self, on: bool) {
         self.state.lock().counting = on;
     }
 
-    /// Notes that a call begins, and tells what is to happen to it.
+    /// Records a call and returns its fault.
     pub fn begin(&self, call: Call) -> Option<FaultKind> {
         let mut state = self.state.lock();
         if !state.counting {
@@ -63,14 +63,14 @@ impl ScenarioRun {
         self.state.lock().calls.clone()
     }
 
-    /// The process dies here: never returns.
+    /// Simulates the death of the process. Never returns.
     pub async fn die(&self) -> std::convert::Infallible {
         self.state.lock().dead = true;
         self.death.notify_one();
         std::future::pending().await
     }
 
-    /// Does something unless the process dies meanwhile: then it is dropped, and the answer is
+    /// Runs `work`. If the process dies in the meantime, `work` is dropped and the result is
     /// `None`.
     pub async fn alive<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {

@@ -20,11 +20,11 @@ impl Scenario for Toy {
         !kind.is_past() && (kind != FaultKind::Busy || call.writes)
     }
 
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
+    async fn run(&self, run: &Arc<ScenarioRun>) -> Result<String, String> {
         let things = Mutex::new(0);
-        journey.count(true);
+        run.count(true);
         for _ in 0..10 {
-            match journey.alive(self.reconcile(journey, &things)).await {
+            match run.alive(self.reconcile(run, &things)).await {
                 Some(Ok(())) => return Ok(format!("{} things", *things.lock())),
                 Some(Err(())) => tokio::time::sleep(Duration::from_secs(1)).await,
                 None => {}
@@ -35,14 +35,14 @@ impl Scenario for Toy {
 }
 
 impl Toy {
-    async fn reconcile(&self, journey: &ScenarioRun, things: &Mutex<usize>) -> Result<(), ()> {
+    async fn reconcile(&self, run: &ScenarioRun, things: &Mutex<usize>) -> Result<(), ()> {
         let mut missing = 3;
         while missing > 0 {
             if self.careful {
-                missing = call(journey, false, || 3 - *things.lock()).await?;
+                missing = call(run, false, || 3 - *things.lock()).await?;
             }
             if missing > 0 {
-                call(journey, true, || *things.lock() += 1).await?;
+                call(run, true, || *things.lock() += 1).await?;
                 missing -= 1;
             }
         }
@@ -50,14 +50,14 @@ impl Toy {
     }
 }
 
-async fn call<T>(journey: &ScenarioRun, writes: bool, effect: impl FnOnce() -> T) -> Result<T, ()> {
-    let fault = journey.begin(Call { writes, what: "thing".to_owned() });
+async fn call<T>(run: &ScenarioRun, writes: bool, effect: impl FnOnce() -> T) -> Result<T, ()> {
+    let fault = run.begin(Call { writes, what: "thing".to_owned() });
     match fault {
         None | Some(FaultKind::Delayed) => Ok(effect()),
-        Some(FaultKind::DiesBefore) => match journey.die().await {},
+        Some(FaultKind::DiesBefore) => match run.die().await {},
         Some(FaultKind::DiesAfter) => {
             effect();
-            match journey.die().await {}
+            match run.die().await {}
         }
         Some(FaultKind::AnswerLost | FaultKind::CutShort) => {
             effect();
@@ -120,10 +120,10 @@ fn kinds_have_names_of_their_own() {
     assert_eq!(names.len(), FaultKind::ALL.len());
 }
 
-/// The single faults of an explorer: calls with a kind.
+/// Returns the single faults of an explorer: calls with a kind.
 fn chosen(explorer: &Explorer, toy: &Toy, calls: &[Call]) -> Vec<(usize, FaultKind)> {
     explorer
-        .singles(toy, calls)
+        .single_faults(toy, calls)
         .into_iter()
         .map(|faults| faults.0.into_iter().next().unwrap())
         .collect()
@@ -173,7 +173,7 @@ fn a_smoke_counts_the_calls_that_a_fault_can_hit() {
         .map(|n| Call { writes: n > 2, what: "thing".to_owned() })
         .collect();
     let points: Vec<usize> = smoke
-        .singles(&Writes, &calls)
+        .single_faults(&Writes, &calls)
         .iter()
         .flat_map(|faults| faults.0.keys().copied())
         .collect();
@@ -193,9 +193,9 @@ impl Scenario for Writes {
         kind == FaultKind::Busy && call.writes
     }
 
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        journey.count(true);
-        journey.begin(Call { writes: false, what: "thing".to_owned() });
+    async fn run(&self, run: &Arc<ScenarioRun>) -> Result<String, String> {
+        run.count(true);
+        run.begin(Call { writes: false, what: "thing".to_owned() });
         Ok(String::new())
     }
 }
@@ -209,8 +209,8 @@ impl Scenario for Idle {
         "idle".to_owned()
     }
 
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        journey.begin(Call { writes: true, what: "thing".to_owned() });
+    async fn run(&self, run: &Arc<ScenarioRun>) -> Result<String, String> {
+        run.begin(Call { writes: true, what: "thing".to_owned() });
         Ok(String::new())
     }
 }
@@ -224,10 +224,10 @@ impl Scenario for Fewer {
         "fewer".to_owned()
     }
 
-    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
-        journey.count(true);
+    async fn run(&self, run: &Arc<ScenarioRun>) -> Result<String, String> {
+        run.count(true);
         if self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
-            journey.begin(Call { writes: true, what: "thing".to_owned() });
+            run.begin(Call { writes: true, what: "thing".to_owned() });
         }
         Ok(String::new())
     }
@@ -401,7 +401,7 @@ fn a_seed_gives_the_same_pairs() {
     let calls: [Call; 5] =
         std::array::from_fn(|_| Call { writes: false, what: "thing".to_owned() });
     let pairs =
-        |seed| Explorer { seed, ..explorer(50, None) }.pairs(&Toy { careful: true }, &calls);
+        |seed| Explorer { seed, ..explorer(50, None) }.random_pairs(&Toy { careful: true }, &calls);
     assert_eq!(pairs(7), pairs(7));
     assert_ne!(pairs(7), pairs(8));
     let kinds: Vec<FaultKind> = pairs(7)

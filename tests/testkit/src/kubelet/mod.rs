@@ -1,10 +1,10 @@
-//! Simulated kubelets: they register Nodes, report conditions, renew leases and fall silent,
-//! through any client.
+//! Simulated kubelets. They register Nodes, report conditions, renew leases and fall silent, through
+//! any client.
 //!
-//! They keep to a kubelet's rules where a cloud-controller-manager can tell the difference:
-//! addresses are written only while the status has none, a report touches the kubelet's own
-//! conditions alone, and a kubelet whose Node was deleted does not register again until it is
-//! restarted (`pkg/kubelet/kubelet_node_status.go` in Kubernetes).
+//! They follow a kubelet's rules if a cloud-controller-manager can observe the difference. They
+//! write addresses only while the status has none, and only their own conditions. A kubelet whose
+//! Node was deleted does not register again until it is restarted
+//! (`pkg/kubelet/kubelet_node_status.go` in Kubernetes).
 
 mod shape;
 #[cfg(test)]
@@ -30,18 +30,18 @@ use tokio_util::task::TaskTracker;
 
 pub use shape::{NodeShape, NodeSpec, PROVIDED_NODE_IP, Ready, UNINITIALIZED_TAINT};
 
-/// How simulated kubelets behave.
+/// Options of simulated kubelets.
 #[derive(Debug, Clone)]
 pub struct KubeletOptions {
-    /// How much each Node carries.
+    /// Size of each Node object.
     pub shape: NodeShape,
-    /// Time between two reports of an unchanged status. Five minutes by default, a kubelet's own
+    /// Interval of reports of an unchanged status. Five minutes by default, like a kubelet's
     /// `nodeStatusReportFrequency`; a change is reported at once.
     pub report_period: Duration,
-    /// Time between two renewals of the Lease in `kube-node-lease`; `None`, the default, means no
-    /// Lease. A kubelet renews every ten seconds.
+    /// Interval of renewals of the Lease in `kube-node-lease`; `None`, the default, means no Lease.
+    /// A real kubelet renews every ten seconds.
     pub lease_period: Option<Duration>,
-    /// Most requests in flight at once, over all kubelets. 32 by default.
+    /// Maximum number of requests in flight, over all kubelets. 32 by default.
     pub concurrency: usize,
 }
 
@@ -56,14 +56,14 @@ impl Default for KubeletOptions {
     }
 }
 
-/// What went wrong with a simulated kubelet.
+/// Error of a simulated kubelet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeletError {
-    /// The API server refused a write or could not be reached.
+    /// The API server rejected a write or could not be reached.
     #[error("{action} node {node}")]
     Api {
-        /// What was attempted.
+        /// Action that failed.
         action: &'static str,
         /// The node's name.
         node: String,
@@ -78,7 +78,7 @@ pub enum KubeletError {
     Running(String),
 }
 
-/// Attempts at a request before it is given up: with the pauses below, about twenty seconds.
+/// Maximum number of attempts of a request: with the delays below, about twenty seconds.
 const ATTEMPTS: u32 = 8;
 /// First pause between attempts, doubled each time up to [`LONGEST_PAUSE`]: a kubelet's own when it
 /// registers.
@@ -97,7 +97,7 @@ pub struct Kubelets {
     _cancel_on_drop: DropGuard,
 }
 
-/// What all kubelets of a set share.
+/// State that all kubelets of a set share.
 struct KubeletsInner {
     nodes: Api<Node>,
     leases: Api<Lease>,
@@ -141,7 +141,7 @@ struct KubeletState {
 }
 
 impl Kubelets {
-    /// A set without kubelets, which will talk through `client`.
+    /// Creates an empty set of kubelets that use `client`.
     pub fn new(client: kube::Client, options: KubeletOptions) -> Self {
         let cancel = CancellationToken::new();
         let shared = KubeletsInner {
@@ -162,8 +162,8 @@ impl Kubelets {
         }
     }
 
-    /// Registers one node and starts its kubelet. A Node that is there already is taken over as it
-    /// is, with its conditions reported anew, as by a restarted kubelet.
+    /// Registers one node and starts its kubelet. An existing Node is taken over as it is, and its
+    /// conditions are reported again, as by a restarted kubelet.
     ///
     /// # Errors
     /// When the API server refuses, or stays unreachable or overloaded for about twenty seconds.
@@ -232,7 +232,7 @@ impl Kubelets {
             .map(drop)
     }
 
-    /// Ends one kubelet as a power cut would: its Node stays as it is.
+    /// Stops one kubelet as a power failure would: its Node stays as it is.
     ///
     /// # Errors
     /// [`KubeletError::Unknown`] for a node without a running kubelet.
@@ -246,7 +246,7 @@ impl Kubelets {
         Ok(running.kubelet.spec.clone())
     }
 
-    /// Restarts one kubelet: it registers again, should somebody have deleted its Node.
+    /// Restarts one kubelet. It registers again if its Node was deleted.
     ///
     /// # Errors
     /// As for [`stop_node`](Self::stop_node) and [`register`](Self::register).
@@ -255,18 +255,18 @@ impl Kubelets {
         self.register(spec).await
     }
 
-    /// Names of the nodes with a running kubelet, in order.
+    /// Returns the sorted names of the nodes with a running kubelet.
     pub fn names(&self) -> Vec<String> {
         self.running.lock().keys().cloned().collect()
     }
 
-    /// Number of periodic reports and lease renewals that failed. A kubelet goes on after a
-    /// failure; that its Node was deleted counts as one.
+    /// Returns the number of periodic reports and lease renewals that failed, also because the Node
+    /// was deleted. A kubelet continues after a failure.
     pub fn failed_reports(&self) -> usize {
         self.shared.failed_reports.load(Ordering::Relaxed)
     }
 
-    /// Ends all kubelets and waits for them; their Nodes stay as they are.
+    /// Stops all kubelets and waits for them; their Nodes stay as they are.
     pub async fn stop(self) {
         self.cancel.cancel();
         self.tasks.close();
@@ -319,7 +319,7 @@ impl KubeletsInner {
         tokio::join!(reports, renewals);
     }
 
-    /// A kubelet goes on whatever happens; tests can ask how often something did.
+    /// Counts a failure. A kubelet continues after any failure; tests can query the count.
     fn count_failure<T>(&self, what: &str, result: Result<T, KubeletError>) -> Option<T> {
         result
             .inspect_err(|error| {
@@ -344,8 +344,7 @@ impl KubeletsInner {
         }
     }
 
-    /// Goes on with a Node that is there: reports conditions, and addresses only when there are
-    /// none.
+    /// Continues with an existing Node: reports conditions, and addresses only if there are none.
     async fn adopt(&self, spec: &NodeSpec) -> Result<Node, KubeletError> {
         let node = self.attempt(|| self.nodes.get(&spec.name)).await;
         let node = node.map_err(|source| failure("read", &spec.name, source))?;
@@ -379,7 +378,7 @@ impl KubeletsInner {
         patched.map_err(|source| failure("report the status of", name, source))
     }
 
-    /// Writes the lease: over the one held, or else over one that is there, or else a new one.
+    /// Writes the lease: updates the known one, otherwise an existing one, otherwise creates one.
     async fn renew(&self, kubelet: &Kubelet, held: Option<Lease>) -> Result<Lease, KubeletError> {
         let name = &kubelet.spec.name;
         let params = PostParams::default();
@@ -403,7 +402,8 @@ impl KubeletsInner {
             .map_err(|source| failure("renew the lease of", name, source))
     }
 
-    /// Makes one request among the few in flight, and again when the server cannot serve it now.
+    /// Sends a request within the limit of requests in flight, and retries it while the server
+    /// cannot serve it.
     async fn attempt<T, F>(&self, request: impl Fn() -> F) -> kube::Result<T>
     where
         F: Future<Output = kube::Result<T>>,
@@ -427,7 +427,8 @@ impl KubeletsInner {
     }
 }
 
-/// Whether the server said nothing, is overloaded or broken, rather than refusing.
+/// Returns true if the server did not answer, is overloaded or failed, rather than rejected the
+/// request.
 fn is_temporary(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,

@@ -32,13 +32,12 @@ pub struct NodeSpec {
     /// Networks of the node's pods, as an allocator would have written them by now. A kubelet never
     /// does.
     pub pod_cidrs: Vec<String>,
-    /// Whether the node carries the taint that a cloud-controller-manager has to take off. On by
-    /// default.
+    /// True if the node has the taint that a cloud-controller-manager removes. On by default.
     pub uninitialized: bool,
 }
 
 impl NodeSpec {
-    /// A node with nothing but its name and the taint.
+    /// Returns a node with nothing but its name and the taint.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -87,7 +86,7 @@ impl NodeSpec {
     }
 }
 
-/// How much a Node carries beside what controllers look at.
+/// Size of a Node object, besides the fields that controllers read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeShape {
     /// Five labels and no images: less than 3 KB.
@@ -100,10 +99,10 @@ pub enum NodeShape {
 /// Status of the Ready condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ready {
-    /// The kubelet says that it is well.
+    /// The kubelet reports that it is ready.
     #[default]
     True,
-    /// The kubelet says that it is not.
+    /// The kubelet reports that it is not ready.
     False,
     /// The kubelet is silent, and the control plane's node-lifecycle controller has noticed.
     Unknown,
@@ -130,7 +129,7 @@ const FULL_LABELS: usize = 20;
 /// Images a full node lists: the kubelet's own limit (`--node-status-max-images`).
 const FULL_IMAGES: usize = 50;
 
-/// The Node as the kubelet creates it, status included.
+/// Returns the Node as the kubelet creates it, status included.
 pub(super) fn node(spec: &NodeSpec, shape: NodeShape, now: Timestamp) -> Value {
     let mut annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
     if !spec.provided_ips.is_empty() {
@@ -172,8 +171,8 @@ pub(super) fn node(spec: &NodeSpec, shape: NodeShape, now: Timestamp) -> Value {
     })
 }
 
-/// The addresses a kubelet reports while the cloud has said nothing: those of `--node-ip` and the
-/// host name, or none at all (`pkg/kubelet/nodestatus/setters.go`).
+/// Returns the addresses that a kubelet reports before the cloud reports any: those of `--node-ip`
+/// and the host name, or none at all (`pkg/kubelet/nodestatus/setters.go`).
 pub(super) fn addresses(spec: &NodeSpec) -> Option<Value> {
     if spec.provided_ips.is_empty() {
         return None;
@@ -189,8 +188,8 @@ pub(super) fn addresses(spec: &NodeSpec) -> Option<Value> {
     )
 }
 
-/// The conditions a kubelet owns. A silent kubelet's are all unknown, as the node-lifecycle
-/// controller leaves them.
+/// Returns the conditions that a kubelet owns. Those of a silent kubelet are all unknown, as the
+/// node-lifecycle controller writes them.
 pub(super) fn conditions(ready: Ready, heartbeat: Timestamp, transition: Timestamp) -> Value {
     let own = [
         (
@@ -226,7 +225,7 @@ pub(super) fn conditions(ready: Ready, heartbeat: Timestamp, transition: Timesta
         .collect()
 }
 
-/// A kubelet's Lease in `kube-node-lease`.
+/// Returns a kubelet's Lease in `kube-node-lease`.
 pub(super) fn lease(name: &str, node_uid: &str, now: Timestamp) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -240,12 +239,12 @@ pub(super) fn lease(name: &str, node_uid: &str, now: Timestamp) -> Value {
     })
 }
 
-/// `metav1.Time`: whole seconds.
+/// Formats `metav1.Time`: whole seconds.
 pub(super) fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `metav1.MicroTime`.
+/// Formats `metav1.MicroTime`.
 pub(super) fn microseconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
@@ -271,7 +270,8 @@ fn labels(spec: &NodeSpec, shape: NodeShape) -> BTreeMap<String, String> {
     labels
 }
 
-/// About 250 bytes, like the entry of a real image: a name by digest, a name by tag and a size.
+/// Returns an image entry of about 250 bytes, like that of a real image: a name by digest, a name
+/// by tag and a size.
 fn image(n: usize) -> Value {
     let repository = format!("images.example.com/platform/team-{:02}/component-{n:02}", n % 7);
     // A made-up digest: any 64 hexadecimal digits.

@@ -1,15 +1,15 @@
-//! A proxy in front of moto: records each request, has some of them go wrong, and repairs what moto
-//! answers otherwise than AWS:
+//! A proxy in front of moto. It records each request, injects faults, and corrects answers of moto
+//! that differ from those of AWS:
 //!
 //! - `DescribeInstanceTopology`, which moto does not know: three nodes by region, zone and subnet.
 //! - Terminated instances, which keep their interfaces, addresses and names in moto, so that routes
-//!   to them would be made.
-//! - Networks of new routes, in which moto keeps the bits of a host.
-//! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is taken: the same one again, or
-//!   the error.
+//!   to them would be created.
+//! - Networks of new routes, in which moto keeps the host bits.
+//! - `CreateLoadBalancer` and `CreateTargetGroup` with a name that is in use: the existing object or
+//!   an error.
 //! - `ModifyListener` of TLS and UDP listeners (moto cannot change such a listener's protocol, nor
 //!   its ALPN policy).
-//! - Host names of network load balancers, which moto makes up like those of classic ones.
+//! - Host names of network load balancers, which moto generates like those of classic ones.
 //! - Health checks of new classic load balancers, which moto makes without any.
 //! - The timeout of HTTP health checks that is chosen for who names none.
 //! - Security policies, which moto gives listeners without TLS too.
@@ -49,7 +49,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Value of a parameter.
+    /// Returns the value of a parameter.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()
@@ -57,13 +57,13 @@ impl Recorded {
             .map(|(_, value)| &**value)
     }
 
-    /// The action as IAM policies name it.
+    /// Returns the action as IAM policies name it.
     pub fn permission(&self) -> String {
         format!("{}:{}", self.service, self.action)
     }
 }
 
-/// What goes wrong with requests of one action.
+/// A fault in requests of one action.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// Action, such as `CreateListener`, or [`ANY_CHANGE`]; empty for requests that have none.
@@ -72,14 +72,14 @@ pub struct Fault {
     pub after: usize,
     /// Requests that it happens to then.
     pub times: usize,
-    /// What happens.
-    pub trouble: ProxyFault,
+    /// Effect of the fault.
+    pub effect: ProxyFault,
 }
 
 /// In place of an action: every request that may change something.
 pub const ANY_CHANGE: &str = "*";
 
-/// What happens to a request.
+/// Effect of a fault on a request.
 #[derive(Debug, Clone)]
 pub enum ProxyFault {
     /// It is refused with this status and error code.
@@ -128,17 +128,17 @@ impl FaultProxy {
         Ok(Self { url, state, _stop: stop.drop_guard() })
     }
 
-    /// URL of the proxy.
+    /// Returns the URL of the proxy.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Takes what was recorded so far.
+    /// Returns the recorded requests and clears them.
     pub fn take(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.state.lock().recorded)
     }
 
-    /// Takes what was recorded so far, as a count for each action.
+    /// Returns the number of recorded requests of each action and clears them.
     pub fn take_counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for request in self.take() {
@@ -147,12 +147,12 @@ impl FaultProxy {
         counts
     }
 
-    /// Has something go wrong. Several faults for one action happen one after the other.
+    /// Injects a fault. Several faults for one action take effect one after the other.
     pub fn fail(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Takes back what is to go wrong.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
@@ -191,8 +191,8 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let mut recorded = record(&head, &body);
-    let trouble = trouble(&mut state.lock().faults, &recorded.action);
-    let answer = match &trouble {
+    let effect = next_effect(&mut state.lock().faults, &recorded.action);
+    let answer = match &effect {
         Some(ProxyFault::RequestLost) => None,
         Some(ProxyFault::Refused(status, code)) => Some(refusal(&recorded, *status, code)),
         Some(ProxyFault::Answered(make)) => {
@@ -232,8 +232,8 @@ fn record(head: &http::request::Parts, body: &Bytes) -> Recorded {
     Recorded { service, version, action, parameters, status: None }
 }
 
-/// What happens to this request; the first fault for its action that has anything left decides.
-fn trouble(faults: &mut [Fault], action: &str) -> Option<ProxyFault> {
+/// Returns the effect on this request, from the first fault for its action that is not used up.
+fn next_effect(faults: &mut [Fault], action: &str) -> Option<ProxyFault> {
     let is_change = !action.starts_with("Describe");
     let concerns =
         |fault: &Fault| fault.action == action || fault.action == ANY_CHANGE && is_change;
@@ -245,10 +245,10 @@ fn trouble(faults: &mut [Fault], action: &str) -> Option<ProxyFault> {
         return None;
     }
     fault.times -= 1;
-    Some(fault.trouble.clone())
+    Some(fault.effect.clone())
 }
 
-/// Has moto answer.
+/// Forwards a request to moto.
 pub(super) async fn forward(
     to: &QueryClient,
     head: http::request::Parts,
@@ -281,7 +281,7 @@ pub(super) async fn forward(
 
 const REQUEST_ID: &str = "11111111-2222-3333-4444-555555555555";
 
-/// An error as the service would say it.
+/// Returns an error as the service would say it.
 pub(super) fn refusal(to: &Recorded, status: u16, code: &str) -> Response<Full<Bytes>> {
     let error =
         format!("<Error><Code>{code}</Code><Message>{code} on request of a test</Message></Error>");

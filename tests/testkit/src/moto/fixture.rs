@@ -1,4 +1,4 @@
-//! Things in AWS that a test takes as given: a VPC with subnets and route tables, instances,
+//! AWS objects that a test needs as its environment: a VPC with subnets and route tables, instances,
 //! addresses, certificates.
 
 use super::query_api::{CLASSIC, EC2, QueryClient, REGION, WireError, XmlResponse};
@@ -46,17 +46,17 @@ pub struct Fixture {
 pub type Tags<'a> = &'a [(&'a str, &'a str)];
 
 impl Fixture {
-    /// Makes things at the other end of a wire.
+    /// Creates a fixture that sends its requests through `wire`.
     pub fn new(wire: QueryClient) -> Self {
         Self { wire }
     }
 
-    /// The wire, for what is not here.
+    /// Returns the client, for requests that have no method here.
     pub fn wire(&self) -> &QueryClient {
         &self.wire
     }
 
-    /// Makes a VPC with an internet gateway.
+    /// Creates a VPC with an internet gateway.
     ///
     /// # Errors
     /// A request failed. So below.
@@ -84,7 +84,7 @@ impl Fixture {
         Ok(Vpc { id, gateway, main_table })
     }
 
-    /// IPv6 network of a VPC.
+    /// Returns the IPv6 network of a VPC.
     pub async fn ipv6_network(&self, vpc: &Vpc) -> Result<String, WireError> {
         self.wire
             .ask(EC2, "DescribeVpcs", [("VpcId.1", &*vpc.id)])
@@ -92,7 +92,7 @@ impl Fixture {
             .text("ipv6CidrBlock")
     }
 
-    /// Makes a subnet in a zone such as `a`; a public one gets a route table that leads to the
+    /// Creates a subnet in a zone such as `a`; a public one gets a route table with a route to the
     /// internet.
     pub async fn subnet(
         &self,
@@ -136,7 +136,7 @@ impl Fixture {
         Ok(table)
     }
 
-    /// Makes a security group.
+    /// Creates a security group.
     pub async fn security_group(
         &self,
         vpc: &Vpc,
@@ -217,7 +217,7 @@ impl Fixture {
         arn.ok_or_else(|| WireError::Missing { element: "CertificateArn".to_owned(), body: made })
     }
 
-    /// Makes a classic load balancer with one TCP listener.
+    /// Creates a classic load balancer with one TCP listener.
     pub async fn classic(
         &self,
         name: &str,

@@ -1,9 +1,9 @@
-//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK
-//! ([`query_api`]), things that tests take as given ([`fixture`]), and a proxy that records
-//! requests, injects faults and repairs what moto hides ([`fault_proxy`], `response_fixes`).
+//! moto's server, an AWS emulator, with tools around it: requests without an SDK ([`query_api`]),
+//! objects for the environment of tests ([`fixture`]), and a proxy that records requests, injects
+//! faults and corrects answers ([`fault_proxy`], `response_fixes`).
 //!
-//! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it
-//! wants a failure, and no ignored case, when it does not work.
+//! [`PROGRAM_VARIABLE`] names the program; `cargo xtask test --full` sets it. If it is set and the
+//! program does not work, tests fail instead of being ignored.
 
 pub mod fault_proxy;
 pub mod fixture;
@@ -44,7 +44,7 @@ pub fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// Why moto's server did not start.
+/// Reason why moto's server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -54,7 +54,7 @@ pub enum StartError {
     /// The program ended or did not answer in time.
     #[error("moto's server does not answer; what it printed:\n{log}")]
     Silent {
-        /// What it printed.
+        /// Output of the server.
         log: String,
     },
 }
@@ -97,22 +97,22 @@ impl Moto {
         unreachable!("the loop returns")
     }
 
-    /// URL of the overlay, for the client under test.
+    /// Returns the URL of the overlay, for the client under test.
     pub fn url(&self) -> &str {
         self.overlay.url()
     }
 
-    /// The overlay.
+    /// Returns the overlay.
     pub fn overlay(&self) -> &FaultProxy {
         &self.overlay
     }
 
-    /// The way around the overlay, for fixtures and for looking at the result.
+    /// Returns the way around the overlay, for fixtures and for looking at the result.
     pub fn direct(&self) -> &QueryClient {
         &self.wire
     }
 
-    /// What the server printed.
+    /// Returns the output of the server.
     pub fn log(&self) -> String {
         self.server.log()
     }

@@ -1,4 +1,4 @@
-//! Requests in AWS' query protocol over plain HTTP, and the few looks into an XML answer that
+//! Sends requests in AWS' query protocol over plain HTTP, and extracts the few XML elements that
 //! fixtures need.
 
 use bytes::Bytes;
@@ -44,7 +44,7 @@ pub enum WireError {
     /// The answer is an error.
     #[error("{action}: {status}: {body}")]
     Refused {
-        /// What was asked.
+        /// Action of the request.
         action: String,
         /// HTTP status.
         status: StatusCode,
@@ -69,7 +69,7 @@ pub struct QueryClient {
 }
 
 impl QueryClient {
-    /// Makes a client for the server at a URL such as `http://127.0.0.1:5000`.
+    /// Creates a client for the server at a URL such as `http://127.0.0.1:5000`.
     pub fn new(url: String) -> Self {
         Self {
             url,
@@ -77,7 +77,7 @@ impl QueryClient {
         }
     }
 
-    /// URL of the server.
+    /// Returns the URL of the server.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -160,7 +160,7 @@ impl QueryClient {
 pub struct XmlResponse(pub String);
 
 impl XmlResponse {
-    /// Text of the first element of this name.
+    /// Returns the text of the first element of this name.
     ///
     /// # Errors
     /// There is none.
@@ -188,13 +188,14 @@ pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Service and region are told by the scope of the signature, whether or not anybody checks it.
+/// Returns the scope of a signature, which tells the server the service and the region, even
+/// if it does not check the signature.
 fn scope(service: &str) -> String {
     let scope = format!("fixture/20260101/{REGION}/{service}/aws4_request");
     format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=none")
 }
 
-/// The form of a request.
+/// Returns the form of a request.
 pub(super) fn form<'a>(
     action: &str,
     version: &str,
@@ -207,7 +208,7 @@ pub(super) fn form<'a>(
     form
 }
 
-/// Name and value of each parameter of a form.
+/// Returns the name and value of each parameter of a form.
 pub fn parameters(form: &str) -> Vec<(String, String)> {
     let pairs = form.split('&').filter(|pair| !pair.is_empty());
     pairs

@@ -1,4 +1,5 @@
-//! What moto answers otherwise than AWS, and would make a correct client fail, or a wrong one pass.
+//! Corrects answers of moto that differ from those of AWS and would make a correct client fail, or a
+//! wrong one pass.
 
 use std::{collections::BTreeSet, io};
 
@@ -122,7 +123,7 @@ const BALANCER: [(&str, &str); 1] = [("access_logs.s3.enabled", "false")];
 const TARGET_GROUP: [(&str, &str); 2] =
     [("preserve_client_ip.enabled", "true"), ("proxy_protocol_v2.enabled", "false")];
 
-/// The answer with attributes that are not in it.
+/// Returns the answer with attributes that are not in it.
 async fn with_defaults(
     answer: Response<Full<Bytes>>,
     defaults: &[(&str, &str)],
@@ -157,8 +158,8 @@ async fn health_check(to: &QueryClient, request: &Recorded) -> io::Result<()> {
     }
 }
 
-/// The request for a target group with the timeout that AWS would choose, where moto chooses
-/// another one.
+/// Returns the request for a target group with the timeout that AWS would choose, where moto
+/// chooses another one.
 fn timeout(request: &Recorded) -> Option<Bytes> {
     let name = "HealthCheckTimeoutSeconds";
     if request.parameter(name).is_some() || request.parameter("HealthCheckProtocol") != Some("HTTP")
@@ -173,7 +174,7 @@ fn timeout(request: &Recorded) -> Option<Bytes> {
     Some(query_api::form(&request.action, &request.version, parameters).into())
 }
 
-/// The answer without security policies of listeners that do not speak TLS.
+/// Returns the answer without security policies of listeners that do not speak TLS.
 async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = answer.into_parts();
     let text = text(body).await?;
@@ -193,7 +194,8 @@ async fn without_policies(answer: Response<Full<Bytes>>) -> io::Result<Response<
     Ok(Response::from_parts(head, Full::from(text)))
 }
 
-/// The request for a route without the bits of a host in its network, which moto would keep.
+/// Returns the request for a route without the bits of a host in its network, which moto would
+/// keep.
 fn canonical(request: &Recorded) -> Option<Bytes> {
     let network = |name: &str, value: &str| {
         let named = ["DestinationCidrBlock", "DestinationIpv6CidrBlock"].contains(&name);
@@ -212,7 +214,8 @@ fn canonical(request: &Recorded) -> Option<Bytes> {
         .then(|| query_api::form(&request.action, &request.version, parameters).into())
 }
 
-/// The answer with terminated instances that have no interface, no address and no name any more.
+/// Returns the answer with terminated instances that have no interface, no address and no name any
+/// more.
 async fn without_remains(answer: Response<Full<Bytes>>) -> io::Result<Response<Full<Bytes>>> {
     const INSTANCE: &str = "<item><architecture>";
     let (head, body) = answer.into_parts();
@@ -228,7 +231,7 @@ async fn without_remains(answer: Response<Full<Bytes>>) -> io::Result<Response<F
     Ok(Response::from_parts(head, Full::from(text)))
 }
 
-/// The text without the first element of this name.
+/// Returns the text without the first element of this name.
 fn without(text: &str, name: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let cut = text
@@ -237,7 +240,7 @@ fn without(text: &str, name: &str) -> String {
     cut.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}{after}"))
 }
 
-/// Three nodes for each instance: of its region, its zone and its subnet.
+/// Returns three network nodes for each instance: of its region, its zone and its subnet.
 async fn topology(to: &QueryClient, request: &Recorded) -> io::Result<Response<Full<Bytes>>> {
     let ids: Vec<_> = request
         .parameters
@@ -274,8 +277,8 @@ async fn topology(to: &QueryClient, request: &Recorded) -> io::Result<Response<F
     Ok(Response::new(Full::from(body)))
 }
 
-/// The answer for a name that is taken: the same load balancer again when nothing differs, an error
-/// otherwise.
+/// Returns the answer for a name that is taken: the same load balancer again when nothing differs,
+/// an error otherwise.
 async fn existing_load_balancer(
     to: &QueryClient,
     request: &Recorded,
@@ -304,8 +307,8 @@ async fn existing_load_balancer(
     Ok(Some(taken(request, same, "LoadBalancers", &found, "DuplicateLoadBalancerName")))
 }
 
-/// The answer for a name that is taken: the same target group again when nothing differs, an error
-/// otherwise.
+/// Returns the answer for a name that is taken: the same target group again when nothing differs,
+/// an error otherwise.
 async fn existing_target_group(
     to: &QueryClient,
     request: &Recorded,
@@ -323,7 +326,7 @@ async fn existing_target_group(
     Ok(Some(taken(request, same, "TargetGroups", &found, "DuplicateTargetGroupName")))
 }
 
-/// What there is of this name; `None` when there is nothing.
+/// Returns the object of this name, if it exists.
 async fn look_up(
     to: &QueryClient,
     api: Api,
@@ -357,7 +360,7 @@ fn success(request: &Recorded, inside: &str) -> Response<Full<Bytes>> {
     Response::new(Full::from(body))
 }
 
-/// The answer with one text in place of another.
+/// Returns the answer with one text in place of another.
 async fn edited(
     answer: Response<Full<Bytes>>,
     [from, to]: &[&str; 2],

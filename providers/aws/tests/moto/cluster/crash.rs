@@ -164,9 +164,12 @@ async fn killed(
     } else {
         (n - 1, ProxyFault::Stuck)
     };
-    stage
-        .overlay()
-        .fail(Fault { action: ANY_CHANGE.into(), after, times: usize::MAX, trouble });
+    stage.overlay().fail(Fault {
+        action: ANY_CHANGE.into(),
+        after,
+        times: usize::MAX,
+        effect: trouble,
+    });
     step.take(stage).await?;
     let stuck = stuck_or(stage, end).await?;
     stage.kill().await?;

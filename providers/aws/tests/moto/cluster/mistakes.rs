@@ -21,7 +21,7 @@ fn refuse(action: &str, status: u16, code: &str) -> Fault {
         action: action.into(),
         after: 0,
         times: usize::MAX,
-        trouble: ProxyFault::Refused(status, code.into()),
+        effect: ProxyFault::Refused(status, code.into()),
     }
 }
 

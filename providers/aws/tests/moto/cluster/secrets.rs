@@ -39,7 +39,7 @@ fn always(action: &str, make: fn(&Parts, &[u8]) -> Response<String>) -> Fault {
         action: action.into(),
         after: 0,
         times: usize::MAX,
-        trouble: ProxyFault::Answered(make),
+        effect: ProxyFault::Answered(make),
     }
 }
 

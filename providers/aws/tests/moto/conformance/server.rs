@@ -129,7 +129,7 @@ impl AccountBackend for Remote {
             action: call.action().name().to_owned(),
             after: 0,
             times: 1,
-            trouble,
+            effect: trouble,
         };
         self.really(|server| async move {
             server.moto.overlay().fail(fault);

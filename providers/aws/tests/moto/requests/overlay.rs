@@ -11,7 +11,7 @@ use ccm_testkit::moto::fault_proxy::{Fault, ProxyFault};
 use super::{balancers, fixture::RequestFixture, targets};
 
 fn fault(action: &str, after: usize, times: usize, trouble: ProxyFault) -> Fault {
-    Fault { action: action.into(), after, times, trouble }
+    Fault { action: action.into(), after, times, effect: trouble }
 }
 
 pub(crate) async fn each_attempt_is_one_request(rig: RequestFixture<'_>) -> anyhow::Result<()> {

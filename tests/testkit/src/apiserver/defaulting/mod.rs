@@ -34,7 +34,7 @@ pub fn default(def: &ResourceDef, obj: &mut Value) {
     }
 }
 
-/// Whether a field counts as not given: absent, null or the empty string.
+/// Returns true if a field counts as not given: absent, null or the empty string.
 fn is_unset(fields: &Fields, name: &str) -> bool {
     match fields.get(name) {
         None | Some(Value::Null) => true,
@@ -49,7 +49,7 @@ fn set_if_unset(fields: &mut Fields, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// The object in a field, made if it is absent or null; none if something else is there.
+/// Returns the object in a field, made if it is absent or null; none if something else is there.
 fn object<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     let value = fields.entry(name).or_insert(Value::Null);
     if value.is_null() {
@@ -58,7 +58,7 @@ fn object<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     value.as_object_mut()
 }
 
-/// The objects of a list field; other items are passed over.
+/// Returns the objects of a list field; other items are passed over.
 fn items<'a>(fields: &'a mut Fields, name: &str) -> impl Iterator<Item = &'a mut Fields> {
     fields
         .get_mut(name)
@@ -129,7 +129,7 @@ fn namespace(fields: &mut Fields) {
     }
 }
 
-/// `stringData` is only for writing: its entries go to `data`, encoded.
+/// Encodes the entries of `stringData`, which is write-only, into `data`.
 fn secret(fields: &mut Fields) {
     set_if_unset(fields, "type", "Opaque");
     let is_plain = |v: &Value| {

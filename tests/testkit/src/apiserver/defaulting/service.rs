@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Fields, is_unset, items, object, set_if_unset};
 
-/// How long a client sticks to a pod under `ClientIP` affinity if the service does not say.
+/// Default timeout of `ClientIP` affinity.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 pub(super) fn default(fields: &mut Fields) {
@@ -96,7 +96,7 @@ fn traffic_policies(spec: &mut Fields) {
     }
 }
 
-/// The plural form follows the singular one that older clients write.
+/// Copies the singular field of older clients to the plural one.
 fn cluster_ips(spec: &mut Fields) {
     let none_listed = match spec.get("clusterIPs") {
         None | Some(Value::Null) => true,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Ty, Type, type_of};
 use crate::apiserver::resources::ResourceDef;
 
-/// What decoding an object found.
+/// Result of decoding an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
     /// The first value of a wrong type, in the words of Go's decoder. The real server answers 400
@@ -102,7 +102,7 @@ fn fits(ty: &Ty, value: &Value) -> bool {
     }
 }
 
-/// What Go's decoder says of base64 that is none.
+/// Returns the error of Go's decoder for invalid base64.
 fn base64_error(text: &str) -> Option<String> {
     let offset = match STANDARD.decode(text).err()? {
         DecodeError::InvalidByte(offset, _) => offset,
@@ -111,8 +111,8 @@ fn base64_error(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {offset}"))
 }
 
-/// What Go says of a time it cannot parse. Times with microseconds must have exactly six digits of
-/// them.
+/// Returns Go's error for a time that it cannot parse. Times with microseconds must have exactly
+/// six digits of them.
 fn time_error(text: &str, micro: bool) -> Option<String> {
     let parsed = text.parse::<jiff::Timestamp>();
     let fraction = text

@@ -23,13 +23,13 @@ pub struct Field {
     pub name: &'static str,
     /// Number in protobuf messages; 0 for fields that travel in the envelope.
     pub number: u32,
-    /// What it holds.
+    /// Type of the field.
     pub ty: Ty,
-    /// Whether the documents call it required; the server itself checks that in validation.
+    /// True if the documents call it required; the server itself checks that in validation.
     pub required: bool,
 }
 
-/// What a field holds.
+/// Type of a field.
 #[derive(Debug)]
 pub enum Ty {
     /// A string.
@@ -60,7 +60,7 @@ pub enum Ty {
     Object(&'static Type),
 }
 
-/// How a strategic merge patch treats a list.
+/// Treatment of a list by a strategic merge patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
     /// The patch replaces it.
@@ -73,30 +73,31 @@ pub enum Merge {
 }
 
 impl Type {
-    /// The field of that name.
+    /// Returns the field of that name.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The field of that number in protobuf messages.
+    /// Returns the field of that number in protobuf messages.
     pub fn numbered(&self, number: u32) -> Option<&'static Field> {
         self.fields
             .iter()
             .find(|field| field.number == number && number != 0)
     }
 
-    /// The last part of the name, as Go calls the type.
+    /// Returns the last part of the name, as Go calls the type.
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or_default()
     }
 }
 
-/// The type of a resource's objects.
+/// Returns the type of a resource's objects.
 pub fn type_of(def: &ResourceDef) -> Option<&'static Type> {
     find(def.group, def.version, def.kind)
 }
 
-/// The type of a group, version and kind. Options of a deletion are the same in every group.
+/// Returns the type of a group, version and kind. Options of a deletion are the same in every
+/// group.
 pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     if kind == "DeleteOptions" {
         return Some(&types::DELETE_OPTIONS);
@@ -109,8 +110,8 @@ pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     types::TYPES.iter().find(|t| t.name == name).copied()
 }
 
-/// How a strategic merge patch treats the list at `path` (field names from the root; list items and
-/// map entries take no step). None if there is no list.
+/// Returns how a strategic merge patch treats the list at `path` (field names from the root; list
+/// items and map entries add no step). None if there is no list.
 pub fn merge_rule(def: &ResourceDef, path: &[&str]) -> Option<Merge> {
     let (last, parents) = path.split_last()?;
     let mut current = type_of(def)?;

@@ -44,7 +44,8 @@ const fn list(of: &'static Ty) -> Ty {
     Ty::List(of, Merge::Atomic)
 }
 
-/// A list that strategic merge patches merge by `key`, and whose items are unique by `keys`.
+/// Returns a list that strategic merge patches merge by `key`, and whose items are unique by
+/// `keys`.
 const fn merged(of: &'static Ty, key: &'static str, keys: &'static [&'static str]) -> Ty {
     Ty::List(of, Merge::Key(key, keys))
 }

@@ -7,9 +7,9 @@ const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 const YEAR: i128 = 365 * DAY;
 
-/// A duration in nanoseconds with two or three significant figures, by the rule of apimachinery's
-/// `HumanDuration`: the larger the duration, the coarser its smallest unit. Down to two seconds
-/// below zero counts as now, because clocks differ; anything earlier is `<invalid>`.
+/// Returns a duration in nanoseconds with two or three significant figures, by the rule of
+/// apimachinery's `HumanDuration`: the larger the duration, the coarser its smallest unit. Down to
+/// two seconds below zero counts as now, because clocks differ; anything earlier is `<invalid>`.
 pub fn human_duration(nanos: i128) -> String {
     // Rounds towards zero, so -1.9 s is still -1 s.
     let seconds = nanos / 1_000_000_000;
@@ -28,7 +28,7 @@ pub fn human_duration(nanos: i128) -> String {
     }
 }
 
-/// The smaller unit is left out when it is zero.
+/// Formats two units. Omits the smaller one if it is zero.
 fn two_units(seconds: i128, large: (i128, &str), small: (i128, &str)) -> String {
     let (whole, rest) = (seconds / large.0, seconds % large.0 / small.0);
     if rest == 0 {
@@ -38,7 +38,7 @@ fn two_units(seconds: i128, large: (i128, &str), small: (i128, &str)) -> String 
     }
 }
 
-/// Age at `now` of an RFC 3339 time; `<unknown>` if there is none.
+/// Formats the age at `now` of an RFC 3339 time; `<unknown>` if there is none.
 pub(super) fn since(time: Option<&str>, now: Timestamp) -> String {
     match time.and_then(|t| t.parse::<Timestamp>().ok()) {
         Some(then) => human_duration(now.as_nanosecond() - then.as_nanosecond()),

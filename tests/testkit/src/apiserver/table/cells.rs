@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::age::since;
 
-/// How many addresses or ports a list cell shows before it says how many more there are.
+/// Number of addresses or ports in a list cell before the rest is only counted.
 const SHOWN: usize = 3;
 
-/// The text at a JSON pointer, empty if there is none.
+/// Returns the text at a JSON pointer, empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)
@@ -93,7 +93,8 @@ fn node_status(object: &Value) -> String {
     format!("{status}{}", if cordoned { ",SchedulingDisabled" } else { "" })
 }
 
-/// Sorted roles, from `node-role.kubernetes.io/<role>` and the older `kubernetes.io/role=<role>`.
+/// Returns the sorted roles, from `node-role.kubernetes.io/<role>` and the older
+/// `kubernetes.io/role=<role>`.
 fn node_roles(object: &Value) -> String {
     let labels = object
         .pointer("/metadata/labels")
@@ -153,7 +154,7 @@ fn service_external(object: &Value) -> String {
     }
 }
 
-/// Sorted addresses of the load balancer; an entry's IP goes before its host name.
+/// Returns the sorted addresses of the load balancer; an entry's IP precedes its host name.
 fn ingress(object: &Value) -> BTreeSet<&str> {
     list(object, "/status/loadBalancer/ingress")
         .iter()
@@ -180,7 +181,7 @@ fn service_ports(object: &Value) -> String {
     }
 }
 
-/// The integer at a JSON pointer, zero if there is none.
+/// Returns the integer at a JSON pointer, zero if there is none.
 pub(super) fn integer(object: &Value, pointer: &str) -> i64 {
     object
         .pointer(pointer)
@@ -188,7 +189,7 @@ pub(super) fn integer(object: &Value, pointer: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// `a=b,c=d` by key, `<none>` if there are none.
+/// Formats labels as `a=b,c=d`, sorted by key, or `<none>`.
 fn labels(selector: Option<&Value>) -> String {
     let pairs: BTreeSet<String> = selector
         .and_then(Value::as_object)
@@ -360,7 +361,7 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The first few, and how many are left.
+/// Returns the first few, and how many are left.
 fn abridged(all: &[String]) -> String {
     let shown = all[..all.len().min(SHOWN)].join(",");
     match all.len().saturating_sub(SHOWN) {
@@ -369,7 +370,7 @@ fn abridged(all: &[String]) -> String {
     }
 }
 
-/// What any kind without printer columns of its own shows.
+/// Returns the cells of a kind without printer columns of its own.
 pub(super) fn other(object: &Value) -> Vec<Value> {
     vec![name(object), text(object, "/metadata/creationTimestamp").into()]
 }

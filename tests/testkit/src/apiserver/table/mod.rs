@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::resources::ResourceDef;
 pub use age::human_duration;
 
-/// How much of each object a row carries besides its cells (`includeObject` in the query).
+/// Part of each object that a row has besides its cells (`includeObject` in the query).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     /// Nothing.
@@ -74,7 +74,7 @@ impl Column {
     }
 }
 
-/// A `meta.k8s.io/v1` `Table` of `objects`, all of them of the kind `def`.
+/// Returns a `meta.k8s.io/v1` `Table` of `objects`, all of them of the kind `def`.
 ///
 /// All columns are sent, wide ones too: the client picks. For a single object the table's resource
 /// version is the object's; a caller that answers a list sets `metadata` itself. In a watch, the
@@ -105,7 +105,7 @@ pub fn to_table(
     })
 }
 
-/// Takes the column definitions out of a table, for watch events after the first.
+/// Removes the column definitions from a table, for watch events after the first.
 pub fn strip_columns(table: &mut Value) {
     if let Some(columns) = table.get_mut("columnDefinitions") {
         *columns = Value::Null;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::age::since;
 use super::cells::{age, integer, list, name, text, text_or};
 
-/// What the containers say together.
+/// Combined state of the containers.
 #[derive(Default)]
 struct Summary {
     reason: String,
@@ -74,7 +74,7 @@ fn summarise(pod: &Value) -> Summary {
     summary
 }
 
-/// Whether an init container runs beside the others for the pod's whole life.
+/// Returns true if an init container runs beside the others for the pod's whole life.
 fn is_sidecar(container: &Value) -> bool {
     text(container, "/restartPolicy") == "Always"
 }
@@ -111,7 +111,7 @@ fn add_init_containers(pod: &Value, summary: &mut Summary) -> bool {
     false
 }
 
-/// The last container with something to say gives the reason; a running one turns `Completed` back
+/// Adds the containers. The last one with a reason sets it; a running one turns `Completed` back
 /// into `Running`.
 fn add_containers(pod: &Value, summary: &mut Summary) {
     let (mut running, mut failure) = (false, None);

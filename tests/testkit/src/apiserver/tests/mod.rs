@@ -85,7 +85,7 @@ fn refused<T: fmt::Debug>(result: Result<T, kube::Error>) -> Status {
     }
 }
 
-/// Name and kind of the next event.
+/// Returns the name and kind of the next event.
 async fn next_event<S>(stream: &mut S) -> String
 where
     S: Stream<Item = Result<WatchEvent<Node>, kube::Error>> + Unpin,

@@ -15,8 +15,8 @@ pub struct Cause {
     pub field: String,
 }
 
-/// The `message` of the 422 answer: `<Kind> "<name>" is invalid: <field>: <cause>`, with brackets
-/// round several causes.
+/// Returns the `message` of the 422 answer: `<Kind> "<name>" is invalid: <field>: <cause>`, with
+/// brackets round several causes.
 pub fn invalid_message(def: &ResourceDef, name: &str, causes: &[Cause]) -> String {
     let kind = if def.group.is_empty() {
         def.kind.to_owned()
@@ -70,7 +70,7 @@ impl Causes {
         );
     }
 
-    /// One cause for each complaint about the value.
+    /// Adds one cause for each error of the value.
     pub(super) fn invalid_each(&mut self, field: &str, value: &str, details: Vec<String>) {
         for detail in details {
             self.invalid(field, value, &detail);
@@ -94,8 +94,8 @@ impl Causes {
         );
     }
 
-    /// For values that the real server prints as its internal type, fields capitalised and in its
-    /// order: JSON text.
+    /// Adds a duplicate that the real server prints as its internal type, as JSON text with
+    /// capitalised fields in its order.
     pub(super) fn duplicate_struct(&mut self, field: &str, shown: &str, detail: &str) {
         self.add("FieldValueDuplicate", format!("Duplicate value: {shown}"), detail, field);
     }
@@ -105,14 +105,14 @@ impl Causes {
         self.add("FieldValueTooLong", "Too long".to_owned(), &detail, field);
     }
 
-    /// `supported` must be sorted, as the real server lists them.
+    /// Adds an unsupported value. `supported` must be sorted, as in the real server's message.
     pub(super) fn not_supported(&mut self, field: &str, value: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         let detail = format!("supported values: {}", quoted.join(", "));
         self.add("FieldValueNotSupported", format!("Unsupported value: {value:?}"), &detail, field);
     }
 
-    /// Required if empty, unsupported if not one of `supported`.
+    /// Adds a cause if the value is missing or not one of `supported`.
     pub(super) fn one_of(&mut self, field: &str, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(field, "");
@@ -128,7 +128,8 @@ impl Causes {
     }
 }
 
-/// Go quotes strings, prints numbers plainly and everything else as JSON.
+/// Formats a value like Go, which quotes strings, prints numbers plainly and everything else as
+/// JSON.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),

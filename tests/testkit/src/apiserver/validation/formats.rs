@@ -43,7 +43,7 @@ fn matches_label_key(value: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// A name of one DNS label.
+/// Checks a name of one DNS label.
 pub(super) fn dns_label(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_MAX {
@@ -61,7 +61,7 @@ pub(super) fn dns_label(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A name of DNS labels with dots between them.
+/// Checks a name of DNS labels with dots between them.
 pub(super) fn dns_subdomain(value: &str) -> Vec<String> {
     subdomain(value, "characters")
 }
@@ -79,7 +79,7 @@ fn subdomain(value: &str, unit: &str) -> Vec<String> {
     wrong
 }
 
-/// A label key, taint key or finalizer: a name, perhaps after a DNS prefix and a slash.
+/// Checks a label key, taint key or finalizer: a name, perhaps after a DNS prefix and a slash.
 pub(super) fn qualified_name(value: &str) -> Vec<String> {
     let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
                 character";
@@ -116,7 +116,7 @@ pub(super) fn qualified_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A label or taint value; may be empty.
+/// Checks a label or taint value; may be empty.
 pub(super) fn label_value(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_MAX {
@@ -130,7 +130,7 @@ pub(super) fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A key of a config map or secret.
+/// Checks a key of a config map or secret.
 pub(super) fn config_key(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > SUBDOMAIN_MAX {
@@ -153,7 +153,7 @@ pub(super) fn config_key(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A name that can be part of a path: all that the oldest kinds ask for.
+/// Checks a name that can be part of a path: all that the oldest kinds ask for.
 pub(super) fn path_segment(value: &str) -> Vec<String> {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
@@ -162,12 +162,12 @@ pub(super) fn path_segment(value: &str) -> Vec<String> {
     illegal.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// A port number.
+/// Checks a port number.
 pub(super) fn port_number(value: i64) -> Option<&'static str> {
     (!(1..=65_535).contains(&value)).then_some("must be between 1 and 65535, inclusive")
 }
 
-/// The name of a port of a pod.
+/// Checks the name of a port of a pod.
 pub(super) fn port_name(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > 15 {
@@ -190,7 +190,7 @@ pub(super) fn port_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// An IP address.
+/// Checks an IP address.
 pub(super) fn ip(value: &str) -> Option<&'static str> {
     match value.parse::<IpAddr>() {
         Ok(IpAddr::V6(six)) if six.to_ipv4_mapped().is_some() => {
@@ -202,7 +202,7 @@ pub(super) fn ip(value: &str) -> Option<&'static str> {
     }
 }
 
-/// Dotted quads with leading zeros, which older versions took.
+/// Parses dotted quads with leading zeros, which older versions accepted.
 fn without_leading_zeros(value: &str) -> Option<Ipv4Addr> {
     let octets: Vec<u8> = value
         .split('.')
@@ -219,7 +219,7 @@ fn decimal(digits: &str) -> Option<u32> {
     }
 }
 
-/// Whether an address may be an endpoint: one that other machines can reach.
+/// Returns true if an address may be an endpoint: one that other machines can reach.
 pub(super) fn endpoint_ip(value: &str) -> Vec<String> {
     let Ok(address) = value.parse::<IpAddr>() else {
         return vec!["must be a valid IP address".to_owned()];
@@ -246,7 +246,7 @@ pub(super) fn endpoint_ip(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A network in CIDR form. The network crate's own parser takes leading zeros.
+/// Checks a network in CIDR form. The network crate's own parser takes leading zeros.
 pub(super) fn cidr(value: &str) -> Vec<String> {
     let wrong = match parse_cidr(value) {
         None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
@@ -262,7 +262,7 @@ pub(super) fn cidr(value: &str) -> Vec<String> {
     vec![wrong.to_owned()]
 }
 
-/// The network, and whether it is written with leading zeros.
+/// Parses a network, and returns whether it is written with leading zeros.
 fn parse_cidr(value: &str) -> Option<(IpNet, bool)> {
     let (address, prefix) = value.split_once('/')?;
     let strict = address.parse::<IpAddr>().ok();

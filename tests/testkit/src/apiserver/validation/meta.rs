@@ -62,7 +62,7 @@ pub(super) fn create(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
     kube_finalizers(def, obj, causes);
 }
 
-/// What the name of an object of this kind must be. Services may begin with a digit since 1.36.
+/// Returns the check for names of objects of this kind. Services may begin with a digit since 1.36.
 fn name_rule(def: &ResourceDef) -> fn(&str) -> Vec<String> {
     match def.kind {
         "Service" | "Namespace" => dns_label,
@@ -121,7 +121,7 @@ fn unchanged(old: &Value, new: &Value, causes: &mut Causes) {
     common(new, causes);
 }
 
-/// Labels, annotations and owners, alike on creation and update.
+/// Checks labels, annotations and owners, alike on creation and update.
 fn common(obj: &Value, causes: &mut Causes) {
     labels(obj, "/metadata/labels", "metadata.labels", causes);
     let mut size = 0;
@@ -183,7 +183,7 @@ fn owners(obj: &Value, causes: &mut Causes) {
     }
 }
 
-/// The core groups want finalizers to name a domain.
+/// Checks that finalizers of the core groups contain a domain.
 fn kube_finalizers(def: &ResourceDef, obj: &Value, causes: &mut Causes) {
     if def.group == "coordination.k8s.io" {
         return;

@@ -20,7 +20,7 @@ use super::resources::ResourceDef;
 use causes::Causes;
 pub use causes::{Cause, invalid_message};
 
-/// What speaks against creating `obj`; nothing means it may be stored.
+/// Returns the errors of creating `obj`; it may be stored if there are none.
 ///
 /// Call it after defaulting and, for services, after allocation, as the real server does: a service
 /// of type `LoadBalancer` with local traffic policy must have its health check port by then.
@@ -35,7 +35,7 @@ pub fn validate_create(def: &ResourceDef, obj: &Value) -> Vec<Cause> {
     causes.done()
 }
 
-/// What speaks against replacing `old` by `new`, on the resource itself or on its status: parts
+/// Returns the errors of replacing `old` by `new`, on the resource itself or on its status. Parts
 /// that the path may not write must already be those of `old`.
 pub fn validate_update(def: &ResourceDef, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Causes::default();
@@ -60,7 +60,7 @@ pub fn validate_cluster_ips(old: Option<&Value>, new: &Value, configured: &[&str
     causes.done()
 }
 
-/// The text at a JSON pointer, empty if there is none.
+/// Returns the text at a JSON pointer, empty if there is none.
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)
@@ -75,7 +75,7 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// The integer at a JSON pointer, zero if there is none.
+/// Returns the integer at a JSON pointer, zero if there is none.
 fn integer(object: &Value, pointer: &str) -> i64 {
     object
         .pointer(pointer)
@@ -83,12 +83,12 @@ fn integer(object: &Value, pointer: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// Whether something other than null is at a JSON pointer.
+/// Returns true if something other than null is at a JSON pointer.
 fn is_set(object: &Value, pointer: &str) -> bool {
     object.pointer(pointer).is_some_and(|v| !v.is_null())
 }
 
-/// Entries of a map of texts.
+/// Returns entries of a map of texts.
 fn entries<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let map = object.pointer(pointer).and_then(Value::as_object);
     map.into_iter()

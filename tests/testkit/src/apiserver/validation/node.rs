@@ -44,7 +44,7 @@ pub(super) fn update(old: &Value, new: &Value, causes: &mut Causes) {
     }
 }
 
-/// Upstream really reports taints under `metadata`.
+/// Checks the taints. Upstream reports their errors under `metadata`, too.
 fn taints(node: &Value, causes: &mut Causes) {
     let taints = list(node, "/spec/taints");
     for (index, taint) in taints.iter().enumerate() {

@@ -49,7 +49,7 @@ pub(super) fn update(def: &ResourceDef, old: &Value, new: &Value, causes: &mut C
     }
 }
 
-/// An object with `immutable: true` stays as it is.
+/// Checks that an object with `immutable: true` does not change.
 fn frozen(old: &Value, new: &Value, fields: &[&str], causes: &mut Causes) {
     let is_frozen = |obj: &Value| obj.get("immutable") == Some(&Value::Bool(true));
     if !is_frozen(old) {
@@ -64,7 +64,7 @@ fn frozen(old: &Value, new: &Value, fields: &[&str], causes: &mut Causes) {
     }
 }
 
-/// How a group of the event API names the fields that both have.
+/// Names that one group of the event API gives to the fields that both groups have.
 struct EventFields {
     namespace: &'static str,
     controller: &'static str,
@@ -122,7 +122,7 @@ fn event(obj: &Value, fields: &EventFields, causes: &mut Causes) {
     }
 }
 
-/// What an event of the newer form must say, whichever group it comes through.
+/// Checks an event of the newer form, in either group.
 fn timed_event(obj: &Value, fields: &EventFields, causes: &mut Causes) {
     let controller = text(obj, &format!("/{}", fields.controller));
     if controller.is_empty() {

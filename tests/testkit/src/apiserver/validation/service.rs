@@ -222,7 +222,7 @@ fn session_affinity(service: &Value, causes: &mut Causes) {
     }
 }
 
-/// The cluster IPs as the real server prints them.
+/// Returns the cluster IPs as the real server prints them.
 fn ips(service: &Value) -> Value {
     service
         .pointer("/spec/clusterIPs")

@@ -46,7 +46,7 @@ fn node(spec: &Value, status: &Value) -> Value {
     json!({"metadata": meta("n1"), "spec": spec, "status": status})
 }
 
-/// A valid service with these spec fields, defaulted.
+/// Returns a valid service with these spec fields, defaulted.
 fn service(spec: &Value) -> Value {
     let mut service = json!({"metadata": namespaced("web"), "spec": {"ports": [{"port": 80}], "clusterIP": "10.96.0.9"}});
     for (field, value) in spec.as_object().unwrap() {

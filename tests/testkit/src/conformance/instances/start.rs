@@ -74,7 +74,8 @@ impl StartContext {
         provider: &Arc<dyn CloudProvider>,
     ) -> Result<Result<(), CloudError>, String> {
         let started =
-            tokio::time::timeout(START_TIMEOUT, provider.start(self.provider_context.clone())).await;
+            tokio::time::timeout(START_TIMEOUT, provider.start(self.provider_context.clone()))
+                .await;
         started.map_err(|_| format!("start did not end within {START_TIMEOUT:?}"))
     }
 
