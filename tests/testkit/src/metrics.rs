@@ -153,8 +153,8 @@ c_seconds_count{x=\"1\"} 0
             ("# TYPE b gauge", "# TYPE d gauge", "b is missing; d is not documented"),
             ("c_seconds_sum{x=", "c_seconds_sum{z=", "c_seconds is Family"),
         ] {
-            let told = differences(&page, &scraped(&SCRAPE.replace(from, to)), &[]).join("; ");
-            assert!(told.starts_with(said), "{to}: {told}");
+            let found = differences(&page, &scraped(&SCRAPE.replace(from, to)), &[]).join("; ");
+            assert!(found.starts_with(said), "{to}: {found}");
         }
         let without = scraped(&SCRAPE.replace("# TYPE b gauge", ""));
         assert_eq!(differences(&page, &without, &["b"]), [""; 0]);

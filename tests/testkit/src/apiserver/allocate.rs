@@ -134,8 +134,12 @@ impl Allocations {
 
     fn check_policy(&self, service: &Value, errors: &mut Vec<FieldError>) {
         if text(service, "ipFamilyPolicy") == "RequireDualStack" && !self.is_dual_stack() {
-            let why = "this cluster is not configured for dual-stack services";
-            errors.push(FieldError::invalid("spec.ipFamilyPolicy", "\"RequireDualStack\"", why));
+            let message = "this cluster is not configured for dual-stack services";
+            errors.push(FieldError::invalid(
+                "spec.ipFamilyPolicy",
+                "\"RequireDualStack\"",
+                message,
+            ));
         }
     }
 
@@ -193,13 +197,13 @@ impl Allocations {
             return;
         };
         if !self.ranges.iter().any(|r| r.contains(&address)) {
-            let why = format!(
+            let message = format!(
                 "failed to allocate IP {ip}: the provided network does not match the current range"
             );
-            errors.push(FieldError::invalid(field_list, &shown, &why));
+            errors.push(FieldError::invalid(field_list, &shown, &message));
         } else if self.ips.get(&address).is_some_and(|o| o != mine) {
-            let why = format!("failed to allocate IP {ip}: provided IP is already allocated");
-            errors.push(FieldError::invalid(field_list, &shown, &why));
+            let message = format!("failed to allocate IP {ip}: provided IP is already allocated");
+            errors.push(FieldError::invalid(field_list, &shown, &message));
         }
     }
 
@@ -385,12 +389,12 @@ fn carry_ports(before: &Value, service: &mut Value) {
 
 fn check_port(port: u16, field: &str, taken: &BTreeSet<u16>, errors: &mut Vec<FieldError>) {
     if !NODE_PORTS.contains(&port) {
-        let why = format!(
+        let message = format!(
             "provided port is not in the valid range. The range of valid ports is {}-{}",
             NODE_PORTS.start(),
             NODE_PORTS.end()
         );
-        errors.push(FieldError::invalid(field, &port.to_string(), &why));
+        errors.push(FieldError::invalid(field, &port.to_string(), &message));
     } else if taken.contains(&port) {
         errors.push(FieldError::invalid(
             field,

@@ -245,8 +245,8 @@ impl Users {
         }
         let who = &user.name;
         if wanted.resource.is_empty() {
-            let why = format!("User \"{who}\" cannot {} path \"{}\"", wanted.verb, wanted.path);
-            return Err(ApiError::forbidden("", "", "", &why));
+            let message = format!("User \"{who}\" cannot {} path \"{}\"", wanted.verb, wanted.path);
+            return Err(ApiError::forbidden("", "", "", &message));
         }
         let target = match wanted.subresource.as_str() {
             "" => wanted.resource.clone(),
@@ -256,11 +256,11 @@ impl Users {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace \"{namespace}\""),
         };
-        let why = format!(
+        let message = format!(
             "User \"{who}\" cannot {} resource \"{target}\" in API group \"{}\" {place}",
             wanted.verb, wanted.group
         );
-        Err(ApiError::forbidden(&wanted.group, &wanted.resource, &wanted.name, &why))
+        Err(ApiError::forbidden(&wanted.group, &wanted.resource, &wanted.name, &message))
     }
 }
 

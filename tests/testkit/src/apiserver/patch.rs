@@ -127,8 +127,8 @@ fn check_shape(
     patched: &Value,
     strict: bool,
 ) -> Result<(), ApiError> {
-    let invalid = |why: &str| {
-        let error = FieldError::invalid("patch", &format!("{:?}", patched.to_string()), why);
+    let invalid = |message: &str| {
+        let error = FieldError::invalid("patch", &format!("{:?}", patched.to_string()), message);
         ApiError::invalid("", "", "", &[error])
     };
     if !patched["metadata"].is_object() {

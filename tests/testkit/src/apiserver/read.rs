@@ -44,13 +44,13 @@ pub(crate) fn version(info: &RequestInfo) -> Result<Option<u64>, ApiError> {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        let why = format!(
+        let message = format!(
             "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
         );
         if info.verb == "watch" {
-            ApiError::unclassified(&why)
+            ApiError::unclassified(&message)
         } else {
-            ApiError::bad_request(format!("invalid resource version: {why}"))
+            ApiError::bad_request(format!("invalid resource version: {message}"))
         }
     })
 }

@@ -52,12 +52,12 @@ pub(crate) fn review(
                 groups: groups(&body),
             };
             if named.name.is_empty() && named.groups.is_empty() {
-                let why = "at least one of user or group must be specified";
+                let message = "at least one of user or group must be specified";
                 return Err(ApiError::invalid(
                     def.group,
                     def.kind,
                     "",
-                    &[FieldError::invalid("spec.user", "\"\"", why)],
+                    &[FieldError::invalid("spec.user", "\"\"", message)],
                 ));
             }
             access(server, def, &named, &body["spec"])?
@@ -94,8 +94,9 @@ fn access(
     let resource = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
     if resource.is_object() == path.is_object() {
-        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        let error = FieldError::invalid("spec.resourceAttributes", "null", why);
+        let message =
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        let error = FieldError::invalid("spec.resourceAttributes", "null", message);
         return Err(ApiError::invalid(def.group, "", "", &[error]));
     }
     let wanted = if resource.is_object() {
@@ -137,12 +138,12 @@ pub(crate) fn issue_token(
         .as_u64()
         .unwrap_or(TOKEN_SECONDS);
     if !TOKEN_RANGE.contains(&lifetime) {
-        let why = if lifetime < *TOKEN_RANGE.start() {
+        let message = if lifetime < *TOKEN_RANGE.start() {
             "may not specify a duration less than 10 minutes"
         } else {
             "may not specify a duration larger than 2^32 seconds"
         };
-        let error = FieldError::invalid("spec.expirationSeconds", &lifetime.to_string(), why);
+        let error = FieldError::invalid("spec.expirationSeconds", &lifetime.to_string(), message);
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
     }
     let expires = server

@@ -141,7 +141,7 @@ fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiErr
         || selectable(def).iter().any(|(label, _)| *label == field);
     if !known {
         // The core group says it in its own words.
-        let why = match def.group {
+        let message = match def.group {
             "" | "events.k8s.io" => format!("field label not supported: {field}"),
             _ => {
                 format!(
@@ -149,7 +149,7 @@ fn parse_field(def: &ResourceDef, part: &str) -> Result<FieldRequirement, ApiErr
                 )
             }
         };
-        return Err(ApiError::bad_request(why));
+        return Err(ApiError::bad_request(message));
     }
     Ok(FieldRequirement { field: field.into(), value: unescaped(value)?, negated })
 }
@@ -194,9 +194,9 @@ fn unescaped(text: &str) -> Result<String, ApiError> {
                 Some(c @ ('\\' | ',' | '=')) => value.push(c),
                 other => {
                     let sequence: String = std::iter::once('\\').chain(other).collect();
-                    let why =
+                    let message =
                         format!("invalid field selector: invalid escape sequence: {sequence}");
-                    return Err(ApiError::bad_request(why));
+                    return Err(ApiError::bad_request(message));
                 }
             },
             ',' | '=' => {

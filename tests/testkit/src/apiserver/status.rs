@@ -108,17 +108,17 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// Returns 403 for a resource; `why` follows the colon.
-    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+    /// Returns 403 for a resource; `message` follows the colon.
+    pub fn forbidden(group: &str, resource: &str, name: &str, message: &str) -> Self {
         let qualified = if group.is_empty() {
             resource.to_owned()
         } else {
             format!("{resource}.{group}")
         };
         let message = match (qualified.is_empty(), name.is_empty()) {
-            (true, _) => format!("forbidden: {why}"),
-            (false, true) => format!("{qualified} is forbidden: {why}"),
-            (false, false) => format!("{qualified} \"{name}\" is forbidden: {why}"),
+            (true, _) => format!("forbidden: {message}"),
+            (false, true) => format!("{qualified} is forbidden: {message}"),
+            (false, false) => format!("{qualified} \"{name}\" is forbidden: {message}"),
         };
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with([
             ("group", json!(group)),
@@ -172,8 +172,8 @@ impl ApiError {
 
     /// Returns 409 for an object that has changed since the client read it.
     pub fn conflict(def: &ResourceDef, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        Self::conflict_because(&def.qualified_name(), def.group, def.plural, name, why)
+        let message = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict_because(&def.qualified_name(), def.group, def.plural, name, message)
     }
 
     /// Returns 409 with its own reason; the details contain `kind`.
@@ -182,9 +182,9 @@ impl ApiError {
         group: &str,
         kind: &str,
         name: &str,
-        why: &str,
+        message: &str,
     ) -> Self {
-        let message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
+        let message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {message}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).with([
             ("group", json!(group)),
             ("kind", json!(kind)),

@@ -45,7 +45,7 @@ pub(crate) struct Watch {
     encoder: Encoder,
     position: u64,
     /// Last version that was sent before the watch went back.
-    told: u64,
+    sent_until: u64,
     pending: VecDeque<Bytes>,
     changed: signal::Receiver<()>,
     fate: WatchFault,
@@ -66,7 +66,7 @@ impl Watch {
     /// Opens the watch a request asks for.
     ///
     /// # Errors
-    /// 400, 422 and 504 as the real server; a version that is too old is told in the stream.
+    /// 400, 422 and 504 as the real server; a version that is too old is reported in the stream.
     pub(crate) fn open(
         store: Arc<Store>,
         def: &'static ResourceDef,
@@ -106,7 +106,7 @@ impl Watch {
             selector,
             encoder,
             position: version.unwrap_or(0),
-            told: 0,
+            sent_until: 0,
             pending: VecDeque::new(),
             deadline: now + timeout,
             bookmarks,
@@ -155,7 +155,7 @@ impl Watch {
             }
             if !self.fate.is_frozen() {
                 if let Some(version) = self.fate.take_rewind() {
-                    self.told = self.told.max(self.position);
+                    self.sent_until = self.sent_until.max(self.position);
                     self.position = version;
                 }
                 if let Some(line) = self.pending.pop_front() {
@@ -183,7 +183,7 @@ impl Watch {
                 for event in &backlog.events {
                     let line = self.encode(event);
                     self.fate
-                        .retell(u64::from(line.is_some() && event.version <= self.told));
+                        .retell(u64::from(line.is_some() && event.version <= self.sent_until));
                     self.pending.extend(line);
                 }
                 // Events that the selector hides still count as progress.
@@ -263,19 +263,19 @@ fn validate_options(info: &RequestInfo, streaming_lists: bool) -> Result<(), Api
     let matching = info.query(field);
     let initial = info.query("sendInitialEvents").is_some();
     if initial && matching != Some("NotOlderThan") {
-        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-        errors.push(FieldError::forbidden(field, why));
+        let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(FieldError::forbidden(field, message));
     }
     if initial && !streaming_lists {
-        let why =
+        let message =
             "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        errors.push(FieldError::forbidden("sendInitialEvents", why));
+        errors.push(FieldError::forbidden("sendInitialEvents", message));
     }
     if let Some(matching) = matching {
         if !initial {
-            let why =
+            let message =
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(FieldError::forbidden(field, why));
+            errors.push(FieldError::forbidden(field, message));
         }
         if matching != "NotOlderThan" {
             errors.push(FieldError {

@@ -117,11 +117,11 @@ pub(crate) fn update(
     ensure_namespace(ctx, &mut object)?;
     let name = text(&object, "name").to_owned();
     if name.is_empty() {
-        let why = format!(
+        let message = format!(
             "the name of the object ({} based on URL) was undeterminable: name must be provided",
             ctx.name
         );
-        return Err(ApiError::bad_request(why));
+        return Err(ApiError::bad_request(message));
     }
     if name != ctx.name {
         return Err(ApiError::bad_request(format!(
@@ -250,8 +250,8 @@ fn check_preconditions(
         format!("{}.{}", ctx.def.kind, ctx.def.group)
     };
     // The real server names the kind where other conflicts name the resource.
-    let conflict = |why: String| {
-        ApiError::conflict_because(&kind, ctx.def.group, ctx.def.kind, ctx.name, &why)
+    let conflict = |message: String| {
+        ApiError::conflict_because(&kind, ctx.def.group, ctx.def.kind, ctx.name, &message)
     };
     if let Some(uid) = options.uid.as_ref().filter(|u| **u != old.uid) {
         return Err(conflict(format!(
@@ -286,14 +286,14 @@ fn check_incarnation(ctx: Context<'_>, old: &Object, object: &Value) -> Result<(
         }
     } else if version.parse() != Ok(old.version) {
         if version.parse::<u64>().is_err() {
-            let why = format!("strconv.ParseUint: parsing \"{version}\": invalid syntax");
-            return Err(ApiError::unclassified(&why));
+            let message = format!("strconv.ParseUint: parsing \"{version}\": invalid syntax");
+            return Err(ApiError::unclassified(&message));
         }
         return Err(ApiError::conflict(ctx.def, ctx.name));
     }
     let uid = text(object, "uid");
     if !uid.is_empty() && uid != old.uid {
-        let why = format!(
+        let message = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             ctx.def.plural, ctx.name, old.uid
         );
@@ -303,7 +303,7 @@ fn check_incarnation(ctx: Context<'_>, old: &Object, object: &Value) -> Result<(
             ctx.def.group,
             ctx.def.plural,
             ctx.name,
-            &why,
+            &message,
         ));
     }
     Ok(())
@@ -443,11 +443,11 @@ fn check_namespace(tx: &Transaction<'_>, ctx: Context<'_>, name: &str) -> Result
     match super::namespaces::phase(tx, ctx.namespace).as_deref() {
         None => Err(super::namespaces::not_found(ctx.namespace)),
         Some("Terminating") => {
-            let why = format!(
+            let message = format!(
                 "unable to create new content in namespace {} because it is being terminated",
                 ctx.namespace
             );
-            let mut error = ApiError::forbidden(ctx.def.group, ctx.def.plural, name, &why);
+            let mut error = ApiError::forbidden(ctx.def.group, ctx.def.plural, name, &message);
             let cause = json!([{"reason": "NamespaceTerminating", "message": format!("namespace {} is being terminated", ctx.namespace), "field": "metadata.namespace"}]);
             error
                 .details

@@ -167,7 +167,7 @@ pub fn run(name: &str, suites: impl IntoIterator<Item = Suite>) -> ExitCode {
 fn extract_junit_file(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<(Vec<OsString>, Option<PathBuf>), String> {
-    let (mut rest, mut file) = (Vec::new(), None);
+    let (mut harness_args, mut file) = (Vec::new(), None);
     let mut args = args.into_iter();
     let missing = || format!("{JUNIT} needs a file name");
     while let Some(arg) = args.next() {
@@ -175,7 +175,7 @@ fn extract_junit_file(
             Some(JUNIT) => args.next().ok_or_else(missing)?,
             Some(text) if text.starts_with("--junit=") => text["--junit=".len()..].into(),
             _ => {
-                rest.push(arg);
+                harness_args.push(arg);
                 continue;
             }
         };
@@ -184,7 +184,7 @@ fn extract_junit_file(
         }
         file = Some(value.into());
     }
-    Ok((rest, file))
+    Ok((harness_args, file))
 }
 
 /// Runs suites with the given arguments and writes the reports as JUnit XML to `files`.

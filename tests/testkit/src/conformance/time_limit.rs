@@ -65,9 +65,9 @@ pub(super) async fn run_limited(
     let timer = WallClockTimer::start(limit, what, on_blocked);
     let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
     let mut virtual_limit = pin!(tokio::time::sleep(MAX_VIRTUAL_TIME));
-    poll_fn(|ctx| {
-        timer.set_waker(ctx.waker());
-        match work.as_mut().poll(ctx) {
+    poll_fn(|cx| {
+        timer.set_waker(cx.waker());
+        match work.as_mut().poll(cx) {
             Poll::Ready(Ok(verdict)) => return Poll::Ready(verdict),
             Poll::Ready(Err(panic)) => {
                 return Poll::Ready(Err(Problem::Failed(format!(
@@ -83,7 +83,7 @@ pub(super) async fn run_limited(
             );
             return Poll::Ready(Err(Problem::Failed(observed)));
         }
-        virtual_limit.as_mut().poll(ctx).map(|()| {
+        virtual_limit.as_mut().poll(cx).map(|()| {
             Err(Problem::Failed(format!(
                 "{what} did not end within {MAX_VIRTUAL_TIME:?} of virtual time: something never answers"
             )))
@@ -220,20 +220,25 @@ mod tests {
     /// The part blocks its thread until it is reported, so that the test ends.
     #[tokio::test]
     async fn only_parts_that_block_their_thread_are_reported() {
-        let said: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (told, heard) = std::sync::mpsc::channel();
-        let heard = Arc::new(Mutex::new(heard));
+        let messages: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (reported, wait_for_report) = std::sync::mpsc::channel();
+        let wait_for_report = Arc::new(Mutex::new(wait_for_report));
         let hook: BlockedThreadHook = {
-            let said = said.clone();
+            let messages = messages.clone();
             Arc::new(move |text| {
-                said.lock().push(text.to_owned());
-                told.send(()).ok();
+                messages.lock().push(text.to_owned());
+                reported.send(()).ok();
             })
         };
-        let keep = move || heard.lock().recv_timeout(Duration::from_secs(60)).is_ok();
-        let (keep_it, keep_task) = (keep.clone(), keep);
-        let keeps = async move {
-            assert!(keep_it(), "it is told");
+        let block = move || {
+            wait_for_report
+                .lock()
+                .recv_timeout(Duration::from_secs(60))
+                .is_ok()
+        };
+        let (block_part, block_task) = (block.clone(), block);
+        let blocks = async move {
+            assert!(block_part(), "it is reported");
             Ok(())
         };
         assert!(
@@ -241,22 +246,22 @@ mod tests {
                 .contains("50ms")
         );
         assert!(seen(run_limited(SHORT, "it", Some(hook.clone()), spins()).await).contains("50ms"));
-        assert_eq!(said.lock().len(), 0);
-        assert_eq!(run_limited(SHORT, "it", Some(hook.clone()), keeps).await, Ok(()));
+        assert_eq!(messages.lock().len(), 0);
+        assert_eq!(run_limited(SHORT, "it", Some(hook.clone()), blocks).await, Ok(()));
         let spawned = async {
-            let keeps = async move { assert!(keep_task(), "it is told") };
-            tokio::spawn(keeps)
+            let blocks = async move { assert!(block_task(), "it is reported") };
+            tokio::spawn(blocks)
                 .await
                 .map_err(|error| Problem::Failed(error.to_string()))
         };
         assert_eq!(run_limited(SHORT, "a task", Some(hook), spawned).await, Ok(()));
-        let said = said.lock();
+        let messages = messages.lock();
         assert!(
-            said[0].starts_with("it blocks its thread: it did not end within 50ms"),
-            "{said:?}"
+            messages[0].starts_with("it blocks its thread: it did not end within 50ms"),
+            "{messages:?}"
         );
-        assert!(said[1].starts_with("a task blocks its thread"), "{said:?}");
-        assert_eq!(said.len(), 2);
+        assert!(messages[1].starts_with("a task blocks its thread"), "{messages:?}");
+        assert_eq!(messages.len(), 2);
     }
 
     #[tokio::test]

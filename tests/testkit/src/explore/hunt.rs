@@ -41,5 +41,5 @@ pub async fn hunt(
             seen = report.to_string();
         }
     }
-    Err(format!("not found as {how:?}: {seen}"))
+    Err(format!("it is not found as {how:?}: {seen}"))
 }

@@ -215,13 +215,13 @@ pub(super) fn conditions(ready: Ready, heartbeat: Timestamp, transition: Timesta
         Ready::Unknown => condition(kind, "Unknown", silent),
         Ready::True | Ready::False => condition(kind, "False", (reason, message)),
     });
-    let why = match ready {
+    let reason = match ready {
         Ready::True => ("KubeletReady", "kubelet is posting ready status"),
         Ready::False => ("KubeletNotReady", "container runtime is down"),
         Ready::Unknown => silent,
     };
     pressure
-        .chain([condition("Ready", ready.status(), why)])
+        .chain([condition("Ready", ready.status(), reason)])
         .collect()
 }
 

@@ -178,8 +178,8 @@ impl XmlResponse {
     }
 }
 
-/// Insides of all elements of this name, in order. Elements of one name inside each other are not
-/// told apart.
+/// Returns the contents of all elements of this name, in order. Nested elements of the same name are
+/// not distinguished.
 pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let after = xml.split(&open).skip(1);

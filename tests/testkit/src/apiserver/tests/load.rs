@@ -1,4 +1,4 @@
-//! Many objects: the history stays bounded and a slow watch is told the truth about it.
+//! Many objects: the history stays bounded, and a watch that falls behind gets an error.
 
 use super::*;
 

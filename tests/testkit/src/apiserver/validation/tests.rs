@@ -12,13 +12,13 @@ fn def(plural: &str) -> &'static ResourceDef {
 
 /// `field: message` of each cause.
 fn messages(causes: &[Cause]) -> Vec<String> {
-    let mut told: Vec<String> = causes
+    let mut messages: Vec<String> = causes
         .iter()
         .map(|c| format!("{}: {}", c.field, c.message))
         .collect();
     // Metadata is checked twice on updates, as on the real server.
-    told.dedup();
-    told
+    messages.dedup();
+    messages
 }
 
 fn created(plural: &str, object: &Value) -> Vec<String> {

@@ -72,8 +72,8 @@ pub(super) async fn answers_in_order(ctx: &RuleContext<'_, dyn InstanceCloud>) -
             let provider = ctx.provider().await?;
             let queries: Vec<_> = part.iter().map(|(name, _)| ctx.query(name)).collect();
             let answers = ctx.describe(&provider, &queries).await?;
-            for (index, ((name, want), answer)) in part.iter().zip(&answers).enumerate() {
-                let right = match (want, answer) {
+            for (index, ((name, addresses), answer)) in part.iter().zip(&answers).enumerate() {
+                let is_expected = match (addresses, answer) {
                     (Some(addresses), Ok(InstanceStatus::Found { meta, .. })) => {
                         meta.addresses == *addresses
                     }
@@ -81,7 +81,9 @@ pub(super) async fn answers_in_order(ctx: &RuleContext<'_, dyn InstanceCloud>) -
                     // Another rule judges whether this is NotFound.
                     (None, _) => !matches!(answer, Ok(InstanceStatus::Found { .. })),
                 };
-                expect(right, || format!("answer {index}, about node {name}: {}", show(answer)))?;
+                expect(is_expected, || {
+                    format!("answer {index}, about node {name}: {}", show(answer))
+                })?;
             }
         }
     }
@@ -125,13 +127,13 @@ pub(super) async fn stopped_exists(ctx: &RuleContext<'_, dyn InstanceCloud>) -> 
     ctx.cloud.stop(&started).await?;
     ctx.cloud.start(&started).await?;
     let answer = ctx.describe_one(ctx.query(&stopped)).await?;
-    let right =
+    let is_expected =
         matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }));
-    expect(right, || format!("stopped instance: {}", show(&answer)))?;
+    expect(is_expected, || format!("stopped instance: {}", show(&answer)))?;
     let answer = ctx.describe_one(ctx.query(&started)).await?;
-    let right =
+    let is_expected =
         matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }));
-    expect(right, || format!("instance started again: {}", show(&answer)))
+    expect(is_expected, || format!("instance started again: {}", show(&answer)))
 }
 
 pub(super) async fn terminated_is_gone(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {

@@ -101,12 +101,12 @@ pub(super) async fn cancellation(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Ve
         Ok(answers) => {
             // A call that completed before it noticed the cancellation is fine, but it must not
             // report an instance as not found.
-            let right =
+            let is_expected =
                 |answer: &Result<InstanceStatus, ccm_core::provider::CloudError>| match answer {
                     Ok(presence) => *presence != InstanceStatus::NotFound,
                     Err(error) => error.kind() == ErrorKind::Canceled,
                 };
-            let wrong = answers.iter().find(|answer| !right(answer));
+            let wrong = answers.iter().find(|answer| !is_expected(answer));
             expect(wrong.is_none(), || wrong.map(show).unwrap_or_default())
         }
     };
@@ -151,8 +151,8 @@ pub(super) async fn concurrent_use(ctx: &RuleContext<'_, dyn InstanceCloud>) -> 
             let queries: Vec<_> = part.iter().map(|(name, _)| ctx.query(name)).collect();
             let answers = ctx.describe(provider, &queries).await?;
             for ((name, addresses), answer) in part.iter().zip(&answers) {
-                let right = matches!(answer, Ok(InstanceStatus::Found { meta, .. }) if meta.addresses == *addresses);
-                expect(right, || format!("node {name}: {}", show(answer)))?;
+                let is_expected = matches!(answer, Ok(InstanceStatus::Found { meta, .. }) if meta.addresses == *addresses);
+                expect(is_expected, || format!("node {name}: {}", show(answer)))?;
             }
             Ok(())
         }

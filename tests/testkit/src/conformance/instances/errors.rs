@@ -209,9 +209,10 @@ pub(super) async fn malformed_provider_id(ctx: &RuleContext<'_, dyn InstanceClou
             .filter(|answer| matches!(answer, Ok(InstanceStatus::Found { .. })))
             .count();
         let invalid = |answer: &&DescribeResult| matches!(answer, Err(error) if error.kind() == ErrorKind::InvalidInput);
-        let right = mixed.is_empty() || (found, mixed.iter().filter(invalid).count()) == (1, 1);
+        let is_expected =
+            mixed.is_empty() || (found, mixed.iter().filter(invalid).count()) == (1, 1);
         let shown = || mixed.iter().map(show).collect::<Vec<_>>().join("; ");
-        expect(right, || format!("provider ID {id:?} beside a valid one: {}", shown()))?;
+        expect(is_expected, || format!("provider ID {id:?} beside a valid one: {}", shown()))?;
     }
     Ok(())
 }

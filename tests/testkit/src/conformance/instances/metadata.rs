@@ -137,13 +137,13 @@ pub(super) async fn every_need_answered(ctx: &RuleContext<'_, dyn InstanceCloud>
         let answer = ctx
             .describe_one(InstanceQuery { scope, ..ctx.query(&name) })
             .await?;
-        let right = match &answer {
+        let is_expected = match &answer {
             Ok(InstanceStatus::Found { meta, .. }) => {
                 scope == MetadataScope::PowerState || meta.addresses == full.addresses
             }
             _ => false,
         };
-        expect(right, || format!("scope {scope:?}: {}", show(&answer)))?;
+        expect(is_expected, || format!("scope {scope:?}: {}", show(&answer)))?;
         let answer = ctx
             .describe_one(InstanceQuery { scope, ..ctx.query(&ctx.name()) })
             .await?;

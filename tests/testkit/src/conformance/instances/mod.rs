@@ -117,8 +117,8 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
     rule!(
         "foreign-nodes-left-alone",
         metadata::foreign_nodes_left_alone,
-        "node_ownership tells nodes with another cloud's provider ID from its own nodes, without \
-         a cloud call"
+        "node_ownership reports nodes with another cloud's provider ID as foreign and its own nodes \
+         as ours, without a cloud call"
     ),
     rule!(
         "addresses-valid",
@@ -159,33 +159,33 @@ pub const INSTANCE_RULES: [Rule<dyn InstanceCloud>; 31] = [
     ),
     rule!(
         ids::START_ENDS,
-        start::ends,
+        start::start_ends,
         "start succeeds, and returns within a minute even if the cloud is slow"
     ),
     rule!(
         "start-error-kinds",
-        start::error_kinds,
+        start::start_error_kinds,
         "if a cloud error makes start fail, the ErrorKind says whether to retry or to exit"
     ),
     rule!(
         "start-again",
-        start::again,
+        start::start_again,
         "after a failed start, start succeeds in the same process once the cloud has recovered"
     ),
     rule!(
         "start-idempotent",
-        start::idempotent,
+        start::start_idempotent,
         "start in the next process changes nothing in the cloud"
     ),
     rule!(
         "start-without-leadership",
-        start::without_leadership,
+        start::start_without_leadership,
         "with a write gate that never opens, start succeeds and changes nothing in the cloud or \
          the cluster"
     ),
     rule!(
         "start-stops",
-        start::stops,
+        start::start_stops,
         "tasks that start spawned make no more cloud calls after their context is cancelled"
     ),
 ];

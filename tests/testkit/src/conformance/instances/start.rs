@@ -108,7 +108,7 @@ fn show(error: &CloudError) -> String {
     format!("start: error {}: {}", error.kind(), error.chain())
 }
 
-pub(super) async fn ends(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_ends(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let context = ctx.start_context(WriteGate::always_open()).await?;
     let started = context
         .start(&ctx.provider().await?)
@@ -165,7 +165,7 @@ async fn under_each_fault(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict<V
     }
 }
 
-pub(super) async fn error_kinds(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_error_kinds(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for FailedStart { fault, error, .. } in under_each_fault(ctx).await? {
         expect(error.kind() == fault.kind(), || format!("under {fault:?}: {}", show(&error)))?;
     }
@@ -181,7 +181,7 @@ pub(super) async fn texts(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn again(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_again(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for FailedStart { fault, context, provider, error: first } in under_each_fault(ctx).await? {
         // The framework passes the same context again.
         let second = context.start_or_block(&provider).await?;
@@ -193,7 +193,7 @@ pub(super) async fn again(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn idempotent(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_idempotent(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let context = ctx.start_context(WriteGate::always_open()).await?;
     context.start_successfully(&ctx.provider().await?).await?;
     let before = ctx.cloud.fingerprint().await?;
@@ -205,7 +205,7 @@ pub(super) async fn idempotent(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verd
     })
 }
 
-pub(super) async fn without_leadership(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_without_leadership(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let (context, provider) =
         (ctx.start_context(WriteGate::always_closed()).await?, ctx.provider().await?);
     let before = ctx.cloud.fingerprint().await?;
@@ -230,7 +230,7 @@ pub(super) async fn without_leadership(ctx: &RuleContext<'_, dyn InstanceCloud>)
     Err(Problem::Failed(show(&error)))
 }
 
-pub(super) async fn stops(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn start_stops(ctx: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let (context, provider) =
         (ctx.start_context(WriteGate::always_open()).await?, ctx.provider().await?);
     context.start_successfully(&provider).await?;

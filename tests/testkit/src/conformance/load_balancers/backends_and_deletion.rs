@@ -126,13 +126,14 @@ pub(super) async fn update_on_nothing(ctx: &LbRuleContext<'_>) -> Verdict {
             driver.remove().await?;
         }
         let outcome = driver.call_once(&driver.op(), Operation::Update).await?;
-        let right = matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotFound);
+        let is_expected =
+            matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotFound);
         let when = if gone {
             "after deletion"
         } else {
             "before the first ensure"
         };
-        expect(right, || format!("{when}: {}", show(&outcome.result)))?;
+        expect(is_expected, || format!("{when}: {}", show(&outcome.result)))?;
         let changes = ctx.snapshot().await?.changes_since(&before);
         expect(changes.is_empty(), || format!("{when}: {changes}"))?;
     }
@@ -171,7 +172,7 @@ pub(super) async fn delete_on_nothing(ctx: &LbRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn deleted(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn delete_removes_everything(ctx: &LbRuleContext<'_>) -> Verdict {
     let nodes = ctx.nodes(2).await?;
     for new_process in [false, true] {
         let before = ctx.snapshot().await?;
@@ -321,7 +322,7 @@ pub(super) async fn plan_is_read_only(ctx: &LbRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn plan_empty(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn plan_empty_after_ensure(ctx: &LbRuleContext<'_>) -> Verdict {
     let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
     driver.ensure().await?;
     for new_process in [false, true] {

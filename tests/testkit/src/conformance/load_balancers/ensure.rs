@@ -30,7 +30,7 @@ pub(super) const MAX_CALLS: u64 = 100;
 
 type LbRuleContext<'a> = RuleContext<'a, dyn LoadBalancerCloud>;
 
-pub(super) async fn ensured(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn ensure_makes_one(ctx: &LbRuleContext<'_>) -> Verdict {
     let nodes = ctx.nodes(2).await?;
     for mode in [ReadMode::Fresh, ReadMode::Cached] {
         let before = ctx.snapshot().await?;
@@ -96,7 +96,7 @@ fn check_status_entry(entry: &LbIngress, addresses: &BTreeSet<String>) -> Result
     }
 }
 
-pub(super) async fn idempotent(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn ensure_is_idempotent(ctx: &LbRuleContext<'_>) -> Verdict {
     let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
     driver.ensure().await?;
     let before = ctx.snapshot().await?;
@@ -172,7 +172,7 @@ pub(super) async fn changes_arrive(ctx: &LbRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn repairs(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn verify_repairs(ctx: &LbRuleContext<'_>) -> Verdict {
     let before = ctx.snapshot().await?;
     let mut driver = ctx.driver(&ctx.nodes(2).await?).await?;
     driver.ensure().await?;

@@ -32,7 +32,7 @@ fn digest(driver: &ServiceDriver<'_>, service: &ServiceView) -> Verdict<Digest> 
     }
 }
 
-pub(super) async fn claimed(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn claims_its_services(ctx: &LbRuleContext<'_>) -> Verdict {
     let provider = ctx.provider().await?;
     let provider = load_balancers(&provider)?;
     let service = ctx.service();
@@ -50,8 +50,8 @@ pub(super) async fn claimed(ctx: &LbRuleContext<'_>) -> Verdict {
     expect(unsupported.is_empty(), || {
         format!("a plain TCP Service is not supported: {unsupported:?}")
     })?;
-    let odd = classes.iter().find(|class| class.trim().is_empty());
-    expect(odd.is_none(), || format!("an empty class among {classes:?}"))
+    let empty_class = classes.iter().find(|class| class.trim().is_empty());
+    expect(empty_class.is_none(), || format!("an empty class among {classes:?}"))
 }
 
 pub(super) async fn endpoints_announced(ctx: &LbRuleContext<'_>) -> Verdict {
@@ -83,7 +83,7 @@ pub(super) async fn endpoints_announced(ctx: &LbRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn pure(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn interpret_is_pure(ctx: &LbRuleContext<'_>) -> Verdict {
     let (first, second) = (ctx.driver(&[]).await?, ctx.driver(&[]).await?);
     digest(&first, &first.service)?;
     ctx.cloud.script(None).await?;
@@ -111,7 +111,7 @@ pub(super) async fn pure(ctx: &LbRuleContext<'_>) -> Verdict {
 pub(super) async fn digest_ignores_noise(ctx: &LbRuleContext<'_>) -> Verdict {
     let mut driver = ctx.driver(&ctx.nodes(1).await?).await?;
     let plain = driver.service.clone();
-    let want = digest(&driver, &plain)?;
+    let expected = digest(&driver, &plain)?;
     let status = LbStatus {
         ingress: vec![LbIngress {
             ip: "192.0.2.99".parse().ok(),
@@ -137,11 +137,11 @@ pub(super) async fn digest_ignores_noise(ctx: &LbRuleContext<'_>) -> Verdict {
         ("an annotation", annotated),
     ];
     for (what, service) in noise {
-        expect(digest(&driver, &service)? == want, || format!("{what} changes the digest"))?;
+        expect(digest(&driver, &service)? == expected, || format!("{what} changes the digest"))?;
     }
     driver.ensure().await?;
     let written = driver.service.annotations.clone();
-    expect(digest(&driver, &driver.service)? == want, || {
+    expect(digest(&driver, &driver.service)? == expected, || {
         format!("the annotations that ensure asked to write change the digest: {written:?}")
     })
 }

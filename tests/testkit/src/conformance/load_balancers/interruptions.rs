@@ -130,7 +130,7 @@ pub(in super::super) async fn interrupt_at<F: Future>(
     mut then: impl FnMut() -> Poll<()>,
 ) -> Option<F::Output> {
     let (mut future, mut remaining) = (pin!(future), waits);
-    poll_fn(|ctx| match (future.as_mut().poll(ctx), remaining) {
+    poll_fn(|cx| match (future.as_mut().poll(cx), remaining) {
         (Poll::Ready(output), _) => Poll::Ready(Some(output)),
         (Poll::Pending, 0) => then().map(|()| None),
         (Poll::Pending, _) => {
@@ -195,29 +195,20 @@ pub(super) async fn cancellation(ctx: &LbRuleContext<'_>) -> Verdict {
                 let in_flight = interrupt(&mut driver, operation, waits, drop_it).await;
                 ctx.cloud.slow_down(Duration::ZERO).await?;
                 let in_flight = in_flight?;
+                let failed = |observed: String| {
+                    Problem::Failed(format!(
+                        "{operation:?} was interrupted at await point {waits}, then {observed}"
+                    ))
+                };
                 // Delete must also remove what an interrupted ensure left that is not retried.
                 if operation == Operation::Delete || waits % 2 == 0 {
-                    let done = driver
-                        .call_until_done(operation, ErrorReaction::Fail)
-                        .await?;
-                    let aim = match done {
-                        Ok(()) => check_reached(&before, &driver, operation).await?,
-                        failed => failed,
-                    };
-                    aim.map_err(|observed| {
-                        Problem::Failed(describe_interruption(operation, waits, &observed))
-                    })?;
+                    complete(&before, &mut driver, operation)
+                        .await?
+                        .map_err(failed)?;
                 }
-                let done = driver
-                    .call_until_done(Operation::Delete, ErrorReaction::Fail)
-                    .await?;
-                let aim = match done {
-                    Ok(()) => check_reached(&before, &driver, Operation::Delete).await?,
-                    failed => failed,
-                };
-                aim.map_err(|observed| {
-                    Problem::Failed(describe_interruption(operation, waits, &observed))
-                })?;
+                complete(&before, &mut driver, Operation::Delete)
+                    .await?
+                    .map_err(failed)?;
                 if !in_flight {
                     break;
                 }
@@ -227,8 +218,19 @@ pub(super) async fn cancellation(ctx: &LbRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-fn describe_interruption(operation: Operation, waits: usize, observed: &str) -> String {
-    format!("{operation:?} was interrupted at await point {waits}, then {observed}")
+/// Repeats the operation until it is done, and checks the resulting state of the cloud.
+async fn complete(
+    before: &CloudSnapshot,
+    driver: &mut ServiceDriver<'_>,
+    operation: Operation,
+) -> Verdict<Result<(), String>> {
+    let done = driver
+        .call_until_done(operation, ErrorReaction::Fail)
+        .await?;
+    match done {
+        Ok(()) => check_reached(before, driver, operation).await,
+        failed => Ok(failed),
+    }
 }
 
 /// Checks that nothing is written through a closed gate, nor after a gate closes during a call.
@@ -248,8 +250,9 @@ pub(super) async fn no_write_without_leadership(ctx: &LbRuleContext<'_>) -> Verd
         expect(writes == 0 && changes.is_empty(), || {
             format!("{operation:?}: {writes} writing calls; {changes}")
         })?;
-        let right = matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotLeader);
-        expect(right, || format!("{operation:?}: {}", show(&outcome.result)))?;
+        let is_expected =
+            matches!(&outcome.result, Err(error) if error.kind() == ErrorKind::NotLeader);
+        expect(is_expected, || format!("{operation:?}: {}", show(&outcome.result)))?;
         drop(driver);
         check_closing_gate(ctx, operation).await?;
     }

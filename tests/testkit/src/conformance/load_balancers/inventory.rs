@@ -86,7 +86,7 @@ async fn ensure_in_two_clusters<'a>(
     Ok((ours, theirs))
 }
 
-pub(super) async fn complete(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn owned_is_listed(ctx: &LbRuleContext<'_>) -> Verdict {
     let (mut ours, theirs) = ensure_in_two_clusters(ctx).await?;
     let name = |driver: &ServiceDriver<'_>| {
         inventory(&driver.provider).map(|listed| listed.cluster_id(&driver.op()))
@@ -173,7 +173,7 @@ pub(super) async fn delete_all(
     Ok(Err(observed))
 }
 
-pub(super) async fn deletes_only_owned(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn only_owned_is_deleted(ctx: &LbRuleContext<'_>) -> Verdict {
     let empty = ctx.snapshot().await?;
     let (ours, theirs) = ensure_in_two_clusters(ctx).await?;
     let both = ctx.snapshot().await?;
@@ -252,7 +252,7 @@ pub(super) async fn owned_by(driver: &ServiceDriver<'_>) -> Verdict<Vec<OwnedObj
     }
 }
 
-pub(super) async fn many(ctx: &LbRuleContext<'_>) -> Verdict {
+pub(super) async fn many_are_listed(ctx: &LbRuleContext<'_>) -> Verdict {
     let nodes = ctx.nodes(1).await?;
     let provider = ctx.provider().await?;
     inventory(&provider)?;

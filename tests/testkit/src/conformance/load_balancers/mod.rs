@@ -30,13 +30,13 @@ mod ids {
 pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         ids::CLAIMED,
-        interpret::claimed,
+        interpret::claims_its_services,
         "a Service with one TCP port is valid and supported, without a class and with each of the \
          provider's classes"
     ),
     rule!(
         "interpret-is-pure",
-        interpret::pure,
+        interpret::interpret_is_pure,
         "interpret returns the same result for the same Service, every time and in every provider \
          of a process, without a cloud call"
     ),
@@ -65,7 +65,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         ids::ENSURED,
-        ensure::ensured,
+        ensure::ensure_makes_one,
         "ensure finishes and has created exactly one load balancer, with the desired ports and \
          members"
     ),
@@ -77,7 +77,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         "ensure-is-idempotent",
-        ensure::idempotent,
+        ensure::ensure_is_idempotent,
         "a repeated ensure writes nothing and returns the same result, in each ReadMode and in a \
          new process"
     ),
@@ -89,7 +89,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         "verify-repairs",
-        ensure::repairs,
+        ensure::verify_repairs,
         "ensure with ReadMode::Fresh repairs changes that were made by hand"
     ),
     rule!(
@@ -134,7 +134,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         ids::DELETED,
-        backends_and_deletion::deleted,
+        backends_and_deletion::delete_removes_everything,
         "delete removes everything that ensure created, in the same process and in a new one"
     ),
     rule!(
@@ -236,18 +236,18 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         ids::INVENTORY,
-        inventory::complete,
+        inventory::owned_is_listed,
         "the inventory has a distinct ID per cluster and lists what each Service of this cluster \
          owns, and nothing of other clusters; it lists everything or fails, and changes nothing"
     ),
     rule!(
         "many-are-listed",
-        inventory::many,
+        inventory::many_are_listed,
         "every load balancer is listed, even if there are more than fit on one page of a listing"
     ),
     rule!(
         ids::DELETES_OWNED,
-        inventory::deletes_only_owned,
+        inventory::only_owned_is_deleted,
         "delete_owned deletes listed objects, succeeds if they are already deleted, and keeps \
          objects of other clusters"
     ),
@@ -258,7 +258,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         "plan-empty-after-ensure",
-        backends_and_deletion::plan_empty,
+        backends_and_deletion::plan_empty_after_ensure,
         "the plan is empty if there is nothing to do"
     ),
     rule!(

@@ -143,7 +143,7 @@ pub(super) async fn failure_spoils_nothing(ctx: &RouteRuleContext<'_>) -> Verdic
     Ok(())
 }
 
-pub(super) async fn resumable(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn apply_resumable(ctx: &RouteRuleContext<'_>) -> Verdict {
     for restart in [false, true] {
         for lost in [false, true] {
             for call in (1..=MAX_CALLS).step_by(ctx.cloud.stride().max(1)) {
@@ -178,7 +178,7 @@ pub(super) async fn resumable(ctx: &RouteRuleContext<'_>) -> Verdict {
 }
 
 /// Checks that a listing is complete or fails.
-pub(super) async fn list_whole(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn list_whole_or_error(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let mut wanted = BTreeSet::new();
     for _ in 0..3 {

@@ -45,19 +45,19 @@ async fn create_and_check_listing(
             .iter()
             .filter(|route| route.destination.trunc() == destination.trunc())
             .collect();
-        let right = |route: &Route| {
+        let is_expected = |route: &Route| {
             route.destination == destination.trunc()
                 && route.node.as_ref() == Some(&node.name)
                 && !route.blackhole
         };
-        expect(found.len() == 1 && right(found[0]), || {
+        expect(found.len() == 1 && is_expected(found[0]), || {
             format!("{destination} to {} is listed as {found:?}", node.name)
         })?;
     }
     Ok(())
 }
 
-pub(super) async fn listed(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn listed_as_made(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     create_and_check_listing(ctx, &provider, &node, ctx.network()).await?;
     let IpNet::V4(network) = ctx.network() else {
@@ -78,7 +78,7 @@ pub(super) async fn both_families(ctx: &RouteRuleContext<'_>) -> Verdict {
     create_and_check_listing(ctx, &provider, &node, six(0).trunc().into()).await
 }
 
-pub(super) async fn create_again(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn create_existing(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let destination = ctx.network();
     let before = ctx.snapshot().await?;
@@ -96,7 +96,7 @@ pub(super) async fn create_again(ctx: &RouteRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn delete_again(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn delete_missing(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let before = ctx.snapshot().await?;
     let route = ctx.create_and_list(&provider, &node).await?;
@@ -110,7 +110,7 @@ pub(super) async fn delete_again(ctx: &RouteRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn delete_exactly(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn delete_exactly_listed(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (first, second, provider) = (ctx.node().await?, ctx.node().await?, ctx.provider().await?);
     let before = ctx.snapshot().await?;
     let mut left = Vec::new();
@@ -140,7 +140,7 @@ pub(super) async fn delete_exactly(ctx: &RouteRuleContext<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn lost_instance_deleted(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn delete_without_instance(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let before = ctx.snapshot().await?;
     let route = ctx.create_and_list(&provider, &node).await?;
@@ -153,7 +153,7 @@ pub(super) async fn lost_instance_deleted(ctx: &RouteRuleContext<'_>) -> Verdict
     fail_on_error(ctx.check_routes_in_cloud(&before, &[]).await?, "after the instance was deleted")
 }
 
-pub(super) async fn blackhole(ctx: &RouteRuleContext<'_>) -> Verdict {
+pub(super) async fn blackhole_is_told(ctx: &RouteRuleContext<'_>) -> Verdict {
     let (node, provider) = (ctx.node().await?, ctx.provider().await?);
     let other = ctx.node().await?;
     let route = ctx.create_and_list(&provider, &node).await?;

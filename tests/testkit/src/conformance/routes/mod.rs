@@ -23,7 +23,7 @@ mod ids {
 pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     rule!(
         ids::LISTED,
-        listing_and_changes::listed,
+        listing_and_changes::listed_as_made,
         "a route that was created is in the cloud and is listed, with its node and canonical \
          destination"
     ),
@@ -34,27 +34,27 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     ),
     rule!(
         "create-existing",
-        listing_and_changes::create_again,
+        listing_and_changes::create_existing,
         "creating a route that exists succeeds and does not duplicate it"
     ),
     rule!(
         ids::DELETED,
-        listing_and_changes::delete_exactly,
+        listing_and_changes::delete_exactly_listed,
         "deleting a listed route deletes that route and no other, in any process"
     ),
     rule!(
         "delete-missing",
-        listing_and_changes::delete_again,
+        listing_and_changes::delete_missing,
         "deleting a route that does not exist succeeds"
     ),
     rule!(
         "delete-without-instance",
-        listing_and_changes::lost_instance_deleted,
+        listing_and_changes::delete_without_instance,
         "a listed route can be deleted after its instance was deleted"
     ),
     rule!(
         "blackhole-is-told",
-        listing_and_changes::blackhole,
+        listing_and_changes::blackhole_is_told,
         "a route whose instance was deleted is listed as a black hole, listed without a node, or \
          not listed"
     ),
@@ -70,7 +70,7 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     ),
     rule!(
         ids::LIST_WHOLE,
-        failures_and_batches::list_whole,
+        failures_and_batches::list_whole_or_error,
         "list fails if any of its calls fails; a successful listing is complete"
     ),
     rule!(
@@ -86,7 +86,7 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     ),
     rule!(
         ids::RESUMABLE,
-        failures_and_batches::resumable,
+        failures_and_batches::apply_resumable,
         "after an error or a lost answer at any call, changes that were answered as done are \
          done, and the same batch succeeds when applied again, in the same process or a new one"
     ),
